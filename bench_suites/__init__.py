@@ -1,0 +1,1 @@
+"""Benchmark suites that run on pytest-ultrapar."""

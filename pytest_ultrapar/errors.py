@@ -1,0 +1,56 @@
+"""Every exception of the package, as one tree by cause.
+
+Messages follow one form: what was found, where, and what is allowed. No message ever holds a secret.
+"""
+
+from __future__ import annotations
+
+
+class UltraparError(Exception):
+    """Base of everything this package raises on purpose."""
+
+
+class ConfigError(UltraparError):
+    """The user's pool, options, environment or suite cannot be used as they are.
+
+    The plugin turns it into `pytest.UsageError` (exit code 4, no traceback).
+    """
+
+
+class InfraError(UltraparError):
+    """A request could not be answered for a reason that says nothing about the model.
+
+    Attributes:
+        kind: One word for the results' `kind` column, such as `rate`, `timeout`, `transport`.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class NoLaneError(InfraError):
+    """Every lane of a model is out, so no further request for it can be sent."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("no_lane", message)
+
+
+class PromptRefused(UltraparError):  # noqa: N818 - the model's answer, no fault of ours
+    """The provider refused this prompt for good: a result of the case, not a failure of the run.
+
+    Attributes:
+        kind: `context_length` or `content_filter`.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class BadRequestError(UltraparError):
+    """The API calls the request malformed (400 or 422): a fault of the suite, reported as `error`."""
+
+
+class ResultsError(UltraparError):
+    """A journal, table or manifest cannot be read, written or trusted."""

@@ -1,0 +1,144 @@
+"""What the broker and its clients say to each other, and the port that engines use.
+
+The same words serve in-process and over a socket. An engine knows only `BrokerPort`, so that the broker may
+one day live on another machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal, Protocol
+
+import msgspec
+
+from pytest_ultrapar.lanes.assignment import Assignment
+from pytest_ultrapar.pool.model import LaneId
+
+LeaseOutcome = Literal[
+    "ok",  # an answer of the provider, whatever it says
+    "unsent",  # nothing was sent
+    "rate",  # 429, 529 or 503 with Retry-After: the lane pauses
+    "quota",  # 402 or 429 insufficient_quota: the key is out
+    "auth",  # 401, 403: the key is out
+    "not_found",  # 404: the instance is out
+    "connect",  # nothing listens there: the lane pauses, then is out
+    "transport",  # broken after connecting
+    "timeout",  # no answer in time
+    "overload",  # 5xx
+    "malformed",  # an answer that cannot be read
+    "refused",  # context length, content filter: a result of the case
+    "bad_request",  # other 400, 422
+    "cancelled",  # given up by us
+]
+
+
+class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
+    """A wish for one lease.
+
+    Attributes:
+        request_id: Unique per connection, chosen by the client.
+        model: The lease is for a lane of this model only.
+        group: Name of the assignment's group that the case belongs to; empty for none.
+        opens: Whether this is the first lease of an episode not yet open. Turns of open episodes go first.
+        lane: The lane of the episode so far: kept while it is up, else another of the same model.
+    """
+
+    request_id: int
+    model: str
+    group: str = ""
+    opens: bool = False
+    lane: LaneId | None = None
+
+
+class Lease(msgspec.Struct, frozen=True, array_like=True):
+    """The right to have one request in flight on one lane.
+
+    Attributes:
+        lease_id: Unique per broker.
+        granted_s: When it was granted, monotonic seconds of the host.
+        send_by_s: A request not sent by then must not be sent: return the lease as `unsent` and ask again,
+            else a late sender would compress the spacing that the rate limits guarantee.
+        seat_wait_s: Seconds this request waited while some limit on requests in flight was full.
+        rate_wait_s: Seconds it waited for a rate limit or a pause of the lane while seats were free.
+        in_flight: Leases out on this lane including this one.
+    """
+
+    lease_id: int
+    lane: LaneId
+    granted_s: float
+    send_by_s: float
+    seat_wait_s: float
+    rate_wait_s: float
+    in_flight: int
+
+
+class LaneStatus(msgspec.Struct, frozen=True):
+    """What became of one lane, for progress, summary and `explain`.
+
+    Attributes:
+        state: `up`, `paused` (until a time) or `out` (until the end of the run).
+        reason: One sentence for people when `paused` or `out`, else empty.
+        waited_s: Seconds that requests waited, by the name of the limit that bound them (or `pause`).
+    """
+
+    lane: LaneId
+    state: Literal["up", "paused", "out"]
+    reason: str
+    in_flight: int
+    peak_in_flight: int
+    granted: int
+    n_ok: int
+    n_rate_limited: int
+    n_failed: int
+    waited_s: dict[str, float]
+
+
+class BrokerStatus(msgspec.Struct, frozen=True):
+    """A snapshot of the whole broker.
+
+    Attributes:
+        in_flight: Leases out now.
+        open_episodes: Episodes that have had a first lease and are not reported ended.
+        ended_episodes: Distinct cases reported ended.
+    """
+
+    now_s: float
+    in_flight: int
+    peak_in_flight: int
+    open_episodes: int
+    ended_episodes: int
+    lanes: list[LaneStatus]
+
+
+class BrokerPort(Protocol):
+    """The broker as an engine sees it; every method is called on the engine's loop."""
+
+    def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
+        """A future of the lease; cancelling it withdraws the request.
+
+        It fails with `NoLaneError` when every lane of the model is out, and with `ConnectionError` when the
+        broker is gone.
+        """
+        ...
+
+    def release(
+        self, lease: Lease, outcome: LeaseOutcome, retry_after_s: float | None = None
+    ) -> None:
+        """Give a lease back with what became of its request. Never waits."""
+        ...
+
+    def episode_ended(self, case_id: str, group: str) -> None:
+        """Say that a case needs no further lease; groups that wait for its group may then start."""
+        ...
+
+    async def assign(self, assignment: Assignment) -> None:
+        """Carry out an assignment from now on. Called once, by the controller, before any request."""
+        ...
+
+    async def status(self) -> BrokerStatus:
+        """A snapshot for progress and summary."""
+        ...
+
+    async def close(self) -> None:
+        """End the connection; all leases still held come back."""
+        ...

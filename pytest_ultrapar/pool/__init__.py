@@ -1,0 +1,1 @@
+"""What there is to run on: `pool.toml` as validated, immutable data."""

@@ -1,0 +1,206 @@
+"""The pool as plain data: providers, instances, keys, lanes and the limits that bind them.
+
+Nothing here reads a file or the environment; `config.load_pool` makes these values and is the only place
+that checks them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NewType
+
+LaneId = NewType("LaneId", str)
+"""`provider/instance/key`, unique in a pool and safe to show."""
+
+Api = Literal["openai", "azure-openai", "simulated"]
+Level = Literal["pool", "provider", "key", "key_model", "instance", "lane"]
+PersonaName = Literal["echo", "obedient", "repairing", "sloppy"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A bound on requests in flight or on rate, shared by all lanes that name it.
+
+    Attributes:
+        name: Unique in the pool, shown to users: `ideallab/key0`.
+        level: Where in the pool it was declared.
+        workers: Requests in flight at once, >= 1; None is unlimited.
+        qps: Sends in any window of 1 s, > 0; None is unlimited.
+        rpm: Sends in any window of 60 s, > 0; None is unlimited.
+    """
+
+    name: str
+    level: Level
+    workers: int | None = None
+    qps: float | None = None
+    rpm: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One API key by name; the secret stays in the environment variable `env`."""
+
+    name: str
+    env: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """How long the simulated provider takes for one answer.
+
+    Attributes:
+        kind: `fixed` always takes `median_s`; `log-normal` draws with that median.
+        median_s: Seconds, >= 0.
+        sigma: Standard deviation of the logarithm, >= 0; 0 for `fixed`.
+    """
+
+    kind: Literal["fixed", "log-normal"] = "fixed"
+    median_s: float = 0.1
+    sigma: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """What the simulated provider needs to know of a model: who it acts as, and how fast."""
+
+    persona: PersonaName = "echo"
+    skill: float = 1.0
+    latency: Latency = field(default_factory=Latency)
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One deployment or server of a model.
+
+    Attributes:
+        name: Unique within its provider; part of the lane's id.
+        api_name: The model or deployment name sent to the API.
+        base_url: Where requests go; empty for the simulated provider, whose port is known at run time.
+    """
+
+    name: str
+    api_name: str
+    base_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One model as it is named in results, with everything that can answer for it at one provider."""
+
+    name: str
+    instances: tuple[Instance, ...]
+    latency_hint_s: float | None = None
+    price_per_mtok_in: float | None = None
+    price_per_mtok_out: float | None = None
+    simulation: Simulation = field(default_factory=Simulation)
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """One API account family.
+
+    Attributes:
+        timeout_s: Total deadline of one request, > 0 seconds.
+        simulation_seed: Seed of the simulated provider's answers and latencies.
+    """
+
+    name: str
+    api: Api
+    base_url: str
+    keys: tuple[Key, ...]
+    models: tuple[Model, ...]
+    timeout_s: float = 150.0
+    api_version: str | None = None
+    simulation_seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One (instance, key) pair: where a request can go.
+
+    Attributes:
+        limits: Names of the limits on its path, outermost first.
+        orphan_grace_s: Seconds for which a seat stays taken after its holder died, since the provider may
+            still be at work on the dead holder's request.
+    """
+
+    lane_id: LaneId
+    provider: str
+    model: str
+    instance: str
+    key: str
+    limits: tuple[str, ...]
+    orphan_grace_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveValue:
+    """One number or word in force, and where it came from (`command line`, `environment MAX_WORKERS`, ...)."""
+
+    name: str
+    value: str | int | float | bool | None
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Everything there is to run on.
+
+    Attributes:
+        path: The file it was read from, as given.
+        digest: SHA-256 (hex) of the file's bytes; holds no secret since the file holds none.
+        lanes: All lanes, in the order of the file.
+        limits: All limits by name.
+        effective: Each configured value in force with its origin, for the manifest and the header.
+    """
+
+    path: str
+    digest: str
+    rate_mode: Literal["fixed", "adaptive"]
+    providers: tuple[Provider, ...]
+    lanes: tuple[Lane, ...]
+    limits: Mapping[str, Limit]
+    effective: tuple[EffectiveValue, ...] = ()
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Names of all models, in the order of the file, each once."""
+        return tuple(dict.fromkeys(model.name for p in self.providers for model in p.models))
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether any answer of this pool comes from the simulated provider."""
+        return any(provider.api == "simulated" for provider in self.providers)
+
+    def lanes_of(self, model: str) -> tuple[Lane, ...]:
+        """The lanes that can answer for `model`, in the order of the file."""
+        return tuple(lane for lane in self.lanes if lane.model == model)
+
+    def seats(self, lanes: tuple[Lane, ...]) -> int | None:
+        """An upper bound of requests in flight over `lanes` together; None when nothing bounds them.
+
+        Greedy over the tree of limits: a lane adds what every limit on its path still has free. Exact for
+        limits that nest (pool, provider, instance), never too low otherwise.
+        """
+        bounded = [lane for lane in lanes if self._path_workers(lane) is not None]
+        if len(bounded) < len(lanes):
+            return self._pool_workers()
+        free = {
+            name: limit.workers for name, limit in self.limits.items() if limit.workers is not None
+        }
+        total = 0
+        for lane in lanes:
+            path = [name for name in lane.limits if name in free]
+            take = min(free[name] for name in path)
+            for name in path:
+                free[name] -= take
+            total += take
+        return total
+
+    def _path_workers(self, lane: Lane) -> int | None:
+        caps = [self.limits[name].workers for name in lane.limits]
+        return min((cap for cap in caps if cap is not None), default=None)
+
+    def _pool_workers(self) -> int | None:
+        return next((lim.workers for lim in self.limits.values() if lim.level == "pool"), None)

@@ -1,0 +1,1 @@
+"""What a run leaves behind: journals, tables, statistics and the benchmark JSON."""
