@@ -1,0 +1,272 @@
+"""The engine: a thread with an event loop of its own, on which episodes run ahead of pytest."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from pytest_ultrapar.clock import Clock, utc_now_us
+from pytest_ultrapar.engine.endpoints import Endpoint
+from pytest_ultrapar.engine.episode import Work, run_episode
+from pytest_ultrapar.engine.http import HttpClient
+from pytest_ultrapar.engine.llm import Wire
+from pytest_ultrapar.engine.opener import Opener, TicketClass
+from pytest_ultrapar.engine.retry import RetryPolicy
+from pytest_ultrapar.errors import NoLaneError
+from pytest_ultrapar.lanes.protocol import BrokerPort, Lease, LeaseRequest
+from pytest_ultrapar.pool.model import LaneId
+from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, JournalRecord
+
+_HEARTBEAT_S = 0.005
+_SYNC_S = 1.0
+_STOP_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """What an engine needs to know.
+
+    Attributes:
+        worker: Name of the process in records and at the broker.
+        connect: Makes the broker's port; awaited once on the engine's loop.
+        endpoints: Where each lane's requests go.
+        retry: The retry layer's policy.
+        episode_timeout_s: Deadline of one episode, > 0 seconds.
+        most_open: Episodes open at once at most; also the bound on connections.
+    """
+
+    worker: str
+    connect: Callable[[], Awaitable[BrokerPort]]
+    endpoints: Mapping[LaneId, Endpoint]
+    retry: RetryPolicy
+    episode_timeout_s: float
+    most_open: int
+    clock: Clock
+
+
+class Engine:
+    """Runs episodes in a thread; every public method may be called from any thread.
+
+    `record` appends to the journal and `ended` announces a finished episode; both are called on the engine's
+    thread. An episode is announced only after its record was written. `lost` is called once if the engine ends
+    before it was told to, with the reason.
+    """
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        *,
+        record: Callable[[JournalRecord], object],
+        ended: Callable[[str, EpisodeEnded, object], None],
+        sync: Callable[[], None],
+        lost: Callable[[BaseException], None],
+    ) -> None:
+        """Make an engine that is not yet running.
+
+        Args:
+            settings: See `EngineSettings`.
+            record: Writes a record durably in order and returns where it is.
+            ended: Called with (case id, record, what `record` returned).
+            sync: Forces what was recorded to disk; called every second.
+            lost: Called with the exception that ended the engine.
+        """
+        self._settings = settings
+        self._record = record
+        self._announce = ended
+        self._sync = sync
+        self._lost = lost
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._main, name="ultrapar-engine", daemon=True)
+        self._opener = Opener(settings.most_open)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stop: asyncio.Event | None = None
+        self._request_ids = itertools.count(1)
+        self._port: BrokerPort | None = None
+        self._wire: Wire | None = None
+        self.lag_s = 0.0
+        self.n_in_flight = 0
+
+    def start(self) -> None:
+        """Start the thread and wait until its loop runs."""
+        self._thread.start()
+        self._ready.wait()
+
+    def submit(self, works: list[Work]) -> None:
+        """Line cases up; each is announced by `ended` sooner or later, unless the engine is stopped."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._line_up, works)
+
+    def note_skipped(self, case_id: str, group: str) -> None:
+        """Tell the broker of a case that needs no episode, so that groups waiting for it can start."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._tell_ended, case_id, group)
+
+    def stop(self) -> None:
+        """Cancel what is running, record it as interrupted, and end the thread. Idempotent."""
+        loop, stop = self._loop, self._stop
+        if loop is not None and stop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(stop.set)
+        if self._thread.is_alive():
+            self._thread.join(_STOP_S)
+
+    # -- on the engine's thread ---------------------------------------------------------------------------
+
+    def _main(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=_new_loop()) as runner:
+                runner.run(self._live())
+        except BaseException as error:  # noqa: BLE001 - whatever it was, waiting for it would hang for ever
+            self._lost(error)
+        finally:
+            self._ready.set()
+
+    async def _live(self) -> None:
+        settings = self._settings
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        http = HttpClient(settings.endpoints.values(), max_connections=settings.most_open + 8)
+        try:
+            self._port = await settings.connect()
+            self._wire = Wire(
+                port=self._port,
+                exchange=http,
+                endpoints=settings.endpoints,
+                retry=settings.retry,
+                clock=settings.clock,
+                next_request_id=self._request_ids.__next__,
+            )
+            self._ready.set()
+            beat = asyncio.ensure_future(self._beat())
+            sync = asyncio.ensure_future(self._sync_always())
+            stopped = asyncio.ensure_future(self._stop.wait())
+            done, _ = await asyncio.wait(
+                {beat, sync, stopped}, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in {beat, sync, stopped} - done:
+                task.cancel()
+            for task in done - {stopped}:
+                task.result()
+        finally:
+            for episode in list(self._tasks):
+                episode.cancel()
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=_STOP_S)
+            if self._port is not None:
+                await self._port.close()
+            await http.close()
+
+    async def _beat(self) -> None:
+        # A busy main thread holds the interpreter lock; what this loop then loses is seen as lag.
+        loop = asyncio.get_running_loop()
+        while True:
+            due_s = loop.time() + _HEARTBEAT_S
+            await asyncio.sleep(_HEARTBEAT_S)
+            self.lag_s = max(0.0, loop.time() - due_s)
+
+    async def _sync_always(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_SYNC_S)
+            await loop.run_in_executor(None, self._sync)
+
+    def _line_up(self, works: list[Work]) -> None:
+        for place in dict.fromkeys([self._opener.add(work) for work in works]):
+            self._ask(place)
+
+    def _ask(self, place: TicketClass) -> None:
+        assert self._port is not None
+        for _ in range(self._opener.tickets_wanted(place)):
+            self._opener.ticket_taken(place)
+            request = LeaseRequest(next(self._request_ids), place[0], place[1], opens=True)
+            future = self._port.acquire(request)
+            future.add_done_callback(lambda done, place=place: self._granted(place, done))
+
+    def _granted(self, place: TicketClass, future: asyncio.Future[Lease]) -> None:
+        opener = self._opener
+        opener.ticket_back(place)
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            self._refused(place, error)
+            return
+        assert self._port is not None
+        lease = future.result()
+        if self._settings.clock.now_s() > lease.send_by_s:
+            self._port.release(lease, "unsent")
+            self._ask(place)
+            return
+        work = opener.open_next(place)
+        if work is None:
+            self._port.release(lease, "unsent")
+            return
+        task = asyncio.get_running_loop().create_task(self._run(work, lease))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        self._ask(place)
+
+    def _refused(self, place: TicketClass, error: BaseException) -> None:
+        if not isinstance(error, NoLaneError):
+            # Only a lost broker comes here: without it nothing more may be sent.
+            self._lost(error)
+            if self._stop is not None:
+                self._stop.set()
+            return
+        now_us = utc_now_us()
+        for work in self._opener.refuse(place):
+            ended = EpisodeEnded(
+                case_id=work.case_id,
+                worker=self._settings.worker,
+                ending="infra",
+                started_at_us=now_us,
+                ended_at_us=now_us,
+                duration_s=0.0,
+                kind=error.kind,
+                detail=str(error),
+            )
+            self._finish(work, ended)
+
+    async def _run(self, work: Work, lease: Lease) -> None:
+        assert self._wire is not None
+        self.n_in_flight += 1
+        try:
+            self._record(EpisodeStarted(work.case_id, self._settings.worker, utc_now_us()))
+            ended = await run_episode(
+                work,
+                lease,
+                self._wire,
+                timeout_s=self._settings.episode_timeout_s,
+                worker=self._settings.worker,
+            )
+            self._finish(work, ended)
+        except Exception as error:  # noqa: BLE001 - a journal that cannot be written ends the run, not a task
+            self._lost(error)
+            if self._stop is not None:
+                self._stop.set()
+        finally:
+            self.n_in_flight -= 1
+            self._opener.closed()
+            for place in self._opener.places():
+                self._ask(place)
+
+    def _finish(self, work: Work, ended: EpisodeEnded) -> None:
+        position = self._record(ended)
+        if ended.ending != "interrupted":
+            self._tell_ended(work.case_id, work.group)
+            self._announce(work.case_id, ended, position)
+
+    def _tell_ended(self, case_id: str, group: str) -> None:
+        if self._port is not None:
+            self._port.episode_ended(case_id, group)
+
+
+def _new_loop() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop  # noqa: PLC0415 - absent on some platforms, and costs 41 ms that plain tests need not pay
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop

@@ -1,0 +1,134 @@
+"""One episode from its first lease to its record."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from pytest_ultrapar.clock import utc_now_us
+from pytest_ultrapar.engine.llm import Llm, Wire
+from pytest_ultrapar.engine.output import EpisodeOutput, current_output
+from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused
+from pytest_ultrapar.lanes.protocol import Lease
+from pytest_ultrapar.records import Ending, EpisodeEnded
+
+_encoder = msgspec.json.Encoder()
+
+
+class EpisodeSkipped(Exception):  # noqa: N818 - no error
+    """An episode asked to be skipped; whoever submits work turns its host's own exception into this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """An episode yet to run.
+
+    Attributes:
+        group: The assignment's group of the case, empty for none.
+        start: Makes the episode's coroutine; called on the engine's loop, once.
+    """
+
+    case_id: str
+    model: str
+    group: str
+    seed: int
+    start: Callable[[Llm], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    ending: Ending
+    kind: str | None = None
+    detail: str | None = None
+    value: msgspec.Raw | None = None
+
+
+async def run_episode(
+    work: Work, lease: Lease, wire: Wire, *, timeout_s: float, worker: str
+) -> EpisodeEnded:
+    """Run an episode to its end, whatever happens inside it, and return its record.
+
+    Args:
+        work: What to run.
+        lease: Its first lease.
+        wire: The engine's shared parts.
+        timeout_s: Deadline of the whole episode in seconds, waiting included.
+        worker: Name of the process, for the record.
+    """
+    output = EpisodeOutput()
+    current_output.set(output)
+    started_at_us = utc_now_us()
+    started_s = wire.clock.now_s()
+    llm = Llm(model=work.model, group=work.group, seed=work.seed, wire=wire, first=lease)
+    end = await _outcome(work, llm, timeout_s)
+    llm.return_unused()
+    duration_s = wire.clock.now_s() - started_s
+    conversation = llm.conversation
+    return EpisodeEnded(
+        case_id=work.case_id,
+        worker=worker,
+        ending=end.ending,
+        started_at_us=started_at_us,
+        # One clock for both ends: a step of the wall clock must not make an episode end before it began.
+        ended_at_us=started_at_us + round(duration_s * 1e6),
+        duration_s=duration_s,
+        value=end.value,
+        kind=end.kind,
+        detail=end.detail,
+        attempts=conversation.attempts,
+        messages=conversation.messages,
+        n_turns=conversation.n_turns,
+        backoff_s=conversation.backoff_s,
+        queue_wait_s=conversation.queue_wait_s,
+        stdout=output.stdout,
+        log=output.log,
+    )
+
+
+async def _outcome(work: Work, llm: Llm, timeout_s: float) -> _End:
+    deadline = asyncio.timeout(timeout_s)
+    try:
+        async with deadline:
+            value = await work.start(llm)
+        # An infrastructure failure is no answer, even if the episode caught it and went on.
+        return _failed(llm.conversation.failure) or _stored(value)
+    except asyncio.CancelledError:
+        return _End("interrupted")
+    except EpisodeSkipped as skipped:
+        return _End("skipped", detail=str(skipped))
+    except Exception as error:  # noqa: BLE001 - whatever a suite raises belongs into the record
+        if isinstance(error, TimeoutError) and deadline.expired():
+            return _End("infra", "timeout", f"the episode took longer than {timeout_s:g} s")
+        return _failed(llm.conversation.failure) or _error(error)
+
+
+def _failed(failure: InfraError | PromptRefused | BadRequestError | None) -> _End | None:
+    if isinstance(failure, InfraError):
+        return _End("infra", failure.kind, str(failure))
+    if isinstance(failure, PromptRefused):
+        return _End("refused", failure.kind, str(failure))
+    if isinstance(failure, BadRequestError):
+        return _End("error", "bad_request", str(failure))
+    return None
+
+
+def _stored(value: object) -> _End:
+    try:
+        return _End("returned", value=msgspec.Raw(_encoder.encode(value)))
+    except (TypeError, ValueError, RecursionError, UnicodeEncodeError) as error:
+        detail = f"the episode returned a {type(value).__name__} that cannot be stored: {error}"
+        return _End("error", type(error).__name__, detail)
+
+
+def _error(error: Exception) -> _End:
+    # The first frames are ours; people want to see theirs.
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    text = "".join(traceback.format_exception(type(error), error, trace))
+    return _End("error", type(error).__name__, text)

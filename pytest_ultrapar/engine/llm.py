@@ -1,0 +1,271 @@
+"""The client that an episode talks to: bound to one model, silent about limits and retries."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, Protocol
+
+import msgspec
+
+from pytest_ultrapar.clock import Clock
+from pytest_ultrapar.engine.endpoints import Endpoint
+from pytest_ultrapar.engine.failure import Failure, classify_status
+from pytest_ultrapar.engine.http import Answer
+from pytest_ultrapar.engine.openai_api import RESERVED, decode_response, encode_request
+from pytest_ultrapar.engine.reply import Messages, Reply
+from pytest_ultrapar.engine.retry import RetryPolicy
+from pytest_ultrapar.engine.retry_after import parse_retry_after
+from pytest_ultrapar.errors import BadRequestError, InfraError, NoLaneError, PromptRefused
+from pytest_ultrapar.lanes.protocol import BrokerPort, Lease, LeaseOutcome, LeaseRequest
+from pytest_ultrapar.pool.model import LaneId
+from pytest_ultrapar.records import Attempt, TurnMessage
+
+_HOLD_FIRST_LEASE_S = 1.0
+
+
+class Exchange(Protocol):
+    """Sends one request; `http.HttpClient` in a run."""
+
+    async def exchange(
+        self, endpoint: Endpoint, body: bytes, *, timeout_s: float
+    ) -> Answer | Failure:
+        """The whole answer, or what went wrong; ends within `timeout_s` seconds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """What the clients of all episodes of an engine share."""
+
+    port: BrokerPort
+    exchange: Exchange
+    endpoints: Mapping[LaneId, Endpoint]
+    retry: RetryPolicy
+    clock: Clock
+    next_request_id: Callable[[], int]
+
+
+@dataclass(slots=True)
+class Conversation:
+    """What an episode has said and spent so far: the raw material of its record."""
+
+    attempts: list[Attempt] = field(default_factory=list)
+    messages: list[TurnMessage] = field(default_factory=list)
+    n_turns: int = 0
+    backoff_s: float = 0.0
+    queue_wait_s: float = 0.0
+    failure: InfraError | PromptRefused | BadRequestError | None = None
+
+
+class Llm:
+    """A client bound to the case's model; made by the engine, one per episode, used on the engine's loop."""
+
+    def __init__(self, *, model: str, group: str, seed: int, wire: Wire, first: Lease) -> None:
+        self.model = model
+        self.conversation = Conversation()
+        self._group = group
+        self._wire = wire
+        self._rng = random.Random(seed)
+        self._lane = first.lane
+        self._first: Lease | None = first
+        # A seat is scarce: an episode that prepares for long before its first request gives it back.
+        self._first_timer = asyncio.get_running_loop().call_later(
+            _HOLD_FIRST_LEASE_S, self.return_unused
+        )
+        self._said: list[Mapping[str, Any]] = []
+
+    async def chat(self, messages: Messages, **parameters: Any) -> Reply:  # noqa: ANN401
+        """The model's answer to a conversation.
+
+        Waits as long as the pool's limits ask, tries again where that may help, and always on the same model.
+
+        Args:
+            messages: The whole conversation so far, as the chat-completions API has it.
+            parameters: Further parameters of the API, such as `temperature`, passed on as they are.
+
+        Raises:
+            InfraError: The request could not be answered; the case becomes `infra` whatever the episode does next.
+            PromptRefused: The provider refused the prompt for good; the case becomes `unsolved`.
+            BadRequestError: The API calls the request malformed; the case becomes an `error`.
+            TypeError: A parameter is reserved (`model`, `messages`, `stream`) or cannot be sent as JSON.
+        """
+        conversation = self.conversation
+        if conversation.failure is not None:
+            raise conversation.failure
+        reserved = RESERVED & parameters.keys()
+        if reserved:
+            msg = f"llm.chat() got {sorted(reserved)[0]!r}, which is the client's own; other parameters are passed on"
+            raise TypeError(msg)
+        turn = conversation.n_turns
+        conversation.n_turns += 1
+        self._note_messages(turn, messages)
+        reply = await self._answer(turn, messages, parameters)
+        calls = None
+        if reply.tool_calls:
+            calls = msgspec.json.encode(
+                [{"name": call.name, "arguments": call.arguments} for call in reply.tool_calls]
+            ).decode()
+        conversation.messages.append(TurnMessage(turn, "assistant", reply.text, calls))
+        return reply
+
+    async def _answer(self, turn: int, messages: Messages, parameters: dict[str, Any]) -> Reply:
+        retry = self._wire.retry
+        body: dict[str, bytes] = {}
+        attempt = n_failed = 0
+        while True:
+            t_ready_s = self._wire.clock.now_s()
+            lease = await self._lease()
+            endpoint = self._wire.endpoints[lease.lane]
+            if endpoint.api_name not in body:
+                try:
+                    body[endpoint.api_name] = encode_request(
+                        endpoint.api_name, messages, parameters
+                    )
+                except BaseException:
+                    self._wire.port.release(lease, "unsent")
+                    raise
+            result = await self._send(
+                turn, attempt, lease, endpoint, body[endpoint.api_name], t_ready_s
+            )
+            if result is None:
+                continue
+            attempt += 1
+            if isinstance(result, Reply):
+                return result
+            if retry.counts(result.outcome):
+                n_failed += 1
+            verdict = retry.decide(result.outcome, n_failed)
+            if verdict != "again":
+                self._give_up(verdict, result)
+            await self._back_off(retry.backoff_s(n_failed, self._rng) if n_failed else 0.0)
+
+    async def _lease(self) -> Lease:
+        first, self._first = self._first, None
+        self._first_timer.cancel()
+        if first is not None:
+            return first
+        request = LeaseRequest(
+            self._wire.next_request_id(), self.model, self._group, opens=False, lane=self._lane
+        )
+        try:
+            lease = await self._wire.port.acquire(request)
+        except NoLaneError as error:
+            self.conversation.failure = error
+            raise
+        except ConnectionError as error:
+            self._fail(InfraError("broker", f"the broker is gone: {error}"), error)
+        self._lane = lease.lane
+        self.conversation.queue_wait_s += lease.seat_wait_s
+        return lease
+
+    async def _send(
+        self,
+        turn: int,
+        attempt: int,
+        lease: Lease,
+        endpoint: Endpoint,
+        body: bytes,
+        t_ready_s: float,
+    ) -> Reply | Failure | None:
+        """One attempt; None when the lease had grown too old to send on."""
+        wire = self._wire
+        t_send_s = wire.clock.now_s()
+        if t_send_s > lease.send_by_s:
+            wire.port.release(lease, "unsent")
+            return None
+        outcome: LeaseOutcome = "cancelled"
+        answer: Answer | Failure | None = None
+        result: Reply | Failure | None = None
+        try:
+            answer = await wire.exchange.exchange(endpoint, body, timeout_s=endpoint.timeout_s)
+            t_end_s = wire.clock.now_s()
+            result = _read(answer, lease.lane, t_end_s - t_send_s)
+            outcome = "ok" if isinstance(result, Reply) else result.outcome
+        finally:
+            retry_after_s = result.retry_after_s if isinstance(result, Failure) else None
+            wire.port.release(lease, outcome, retry_after_s)
+            reply = result if isinstance(result, Reply) else None
+            self.conversation.attempts.append(
+                Attempt(
+                    turn=turn,
+                    attempt=attempt,
+                    provider=endpoint.provider,
+                    instance=endpoint.instance,
+                    key=endpoint.key,
+                    t_ready_s=t_ready_s,
+                    t_lease_s=lease.granted_s,
+                    t_send_s=t_send_s,
+                    t_end_s=wire.clock.now_s(),
+                    outcome=outcome,
+                    in_flight_at_send=lease.in_flight,
+                    t_first_byte_s=answer.t_first_byte_s if isinstance(answer, Answer) else None,
+                    status=answer.status if isinstance(answer, Answer) else None,
+                    retry_after_s=retry_after_s,
+                    tokens_in=reply.tokens_in if reply else None,
+                    tokens_out=reply.tokens_out if reply else None,
+                    maybe_billed=(
+                        result.maybe_billed if isinstance(result, Failure) else result is None
+                    ),
+                    seat_wait_s=lease.seat_wait_s,
+                    rate_wait_s=lease.rate_wait_s,
+                )
+            )
+        return result
+
+    async def _back_off(self, seconds: float) -> None:
+        if seconds > 0:
+            self.conversation.backoff_s += seconds
+            await asyncio.sleep(seconds)
+
+    def _give_up(self, verdict: str, failure: Failure) -> NoReturn:
+        if verdict == "refused":
+            self._fail(PromptRefused(failure.refused_kind or "refused", failure.message), None)
+        if verdict == "bad_request":
+            self._fail(BadRequestError(failure.message), None)
+        self._fail(InfraError(failure.outcome, failure.message), None)
+
+    def _fail(
+        self, error: InfraError | PromptRefused | BadRequestError, cause: BaseException | None
+    ) -> NoReturn:
+        self.conversation.failure = error
+        raise error from cause
+
+    def _note_messages(self, turn: int, messages: Messages) -> None:
+        """Keep what is new: a conversation that grows is stored once, not once per turn."""
+        said, noted = self._said, self.conversation.messages
+        known = len(said) if list(messages[: len(said)]) == said else 0
+        new = [
+            TurnMessage(turn, str(message.get("role", "")), _as_text(message.get("content")))
+            for message in messages[known:]
+        ]
+        # Callers append the last answer to their own list; it was noted when it came.
+        if known and new and noted and (new[0].role, new[0].content) == ("assistant", noted[-1].content):
+            del new[0]
+        noted.extend(new)
+        self._said = [dict(message) for message in messages]
+
+    def return_unused(self) -> None:
+        """Give the first lease back if no request used it. Called by the timer and at the episode's end."""
+        first, self._first = self._first, None
+        self._first_timer.cancel()
+        if first is not None:
+            self._wire.port.release(first, "unsent")
+
+
+def _read(answer: Answer | Failure, lane: LaneId, latency_s: float) -> Reply | Failure:
+    if isinstance(answer, Failure):
+        return answer
+    if answer.status == 200:
+        return decode_response(answer.body, lane, latency_s)
+    retry_after_s = parse_retry_after(answer.headers, epoch_s=time.time())
+    return classify_status(answer.status, answer.body, retry_after_s)
+
+
+def _as_text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    return "" if content is None else msgspec.json.encode(content).decode()

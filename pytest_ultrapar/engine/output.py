@@ -1,0 +1,77 @@
+"""What episodes print and log, kept apart from what the running test prints.
+
+Many episodes run at once in a thread beside pytest's, so a print could land under any test. A context variable
+says whose it is: `sys.stdout` is wrapped once per run, log records are taken by a handler.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from contextvars import ContextVar
+from typing import TextIO
+
+LARGEST_TEXT = 64 * 1024
+"""Characters of prints, and of log text, that are kept per episode."""
+
+
+class EpisodeOutput:
+    """Prints and log text of one episode."""
+
+    __slots__ = ("log", "stdout")
+
+    def __init__(self) -> None:
+        self.stdout = ""
+        self.log = ""
+
+    def add_print(self, text: str) -> None:
+        """Keep a printed text, up to the bound."""
+        self.stdout = (self.stdout + text)[:LARGEST_TEXT]
+
+    def add_log(self, text: str) -> None:
+        """Keep a formatted log record, up to the bound."""
+        self.log = (self.log + text + "\n")[:LARGEST_TEXT]
+
+
+current_output: ContextVar[EpisodeOutput | None] = ContextVar("current_output", default=None)
+"""The episode that the running code belongs to; None outside episodes."""
+
+
+class RoutedStream(io.TextIOBase):
+    """A text stream that gives episodes' writes to their own record, and all others to the wrapped stream."""
+
+    def __init__(self, wrapped: TextIO) -> None:
+        super().__init__()
+        self.wrapped = wrapped
+
+    def write(self, text: str) -> int:
+        """Write `text` where it belongs. Called on any thread."""
+        output = current_output.get()
+        if output is None:
+            return self.wrapped.write(text)
+        output.add_print(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the wrapped stream."""
+        if not self.wrapped.closed:
+            self.wrapped.flush()
+
+    def __getattr__(self, name: str) -> object:
+        # pytest's capture asks its file for `buffer`, `encoding`, `name`, `getvalue` and more.
+        return getattr(self.wrapped, name)
+
+
+class EpisodeLogHandler(logging.Handler):
+    """Takes the log records of episodes; all others pass by."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a record. Called by `logging` on the thread that logs."""
+        output = current_output.get()
+        if output is not None:
+            output.add_log(self.format(record))
+
+
+def is_outside_episodes(_record: logging.LogRecord) -> bool:
+    """A logging filter for handlers that must not see episodes' records."""
+    return current_output.get() is None

@@ -1,0 +1,51 @@
+"""What a model answered, in one shape for all APIs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_ultrapar.pool.model import LaneId
+
+Message = Mapping[str, Any]
+"""One message of a conversation as the chat-completions API has it: `role`, `content`, perhaps `tool_calls`."""
+
+Messages = Sequence[Message]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A native function call of the model.
+
+    Attributes:
+        arguments: The arguments as the model wrote them: JSON text, perhaps broken.
+    """
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer of the model.
+
+    Attributes:
+        text: The content; empty when the model sent none.
+        reasoning: Reasoning content where the API sends it apart, else None.
+        finish_reason: As the API says: `stop`, `length`, `tool_calls`, ...
+        tokens_in: Prompt tokens as counted by the API; None when it does not say.
+        tokens_out: Completion tokens as counted by the API; None when it does not say.
+        lane: Which lane answered.
+        latency_s: Send to last byte of the attempt that succeeded, in seconds.
+    """
+
+    text: str
+    reasoning: str | None
+    tool_calls: tuple[ToolCall, ...]
+    finish_reason: str | None
+    tokens_in: int | None
+    tokens_out: int | None
+    lane: LaneId
+    latency_s: float
