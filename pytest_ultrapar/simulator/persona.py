@@ -1,0 +1,77 @@
+"""What acts as a model behind the simulated provider, and how one is found by its name."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from pytest_ultrapar.engine.reply import ToolCall
+from pytest_ultrapar.pool.model import PersonaName
+
+
+class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One message of the conversation as a persona sees it.
+
+    Attributes:
+        role: `system`, `user`, `assistant`, `tool`, ...
+        content: The text; parts are joined, an absent content is empty.
+        name: Who speaks, where the request says so.
+        tool_call_id: The call that a `tool` message answers.
+        tool_calls: The native calls that an `assistant` message made.
+    """
+
+    role: str
+    content: str = ""
+    name: str | None = None
+    tool_call_id: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PersonaReply:
+    """What a persona answers.
+
+    Attributes:
+        tool_calls: Native function calls, or None for an answer in text alone.
+        finish_reason: As the API says: `stop`, `length`, `tool_calls`, `content_filter`.
+    """
+
+    content: str
+    tool_calls: Sequence[ToolCall] | None = None
+    finish_reason: str = "stop"
+
+
+class Persona(Protocol):
+    """Acts as a model. Holds no state: the same arguments give the same reply, in any order, at any time."""
+
+    def reply(
+        self, messages: Sequence[ChatMessage], rng: random.Random, skill: float
+    ) -> PersonaReply:
+        """The answer to a conversation; called on the server's loop, so it must be quick (< 1 ms).
+
+        Args:
+            messages: The whole conversation, at least one message.
+            rng: The only source of chance; seeded by the conversation, the model's name and the pool's seed.
+            skill: 0 (always fails where it can) to 1 (never does).
+        """
+        ...
+
+
+def persona_by_name(name: PersonaName) -> Persona:
+    """The persona of that name; imports only what it needs."""
+    if name == "echo":
+        from pytest_ultrapar.simulator.echo import Echo  # noqa: PLC0415 - only what is asked for
+
+        return Echo()
+    from pytest_ultrapar.simulator.personas import workflow  # noqa: PLC0415 - only what is asked for
+
+    personas: dict[PersonaName, Persona] = {
+        "obedient": workflow.obedient,
+        "repairing": workflow.repairing,
+        "sloppy": workflow.sloppy,
+    }
+    return personas[name]
