@@ -1,0 +1,68 @@
+"""The planned cases of a run, as the first worker that has collected writes them down."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.records import Case
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+FILE_NAME = "cases.json"
+
+
+def write_cases(directory: Path, cases: Sequence[Case]) -> bool:
+    """Put the planned cases into a run directory, whole or not at all; the first writer wins.
+
+    Returns:
+        Whether these are the ones that stand there now.
+
+    Raises:
+        ResultsError: The directory cannot be written.
+    """
+    temporary = directory / f".{FILE_NAME}.{os.getpid()}.tmp"
+    try:
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+            with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
+                file.write(msgspec.json.encode(cases))
+            # A link fails where a rename would replace what another worker has written.
+            os.link(temporary, directory / FILE_NAME)
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        msg = f"cannot write {directory / FILE_NAME}: {error.strerror}"
+        raise ResultsError(msg) from error
+    return True
+
+
+def read_cases(directory: Path) -> list[Case]:
+    """The planned cases of a run, in the order of pytest's collection.
+
+    Raises:
+        ResultsError: There is no such file, or it holds something else.
+    """
+    path = directory / FILE_NAME
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=list[Case])
+    except OSError as error:
+        msg = f"cannot read the planned cases in {path}: {error.strerror}"
+        raise ResultsError(msg) from error
+    except msgspec.DecodeError as error:
+        msg = f"{path} does not hold the planned cases of a run: {error}"
+        raise ResultsError(msg) from error
+
+
+def suite_digest(cases: Iterable[Case]) -> str:
+    """SHA-256 (hex) of the case ids, the same in any order: whether two runs ran the same cases."""
+    ids = sorted(case.case_id for case in cases)
+    return hashlib.sha256("\n".join(ids).encode()).hexdigest()

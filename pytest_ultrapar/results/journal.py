@@ -1,0 +1,285 @@
+"""The journal: what a run has paid for, on disk before anything else is done with it.
+
+Each process appends to a segment of its own, one record a line, one `write` a record: a killed
+process loses at most the record it was writing, since the page cache outlives it. `sync` is for
+power loss only.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import threading
+from itertools import count
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.records import Grade, JournalRecord
+from pytest_ultrapar.results.frame import frame, iter_spans, unframe
+from pytest_ultrapar.results.record_text import map_text, without_surrogates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+SEGMENT_PATTERN = re.compile(r"w-(?P<worker>\w+)-(?P<pid>\d+)-(?P<n>\d+)\.jsonl")
+_WORKER_PATTERN = re.compile(r"\w+")
+
+
+class Position(msgspec.Struct, frozen=True, array_like=True):
+    """Where a record stands: segment name, and offset and length of its line in bytes."""
+
+    segment: str
+    offset: int
+    length: int
+
+
+class Damage(msgspec.Struct, frozen=True):
+    """A stretch of a segment that is no record although something was written there."""
+
+    segment: str
+    offset: int
+    length: int
+    reason: str
+
+
+class JournalWriter:
+    """Appends to one new segment; for any thread of one process.
+
+    After the first failed write or sync it refuses everything but `close`: a half-written line must
+    stay the last one, and a second fsync may succeed although the first one lost data.
+
+    Args:
+        directory: The run's `journal/` directory, which exists.
+        worker: xdist's worker id, or any word of letters, digits and underscores.
+        redact: Takes known secrets out of UTF-8 text (`Redactor.bytes`).
+
+    Raises:
+        ResultsError: The segment cannot be made.
+    """
+
+    def __init__(self, directory: Path, worker: str, redact: Callable[[bytes], bytes]) -> None:
+        if not _WORKER_PATTERN.fullmatch(worker):
+            msg = f"a worker is named by letters, digits and underscores (got {worker!r})"
+            raise ValueError(msg)
+        self.segment, self._fd = _create_segment(directory, worker)
+        self._redact = redact
+        self._encode = msgspec.json.Encoder().encode
+        self._offset = 0
+        self._synced_offset = 0
+        self._failure: str | None = None
+        self._append_lock = threading.Lock()
+        # Apart from the other lock: an fdatasync of some ms must not keep the engine waiting.
+        self._sync_lock = threading.Lock()
+
+    def append(self, record: JournalRecord) -> Position:
+        """Write one record; when this returns, the record outlives this process.
+
+        Raises:
+            ResultsError: It could not be written whole, or an earlier write or sync failed.
+        """
+        line = frame(self._payload(record))
+        with self._append_lock:
+            self._refuse_after_failure()
+            try:
+                written = os.write(self._fd, line)
+            except OSError as error:
+                self._failure = f"cannot append {len(line)} bytes: {error.strerror}"
+                raise ResultsError(self._refusal()) from error
+            if written != len(line):
+                self._failure = f"wrote {written} of {len(line)} bytes: is the disk full?"
+                raise ResultsError(self._refusal())
+            position = Position(self.segment, self._offset, len(line))
+            self._offset += len(line)
+            return position
+
+    def sync(self) -> None:
+        """Wait until everything appended so far is on the disk itself; called every second.
+
+        Raises:
+            ResultsError: The disk says no. What it still holds of this segment is unknown.
+        """
+        with self._sync_lock:
+            with self._append_lock:
+                self._refuse_after_failure()
+                offset = self._offset
+            if offset == self._synced_offset:
+                return
+            try:
+                os.fdatasync(self._fd)
+            except OSError as error:
+                self._failure = f"cannot sync: {error.strerror}"
+                raise ResultsError(self._refusal()) from error
+            self._synced_offset = offset
+
+    def close(self) -> None:
+        """Sync and close the segment, once; later calls do nothing."""
+        try:
+            if self._failure is None:
+                self.sync()
+        finally:
+            with self._sync_lock, self._append_lock:
+                if self._fd >= 0:
+                    os.close(self._fd)
+                self._fd = -1
+                self._failure = self._failure or "it is closed"
+
+    def _payload(self, record: JournalRecord) -> bytes:
+        if isinstance(record, Grade):
+            record = _with_finite_scores(record)
+        try:
+            payload = self._encode(record)
+        except UnicodeEncodeError:
+            record = map_text(record, without_surrogates)
+            payload = self._encode(record)
+        if self._redact(payload) is not payload:
+            # Seldom, so it may cost: field by field, a secret such as `returned` or `12345678`
+            # cannot break the JSON around it.
+            payload = self._encode(map_text(record, self._redact_text))
+        if b"\n" in payload:
+            payload = msgspec.json.format(payload, indent=-1)
+        return payload
+
+    def _redact_text(self, text: str) -> str:
+        return self._redact(text.encode()).decode()
+
+    def _refuse_after_failure(self) -> None:
+        if self._failure is not None:
+            raise ResultsError(self._refusal())
+
+    def _refusal(self) -> str:
+        return f"journal segment {self.segment} takes no more records: {self._failure}"
+
+
+class JournalReader:
+    """Reads single records by position; keeps the segments it has read from open."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._fds: dict[str, int] = {}
+
+    def read(self, position: Position) -> JournalRecord:
+        """The record at `position`, after its checksum was found right.
+
+        Raises:
+            ResultsError: There is no such segment, or no whole record at that place.
+        """
+        where = f"{position.segment} at byte {position.offset}"
+        try:
+            line = os.pread(self._fd(position.segment), position.length, position.offset)
+        except OSError as error:
+            msg = f"cannot read the journal record in {where}: {error.strerror}"
+            raise ResultsError(msg) from error
+        payload = unframe(line)
+        if payload is None:
+            msg = f"the journal record in {where} is damaged"
+            raise ResultsError(msg)
+        try:
+            return _decoder.decode(payload)
+        except msgspec.DecodeError as error:
+            msg = f"the journal record in {where} is of another version: {error}"
+            raise ResultsError(msg) from error
+
+    def close(self) -> None:
+        """Close all segments."""
+        for fd in self._fds.values():
+            os.close(fd)
+        self._fds.clear()
+
+    def _fd(self, segment: str) -> int:
+        fd = self._fds.get(segment)
+        if fd is None:
+            if not SEGMENT_PATTERN.fullmatch(segment):
+                msg = f"{segment!r} is no name of a journal segment"
+                raise ResultsError(msg)
+            fd = self._fds[segment] = os.open(self._directory / segment, os.O_RDONLY | os.O_CLOEXEC)
+        return fd
+
+
+def read_at(directory: Path, position: Position) -> JournalRecord:
+    """The one record at `position`; for more than one, a `JournalReader` keeps the segments open.
+
+    Raises:
+        ResultsError: As `JournalReader.read`.
+    """
+    reader = JournalReader(directory)
+    try:
+        return reader.read(position)
+    finally:
+        reader.close()
+
+
+def scan_payloads(path: Path) -> Iterator[tuple[Position, bytes | Damage]]:
+    """The JSON of each record of one segment, in the order written, with checksums verified.
+
+    A torn last line is left out; any other stretch that is no record comes as `Damage`.
+    """
+    with path.open("rb") as file:
+        for span in iter_spans(file):
+            position = Position(path.name, span.offset, span.length)
+            if span.payload is None:
+                reason = "the checksum or the form of this line is wrong"
+                yield position, Damage(path.name, span.offset, span.length, reason)
+            else:
+                yield position, span.payload
+
+
+def scan_segment(path: Path) -> Iterator[tuple[Position, JournalRecord | Damage]]:
+    """The records of one segment, in the order written; see `scan_payloads`.
+
+    A whole record that cannot be understood (written by another version) comes as `Damage`, too.
+    """
+    for position, payload in scan_payloads(path):
+        if isinstance(payload, Damage):
+            yield position, payload
+            continue
+        try:
+            yield position, _decoder.decode(payload)
+        except msgspec.DecodeError as error:
+            yield position, undecodable(position, error)
+
+
+def scan_journal(directory: Path) -> Iterator[tuple[Position, JournalRecord | Damage]]:
+    """The records of all segments of a journal, segment by segment, in the order of their names."""
+    for path in segments(directory):
+        yield from scan_segment(path)
+
+
+def segments(directory: Path) -> list[Path]:
+    """The files of all segments, sorted by name."""
+    return sorted(path for path in directory.iterdir() if SEGMENT_PATTERN.fullmatch(path.name))
+
+
+def undecodable(position: Position, error: msgspec.DecodeError) -> Damage:
+    """The damage of a whole record that this version does not understand."""
+    return Damage(position.segment, position.offset, position.length, f"not understood: {error}")
+
+
+_decoder: msgspec.json.Decoder[JournalRecord] = msgspec.json.Decoder(JournalRecord)
+
+
+def _create_segment(directory: Path, worker: str) -> tuple[str, int]:
+    for n in count():
+        name = f"w-{worker}-{os.getpid()}-{n}.jsonl"
+        flags = os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+        try:
+            fd = os.open(directory / name, flags, 0o600)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            msg = f"cannot make the journal segment {directory / name}: {error.strerror}"
+            raise ResultsError(msg) from error
+        return name, fd
+    raise AssertionError
+
+
+def _with_finite_scores(grade: Grade) -> Grade:
+    for name, score in grade.scores.items():
+        if not math.isfinite(score):
+            msg = f"score {name!r} of case {grade.case_id} must be a finite number (got {score})"
+            raise ResultsError(msg)
+    # A bool would be written as `true`, which no reader takes for a float.
+    return msgspec.structs.replace(grade, scores={k: float(v) for k, v in grade.scores.items()})

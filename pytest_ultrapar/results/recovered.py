@@ -1,0 +1,169 @@
+"""Episodes that are in the journal already and need no new request."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.results.frame import frame, unframe
+from pytest_ultrapar.results.journal import (
+    SEGMENT_PATTERN,
+    Damage,
+    Position,
+    scan_payloads,
+    segments,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+FINISHED_ENDINGS: frozenset[str] = frozenset({"returned", "refused", "error", "skipped"})
+"""Endings that stand; `infra` and `interrupted` episodes run again."""
+
+FILE_NAME = "recovered.jsonl"
+
+
+class RecoveredIndex:
+    """Names finished episodes of dead workers and of an interrupted run, in one file.
+
+    The controller adds, the workers look up and see what was added since. For any thread.
+
+    Args:
+        directory: The run directory.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._fd = os.open(directory / FILE_NAME, flags, 0o600)
+        self._read_offset = 0
+        self._positions: dict[str, Position] = {}
+        self._lock = threading.Lock()
+
+    def add(self, case_id: str, position: Position) -> None:
+        """Say that the episode of `case_id` stands at `position` of the journal."""
+        self.add_all({case_id: position})
+
+    def add_all(self, positions: Mapping[str, Position]) -> None:
+        """Say so for many cases, in one write."""
+        lines = b"".join(frame(_encode(_Entry(*item))) for item in positions.items())
+        while lines:
+            lines = lines[os.write(self._fd, lines) :]
+
+    def lookup(self, case_id: str) -> Position | None:
+        """Where the finished episode of `case_id` stands; None while it has none.
+
+        Costs one `fstat` when nothing was added since the last call.
+        """
+        if os.fstat(self._fd).st_size > self._read_offset:
+            self._read_new_lines()
+        return self._positions.get(case_id)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+    def _read_new_lines(self) -> None:
+        with self._lock:
+            size = os.fstat(self._fd).st_size
+            data = os.pread(self._fd, size - self._read_offset, self._read_offset)
+            # A line may be seen half written: what follows the last line feed is read next time.
+            whole = data[: data.rfind(b"\n") + 1]
+            for line in whole.splitlines(keepends=True):
+                payload = unframe(line)
+                if payload is not None:
+                    entry = _decode_entry(payload)
+                    self._positions[entry.case_id] = entry.position
+            self._read_offset += len(whole)
+
+
+def find_finished(directory: Path) -> dict[str, Position]:
+    """The last finished episode of each case in a journal; damaged records name none.
+
+    Args:
+        directory: The run's `journal/` directory.
+
+    Returns:
+        By case id, the episode that ended as one of `FINISHED_ENDINGS`; of several the latest.
+    """
+    found: dict[str, tuple[int, Position]] = {}
+    for path in segments(directory):
+        for position, head in _heads(path):
+            if not isinstance(head, _Ended) or head.ending not in FINISHED_ENDINGS:
+                continue
+            before = found.get(head.case_id)
+            if before is None or before[0] <= head.ended_at_us:
+                found[head.case_id] = (head.ended_at_us, position)
+    return {case_id: position for case_id, (_, position) in found.items()}
+
+
+def find_started_not_ended(directory: Path, worker: str, pid: int | None = None) -> set[str]:
+    """Cases whose episode a worker began and never ended: the suspects after its death.
+
+    Args:
+        directory: The run's `journal/` directory.
+        worker: The dead worker's id.
+        pid: Its process; without it, the process that last wrote under this id, since a resumed run
+            numbers its workers from the beginning again.
+    """
+    by_pid: dict[int, list[Path]] = defaultdict(list)
+    for path in segments(directory):
+        match = SEGMENT_PATTERN.fullmatch(path.name)
+        if match and match["worker"] == worker:
+            by_pid[int(match["pid"])].append(path)
+    if pid is None:
+        pid = max(by_pid, key=lambda each: max(map(_modified_ns, by_pid[each])), default=-1)
+    open_cases: set[str] = set()
+    for path in by_pid.get(pid, ()):
+        for _, head in _heads(path):
+            if isinstance(head, _Started):
+                open_cases.add(head.case_id)
+            elif isinstance(head, _Ended):
+                open_cases.discard(head.case_id)
+    return open_cases
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    case_id: str
+    position: Position
+
+
+class _Started(msgspec.Struct, frozen=True, tag="started"):
+    case_id: str
+
+
+class _Ended(msgspec.Struct, frozen=True, tag="ended"):
+    """What is asked of an ended episode here; its conversation is skipped without being decoded."""
+
+    case_id: str
+    ending: str
+    ended_at_us: int
+
+
+class _Graded(msgspec.Struct, frozen=True, tag="grade"):
+    case_id: str
+
+
+_Head = _Started | _Ended | _Graded
+
+_encode = msgspec.json.Encoder().encode
+_decode_entry = msgspec.json.Decoder(_Entry).decode
+_decode_head = msgspec.json.Decoder(_Head).decode
+
+
+def _heads(path: Path) -> Iterator[tuple[Position, _Head]]:
+    for position, payload in scan_payloads(path):
+        if isinstance(payload, Damage):
+            continue
+        try:
+            yield position, _decode_head(payload)
+        except msgspec.DecodeError:
+            continue
+
+
+def _modified_ns(path: Path) -> int:
+    return path.stat().st_mtime_ns

@@ -1,0 +1,178 @@
+"""A run's own directory: made, locked against a second run, and found again."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.results.cases_file import FILE_NAME as CASES_NAME
+from pytest_ultrapar.results.cases_file import read_cases, suite_digest, write_cases
+from pytest_ultrapar.results.journal import segments
+from pytest_ultrapar.results.recovered import FILE_NAME as RECOVERED_NAME
+
+__all__ = ["RunDirectory", "read_cases", "resolve_run", "suite_digest", "write_cases"]
+
+DEFAULT_PARENT = Path(".ultrapar")
+LATEST = "latest"
+LOCK_NAME = "run.lock"
+JOURNAL_NAME = "journal"
+
+
+class _Holder(msgspec.Struct, frozen=True):
+    """What stands in the lock file: which run this directory belongs to, and who had it last."""
+
+    run_id: str
+    pid: int
+
+
+class RunDirectory:
+    """The directory of one run, locked from `create` or `open_existing` to `close`.
+
+    The kernel ends the lock with the process, however that ends.
+
+    Attributes:
+        path: Absolute.
+        run_id: `<UTC time>-<six hex digits>`, kept when the run is resumed.
+        journal: Where segments stand; exists.
+    """
+
+    def __init__(self, path: Path, run_id: str, lock_fd: int) -> None:
+        self.path = path
+        self.run_id = run_id
+        self.journal = path / JOURNAL_NAME
+        self._lock_fd = lock_fd
+
+    @classmethod
+    def create(cls, out: Path | None, now: datetime, *, parent: Path = DEFAULT_PARENT) -> Self:
+        """Make and lock the directory of a new run, and let `latest` in `parent` point to it.
+
+        A directory whose run never got as far as its first episode is taken over.
+
+        Args:
+            out: The directory itself; None makes a new one in `parent`.
+            now: An aware time; names the run.
+            parent: Where default directories and the `latest` link stand.
+
+        Raises:
+            ConfigError: `out` is no directory, in use, or holds something else or an earlier run.
+        """
+        run_id = f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+        path = (parent / run_id if out is None else out).absolute()
+        try:
+            _make_parent(parent)
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not (path / LOCK_NAME).exists() and any(path.iterdir()):
+                msg = (
+                    f"--ultrapar-out: {path} is not empty and holds no run;"
+                    " name an empty or a new directory"
+                )
+                raise ConfigError(msg)
+            lock_fd = _lock(path)
+            try:
+                _refuse_earlier_run(path)
+                _prepare(path, lock_fd, run_id)
+                _point_latest(parent, path)
+            except BaseException:
+                os.close(lock_fd)
+                raise
+        except OSError as error:
+            msg = f"--ultrapar-out: cannot use {path} as a run directory: {error.strerror}"
+            raise ConfigError(msg) from error
+        return cls(path, run_id, lock_fd)
+
+    @classmethod
+    def open_existing(cls, path: Path) -> Self:
+        """Lock the directory of an earlier run, to finish it or to grade it again.
+
+        Raises:
+            ConfigError: There is no run, or it is in use by another process.
+        """
+        path = path.absolute()
+        if not (path / LOCK_NAME).is_file():
+            msg = f"{path} holds no run: it has no {LOCK_NAME}"
+            raise ConfigError(msg)
+        lock_fd = _lock(path)
+        holder = _read_holder(path)
+        run_id = holder.run_id if holder is not None else path.name
+        _prepare(path, lock_fd, run_id)
+        return cls(path, run_id, lock_fd)
+
+    def close(self) -> None:
+        """Let others use the directory; later calls do nothing."""
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+        self._lock_fd = -1
+
+
+def resolve_run(name: str, *, parent: Path = DEFAULT_PARENT) -> Path:
+    """The directory of an earlier run: `latest`, a path, or a run's id in `parent`.
+
+    Raises:
+        ConfigError: There is no such run.
+    """
+    candidates = [parent / LATEST] if name == LATEST else [Path(name), parent / name]
+    for candidate in candidates:
+        if (candidate / LOCK_NAME).is_file():
+            return candidate.resolve()
+    places = " or ".join(str(candidate) for candidate in candidates)
+    msg = f"no run found at {places}; name a run directory, the id of a run in {parent}, or latest"
+    raise ConfigError(msg)
+
+
+def _make_parent(parent: Path) -> None:
+    if not parent.exists():
+        parent.mkdir(mode=0o700, parents=True)
+        # Prompts may be confidential and tables are large: keep them out of commits made in haste.
+        (parent / ".gitignore").write_text("*\n", encoding="utf-8")
+
+
+def _lock(path: Path) -> int:
+    lock_fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock_fd)
+        holder = _read_holder(path)
+        who = "another process" if holder is None else f"the run with process id {holder.pid}"
+        msg = f"{path} is in use by {who}; wait for its end or use another --ultrapar-out"
+        raise ConfigError(msg) from None
+    return lock_fd
+
+
+def _read_holder(path: Path) -> _Holder | None:
+    try:
+        return msgspec.json.decode((path / LOCK_NAME).read_bytes(), type=_Holder)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _refuse_earlier_run(path: Path) -> None:
+    journal = path / JOURNAL_NAME
+    if journal.is_dir() and any(segment.stat().st_size for segment in segments(journal)):
+        msg = (
+            f"--ultrapar-out: {path} holds an earlier run; use another directory,"
+            f" or finish that run with --ultrapar-resume={path}"
+        )
+        raise ConfigError(msg)
+    for name in (CASES_NAME, RECOVERED_NAME):
+        (path / name).unlink(missing_ok=True)
+
+
+def _prepare(path: Path, lock_fd: int, run_id: str) -> None:
+    (path / JOURNAL_NAME).mkdir(mode=0o700, exist_ok=True)
+    os.ftruncate(lock_fd, 0)
+    os.pwrite(lock_fd, msgspec.json.encode(_Holder(run_id, os.getpid())) + b"\n", 0)
+
+
+def _point_latest(parent: Path, path: Path) -> None:
+    temporary = parent / f".{LATEST}.{os.getpid()}"
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(path.name if path.parent == parent.absolute() else path)
+    temporary.replace(parent / LATEST)
