@@ -41,6 +41,8 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
         group: Name of the assignment's group that the case belongs to; empty for none.
         opens: Whether this is the first lease of an episode not yet open. Turns of open episodes go first.
         lane: The lane of the episode so far: kept while it is up, else another of the same model.
+        case_id: The case of the episode; lets the broker count open episodes by name, so that asking twice
+            for a first lease (the first one came back `unsent`) opens one episode and not two.
     """
 
     request_id: int
@@ -48,6 +50,7 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
     group: str = ""
     opens: bool = False
     lane: LaneId | None = None
+    case_id: str = ""
 
 
 class Lease(msgspec.Struct, frozen=True, array_like=True):
@@ -78,7 +81,10 @@ class LaneStatus(msgspec.Struct, frozen=True):
     Attributes:
         state: `up`, `paused` (until a time) or `out` (until the end of the run).
         reason: One sentence for people when `paused` or `out`, else empty.
-        waited_s: Seconds that requests waited, by the name of the limit that bound them (or `pause`).
+        waited_s: Seconds that requests waited, by the name of the limit that bound them (or `pause`, `group`,
+            `home`).
+        outcomes: Leases given back, by outcome; a lease lost with its holder is `lost`.
+        orphans: Seats kept taken because their holder died and its request may still be running.
     """
 
     lane: LaneId
@@ -91,6 +97,8 @@ class LaneStatus(msgspec.Struct, frozen=True):
     n_rate_limited: int
     n_failed: int
     waited_s: dict[str, float]
+    outcomes: dict[str, int] = {}
+    orphans: int = 0
 
 
 class BrokerStatus(msgspec.Struct, frozen=True):
@@ -100,6 +108,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
         in_flight: Leases out now.
         open_episodes: Episodes that have had a first lease and are not reported ended.
         ended_episodes: Distinct cases reported ended.
+        waiting: Requests without a lease yet, those of groups that may not start included.
     """
 
     now_s: float
@@ -108,6 +117,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     open_episodes: int
     ended_episodes: int
     lanes: list[LaneStatus]
+    waiting: int = 0
 
 
 class BrokerPort(Protocol):
@@ -117,7 +127,8 @@ class BrokerPort(Protocol):
         """A future of the lease; cancelling it withdraws the request.
 
         It fails with `NoLaneError` when every lane of the model is out, and with `ConnectionError` when the
-        broker is gone.
+        broker is gone. A task that is cancelled between the grant and its own next step loses the result
+        of the future: `holding.acquire_lease` gives such a lease back.
         """
         ...
 
