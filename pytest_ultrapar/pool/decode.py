@@ -1,0 +1,106 @@
+"""From the file's tables to typed ones, with every mistake named by the path of its field."""
+
+from __future__ import annotations
+
+import re
+from types import UnionType
+from typing import TYPE_CHECKING, NoReturn, get_args, get_type_hints
+
+import msgspec
+
+from pytest_ultrapar.pool.place import Place, kind_of, shown
+from pytest_ultrapar.pool.schema import FileTable, PoolFile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SCHEMA = 1
+
+_WORDS = {"int": "an integer", "float": "a number", "object": "a table", "array": "a list"}
+_WORDS |= {"str": "a string", "bool": "true or false"}
+_STEP = re.compile(r"\.([A-Za-z0-9_-]+)|\[(\d+)\]")
+_PATH = re.compile(r" - at `\$(.*)`\Z")
+_HINTS = {
+    "api": 'must be "openai" or "azure-openai" or "simulated"',
+    "name": "is what results, limits and messages call it",
+    "schema": f"write schema = {SCHEMA} at the top of the file",
+}
+
+
+def decode(tables: Mapping[str, object], place: Place) -> PoolFile:
+    """The file as typed tables.
+
+    Raises:
+        ConfigError: Another schema, an unknown or missing field, or a wrong type.
+    """
+    schema = tables.get("schema", SCHEMA)
+    # Before anything else: under another schema every other complaint would mislead.
+    if isinstance(schema, int) and schema != SCHEMA:
+        place.at("schema").refuse(f"must be {SCHEMA} (got {shown(int(schema))})")
+    try:
+        return msgspec.convert(tables, PoolFile)
+    except msgspec.ValidationError as error:
+        _explain(str(error), tables, place)
+
+
+def _explain(message: str, tables: Mapping[str, object], place: Place) -> NoReturn:
+    path = _PATH.search(message)
+    found: object = tables
+    expected: object = PoolFile
+    for step in _STEP.finditer(path[1] if path else ""):
+        field, index = step.groups()
+        if field:
+            place = place.at(field)
+            found = found[field] if isinstance(found, dict) else None
+            expected = get_type_hints(_table_in(expected))[field]
+        else:
+            place = place.item(int(index))
+            found = found[int(index)] if isinstance(found, list) else None
+            expected = _entry_of(expected)
+    if unknown := re.search(r"unknown field `(.*?)`", message):
+        _refuse_unknown(place.at(unknown[1]), unknown[1], _table_in(expected))
+    if missing := re.search(r"missing required field `(.*?)`", message):
+        hint = _HINTS.get(missing[1])
+        place.at(missing[1]).refuse("is missing" + (f"; it {hint}" if hint else ""))
+    if kinds := re.search(r"Expected `(.*?)`", message):
+        place.refuse(f"must be {_kinds(kinds[1])} (got {_got(found)}){_advice(found, place)}")
+    place.refuse(f"cannot be read ({message})")
+
+
+def _refuse_unknown(place: Place, field: str, table: type[FileTable]) -> NoReturn:
+    import difflib  # noqa: PLC0415 - 8 ms, needed only for this message
+
+    allowed = sorted(table.__struct_fields__)
+    near = difflib.get_close_matches(field, allowed, n=1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    place.refuse(f"is not a known field{meant} (allowed: {', '.join(allowed)})")
+
+
+def _kinds(expected: str) -> str:
+    kinds = [kind for kind in expected.split(" | ") if kind != "null"]
+    if "float" in kinds:
+        kinds.remove("int")
+    return " or ".join(_WORDS.get(kind, kind) for kind in kinds)
+
+
+def _got(found: object) -> str:
+    # Numbers help to find the slip; strings may be secrets in the wrong place.
+    return shown(found) if isinstance(found, int | float) else kind_of(found)
+
+
+def _advice(found: object, place: Place) -> str:
+    header = re.sub(r"\[\d+\]", "", place.path)
+    if isinstance(found, dict) and header in {"provider", "provider.model"}:
+        return f"; write [[{header}]]"
+    return ""
+
+
+def _table_in(expected: object) -> type[FileTable]:
+    options = get_args(expected) if isinstance(expected, UnionType) else (expected,)
+    return next(o for o in options if isinstance(o, type) and issubclass(o, FileTable))
+
+
+def _entry_of(expected: object) -> object:
+    options = get_args(expected) if isinstance(expected, UnionType) else (expected,)
+    lists = [option for option in options if getattr(option, "__origin__", None) is list]
+    return get_args(lists[0])[0]
