@@ -19,6 +19,7 @@ import msgspec
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import Grade, JournalRecord
 from pytest_ultrapar.results.frame import frame, iter_spans, unframe
+from pytest_ultrapar.results.record_decoder import decode_record
 from pytest_ultrapar.results.record_text import map_text, without_surrogates
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ class JournalReader:
             msg = f"the journal record in {where} is damaged"
             raise ResultsError(msg)
         try:
-            return _decoder.decode(payload)
+            return decode_record(payload)
         except msgspec.DecodeError as error:
             msg = f"the journal record in {where} is of another version: {error}"
             raise ResultsError(msg) from error
@@ -237,7 +238,7 @@ def scan_segment(path: Path) -> Iterator[tuple[Position, JournalRecord | Damage]
             yield position, payload
             continue
         try:
-            yield position, _decoder.decode(payload)
+            yield position, decode_record(payload)
         except msgspec.DecodeError as error:
             yield position, undecodable(position, error)
 
@@ -256,9 +257,6 @@ def segments(directory: Path) -> list[Path]:
 def undecodable(position: Position, error: msgspec.DecodeError) -> Damage:
     """The damage of a whole record that this version does not understand."""
     return Damage(position.segment, position.offset, position.length, f"not understood: {error}")
-
-
-_decoder: msgspec.json.Decoder[JournalRecord] = msgspec.json.Decoder(JournalRecord)
 
 
 def _create_segment(directory: Path, worker: str) -> tuple[str, int]:

@@ -1,0 +1,115 @@
+"""A journal is read right however its file was cut or changed."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, Grade, TurnMessage
+from pytest_ultrapar.results.journal import (
+    Damage,
+    JournalWriter,
+    read_at,
+    scan_journal,
+    scan_segment,
+    segments,
+)
+
+texts = st.text(st.characters(exclude_categories=()), max_size=40)
+
+
+def records(n=5):
+    for i in range(n):
+        case_id = f"{i:016x}"
+        yield EpisodeStarted(case_id, "gw0", i)
+        yield EpisodeEnded(
+            case_id,
+            "gw0",
+            "returned",
+            i,
+            i + 1,
+            0.5,
+            messages=[TurnMessage(0, "user", f"question {i}\nä\u2028")],
+            n_turns=1,
+        )
+        yield Grade(case_id, "gw0", "solved", "passed", i, scores={"workflow": i / 7})
+
+
+def write(directory, items):
+    writer = JournalWriter(directory, "gw0", lambda data: data)
+    positions = [writer.append(item) for item in items]
+    writer.close()
+    (path,) = segments(directory)
+    return path, positions
+
+
+def test_journal_truncated_at_every_byte_keeps_every_whole_record(tmp_path):
+    written = list(records())
+    path, positions = write(tmp_path, written)
+    whole = path.read_bytes()
+    for size in range(len(whole) + 1):
+        path.write_bytes(whole[:size])
+        found = list(scan_segment(path))
+        n_whole = sum(position.offset + position.length <= size for position in positions)
+        assert [item for _, item in found[:n_whole]] == written[:n_whole]
+        assert len(found) == n_whole, size
+
+
+def test_journal_with_any_byte_flipped_loses_one_record_and_says_so(tmp_path):
+    written = list(records(2))
+    path, positions = write(tmp_path, written)
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        for mask in (0x01, 0x20, 0x80, whole[place] ^ 0x0A):
+            if not mask:
+                continue
+            changed = bytearray(whole)
+            changed[place] ^= mask
+            path.write_bytes(changed)
+            found = list(scan_segment(path))
+            good = [item for _, item in found if not isinstance(item, Damage)]
+            damage = [item for _, item in found if isinstance(item, Damage)]
+            hit = next(
+                i for i, p in enumerate(positions) if p.offset <= place < p.offset + p.length
+            )
+            if place == positions[hit].offset + positions[hit].length - 1:
+                assert good == written
+                assert damage or hit == len(written) - 1
+            else:
+                assert good == written[:hit] + written[hit + 1 :]
+                assert damage
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=200), st.integers(0, 14))
+def test_journal_finds_its_way_back_after_garbage(garbage, where):
+    with tempfile.TemporaryDirectory() as name:
+        written = list(records())
+        path, positions = write(Path(name), written)
+        whole = path.read_bytes()
+        cut = positions[where].offset
+        path.write_bytes(whole[:cut] + garbage + b"\n" + whole[cut:])
+        found = list(scan_segment(path))
+        good = [item for _, item in found if not isinstance(item, Damage)]
+        lost = [item for _, item in found if isinstance(item, Damage)]
+        assert good == written
+        assert sum(damage.length for damage in lost) == len(garbage) + 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(texts, texts), min_size=1, max_size=5))
+def test_journal_reads_back_any_text_that_utf8_can_hold(pairs):
+    with tempfile.TemporaryDirectory() as name:
+        written = [
+            EpisodeEnded(f"{i:016x}", "gw0", "error", 0, 1, 0.0, detail=a, stdout=b)
+            for i, (a, b) in enumerate(pairs)
+        ]
+        _, positions = write(Path(name), written)
+        for position, record in zip(positions, written, strict=True):
+            back = read_at(Path(name), position)
+            for was, now in ((record.detail, back.detail), (record.stdout, back.stdout)):
+                assert now == was.encode("utf-8", "backslashreplace").decode()
+        assert len(list(scan_journal(Path(name)))) == len(written)

@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import threading
+
+import msgspec
+import pytest
+
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, Grade
+from pytest_ultrapar.results.journal import (
+    JournalReader,
+    JournalWriter,
+    Position,
+    read_at,
+    scan_journal,
+    segments,
+)
+from pytest_ultrapar.results.redact import Redactor
+
+
+def unchanged(data):
+    return data
+
+
+def ended(case_id="a" * 16, **fields):
+    return EpisodeEnded(case_id, "gw0", "returned", 1, 2, 0.25, **fields)
+
+
+def test_journal_append_returns_where_the_record_stands(tmp_path):
+    writer = JournalWriter(tmp_path, "gw0", unchanged)
+    first = writer.append(EpisodeStarted("a" * 16, "gw0", 1))
+    second = writer.append(ended(value=msgspec.Raw(b'{"ok":true}')))
+    # Read while the writer still has it open, as the worker's main thread does.
+    reader = JournalReader(tmp_path)
+    assert bytes(reader.read(second).value) == b'{"ok":true}'
+    assert reader.read(first) == EpisodeStarted("a" * 16, "gw0", 1)
+    reader.close()
+    writer.close()
+
+
+def test_journal_segments_of_one_process_are_apart_and_private(tmp_path):
+    writers = [JournalWriter(tmp_path, "gw0", unchanged) for _ in range(2)]
+    names = [path.name for path in segments(tmp_path)]
+    assert names == [f"w-gw0-{os.getpid()}-0.jsonl", f"w-gw0-{os.getpid()}-1.jsonl"]
+    assert {path.stat().st_mode & 0o777 for path in segments(tmp_path)} == {0o600}
+    for writer in writers:
+        writer.close()
+
+
+def test_journal_takes_records_from_two_threads(tmp_path):
+    writer = JournalWriter(tmp_path, "gw0", unchanged)
+    kept = {}
+
+    def write(name):
+        for i in range(200):
+            record = EpisodeStarted(f"{name}{i:015x}", "gw0", i)
+            kept[writer.append(record)] = record
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    writer.close()
+    assert dict(scan_journal(tmp_path)) == kept
+    assert len(kept) == 400
+
+
+def test_journal_short_write_is_an_error_and_the_last_word(tmp_path, monkeypatch):
+    writer = JournalWriter(tmp_path, "gw0", unchanged)
+    writer.append(EpisodeStarted("a" * 16, "gw0", 1))
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: real(fd, data[:10]))
+    with pytest.raises(ResultsError, match=r"wrote 10 of \d+ bytes: is the disk full"):
+        writer.append(EpisodeStarted("b" * 16, "gw0", 2))
+    monkeypatch.undo()
+    with pytest.raises(ResultsError, match="takes no more records: wrote 10"):
+        writer.append(EpisodeStarted("c" * 16, "gw0", 3))
+    writer.close()
+    assert [item.case_id for _, item in scan_journal(tmp_path)] == ["a" * 16]
+
+
+def test_journal_full_disk_names_the_segment_and_the_reason(tmp_path, monkeypatch):
+    writer = JournalWriter(tmp_path, "gw0", unchanged)
+
+    def full(_fd, _data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(ResultsError, match=r"w-gw0-\d+-0\.jsonl .*No space left on device"):
+        writer.append(ended())
+    writer.close()
+
+
+def test_journal_failed_sync_is_final(tmp_path, monkeypatch):
+    writer = JournalWriter(tmp_path, "gw0", unchanged)
+    writer.append(ended())
+
+    def broken(_fd):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", broken)
+    with pytest.raises(ResultsError, match="cannot sync"):
+        writer.sync()
+    monkeypatch.undo()
+    with pytest.raises(ResultsError, match="cannot sync"):
+        writer.sync()
+    with pytest.raises(ResultsError, match="cannot sync"):
+        writer.append(ended())
+    writer.close()
+
+
+def test_journal_syncs_only_what_is_new(tmp_path, monkeypatch):
+    writer = JournalWriter(tmp_path, "gw0", unchanged)
+    synced = []
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    writer.sync()
+    assert synced == []
+    writer.append(ended())
+    writer.sync()
+    writer.sync()
+    assert len(synced) == 1
+    writer.close()
+
+
+def test_journal_closed_refuses_and_closes_once(tmp_path):
+    writer = JournalWriter(tmp_path, "gw0", unchanged)
+    writer.close()
+    writer.close()
+    with pytest.raises(ResultsError, match="closed"):
+        writer.append(ended())
+
+
+def test_journal_unwritable_directory_is_an_error(tmp_path):
+    with pytest.raises(ResultsError, match="cannot make the journal segment"):
+        JournalWriter(tmp_path / "missing", "gw0", unchanged)
+
+
+def test_journal_worker_name_cannot_leave_the_directory(tmp_path):
+    with pytest.raises(ValueError, match="letters, digits"):
+        JournalWriter(tmp_path, "../gw0", unchanged)
+
+
+def test_journal_read_refuses_a_wrong_position(tmp_path):
+    writer = JournalWriter(tmp_path, "gw0", unchanged)
+    good = writer.append(ended())
+    writer.close()
+    for wrong in (
+        Position(good.segment, good.offset + 1, good.length),
+        Position(good.segment, good.offset, good.length - 2),
+        Position(good.segment, good.offset + good.length, good.length),
+    ):
+        with pytest.raises(ResultsError, match="is damaged"):
+            read_at(tmp_path, wrong)
+    with pytest.raises(ResultsError, match="no name of a journal segment"):
+        read_at(tmp_path, Position("../secret", 0, 10))
+    with pytest.raises(ResultsError, match="No such file"):
+        read_at(tmp_path, Position("w-gw9-1-0.jsonl", 0, 10))
+
+
+def test_journal_scores_read_back_as_numbers(tmp_path):
+    writer = JournalWriter(tmp_path, "gw0", unchanged)
+    grade = Grade("a" * 16, "gw0", "solved", "passed", 1, scores={"ok": True, "n": 3})
+    position = writer.append(grade)
+    assert read_at(tmp_path, position).scores == {"ok": 1.0, "n": 3.0}
+    with pytest.raises(ResultsError, match=r"score 'x' of case a+ must be a finite number"):
+        writer.append(Grade("a" * 16, "gw0", "solved", "passed", 1, scores={"x": float("nan")}))
+    assert isinstance(writer.append(ended()), Position)
+    writer.close()
+
+
+def test_journal_value_with_line_feeds_stays_one_line(tmp_path):
+    writer = JournalWriter(tmp_path, "gw0", unchanged)
+    position = writer.append(ended(value=msgspec.Raw(b'{\n "a": 1\n}')))
+    writer.close()
+    assert segments(tmp_path)[0].read_bytes().count(b"\n") == 1
+    assert msgspec.json.decode(read_at(tmp_path, position).value) == {"a": 1}
+
+
+def test_journal_secret_is_taken_out_without_breaking_the_record(tmp_path):
+    # Values that also stand where the record needs them: an ending, a field's name, a time.
+    secrets = ["returned", "messages", "12345678", 'sk-"quoted"-ä']
+    redactor = Redactor(secrets)
+    writer = JournalWriter(tmp_path, "gw0", redactor.bytes)
+    record = EpisodeEnded(
+        "a" * 16,
+        "gw0",
+        "returned",
+        12345678_000000,
+        12345678_000001,
+        0.5,
+        value=msgspec.Raw(msgspec.json.encode({"key returned": ['sk-"quoted"-ä', 12345678]})),
+        stdout="the messages say 12345678",
+        detail='key sk-"quoted"-ä',
+    )
+    position = writer.append(record)
+    writer.close()
+    back = read_at(tmp_path, position)
+    assert back.ending == "returned"
+    assert back.started_at_us == 12345678_000000
+    assert back.stdout == "the *** say ***"
+    assert back.detail == "key ***"
+    assert msgspec.json.decode(back.value) == {"key ***": ["***", 12345678]}
+
+
+def test_journal_tells_no_value_from_a_null_value(tmp_path):
+    writer = JournalWriter(tmp_path, "gw0", unchanged)
+    none = writer.append(ended())
+    null = writer.append(ended(value=msgspec.Raw(b"null")))
+    writer.close()
+    assert read_at(tmp_path, none).value is None
+    assert bytes(read_at(tmp_path, null).value) == b"null"
+
+
+def test_journal_import_leaves_pyarrow_and_pytest_alone():
+    code = (
+        "import sys, pytest_ultrapar.results.rundir, pytest_ultrapar.results.recovered,"
+        " pytest_ultrapar.results.redact; print([m for m in ('pyarrow', 'pytest', 'xdist',"
+        " 'pytest_benchmark', 'asyncio') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, Grade
+from pytest_ultrapar.results.journal import JournalWriter, Position, segments
+from pytest_ultrapar.results.recovered import (
+    RecoveredIndex,
+    find_finished,
+    find_started_not_ended,
+)
+
+
+def ended(case_id, ending, at_us=1):
+    return EpisodeEnded(case_id, "gw0", ending, at_us, at_us + 1, 0.5)
+
+
+def journal(directory, worker, *records):
+    writer = JournalWriter(directory, worker, lambda data: data)
+    positions = [writer.append(record) for record in records]
+    writer.close()
+    return positions
+
+
+def test_recovered_is_seen_by_a_reader_that_was_there_before(tmp_path):
+    worker, controller = RecoveredIndex(tmp_path), RecoveredIndex(tmp_path)
+    assert worker.lookup("a") is None
+    controller.add("a", Position("w-gw0-1-0.jsonl", 10, 20))
+    controller.add_all({"b": Position("s", 1, 2), "c": Position("s", 3, 4)})
+    assert worker.lookup("a") == Position("w-gw0-1-0.jsonl", 10, 20)
+    assert worker.lookup("c") == Position("s", 3, 4)
+    controller.add("a", Position("w-gw1-1-0.jsonl", 0, 20))
+    assert worker.lookup("a") == Position("w-gw1-1-0.jsonl", 0, 20)
+    assert RecoveredIndex(tmp_path).lookup("b") == Position("s", 1, 2)
+
+
+def test_recovered_reads_nothing_when_nothing_is_new(tmp_path, monkeypatch):
+    index = RecoveredIndex(tmp_path)
+    index.add("a", Position("s", 1, 2))
+    assert index.lookup("a") is not None
+    monkeypatch.setattr(os, "pread", None)
+    assert index.lookup("a") is not None
+    assert index.lookup("b") is None
+
+
+def test_recovered_waits_for_the_rest_of_a_half_written_line(tmp_path):
+    index = RecoveredIndex(tmp_path)
+    index.add("a", Position("s", 1, 2))
+    path = tmp_path / "recovered.jsonl"
+    line = path.read_bytes()
+    path.write_bytes(line[:15])
+    late = RecoveredIndex(tmp_path)
+    assert late.lookup("a") is None
+    path.write_bytes(line)
+    assert late.lookup("a") == Position("s", 1, 2)
+
+
+def test_recovered_passes_over_a_damaged_line(tmp_path):
+    index = RecoveredIndex(tmp_path)
+    path = tmp_path / "recovered.jsonl"
+    path.write_bytes(b"garbage\n")
+    index.add("a", Position("s", 1, 2))
+    assert index.lookup("a") == Position("s", 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("ending", "stands"),
+    [
+        ("returned", True),
+        ("refused", True),
+        ("error", True),
+        ("skipped", True),
+        ("infra", False),
+        ("interrupted", False),
+    ],
+)
+def test_find_finished_takes_endings_that_stand(tmp_path, ending, stands):
+    (position,) = journal(tmp_path, "gw0", ended("a", ending))
+    assert find_finished(tmp_path) == ({"a": position} if stands else {})
+
+
+def test_find_finished_takes_the_last_good_one_of_all_segments(tmp_path):
+    journal(tmp_path, "gw1", ended("a", "returned", 10), ended("b", "error", 50))
+    second = journal(
+        tmp_path,
+        "gw0",
+        EpisodeStarted("a", "gw0", 19),
+        ended("a", "returned", 20),
+        ended("a", "interrupted", 30),
+        Grade("a", "gw0", "solved", "passed", 31),
+    )
+    found = find_finished(tmp_path)
+    assert found["a"] == second[1]
+    assert found["b"].segment.startswith("w-gw1-")
+
+
+def test_find_finished_passes_over_damage(tmp_path):
+    first, second = journal(tmp_path, "gw0", ended("a", "returned"), ended("b", "returned"))
+    (path,) = segments(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[first.offset + 30] ^= 1
+    path.write_bytes(data)
+    assert find_finished(tmp_path) == {"b": second}
+
+
+def test_find_started_not_ended_names_the_suspects_of_one_worker(tmp_path):
+    journal(
+        tmp_path,
+        "gw1",
+        EpisodeStarted("a", "gw1", 1),
+        EpisodeStarted("b", "gw1", 2),
+        ended("a", "infra"),
+    )
+    journal(tmp_path, "gw11", EpisodeStarted("c", "gw11", 1))
+    assert find_started_not_ended(tmp_path, "gw1") == {"b"}
+    assert find_started_not_ended(tmp_path, "gw2") == set()
+
+
+def test_find_started_not_ended_leaves_an_earlier_process_of_the_name_out(tmp_path):
+    journal(tmp_path, "gw0", EpisodeStarted("old", "gw0", 1))
+    (path,) = segments(tmp_path)
+    old = path.rename(tmp_path / "w-gw0-1-0.jsonl")
+    os.utime(old, (1, 1))
+    journal(tmp_path, "gw0", EpisodeStarted("new", "gw0", 1))
+    assert find_started_not_ended(tmp_path, "gw0") == {"new"}
+    assert find_started_not_ended(tmp_path, "gw0", pid=1) == {"old"}

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.records import Case, EpisodeStarted
+from pytest_ultrapar.results.journal import JournalWriter
+from pytest_ultrapar.results.rundir import (
+    RunDirectory,
+    read_cases,
+    resolve_run,
+    suite_digest,
+    write_cases,
+)
+
+NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@pytest.fixture
+def parent(tmp_path):
+    return tmp_path / ".ultrapar"
+
+
+def case(index, case_id):
+    return Case(index, case_id, f"test_x.py::test[{index}]", "phase51", "m", 0, {"p": 1}, 7)
+
+
+def start_a_run(run):
+    writer = JournalWriter(run.journal, "main", lambda data: data)
+    writer.append(EpisodeStarted("a", "main", 1))
+    writer.close()
+
+
+def test_run_directory_default_is_named_by_utc_time(parent):
+    east = NOW.astimezone(timezone(timedelta(hours=8)))
+    run = RunDirectory.create(None, east, parent=parent)
+    assert run.path.parent == parent
+    assert run.run_id.startswith("20300102T030405Z-")
+    assert run.path.name == run.run_id
+    assert run.journal.is_dir()
+    assert {run.path.stat().st_mode & 0o777, parent.stat().st_mode & 0o777} == {0o700}
+    run.close()
+    run.close()
+
+
+def test_run_directory_two_of_one_second_are_apart(parent):
+    runs = [RunDirectory.create(None, NOW, parent=parent) for _ in range(2)]
+    assert runs[0].path != runs[1].path
+    assert resolve_run("latest", parent=parent) == runs[1].path.resolve()
+
+
+def test_run_directory_latest_points_to_the_newest_wherever_it_is(parent, tmp_path):
+    RunDirectory.create(None, NOW, parent=parent)
+    second = RunDirectory.create(tmp_path / "deep" / "out", NOW, parent=parent)
+    assert resolve_run("latest", parent=parent) == second.path.resolve()
+    third = RunDirectory.create(None, NOW, parent=parent)
+    assert (parent / "latest").readlink() == Path(third.run_id)
+    assert resolve_run(third.run_id, parent=parent) == third.path.resolve()
+
+
+def test_run_directory_in_use_is_refused_with_the_process(parent, tmp_path):
+    run = RunDirectory.create(tmp_path / "out", NOW, parent=parent)
+    for open_again in (
+        lambda: RunDirectory.create(tmp_path / "out", NOW, parent=parent),
+        lambda: RunDirectory.open_existing(tmp_path / "out"),
+    ):
+        with pytest.raises(ConfigError, match=f"in use by the run with process id {os.getpid()}"):
+            open_again()
+    run.close()
+    RunDirectory.open_existing(tmp_path / "out").close()
+
+
+def test_run_directory_lock_ends_with_a_killed_process(parent, tmp_path):
+    code = (
+        "import os, sys, datetime; from pathlib import Path;"
+        "from pytest_ultrapar.results.rundir import RunDirectory;"
+        "RunDirectory.create(Path(sys.argv[1]), datetime.datetime.now(datetime.UTC),"
+        " parent=Path(sys.argv[2])); os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "out", parent], check=False)
+    assert done.returncode == -9
+    run = RunDirectory.open_existing(tmp_path / "out")
+    assert run.run_id != "out"
+    run.close()
+
+
+def test_run_directory_with_other_files_is_refused(parent, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="not empty and holds no run"):
+        RunDirectory.create(tmp_path, NOW, parent=parent)
+    with pytest.raises(ConfigError, match=r"cannot use .*notes\.txt"):
+        RunDirectory.create(tmp_path / "notes.txt", NOW, parent=parent)
+
+
+def test_run_directory_of_an_earlier_run_is_refused_with_the_way_out(parent, tmp_path):
+    run = RunDirectory.create(tmp_path / "out", NOW, parent=parent)
+    start_a_run(run)
+    run.close()
+    with pytest.raises(ConfigError, match=r"another directory, or .*--ultrapar-resume=.*out"):
+        RunDirectory.create(tmp_path / "out", NOW, parent=parent)
+
+
+def test_run_directory_of_a_run_that_never_began_is_taken_over(parent, tmp_path):
+    first = RunDirectory.create(tmp_path / "out", NOW, parent=parent)
+    write_cases(first.path, [case(0, "old")])
+    JournalWriter(first.journal, "main", lambda data: data).close()
+    first.close()
+    second = RunDirectory.create(tmp_path / "out", NOW, parent=parent)
+    assert second.run_id != first.run_id
+    assert write_cases(second.path, [case(0, "new")])
+    second.close()
+
+
+def test_run_directory_keeps_its_run_id_when_opened_again(parent):
+    run = RunDirectory.create(None, NOW, parent=parent)
+    run.close()
+    again = RunDirectory.open_existing(resolve_run("latest", parent=parent))
+    assert again.run_id == run.run_id
+    again.close()
+
+
+def test_resolve_run_names_where_it_looked(parent, tmp_path):
+    with pytest.raises(ConfigError, match=r"no run found at .*latest"):
+        resolve_run("latest", parent=parent)
+    with pytest.raises(ConfigError, match=r"no run found at nowhere or .*nowhere"):
+        resolve_run("nowhere", parent=parent)
+    with pytest.raises(ConfigError, match="holds no run"):
+        RunDirectory.open_existing(tmp_path)
+
+
+def test_cases_of_the_first_writer_stand(tmp_path):
+    first, second = [case(0, "aa"), case(1, "bb")], [case(0, "cc")]
+    assert write_cases(tmp_path, first)
+    assert not write_cases(tmp_path, second)
+    assert read_cases(tmp_path) == first
+    assert [path.name for path in tmp_path.iterdir()] == ["cases.json"]
+
+
+def test_cases_missing_or_foreign_are_an_error(tmp_path):
+    with pytest.raises(ResultsError, match="cannot read the planned cases"):
+        read_cases(tmp_path)
+    (tmp_path / "cases.json").write_text('[{"index": "no"}]')
+    with pytest.raises(ResultsError, match="does not hold the planned cases"):
+        read_cases(tmp_path)
+
+
+def test_suite_digest_depends_on_the_cases_and_not_on_their_order():
+    a, b, c = case(0, "aa"), case(1, "bb"), case(2, "cc")
+    assert suite_digest([a, b]) == suite_digest([b, a])
+    assert suite_digest([a, b]) != suite_digest([a, b, c])
