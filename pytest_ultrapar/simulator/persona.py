@@ -46,7 +46,7 @@ class PersonaReply:
 
 
 class Persona(Protocol):
-    """Acts as a model. Holds no state: the same arguments give the same reply, in any order, at any time."""
+    """Acts as a model. Holds no state: the same arguments give the same reply, in any order."""
 
     def reply(
         self, messages: Sequence[ChatMessage], rng: random.Random, skill: float
@@ -55,7 +55,8 @@ class Persona(Protocol):
 
         Args:
             messages: The whole conversation, at least one message.
-            rng: The only source of chance; seeded by the conversation, the model's name and the pool's seed.
+            rng: The only source of chance; seeded by the conversation, the model's name and the
+                pool's seed.
             skill: 0 (always fails where it can) to 1 (never does).
         """
         ...

@@ -1,0 +1,39 @@
+"""The simulator's own process: settings on stdin, one line on stdout, ends when stdin ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import msgspec
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.simulator.controller import controller_gone
+from pytest_ultrapar.simulator.server import Server
+from pytest_ultrapar.simulator.settings import Ready, Settings
+
+_USAGE = 4
+
+
+def main() -> int:
+    """Serve until the controller has gone; called by `python -m pytest_ultrapar.simulator`."""
+    # Ctrl-C in the terminal is the controller's business, which still needs its answers then.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    stdin = sys.stdin.fileno()
+    try:
+        server = Server(msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings))
+    except ConfigError as error:
+        _say(Ready(error=str(error)))
+        return _USAGE
+    _say(Ready(port=server.port))
+    server.run(lambda: controller_gone(stdin))
+    return 0
+
+
+def _say(ready: Ready) -> None:
+    os.write(sys.stdout.fileno(), msgspec.json.encode(ready) + b"\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

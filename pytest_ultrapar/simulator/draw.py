@@ -1,0 +1,54 @@
+"""All chance of the simulated provider, drawn from what is asked and the seed, never from time."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+from collections.abc import Sequence
+from statistics import NormalDist
+
+import msgspec
+
+from pytest_ultrapar.pool.model import Latency
+from pytest_ultrapar.simulator.persona import ChatMessage
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+_standard_normal = NormalDist()
+_UNIFORM_BITS = 52  # so that (n + 0.5) / 2**52 is exact, above 0 and below 1
+
+
+class Draw:
+    """The chance of one request.
+
+    The model's name goes in, not the instance's: every lane of a model gives the same answer after
+    the same time. Answer and latency have streams of their own, so that a change of the one leaves
+    the other alone.
+
+    Attributes:
+        name: 24 hex digits that stand for this draw.
+    """
+
+    __slots__ = ("_digest", "name")
+
+    def __init__(
+        self, messages: Sequence[ChatMessage], *, model: str, seed: int, request_seed: int | None
+    ) -> None:
+        content = _encode((model, seed, request_seed, messages))
+        self._digest = hashlib.blake2b(content, digest_size=28).digest()
+        self.name = self._digest[:12].hex()
+
+    def rng(self) -> random.Random:
+        """The persona's source of chance, fresh at every call."""
+        return random.Random(self._digest[12:20])
+
+    def latency_s(self, latency: Latency) -> float:
+        """How long this request takes, seconds >= 0.
+
+        Source: a log-normal's quantile is `median * exp(sigma * z)` with z of the standard normal.
+        """
+        if latency.kind == "fixed":
+            return latency.median_s
+        n = int.from_bytes(self._digest[20:28], "big") >> (64 - _UNIFORM_BITS)
+        z = _standard_normal.inv_cdf((n + 0.5) / 2**_UNIFORM_BITS)
+        return latency.median_s * math.exp(latency.sigma * z)

@@ -1,0 +1,132 @@
+"""The simulated provider's HTTP server: uvicorn with httptools and uvloop around `app.Simulator`.
+
+Imported in the server's process alone: uvicorn costs a controller 150 ms that it has no use for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uvicorn
+import uvloop
+
+from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.simulator.app import Simulator
+from pytest_ultrapar.simulator.connection import Connection
+from pytest_ultrapar.simulator.log_file import LogFile, NoLog
+from pytest_ultrapar.simulator.refusals import Refusals
+from pytest_ultrapar.simulator.served import served_providers
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from pytest_ultrapar.simulator.settings import Settings
+
+HOST = "127.0.0.1"
+FLUSH_EVERY_S = 0.05
+_BACKLOG = 2048
+_KEEP_ALIVE_S = 75
+"""Longer than the 60 s for which our own client keeps an idle connection, so that the server never closes one
+under a request that is on its way."""
+
+
+class Server:
+    """A server that listens from its making on, and answers while `run` runs."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Check the settings, take the port, begin the log.
+
+        Raises:
+            ConfigError: The port is taken, the log cannot be written, or the pool cannot be served.
+        """
+        clock = MonotonicClock()
+        providers = served_providers(settings.pool, settings.token_of)
+        interference = Refusals(settings.pool, settings.refusals)
+        self._listener = _listen(settings.port)
+        self.port: int = self._listener.getsockname()[1]
+        self._log = _open_log(settings, clock.now_s())
+        self._app = Simulator(
+            providers.values(), interference=interference, log=self._log, clock=clock
+        )
+
+    def run(self, until: Callable[[], Awaitable[None]]) -> None:
+        """Serve until the awaitable that `until` makes on the server's loop is done; ends at once then.
+
+        Requests still in flight get no answer, and their seats no end in the log.
+
+        Raises:
+            OSError: The log cannot be written any more. A judge without a record judges nothing.
+        """
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._run(until))
+
+    async def _run(self, until: Callable[[], Awaitable[None]]) -> None:
+        config = uvicorn.Config(
+            self._app,
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            backlog=_BACKLOG,
+        )
+        # What lives now lives for ever; without it a full collection stops the loop for 15 ms.
+        gc.freeze()
+        work = [
+            asyncio.ensure_future(until()),
+            asyncio.ensure_future(self._flush_for_ever()),
+            asyncio.ensure_future(_Uvicorn(config).serve(sockets=[self._listener])),
+        ]
+        try:
+            done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+            for ended in done:
+                ended.result()
+        finally:
+            self._log.flush()
+
+    async def _flush_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(FLUSH_EVERY_S)
+            self._log.flush()
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn without its signal handlers: whoever runs the server says when it ends."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _listen(port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOST, port))
+        listener.listen(_BACKLOG)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        reason = error.strerror if isinstance(error, OSError) else "not 0 to 65535"
+        msg = f"cannot serve on {HOST}:{port}: {reason}; choose another port, or 0 for any free one"
+        raise ConfigError(msg) from None
+    return listener
+
+
+def _open_log(settings: Settings, now_s: float) -> LogFile | NoLog:
+    if settings.log_path is None:
+        return NoLog()
+    try:
+        return LogFile(Path(settings.log_path), settings.pool.limits.values(), now_s)
+    except OSError as error:
+        msg = f"cannot write the server's log {settings.log_path}: {error.strerror}"
+        raise ConfigError(msg) from None
