@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.records import Case
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def write_cases(directory: Path, cases: Sequence[Case]) -> bool:
         Whether these are the ones that stand there now.
 
     Raises:
+        ConfigError: A parameter holds a lone surrogate, which no file of results can hold.
         ResultsError: The directory cannot be written.
     """
     temporary = directory / f".{FILE_NAME}.{os.getpid()}.tmp"
@@ -32,7 +33,7 @@ def write_cases(directory: Path, cases: Sequence[Case]) -> bool:
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
             with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
-                file.write(msgspec.json.encode(cases))
+                file.write(_encode(cases))
             # A link fails where a rename would replace what another worker has written.
             os.link(temporary, directory / FILE_NAME)
         except FileExistsError:
@@ -43,6 +44,14 @@ def write_cases(directory: Path, cases: Sequence[Case]) -> bool:
         msg = f"cannot write {directory / FILE_NAME}: {error.strerror}"
         raise ResultsError(msg) from error
     return True
+
+
+def _encode(cases: Sequence[Case]) -> bytes:
+    try:
+        return msgspec.json.encode(cases)
+    except UnicodeEncodeError as error:
+        msg = f"a parameter of the suite cannot be stored as UTF-8: {error}"
+        raise ConfigError(msg) from error
 
 
 def read_cases(directory: Path) -> list[Case]:

@@ -10,16 +10,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.results.frame import frame, unframe
-from pytest_ultrapar.results.journal import (
-    SEGMENT_PATTERN,
-    Damage,
-    Position,
-    scan_payloads,
-    segments,
-)
+from pytest_ultrapar.results.heads import EndedHead, StartedHead, scan_heads
+from pytest_ultrapar.results.journal import SEGMENT_PATTERN, Position, segments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
 FINISHED_ENDINGS: frozenset[str] = frozenset({"returned", "refused", "error", "skipped"})
@@ -92,8 +87,8 @@ def find_finished(directory: Path) -> dict[str, Position]:
     """
     found: dict[str, tuple[int, Position]] = {}
     for path in segments(directory):
-        for position, head in _heads(path):
-            if not isinstance(head, _Ended) or head.ending not in FINISHED_ENDINGS:
+        for position, head in scan_heads(path):
+            if not isinstance(head, EndedHead) or head.ending not in FINISHED_ENDINGS:
                 continue
             before = found.get(head.case_id)
             if before is None or before[0] <= head.ended_at_us:
@@ -119,10 +114,10 @@ def find_started_not_ended(directory: Path, worker: str, pid: int | None = None)
         pid = max(by_pid, key=lambda each: max(map(_modified_ns, by_pid[each])), default=-1)
     open_cases: set[str] = set()
     for path in by_pid.get(pid, ()):
-        for _, head in _heads(path):
-            if isinstance(head, _Started):
+        for _, head in scan_heads(path):
+            if isinstance(head, StartedHead):
                 open_cases.add(head.case_id)
-            elif isinstance(head, _Ended):
+            elif isinstance(head, EndedHead):
                 open_cases.discard(head.case_id)
     return open_cases
 
@@ -132,37 +127,8 @@ class _Entry(msgspec.Struct, frozen=True):
     position: Position
 
 
-class _Started(msgspec.Struct, frozen=True, tag="started"):
-    case_id: str
-
-
-class _Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """What is asked of an ended episode here; its conversation is skipped without being decoded."""
-
-    case_id: str
-    ending: str
-    ended_at_us: int
-
-
-class _Graded(msgspec.Struct, frozen=True, tag="grade"):
-    case_id: str
-
-
-_Head = _Started | _Ended | _Graded
-
 _encode = msgspec.json.Encoder().encode
 _decode_entry = msgspec.json.Decoder(_Entry).decode
-_decode_head = msgspec.json.Decoder(_Head).decode
-
-
-def _heads(path: Path) -> Iterator[tuple[Position, _Head]]:
-    for position, payload in scan_payloads(path):
-        if isinstance(payload, Damage):
-            continue
-        try:
-            yield position, _decode_head(payload)
-        except msgspec.DecodeError:
-            continue
 
 
 def _modified_ns(path: Path) -> int:

@@ -1,0 +1,177 @@
+"""The manifest: under which conditions results came about. It holds no secret and no host name."""
+
+from __future__ import annotations
+
+import os
+import platform
+from datetime import datetime
+from importlib import metadata
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.lanes.protocol import LaneStatus
+from pytest_ultrapar.pool.model import EffectiveValue
+from pytest_ultrapar.records import Scalar
+from pytest_ultrapar.results.journal import Damage
+from pytest_ultrapar.results.publish import write_whole
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILE_NAME = "manifest.json"
+SCHEMA = 1
+
+StorageFormat = Literal["parquet", "json"]
+
+_PACKAGES = (
+    "pytest-ultrapar",
+    "pytest",
+    "pytest-xdist",
+    "pytest-benchmark",
+    "httpx",
+    "httpx-aiohttp",
+    "aiohttp",
+    "pyarrow",
+    "msgspec",
+    "uvloop",
+)
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """What of the machine matters to speed.
+
+    Attributes:
+        cpus: Cores that this process may run on.
+        platform: Kernel and architecture, such as `Linux-6.1-x86_64`.
+    """
+
+    cpus: int
+    platform: str
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything needed to read, resume and compare a run.
+
+    Attributes:
+        models: Names of the pool's models, in the order of its file.
+        simulated: Whether any answer came from the simulated provider.
+        policy: Name of the assignment policy.
+        seed: The run seed.
+        repeats: Repetitions of each cell.
+        n_planned: Cases that were to run.
+        suite_digest: `suite_digest` of the planned cases.
+        effective: Each number or word in force, and where it came from.
+        summary_by: The names (`model`, `suite`, `repeat` or parameters) that the summary counts by.
+        measured_from: Episodes that began earlier (of a resumed run, or of a baseline stage) count
+            in the scores but not in makespan, throughput and speed-up; None measures all.
+        lanes: What became of each lane; empty until the end.
+        damage: Stretches of the journal that could not be read.
+        ended_at: None while the run goes on or when it was killed.
+    """
+
+    run_id: str
+    started_at: datetime
+    pool_path: str
+    pool_digest: str
+    models: tuple[str, ...]
+    simulated: bool
+    rate_mode: str
+    mode: str
+    policy: str
+    seed: int
+    repeats: int
+    n_planned: int
+    suite_digest: str
+    schema: int = SCHEMA
+    options: dict[str, Scalar] = {}
+    effective: tuple[EffectiveValue, ...] = ()
+    versions: dict[str, str] = {}
+    python: str = ""
+    machine: Machine | None = None
+    storage_format: StorageFormat = "parquet"
+    summary_by: tuple[str, ...] = ("model",)
+    resumed: bool = False
+    measured_from: datetime | None = None
+    lanes: list[LaneStatus] = []
+    damage: list[Damage] = []
+    ended_at: datetime | None = None
+
+
+def describe_machine() -> Machine:
+    """This machine."""
+    return Machine(len(os.sched_getaffinity(0)), platform.platform(terse=True))
+
+
+def describe_versions() -> dict[str, str]:
+    """Versions of the packages that a run's behaviour and speed depend on, those installed."""
+    versions = {}
+    for name in _PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def describe_python() -> str:
+    """Implementation and version, such as `CPython 3.11.7`."""
+    return f"{platform.python_implementation()} {platform.python_version()}"
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    """Replace the manifest of a run directory, whole or not at all.
+
+    Raises:
+        ResultsError: It cannot be written.
+    """
+    text = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+    write_whole(directory / FILE_NAME, text + b"\n")
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """The manifest of a run directory.
+
+    Raises:
+        ResultsError: There is none, or it is of another version.
+    """
+    path = directory / FILE_NAME
+    try:
+        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except OSError as error:
+        msg = f"cannot read {path}: {error.strerror}"
+        raise ResultsError(msg) from error
+    except msgspec.DecodeError as error:
+        msg = f"{path} is no manifest of this version: {error}"
+        raise ResultsError(msg) from error
+    if manifest.schema != SCHEMA:
+        msg = f"{path}: schema must be {SCHEMA} (got {manifest.schema})"
+        raise ResultsError(msg)
+    return manifest
+
+
+def resume_differences(old: Manifest, new: Manifest) -> list[str]:
+    """What keeps `new` from finishing `old`: one sentence each, empty when it may.
+
+    The cases, their seeds and the models that answer must be the same. Limits, keys, instances,
+    mode, policy and the number of workers may differ: no case depends on them.
+    """
+    differences = []
+    if old.seed != new.seed:
+        differences.append(f"the run seed was {old.seed} and is {new.seed} now")
+    if old.suite_digest != new.suite_digest:
+        differences.append(
+            f"the planned cases are not the same ({old.n_planned} then, {new.n_planned} now):"
+            " name the same suite, selection and repetitions"
+        )
+    if set(old.models) != set(new.models):
+        gone = ", ".join(sorted(set(old.models) - set(new.models))) or "none"
+        added = ", ".join(sorted(set(new.models) - set(old.models))) or "none"
+        differences.append(f"the pool's models are not the same (gone: {gone}; new: {added})")
+    if old.simulated != new.simulated:
+        kind = {True: "simulated", False: "real"}
+        differences.append(
+            f"the answers were {kind[old.simulated]} and would be {kind[new.simulated]} now"
+        )
+    return differences

@@ -1,0 +1,57 @@
+"""Puts a file in its place whole or not at all, also across a power loss."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.errors import ResultsError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEMPORARY_SUFFIX = ".tmp"
+
+
+def temporary_for(path: Path) -> Path:
+    """A name beside `path` for a file that is not yet whole: the same file system, this process."""
+    return path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
+
+
+def publish(temporary: Path, path: Path) -> None:
+    """Let a finished temporary file take the place of `path`.
+
+    Raises:
+        OSError: It cannot be synced or moved; `path` is then as it was before.
+    """
+    sync_path(temporary)
+    temporary.replace(path)
+    sync_path(path.parent)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a small file, readable by its owner only.
+
+    Raises:
+        ResultsError: It cannot be written; an earlier file of the name is as it was before.
+    """
+    temporary = temporary_for(path)
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
+            file.write(content)
+        publish(temporary, path)
+    except OSError as error:
+        msg = f"cannot write {path}: {error.strerror}"
+        raise ResultsError(msg) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def sync_path(path: Path) -> None:
+    """Wait until a file's content, or a directory's entries, are on the disk itself."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
