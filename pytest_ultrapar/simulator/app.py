@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from pytest_ultrapar.clock import Clock
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.asgi import Receive, Scope, Send, read_body, respond
 from pytest_ultrapar.simulator.chat import (
@@ -18,9 +17,14 @@ from pytest_ultrapar.simulator.chat import (
 from pytest_ultrapar.simulator.draw import Draw
 from pytest_ultrapar.simulator.flight import Admitted, Flight, Log
 from pytest_ultrapar.simulator.log_line import encode_names
-from pytest_ultrapar.simulator.refusals import Interference
-from pytest_ultrapar.simulator.served import ServedLane, ServedProvider
 from pytest_ultrapar.simulator.targets import Target, presented_key, targets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_ultrapar.clock import Clock
+    from pytest_ultrapar.simulator.refusals import Interference
+    from pytest_ultrapar.simulator.served import ServedLane, ServedProvider
 
 LARGEST_BODY_BYTES = 1024 * 1024
 _NO_NAMES = encode_names()

@@ -6,13 +6,16 @@ Streaming is not served yet. It would be a second way to write a completion besi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from pytest_ultrapar.engine.reply import ToolCall
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.persona import ChatMessage, PersonaReply
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _CHARACTERS_PER_TOKEN = 4
 

@@ -12,8 +12,8 @@ _LOOK_EVERY_S = 0.5
 async def controller_gone(pipe: int) -> None:
     """Return at the end of file of `pipe`, at SIGTERM, or when this process has got another parent.
 
-    The kernel closes the pipe however the controller ends. The parent is looked at as well, since a process
-    that the controller forked, and that outlives it, holds the pipe open.
+    The kernel closes the pipe however the controller ends. The parent is looked at as well, since a
+    process that the controller forked, and that outlives it, holds the pipe open.
     """
     loop = asyncio.get_running_loop()
     gone = asyncio.Event()

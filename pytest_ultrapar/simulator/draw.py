@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import math
 import random
-from collections.abc import Sequence
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.pool.model import Latency
-from pytest_ultrapar.simulator.persona import ChatMessage
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ultrapar.pool.model import Latency
+    from pytest_ultrapar.simulator.persona import ChatMessage
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 _standard_normal = NormalDist()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pytest_ultrapar.simulator.persona import ChatMessage, PersonaReply
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Sequence
 
 _HEARD_CHARACTERS = 40
 

@@ -1,14 +1,16 @@
-"""How the server judges its callers: exact seats, and sliding windows with one call of tolerance. Pure."""
+"""How the server judges its callers: exact seats, sliding windows with one call of tolerance."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from pytest_ultrapar.pool.model import Limit
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_ultrapar.pool.model import Limit
 
 SEAT_RETRY_S = 1.0
 """What a caller is told to wait when all seats are taken: nobody knows when one frees."""
@@ -34,8 +36,9 @@ class Exceeded:
 class ArrivalWindow:
     """A sliding window log: at most `floor(rate) + 1` arrivals in any window.
 
-    The one call of tolerance is for the way from sender to server: sends that keep their distance may arrive
-    closer together. A window is half open, so arrivals exactly `window_s` apart never share one.
+    The one call of tolerance is for the way from sender to server: sends that keep their distance
+    may arrive closer together. A window is half open, so arrivals exactly `window_s` apart never
+    share one.
     """
 
     __slots__ = ("_arrivals_s", "_places", "_window_s")
@@ -96,7 +99,7 @@ class Gate:
 
 
 class LimitPath:
-    """The gates that all requests of one lane pass: a request takes one unit of each, or none at all."""
+    """The gates that requests of one lane pass: each takes one unit of all, or none at all."""
 
     __slots__ = ("_gates",)
 
@@ -104,7 +107,7 @@ class LimitPath:
         self._gates = tuple(gates)
 
     def admit(self, now_s: float) -> Exceeded | None:
-        """Take a place in every gate and give None, or say which gate is shut the longest and take nothing.
+        """None with a place taken in every gate, or the gate shut the longest with nothing taken.
 
         A refused request does not count in any window, so that waiting as told always helps.
         """

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.simulator.log_line import Event, encode_header, encode_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from pytest_ultrapar.pool.model import Limit
 
 
 class LogFile:
     """Collects lines and writes them when told to.
 
-    A line costs 1 us, a write 20 us; so the server flushes on a timer, and whatever becomes of its clients,
-    no line of theirs is lost.
+    The server flushes on a timer, in its own process: whatever becomes of its clients, no line of
+    theirs is lost.
     """
 
     def __init__(self, path: Path, limits: Iterable[Limit], now_s: float) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from importlib.metadata import version
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from pytest_ultrapar.pool.model import Limit
+from pytest_ultrapar.pool.model import Limit  # noqa: TC001 - msgspec reads it at run time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 FORMAT = 1
 
@@ -37,8 +39,9 @@ class LogLine(msgspec.Struct, frozen=True):
 
     Attributes:
         t: Monotonic seconds of the host; never falls from line to line.
-        event: `arrival`: the whole request is here. `end`: the answer is sent. `disconnect`: the client left
-            before that. `refused`: answered at once with a status other than 200, never held a seat.
+        event: `arrival`: the whole request is here. `end`: the answer is sent. `disconnect`: the
+            client left before that. `refused`: answered at once with a status other than 200, never
+            held a seat.
         id: Number of the request, from 1.
         status: HTTP status of `end` and `refused`.
     """

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from pytest_ultrapar.engine.reply import ToolCall
-from pytest_ultrapar.pool.model import PersonaName
+from pytest_ultrapar.engine.reply import ToolCall  # noqa: TC001 - msgspec may read it at run time
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Sequence
+
+    from pytest_ultrapar.pool.model import PersonaName
 
 
 class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -8,7 +8,7 @@ import select
 import subprocess
 import sys
 import tempfile
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Self
 
 import msgspec
 
@@ -54,20 +54,20 @@ class SimulatorProcess:
         refusals: Mapping[str, int] | None = None,
         port: int = 0,
     ) -> SimulatorProcess:
-        """Start a server for all providers of the pool, whatever API they name, and wait until it listens.
+        """Start a server for all providers of the pool, whatever their API, and wait for it.
 
         Args:
             pool: Who is served, and the limits that callers are judged by.
             log_path: Where the server's own log goes; emptied if it exists. See
                 `pytest_ultrapar.testing.read_server_log`.
             tokens: Tokens by (provider, key); a key that is not there has its `default_token`.
-            refusals: Status by `KEY`, `PROVIDER/KEY`, `instance:NAME` or `instance:PROVIDER/NAME`, for
-                lanes that always answer with an error.
+            refusals: Status by `KEY`, `PROVIDER/KEY`, `instance:NAME` or `instance:PROVIDER/NAME`,
+                for lanes that always answer with an error.
             port: 0 takes any free one.
 
         Raises:
-            ConfigError: The port is taken, the log cannot be written, a refusal names nothing in the
-                pool, or the pool cannot be served.
+            ConfigError: The port is taken, the log cannot be written, a refusal names nothing in
+                the pool, or the pool cannot be served.
         """
         settings = Settings(
             pool,
@@ -96,7 +96,7 @@ class SimulatorProcess:
         """End the server; its log is complete when this returns. Does nothing at a second call."""
         _end(self._child)
 
-    def __enter__(self) -> SimulatorProcess:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -109,7 +109,7 @@ class SimulatorProcess:
 
 
 def _spawn(stderr: IO[bytes]) -> subprocess.Popen[bytes]:
-    # It imports what we would import, wherever we were started (`-P` keeps the working directory out).
+    # It imports what we would import; `-P` keeps the working directory out unless our path has it.
     path = [os.fspath(entry) or os.getcwd() for entry in sys.path]  # noqa: PTH109 - text is wanted
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "pytest_ultrapar.simulator"],
@@ -117,7 +117,7 @@ def _spawn(stderr: IO[bytes]) -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         stderr=stderr,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
-        # Signals to our group, such as Ctrl-C, are ours to handle: the server must outlive our last request.
+        # Ctrl-C goes to our whole group, and the server must outlive our last request.
         start_new_session=True,
     )
 

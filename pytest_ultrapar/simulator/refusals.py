@@ -1,14 +1,17 @@
-"""Lanes that always answer with an error: dead keys and missing deployments, to try clients with."""
+"""Lanes that always answer with an error: dead keys and missing deployments."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.model import Pool
 from pytest_ultrapar.simulator.api_error import ApiError
-from pytest_ultrapar.simulator.served import ServedLane
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_ultrapar.pool.model import Pool
+    from pytest_ultrapar.simulator.served import ServedLane
 
 _INSTANCE = "instance:"
 _LOWEST, _HIGHEST = 400, 599

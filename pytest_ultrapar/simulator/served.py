@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.model import Pool, Provider, Simulation
 from pytest_ultrapar.simulator.limits import Gate, LimitPath
 from pytest_ultrapar.simulator.log_line import encode_names
 from pytest_ultrapar.simulator.persona import Persona, persona_by_name
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.pool.model import Pool, Provider, Simulation
 
 Tokens = Mapping[tuple[str, str], str]
 """The token of each (provider, key)."""
@@ -128,8 +131,8 @@ def _api_names(provider: Provider) -> dict[str, str]:
             if instance.api_name in api_names.values():
                 msg = (
                     f"two instances of provider {provider.name!r} are called "
-                    f"{instance.api_name!r} in requests; the simulator serves a provider on one base "
-                    "URL and tells its instances apart by that name, so each needs its own"
+                    f"{instance.api_name!r} in requests; the simulator serves a provider on one "
+                    "base URL and tells its instances apart by that name, so each needs its own"
                 )
                 raise ConfigError(msg)
             api_names[instance.name] = instance.api_name

@@ -1,0 +1,95 @@
+"""The `ultrapar` command: one subcommand per module named here."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, NoReturn, Protocol
+
+from pytest_ultrapar.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_SUBCOMMANDS = ("pytest_ultrapar.simulator.command",)
+"""Modules that are a `Subcommand`. All are imported at every call, so that `ultrapar --help` can
+show them; so their import must be light, and heavy imports belong into `run`."""
+
+_BAD_INPUT = 4
+_DESCRIPTION = """\
+Tools around pytest-ultrapar. Evaluations themselves are run by pytest:
+
+    pytest bench_suites/phase53 -n 4 --ultrapar-pool pool.toml
+"""
+
+
+class Subcommand(Protocol):
+    """What a module listed in `_SUBCOMMANDS` provides."""
+
+    NAME: str
+    SUMMARY: str
+    """One line for `ultrapar --help`."""
+    DESCRIPTION: str
+    """What `ultrapar NAME --help` says before the options."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the subcommand's options."""
+        ...
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Do it; the result is the exit code.
+
+        Raises:
+            ConfigError: Ends in one line on stderr and exit code 4.
+        """
+        ...
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code of `ultrapar`; called by the console script."""
+    arguments = _parser().parse_args(argv)
+    subcommand: Subcommand = arguments.subcommand
+    try:
+        return subcommand.run(arguments)
+    except ConfigError as error:
+        sys.stderr.write(f"ultrapar {subcommand.NAME}: error: {error}\n")
+        return _BAD_INPUT
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="ultrapar",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"pytest-ultrapar {version('pytest-ultrapar')}"
+    )
+    # argparse makes the parsers of subcommands by the class of this one.
+    subparsers = parser.add_subparsers(title="subcommands", metavar="SUBCOMMAND", required=True)
+    for name in _SUBCOMMANDS:
+        subcommand: Subcommand = import_module(name)
+        child = subparsers.add_parser(
+            subcommand.NAME,
+            help=subcommand.SUMMARY,
+            description=subcommand.DESCRIPTION,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        subcommand.add_arguments(child)
+        child.set_defaults(subcommand=subcommand)
+    return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """End with 4, bad input as everywhere here; argparse's own 2 is pytest's "interrupted"."""
+        self.print_usage(sys.stderr)
+        self.exit(_BAD_INPUT, f"{self.prog}: error: {message}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

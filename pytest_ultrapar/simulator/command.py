@@ -1,0 +1,138 @@
+"""`ultrapar simulate`: the simulated provider alone, in the foreground."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.simulator.refusals import parse_refusal
+from pytest_ultrapar.simulator.served import default_token
+from pytest_ultrapar.simulator.settings import Settings
+from pytest_ultrapar.simulator.targets import base_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pytest_ultrapar.pool.model import Key, Pool, Provider
+
+NAME = "simulate"
+SUMMARY = "serve a pool's providers with simulated models on 127.0.0.1"
+DESCRIPTION = """\
+Serve every provider of a pool with simulated models, until Ctrl-C. They speak OpenAI's chat
+completions over HTTP, hold the pool's limits (429 with Retry-After beyond them), and answer the
+same request always the same.
+
+    ultrapar simulate --pool pool.toml
+    ultrapar simulate --pool pool.toml --refuse key1=401 --log server.log
+
+To run a pool that says api = "openai" against it, set
+base_url = "http://127.0.0.1:8123/PROVIDER/v1". A key's token is the value of its environment
+variable where that is set, else sim-PROVIDER-KEY.
+"""
+_PORT = 8123
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `ultrapar simulate`."""
+    parser.add_argument(
+        "--pool", type=Path, required=True, metavar="FILE", help="the pool to serve"
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=_PORT,
+        help="port on 127.0.0.1 (default: %(default)s); 0 takes any free one",
+    )
+    parser.add_argument(
+        "--log",
+        type=Path,
+        metavar="FILE",
+        help="write a line of JSON for each arrival and each end of a request (default: no log)",
+    )
+    parser.add_argument(
+        "--refuse",
+        type=_refusal,
+        action="append",
+        default=[],
+        metavar="KEY=STATUS",
+        help="always answer this key with this status, such as key1=401; instance:NAME=404 does so "
+        "for an instance; PROVIDER/KEY and instance:PROVIDER/NAME where names repeat; may be given "
+        "several times",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until SIGINT or SIGTERM.
+
+    Raises:
+        ConfigError: The pool cannot be read or served, or the port is taken.
+    """
+    from pytest_ultrapar.pool.config import Overrides, load_pool  # noqa: PLC0415 - light `--help`
+    from pytest_ultrapar.simulator.interrupt import interrupted  # noqa: PLC0415 - light `--help`
+    from pytest_ultrapar.simulator.server import Server  # noqa: PLC0415 - light `--help`
+
+    pool = load_pool(arguments.pool, environ=os.environ, overrides=Overrides())
+    tokens = tokens_from(pool, os.environ)
+    log_path = None if arguments.log is None else str(arguments.log)
+    server = Server(
+        Settings(
+            pool,
+            tuple((*place, token) for place, token in tokens.items()),
+            log_path,
+            arguments.port,
+            dict(arguments.refuse),
+        )
+    )
+    sys.stdout.write("\n".join(banner(pool, server.port, os.environ, log_path)) + "\n")
+    sys.stdout.flush()
+    server.run(interrupted)
+    sys.stdout.write("ended\n")
+    return 0
+
+
+def tokens_from(pool: Pool, environ: Mapping[str, str]) -> dict[tuple[str, str], str]:
+    """The tokens of those keys whose environment variable is set."""
+    return {
+        (provider.name, key.name): token
+        for provider in pool.providers
+        for key in provider.keys
+        if (token := _token(key, environ))
+    }
+
+
+def banner(
+    pool: Pool, port: int, environ: Mapping[str, str], log_path: str | None
+) -> Iterator[str]:
+    """What the user is told at the start, line by line; never the value of a variable."""
+    yield f"SIMULATED provider for {pool.path}; no answer comes from a real model"
+    for provider in pool.providers:
+        yield f"  {provider.name}: base_url http://127.0.0.1:{port}{base_path(provider.name)}"
+        for model in provider.models:
+            names = ", ".join(instance.api_name for instance in model.instances)
+            yield f"    model {model.name} ({model.simulation.persona}): {names}"
+        for key in provider.keys:
+            yield f"    key {key.name}: token {_origin(provider, key, environ)}"
+    if log_path is not None:
+        yield f"log: {log_path}"
+    yield "Ctrl-C ends it"
+
+
+def _origin(provider: Provider, key: Key, environ: Mapping[str, str]) -> str:
+    if _token(key, environ):
+        return f"from {key.env}"
+    token = default_token(provider.name, key.name)
+    return token if key.env is None else f"{token} ({key.env} is not set)"
+
+
+def _token(key: Key, environ: Mapping[str, str]) -> str:
+    return "" if key.env is None else environ.get(key.env, "").strip()
+
+
+def _refusal(text: str) -> tuple[str, int]:
+    try:
+        return parse_refusal(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -1,0 +1,208 @@
+"""For your tests: what the simulated provider saw, which is the judge of what a client claims.
+
+    log = read_server_log(run_directory / "server.log")
+    assert log.count(429) == 0
+    assert log.max_in_flight(key="key0") <= 5
+    assert log.max_in_window(1.0, key="key0") <= 10 + 1
+
+The server's log says when each request arrived and when its answer was sent, by one clock for all
+clients. It is complete whatever became of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.simulator.log_line import FORMAT, LogHeader, LogLine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pytest_ultrapar.pool.model import Limit
+
+__all__ = ["ServerLog", "ServerRequest", "read_server_log"]
+
+_lines = msgspec.json.Decoder(LogLine)
+
+
+class ServerRequest(msgspec.Struct, frozen=True):
+    """One request as the server saw it. Names are None as far as the request did not get.
+
+    Attributes:
+        request_id: From 1, in order of arrival.
+        t_arrival_s: When it was complete at the server, monotonic seconds of the host.
+        t_end_s: When its answer was sent or its client had left; None when neither was logged (the
+            server was stopped first).
+        status: HTTP status of the answer; None without one.
+        provider: Whose path it came to.
+        key: Name of the key whose token it carried.
+        model: Name of the model as the pool has it.
+        instance: Name of the instance that it asked for.
+        disconnected: Whether the client left before the answer.
+        admitted: Whether it held a seat. What was refused at once (429, 401, ...) never did.
+    """
+
+    request_id: int
+    t_arrival_s: float
+    t_end_s: float | None
+    status: int | None
+    provider: str | None
+    key: str | None
+    model: str | None
+    instance: str | None
+    disconnected: bool
+    admitted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLog:
+    """All requests that a server saw.
+
+    Where a method takes names, it looks at the requests that have all of them; without any, at all.
+
+    Attributes:
+        requests: One row per arrival, in order of arrival.
+        limits: What the server judged by.
+    """
+
+    requests: tuple[ServerRequest, ...]
+    limits: tuple[Limit, ...] = ()
+
+    def max_in_flight(
+        self,
+        *,
+        provider: str | None = None,
+        key: str | None = None,
+        model: str | None = None,
+        instance: str | None = None,
+    ) -> int:
+        """The most requests that held a seat at one instant; exact, over all instants.
+
+        An end at the time of an arrival counts as before it. Requests without an end count up to
+        the end of the log. Refused requests are not counted: a client that keeps the limits has
+        `count(429) == 0` too.
+        """
+        found = [
+            row
+            for row in self._where(provider, key, model, instance)
+            if row.admitted and row.t_arrival_s != row.t_end_s
+        ]
+        ends_s = sorted(row.t_end_s for row in found if row.t_end_s is not None)
+        most = n_ended = 0
+        for n_arrived, now_s in enumerate(sorted(row.t_arrival_s for row in found), start=1):
+            while n_ended < len(ends_s) and ends_s[n_ended] <= now_s:
+                n_ended += 1
+            most = max(most, n_arrived - n_ended)
+        return most
+
+    def max_in_window(
+        self,
+        window_s: float,
+        *,
+        provider: str | None = None,
+        key: str | None = None,
+        model: str | None = None,
+        instance: str | None = None,
+    ) -> int:
+        """The most arrivals in any window of that length, refused ones included.
+
+        A window holds its beginning, not its end: arrivals `window_s` apart never share one.
+        """
+        arrivals_s = sorted(row.t_arrival_s for row in self._where(provider, key, model, instance))
+        most = n_before = 0
+        for n_arrived, now_s in enumerate(arrivals_s, start=1):
+            while arrivals_s[n_before] + window_s <= now_s:
+                n_before += 1
+            most = max(most, n_arrived - n_before)
+        return most
+
+    @property
+    def phase_s(self) -> float:
+        """Seconds from the first arrival to the last answer; 0 when nothing was answered."""
+        answered_s = [
+            row.t_end_s for row in self.requests if row.t_end_s is not None and not row.disconnected
+        ]
+        return max(answered_s) - self.requests[0].t_arrival_s if answered_s else 0.0
+
+    def count(self, status: int) -> int:
+        """How many requests were answered with that status."""
+        return sum(row.status == status for row in self.requests)
+
+    def _where(
+        self, provider: str | None, key: str | None, model: str | None, instance: str | None
+    ) -> Iterator[ServerRequest]:
+        wanted = (provider, key, model, instance)
+        return (
+            row
+            for row in self.requests
+            if all(
+                name is None or name == found
+                for name, found in zip(
+                    wanted, (row.provider, row.key, row.model, row.instance), strict=True
+                )
+            )
+        )
+
+
+def read_server_log(path: Path) -> ServerLog:
+    """The log that a server wrote, also while it is still at work.
+
+    A last line that is not complete yet is left out.
+
+    Raises:
+        ResultsError: The file cannot be read or is no such log.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        msg = f"cannot read the server's log {path}: {error.strerror}"
+        raise ResultsError(msg) from None
+    first, _, rest = content.partition(b"\n")
+    header = _decode_header(first, path)
+    return ServerLog(tuple(_requests(_decode_lines(rest, path))), tuple(header.limits))
+
+
+def _decode_header(line: bytes, path: Path) -> LogHeader:
+    try:
+        header = msgspec.json.decode(line, type=LogHeader)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        msg = f"{path}, line 1: not the header of a server's log: {error}"
+        raise ResultsError(msg) from None
+    if header.format != FORMAT:
+        msg = f"{path}, line 1: format {header.format}; this version reads format {FORMAT}"
+        raise ResultsError(msg)
+    return header
+
+
+def _decode_lines(content: bytes, path: Path) -> list[LogLine]:
+    complete = content[: content.rfind(b"\n") + 1]
+    try:
+        return _lines.decode_lines(complete)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        msg = f"{path}: not a server's log: {error}"
+        raise ResultsError(msg) from None
+
+
+def _requests(lines: list[LogLine]) -> Iterator[ServerRequest]:
+    last = {line.id: line for line in lines if line.event != "arrival"}
+    for line in lines:
+        if line.event != "arrival":
+            continue
+        end = last.get(line.id)
+        yield ServerRequest(
+            request_id=line.id,
+            t_arrival_s=line.t,
+            t_end_s=None if end is None else end.t,
+            status=None if end is None else end.status,
+            provider=line.provider,
+            key=line.key,
+            model=line.model,
+            instance=line.instance,
+            disconnected=end is not None and end.event == "disconnect",
+            admitted=end is None or end.event != "refused",
+        )
