@@ -1,0 +1,317 @@
+"""The broker: the only owner of all limits, as a pure state machine."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.lanes.actions import Action, Grant, Refusal
+from pytest_ultrapar.lanes.assignment_check import check_assignment
+from pytest_ultrapar.lanes.dispatch import Dispatcher
+from pytest_ultrapar.lanes.episodes import OpenEpisodes
+from pytest_ultrapar.lanes.groups import GroupBook, GroupState
+from pytest_ultrapar.lanes.homes import Homes
+from pytest_ultrapar.lanes.lane_state import LaneState, LimitState, ModelState
+from pytest_ultrapar.lanes.lane_table import LaneTable, OrphanSeat, uncapped
+from pytest_ultrapar.lanes.protocol import BrokerStatus
+from pytest_ultrapar.lanes.queueing import Waiting, WorkerState
+from pytest_ultrapar.lanes.refusals import all_out, no_such_group, no_such_model
+from pytest_ultrapar.lanes.wakes import WakeQueue
+from pytest_ultrapar.lanes.window import Observation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pytest_ultrapar.lanes.assignment import Assignment
+    from pytest_ultrapar.lanes.lane_set import LaneSet
+    from pytest_ultrapar.lanes.protocol import LeaseOutcome, LeaseRequest
+    from pytest_ultrapar.lanes.window import CapController
+    from pytest_ultrapar.pool.model import Lane, Pool
+
+__all__ = ["Action", "Grant", "LaneBroker", "Refusal"]
+
+
+class LaneBroker:
+    """Grants leases so that no limit is ever exceeded and nobody waits for a lane that is free.
+
+    No I/O, no clock, no asyncio: every method takes `now_s` (monotonic seconds) and returns what to tell whom. The
+    same calls with the same times give the same actions. A time before the last one counts as the last one, so a
+    clock that goes backwards never admits more.
+
+    Between two calls this holds: no waiting request could be served by a lane that is free, apart from lanes held
+    for their home workers; and every lane that only a rate or a pause keeps from serving one comes up by
+    `next_wake_s()`.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        *,
+        seed: int = 0,
+        controller_of: Callable[[Lane], CapController] = uncapped,
+    ) -> None:
+        """Start with every lane up and nothing in flight.
+
+        Args:
+            pool: The lanes and limits.
+            seed: For the jitter of pauses.
+            controller_of: Who decides a lane's own cap, on top of the limits of the pool.
+        """
+        self._wakes = WakeQueue()
+        self._table = LaneTable(pool, self._wakes, random.Random(seed), controller_of)
+        self._groups = GroupBook(self._wakes)
+        self._homes = Homes(self._table.lanes, self._wakes)
+        self._workers: dict[str, WorkerState] = {}
+        # Workers in order of their last granted open, the one longest without at the front.
+        self._rotation: OrderedDict[str, WorkerState] = OrderedDict()
+        self._episodes = OpenEpisodes()
+        self._dispatcher = Dispatcher(self._table, self._groups, self._episodes, self._rotation)
+        self._now_s = -math.inf
+        self._n_requests = 0
+
+    def connect(self, worker: str, now_s: float) -> list[Action]:
+        """Make a worker known.
+
+        Raises:
+            ValueError: When one of that name is connected.
+        """
+        now_s = self._advance(now_s)
+        if worker in self._workers:
+            msg = f"a worker named {worker!r} is connected already; names must be unique"
+            raise ValueError(msg)
+        state = WorkerState(worker, self._homes.home_of(worker))
+        self._workers[worker] = self._rotation[worker] = state
+        self._rotation.move_to_end(worker, last=False)
+        return self._finish(now_s)
+
+    def request(self, worker: str, request: LeaseRequest, now_s: float) -> list[Action]:
+        """Ask for a lease: granted or refused now, or when the time has come.
+
+        Raises:
+            ValueError: When the worker is not connected or a request of that id is waiting.
+        """
+        now_s = self._advance(now_s)
+        state = self._worker(worker)
+        if request.request_id in state.waiting:
+            msg = f"request {request.request_id} of {worker} is waiting already; ids must be unique"
+            raise ValueError(msg)
+        if not state.has_spoken:
+            state.has_spoken = True
+            self._table.look_at(self._homes.spoke(worker, now_s))
+        waiting = self._admit(state, request, now_s)
+        if waiting is None:
+            return self._finish(now_s)
+        group = waiting.group
+        is_gated = waiting.opens and group is not None and not group.admits
+        is_settled = not (is_gated or self._table.changed)
+        if is_settled and self._dispatcher.serve_at_once(waiting, now_s):
+            return self._finish(now_s)
+        self._dispatcher.enqueue(waiting)
+        if is_gated and group is not None:
+            self._look_at_models(self._groups.refresh(group, now_s))
+        elif self._table.changed:
+            self._table.look_at(waiting.lane_set.lanes)
+        else:
+            self._dispatcher.watch(waiting, now_s)
+        return self._finish(now_s)
+
+    def withdraw(self, worker: str, request_id: int, now_s: float) -> list[Action]:
+        """Take back a waiting request; nothing happens when it does not wait (any more)."""
+        now_s = self._advance(now_s)
+        waiting = self._worker(worker).waiting.get(request_id)
+        if waiting is not None:
+            self._leave(waiting, now_s)
+        return self._finish(now_s)
+
+    def release(
+        self,
+        worker: str,
+        lease_id: int,
+        outcome: LeaseOutcome,
+        retry_after_s: float | None,
+        now_s: float,
+    ) -> list[Action]:
+        """Give a lease back; nothing happens when the worker does not hold it (any more).
+
+        Sends already counted against a rate stay counted, whatever the outcome.
+        """
+        now_s = self._advance(now_s)
+        held = self._worker(worker).leases.pop(lease_id, None)
+        if held is None:
+            return self._finish(now_s)
+        lane = held.lane
+        lane.count_outcome(outcome)
+        if lane.own is not None:
+            seen = Observation(outcome, held.granted_s, now_s, lane.in_flight, retry_after_s)
+            lane.own.window.observe(seen)
+        verdict = lane.health.decide(outcome, retry_after_s, held.granted_s, now_s)
+        if verdict is not None:
+            self._dispatcher.refuse_without_lane(self._table.apply(lane, verdict, now_s))
+        self._table.give_back(lane)
+        return self._finish(now_s)
+
+    def episode_ended(self, worker: str, case_id: str, group: str, now_s: float) -> list[Action]:
+        """Say that a case needs no further lease. Anybody may say so, any number of times."""
+        now_s = self._advance(now_s)
+        state = self._workers.get(worker)
+        if state is not None:
+            known = self._groups.get(group)
+            for less in self._episodes.close(state, case_id, known):
+                self._has_less(less, now_s)
+        self._look_at_models(self._groups.end_case(case_id, now_s))
+        return self._finish(now_s)
+
+    def disconnect(self, worker: str, now_s: float) -> list[Action]:
+        """The worker is gone: its requests vanish, its leases come back, its episodes are open no more.
+
+        Each seat returns after the lane's orphan grace. Nothing happens when it is not connected.
+        """
+        now_s = self._advance(now_s)
+        state = self._workers.pop(worker, None)
+        if state is None:
+            return self._finish(now_s)
+        for waiting in list(state.waiting.values()):
+            self._leave(waiting, now_s)
+        for held in state.leases.values():
+            self._table.orphan(held.lane, now_s)
+        for group in self._episodes.close_all(state):
+            self._has_less(group, now_s)
+        del self._rotation[worker]
+        self._table.look_at(self._homes.spoke(worker, now_s))
+        return self._finish(now_s)
+
+    def assign(self, assignment: Assignment, now_s: float) -> list[Action]:
+        """Put an assignment in force; a later one replaces the rules and keeps what is open and ended.
+
+        The run's start, for `start_after_s`, is the time of the first one.
+
+        Raises:
+            ConfigError: When it cannot be carried out on this pool; nothing has changed then.
+        """
+        check_assignment(assignment, self._table.lanes)
+        now_s = self._advance(now_s)
+        self._table.look_at(self._homes.assign(assignment.home, now_s))
+        for state in self._workers.values():
+            state.home = self._homes.home_of(state.name)
+        for group in self._groups.assign(assignment, now_s):
+            for line in list(group.lines):
+                self._dispatcher.refuse(line, no_such_group(group.name))
+        self._table.look_at(self._table.lanes.values())
+        return self._finish(now_s)
+
+    def tick(self, now_s: float) -> list[Action]:
+        """Let time pass; to be called at `next_wake_s()`, at other times it does no harm."""
+        return self._finish(self._advance(now_s))
+
+    def next_wake_s(self) -> float | None:
+        """When to call `tick` if nothing else happens; None when time alone changes nothing."""
+        return self._wakes.next_s()
+
+    def status(self, now_s: float) -> BrokerStatus:
+        """A snapshot of all counts. Changes nothing, so a pause whose end was not ticked yet still shows."""
+        return BrokerStatus(
+            now_s=max(now_s, self._now_s),
+            in_flight=self._table.in_flight,
+            peak_in_flight=self._table.peak,
+            open_episodes=self._episodes.n_open,
+            ended_episodes=len(self._groups.ended),
+            lanes=[lane.status() for lane in self._table.lanes.values()],
+            waiting=sum(len(state.waiting) for state in self._workers.values()),
+        )
+
+    def _advance(self, now_s: float) -> float:
+        now_s = self._now_s = max(now_s, self._now_s)
+        while (wake := self._wakes.pop_due(now_s)) is not None:
+            if isinstance(wake, LimitState):
+                self._table.look_at(wake.lanes)
+            elif isinstance(wake, LaneState):
+                self._table.resume(wake)
+            elif isinstance(wake, OrphanSeat):
+                self._table.orphan_over(wake)
+            elif isinstance(wake, GroupState):
+                self._look_at_models(self._groups.refresh(wake, now_s))
+            elif isinstance(wake, Homes):
+                self._table.look_at(wake.end_hold(now_s))
+        return now_s
+
+    def _finish(self, now_s: float) -> list[Action]:
+        if self._table.changed:
+            self._dispatcher.dispatch(now_s)
+        self._table.settle(now_s)
+        actions = self._dispatcher.actions
+        self._dispatcher.actions = []
+        return actions
+
+    def _admit(self, worker: WorkerState, request: LeaseRequest, now_s: float) -> Waiting | None:
+        """The request with everything its names stand for, or None after refusing it."""
+        model = self._table.models.get(request.model)
+        if model is None:
+            self._refuse(worker, request, no_such_model(request.model, self._table.models))
+            return None
+        try:
+            group = self._groups.find(request.group, now_s)
+        except LookupError:
+            self._refuse(worker, request, no_such_group(request.group))
+            return None
+        lane_set = self._lane_set(model, group, now_s)
+        if lane_set.n_alive == 0:
+            self._refuse(worker, request, all_out(model.name, lane_set.lanes))
+            return None
+        self._n_requests += 1
+        opens = self._episodes.is_opening(worker, request)
+        prefers = None
+        if request.lane is not None and not opens:
+            prefers = self._table.lanes.get(request.lane)
+            if prefers is not None and (prefers not in lane_set.members or prefers.is_out):
+                prefers = None
+        clock = lane_set if prefers is None else self._table.lane_set(model, (prefers,), now_s)
+        return Waiting(
+            self._n_requests,
+            worker,
+            request,
+            model,
+            lane_set,
+            clock,
+            group,
+            prefers,
+            now_s,
+            opens=opens,
+        )
+
+    def _lane_set(self, model: ModelState, group: GroupState | None, now_s: float) -> LaneSet:
+        if group is None or group.rule is None or group.rule.lanes is None:
+            if model.whole is None:
+                model.whole = self._table.lane_set(model, model.lanes, now_s)
+            return model.whole
+        lane_set = group.sets.get(model)
+        if lane_set is None:
+            allowed = set(group.rule.lanes)
+            lanes = [lane for lane in model.lanes if lane.lane.lane_id in allowed]
+            lane_set = group.sets[model] = self._table.lane_set(model, lanes, now_s)
+        return lane_set
+
+    def _refuse(self, worker: WorkerState, request: LeaseRequest, reason: str) -> None:
+        self._dispatcher.actions.append(Refusal(worker.name, request.request_id, reason))
+
+    def _leave(self, waiting: Waiting, now_s: float) -> None:
+        if waiting.line is not None:
+            waiting.line.leave(waiting)
+        if waiting.group is not None:
+            self._look_at_models(self._groups.went_quiet(waiting.group, now_s))
+
+    def _has_less(self, group: GroupState, now_s: float) -> None:
+        self._look_at_models(self._groups.refresh(group, now_s))
+        self._look_at_models(self._groups.went_quiet(group, now_s))
+
+    def _look_at_models(self, models: Iterable[ModelState]) -> None:
+        for model in models:
+            self._table.look_at(model.lanes)
+
+    def _worker(self, name: str) -> WorkerState:
+        worker = self._workers.get(name)
+        if worker is None:
+            msg = f"no worker named {name!r} is connected"
+            raise ValueError(msg)
+        return worker

@@ -1,0 +1,149 @@
+"""The broker as an object in the process, for runs without xdist."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.errors import NoLaneError
+from pytest_ultrapar.lanes.actions import Action, Grant
+from pytest_ultrapar.lanes.broker import LaneBroker
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.clock import Clock
+    from pytest_ultrapar.lanes.assignment import Assignment
+    from pytest_ultrapar.lanes.protocol import BrokerStatus, Lease, LeaseOutcome, LeaseRequest
+    from pytest_ultrapar.pool.model import Pool
+
+
+class LocalBroker:
+    """A `BrokerPort` in-process: leases are granted without leaving the loop.
+
+    Every method must be called on the loop's thread; the loop may be asyncio's or uvloop's.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        worker: str = "main",
+        seed: int = 0,
+    ) -> None:
+        """Start with nothing in flight.
+
+        Args:
+            pool: The lanes and limits.
+            clock: Source of all times in leases.
+            loop: Where futures live; it need not run yet.
+            worker: Name of this process in assignments.
+            seed: For the jitter of pauses.
+        """
+        self._clock = clock
+        self._loop = loop
+        self._worker = worker
+        self._broker = LaneBroker(pool, seed=seed)
+        self._broker.connect(worker, clock.now_s())
+        self._futures: dict[int, asyncio.Future[Lease]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = math.inf
+        self._is_closed = False
+
+    def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
+        """A future of the lease, done already when a lane is free; cancelling it withdraws the request."""
+        future: asyncio.Future[Lease] = self._loop.create_future()
+        if self._is_closed:
+            future.set_exception(ConnectionError("the broker is closed"))
+            return future
+        request_id = request.request_id
+        now_s = self._clock.now_s()
+        self._futures[request_id] = future
+        self._carry_out(self._broker.request(self._worker, request, now_s))
+        if not future.done():
+            # Only a future that waits can be cancelled; a callback on every one costs as much as the grant.
+            future.add_done_callback(lambda done: self._withdraw(request_id, done))
+        return future
+
+    def release(
+        self, lease: Lease, outcome: LeaseOutcome, retry_after_s: float | None = None
+    ) -> None:
+        """Give a lease back with what became of its request."""
+        if not self._is_closed:
+            now_s = self._clock.now_s()
+            self._carry_out(
+                self._broker.release(self._worker, lease.lease_id, outcome, retry_after_s, now_s)
+            )
+
+    def episode_ended(self, case_id: str, group: str) -> None:
+        """Say that a case needs no further lease."""
+        if not self._is_closed:
+            now_s = self._clock.now_s()
+            self._carry_out(self._broker.episode_ended(self._worker, case_id, group, now_s))
+
+    async def assign(self, assignment: Assignment) -> None:
+        """Carry out an assignment from now on.
+
+        Raises:
+            ConfigError: When it cannot be carried out on this pool.
+        """
+        self._carry_out(self._broker.assign(assignment, self._clock.now_s()))
+
+    async def status(self) -> BrokerStatus:
+        """A snapshot for progress and summary."""
+        return self._broker.status(self._clock.now_s())
+
+    async def close(self) -> None:
+        """Give all leases back and fail what still waits with `ConnectionError`."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._broker.disconnect(self._worker, self._clock.now_s())
+        for future in self._futures.values():
+            if not future.done():
+                future.set_exception(ConnectionError("the broker was closed"))
+        self._futures.clear()
+
+    def _withdraw(self, request_id: int, future: asyncio.Future[Lease]) -> None:
+        if not (future.cancelled() and self._futures.get(request_id) is future):
+            return
+        del self._futures[request_id]
+        if not self._is_closed:
+            now_s = self._clock.now_s()
+            self._carry_out(self._broker.withdraw(self._worker, request_id, now_s))
+
+    def _carry_out(self, actions: list[Action]) -> None:
+        unwanted = []
+        for action in actions:
+            future = self._futures.pop(action.request_id)
+            if isinstance(action, Grant):
+                if future.cancelled():
+                    # Cancelled in this turn of the loop; the callback that withdraws comes after us.
+                    unwanted.append(action.lease)
+                else:
+                    future.set_result(action.lease)
+            elif not future.cancelled():
+                future.set_exception(NoLaneError(action.reason))
+        for lease in unwanted:
+            self.release(lease, "unsent")
+        self._arm()
+
+    def _arm(self) -> None:
+        wake_s = self._broker.next_wake_s()
+        if wake_s is None or wake_s >= self._timer_s:
+            # A timer that comes too early costs one look; cancelling it every time costs more.
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_s = wake_s
+        delay_s = max(0.0, wake_s - self._clock.now_s())
+        self._timer = self._loop.call_at(self._loop.time() + delay_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._timer_s = math.inf
+        if not self._is_closed:
+            self._carry_out(self._broker.tick(self._clock.now_s()))

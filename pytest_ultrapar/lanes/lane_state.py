@@ -1,0 +1,221 @@
+"""Limits and lanes while a run is on: seats taken, rates used, pauses, and who waits for them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.lanes.protocol import LaneStatus
+from pytest_ultrapar.lanes.rate import RateLimiter
+from pytest_ultrapar.lanes.wakes import Wake
+from pytest_ultrapar.lanes.window import CapController, FixedCap, Window
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.lanes.health import LaneHealth
+    from pytest_ultrapar.lanes.lane_set import LaneSet
+    from pytest_ultrapar.pool.model import Lane, Limit
+
+MIN_SEND_BY_S, MAX_SEND_BY_S = 0.05, 1.0
+"""Half a spacing is what a send may be late before it eats the tolerance of its neighbour; below 50 ms a busy
+client would return leases it could have used (an engine woke up to 10 ms late at p99)."""
+UNRATED_SEND_BY_S = 60.0
+"""Without a rate on the path a late send harms nobody; this only catches a client that slept."""
+
+
+class LimitState(Wake):
+    """One limit of the pool, or the window of one lane: what is in flight and when the next send may go.
+
+    Attributes:
+        name: The limit's name, as in the pool.
+        window: Requests in flight.
+        rates: The limiters of `qps` and `rpm`; both must allow a send.
+        ready_s: The earliest time of the next send.
+        lanes: The lanes that share it.
+        was_full: Whether the window was full when the lanes were last told.
+    """
+
+    __slots__ = ("lanes", "name", "rates", "ready_s", "was_full", "window")
+
+    def __init__(
+        self, name: str, controller: CapController, rates: tuple[RateLimiter, ...]
+    ) -> None:
+        super().__init__()
+        self.name = name
+        self.window = Window(controller)
+        self.rates = rates
+        self.ready_s = -math.inf
+        self.lanes: list[LaneState] = []
+        self.was_full = False
+
+    @classmethod
+    def of(cls, limit: Limit) -> LimitState:
+        """The state of a limit that nothing has used yet."""
+        declared = ((limit.qps, 1.0), (limit.rpm, 60.0))
+        rates = tuple(
+            RateLimiter(rate, window_s) for rate, window_s in declared if rate is not None
+        )
+        return cls(limit.name, FixedCap(limit.workers), rates)
+
+    def take(self, now_s: float) -> None:
+        """Take a seat and a send; both must be free."""
+        self.window.take()
+        for rate in self.rates:
+            rate.take(now_s)
+            self.ready_s = max(self.ready_s, rate.ready_s)
+
+
+class ModelState:
+    """The lanes of one model, and how many requests may be served by them now.
+
+    Attributes:
+        n_waiting: Waiting requests for the model, those that no group lets through left out.
+        down: Its lanes that are paused or out.
+        sets: Every set of its lanes that some request was ever bound to.
+        whole: All its lanes as a set.
+    """
+
+    __slots__ = ("down", "lanes", "n_waiting", "name", "sets", "whole")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lanes: list[LaneState] = []
+        self.n_waiting = 0
+        self.down: dict[LaneState, None] = {}
+        self.sets: dict[tuple[LaneState, ...], LaneSet] = {}
+        self.whole: LaneSet | None = None
+
+
+class LaneState(Wake):
+    """One lane: its path of limits, its health, its homes and its counts. Wakes when its pause ends.
+
+    Attributes:
+        path: Every limit a lease takes a unit of.
+        windows: Those of them with a cap; `rated`: those with a rate; `balance`: the windows that tell this
+            lane from the others of its model, by which requests are spread.
+        own: The lane's own window in adaptive mode, else None.
+        paused_until_s: -infinity when not paused; infinity when out.
+        reason: Why it is paused or out.
+        n_full: Full limits on its path as last told, plus one when it is out.
+        seat_label: The limit whose seats last bound it; `rate_label`: the rate limit or `pause` that did.
+        unspoken: Home workers that have not asked for anything yet.
+        is_lendable: Whether workers that are not at home here may use it.
+        hold_ended_s: Since when it is lendable.
+        used_order: Order of its last grant among all grants.
+    """
+
+    __slots__ = (
+        "balance",
+        "granted",
+        "health",
+        "hold_ended_s",
+        "in_flight",
+        "is_lendable",
+        "lane",
+        "model",
+        "n_full",
+        "orphans",
+        "outcomes",
+        "own",
+        "path",
+        "paused_until_s",
+        "peak",
+        "rate_label",
+        "rated",
+        "reason",
+        "seat_label",
+        "send_by_s",
+        "sets",
+        "unspoken",
+        "used_order",
+        "waited_s",
+        "windows",
+    )
+
+    def __init__(
+        self, lane: Lane, model: ModelState, path: tuple[LimitState, ...], health: LaneHealth
+    ) -> None:
+        super().__init__()
+        self.lane = lane
+        self.model = model
+        self.path = path
+        self.health = health
+        self.windows = tuple(limit.window for limit in path if limit.window.cap < math.inf)
+        self.rated = tuple(limit for limit in path if limit.rates)
+        self.balance = self.windows
+        spacings_s = [rate.interval_s for limit in path for rate in limit.rates]
+        self.send_by_s = (
+            max(MIN_SEND_BY_S, min(MAX_SEND_BY_S, min(spacings_s) / 2))
+            if spacings_s
+            else UNRATED_SEND_BY_S
+        )
+        self.own: LimitState | None = None
+        self.sets: list[LaneSet] = []
+        self.paused_until_s = -math.inf
+        self.reason = ""
+        self.n_full = 0
+        self.seat_label = self.rate_label = ""
+        self.unspoken: dict[str, None] = {}
+        self.is_lendable = True
+        self.hold_ended_s = -math.inf
+        self.used_order = 0
+        self.in_flight = self.peak = self.granted = self.orphans = 0
+        self.waited_s: dict[str, float] = {}
+        self.outcomes: dict[str, int] = {}
+
+    @property
+    def is_up(self) -> bool:
+        """Neither paused nor out, as of the last wake."""
+        return self.paused_until_s == -math.inf
+
+    @property
+    def is_out(self) -> bool:
+        """Out for the rest of the run."""
+        return self.paused_until_s == math.inf
+
+    @property
+    def has_seat(self) -> bool:
+        """Whether every window on the path has a free seat."""
+        return all(window.in_flight < window.cap for window in self.windows)
+
+    @property
+    def load(self) -> float:
+        """Share of the seats taken on what is this lane's own, 0 to 1; 0 when unlimited."""
+        return max((window.in_flight / window.cap for window in self.balance), default=0.0)
+
+    def rate_bound(self, now_s: float) -> LimitState | None:
+        """The limit whose rate keeps the next send waiting longest, or None when one may go at `now_s`."""
+        bound = None
+        ready_s = now_s
+        for limit in self.rated:
+            if limit.ready_s > ready_s:
+                bound, ready_s = limit, limit.ready_s
+        return bound
+
+    def count_wait(self, label: str, waited_s: float) -> None:
+        """Add to the seconds waited for `label`."""
+        self.waited_s[label] = self.waited_s.get(label, 0.0) + waited_s
+
+    def count_outcome(self, outcome: str) -> None:
+        """Count one lease that came back."""
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
+
+    def status(self) -> LaneStatus:
+        """A snapshot; its numbers do not change afterwards."""
+        counts = self.outcomes
+        n_ok = counts.get("ok", 0) + counts.get("refused", 0)
+        n_rate = counts.get("rate", 0)
+        neither = ("ok", "refused", "rate", "unsent", "cancelled")
+        return LaneStatus(
+            lane=self.lane.lane_id,
+            state="up" if self.is_up else "out" if self.is_out else "paused",
+            reason=self.reason,
+            in_flight=self.in_flight,
+            peak_in_flight=self.peak,
+            granted=self.granted,
+            n_ok=n_ok,
+            n_rate_limited=n_rate,
+            n_failed=sum(n for outcome, n in counts.items() if outcome not in neither),
+            waited_s=dict(self.waited_s),
+            outcomes=dict(counts),
+            orphans=self.orphans,
+        )

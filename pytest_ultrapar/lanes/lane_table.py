@@ -1,0 +1,233 @@
+"""All lanes and limits of a run: taking seats and sends, giving them back, pausing lanes, taking them out."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.lanes.health import LaneHealth, Out, Pause
+from pytest_ultrapar.lanes.lane_set import LaneSet
+from pytest_ultrapar.lanes.lane_state import LaneState, LimitState, ModelState
+from pytest_ultrapar.lanes.wakes import Wake, WakeQueue
+from pytest_ultrapar.lanes.window import FixedCap
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterable
+
+    from pytest_ultrapar.lanes.window import CapController
+    from pytest_ultrapar.pool.model import Lane, LaneId, Pool
+
+
+class OrphanSeat(Wake):
+    """A seat whose holder died; wakes when it may be granted again."""
+
+    __slots__ = ("lane",)
+
+    def __init__(self, lane: LaneState) -> None:
+        super().__init__()
+        self.lane = lane
+
+
+def uncapped(lane: Lane) -> CapController:
+    """No cap of the lane's own: what `fixed` mode has, where all caps are limits of the pool."""
+    return FixedCap(None)
+
+
+class LaneTable:
+    """The lanes of a pool in use.
+
+    Attributes:
+        changed: Lanes to look at again, since something on their path got free. The dispatcher empties it.
+        in_flight: Leases out; `peak`: most at once.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        wakes: WakeQueue,
+        rng: random.Random,
+        controller_of: Callable[[Lane], CapController] = uncapped,
+    ) -> None:
+        self._wakes = wakes
+        self._limits = {name: LimitState.of(limit) for name, limit in pool.limits.items()}
+        self._touched: list[LimitState] = []
+        self._n_grants = 0
+        self.models: dict[str, ModelState] = {}
+        self.lanes: dict[LaneId, LaneState] = {}
+        self.changed: dict[LaneState, None] = {}
+        self.in_flight = self.peak = 0
+        for lane in pool.lanes:
+            self._add(lane, controller_of(lane), rng)
+        for model in self.models.values():
+            _set_balance(model.lanes)
+
+    def lane_set(self, model: ModelState, lanes: Iterable[LaneState], now_s: float) -> LaneSet:
+        """The set of those lanes of a model, the same object for the same lanes."""
+        key = tuple(lanes)
+        lane_set = model.sets.get(key)
+        if lane_set is None:
+            lane_set = model.sets[key] = LaneSet(key, now_s)
+            for lane in key:
+                lane.sets.append(lane_set)
+        return lane_set
+
+    def watch(self, lane: LaneState, now_s: float) -> None:
+        """Wake up when the rate that keeps a lane with free seats waiting is ready."""
+        if lane.is_up and lane.has_seat:
+            bound = lane.rate_bound(now_s)
+            if bound is not None:
+                lane.rate_label = bound.name
+                self._wakes.ensure(bound, bound.ready_s)
+
+    def take(self, lane: LaneState, now_s: float) -> None:
+        """Take one unit of every limit on the lane's path; all must be free."""
+        for limit in lane.path:
+            limit.take(now_s)
+        self._touched += lane.path
+        self._n_grants += 1
+        lane.used_order = self._n_grants
+        lane.granted += 1
+        lane.in_flight += 1
+        lane.peak = max(lane.peak, lane.in_flight)
+        self.in_flight += 1
+        self.peak = max(self.peak, self.in_flight)
+
+    def give_back(self, lane: LaneState) -> None:
+        """Return the seats of a lease."""
+        self.in_flight -= 1
+        self._free_seat(lane)
+
+    def orphan(self, lane: LaneState, now_s: float) -> None:
+        """A lease lost its holder: return its seats once the provider can no longer be at work on it."""
+        grace_s = lane.lane.orphan_grace_s
+        self.in_flight -= 1
+        lane.count_outcome("lost")
+        if grace_s <= 0:
+            self._free_seat(lane)
+            return
+        lane.orphans += 1
+        self._wakes.ensure(OrphanSeat(lane), now_s + grace_s)
+
+    def orphan_over(self, seat: OrphanSeat) -> None:
+        """The grace of an orphaned seat has ended."""
+        seat.lane.orphans -= 1
+        self._free_seat(seat.lane)
+
+    def apply(self, lane: LaneState, verdict: Pause | Out, now_s: float) -> list[LaneState]:
+        """Carry out what a lane's health demands.
+
+        Returns:
+            The lanes that went out by it.
+        """
+        if isinstance(verdict, Pause):
+            self._pause(lane, verdict)
+            return []
+        gone = [
+            other
+            for other in self.lanes.values()
+            if not other.is_out and _is_struck(lane.lane, other.lane, verdict)
+        ]
+        for other in gone:
+            self._take_out(other, verdict.reason, now_s)
+        return gone
+
+    def resume(self, lane: LaneState) -> None:
+        """A pause is over."""
+        lane.paused_until_s = -math.inf
+        lane.reason = ""
+        del lane.model.down[lane]
+        self.changed[lane] = None
+
+    def look_at(self, lanes: Iterable[LaneState]) -> None:
+        """Have the dispatcher look at these lanes."""
+        self.changed.update(dict.fromkeys(lanes))
+
+    def settle(self, now_s: float) -> None:
+        """Tell the lanes which limits became full or free by everything that happened at `now_s`.
+
+        Once per event and not per seat: a seat that returns and is granted again at the same instant changes
+        nothing, and that is the usual case under load.
+        """
+        for limit in self._touched:
+            is_full = limit.window.is_full
+            if is_full is limit.was_full:
+                continue
+            limit.was_full = is_full
+            for lane in limit.lanes:
+                if is_full:
+                    lane.seat_label = limit.name
+                    self._fill(lane, now_s)
+                else:
+                    lane.n_full -= 1
+                    if lane.n_full == 0:
+                        for lane_set in lane.sets:
+                            lane_set.lane_freed(now_s)
+        self._touched.clear()
+
+    def _add(self, lane: Lane, controller: CapController, rng: random.Random) -> None:
+        model = self.models.setdefault(lane.model, ModelState(lane.model))
+        path = [self._limits[name] for name in lane.limits]
+        own = None
+        if controller.cap() < math.inf:
+            own = LimitState(lane.lane_id, controller, ())
+            path.append(own)
+        state = LaneState(lane, model, tuple(path), LaneHealth(lane, rng))
+        state.own = own
+        for limit in path:
+            limit.lanes.append(state)
+        model.lanes.append(state)
+        self.lanes[lane.lane_id] = state
+
+    def _free_seat(self, lane: LaneState) -> None:
+        lane.in_flight -= 1
+        for limit in lane.path:
+            window = limit.window
+            if window.is_full:
+                # A limit that was not full kept nobody waiting, so its other lanes need no look.
+                self.changed.update(dict.fromkeys(limit.lanes))
+            window.give_back()
+        self._touched += lane.path
+
+    def _pause(self, lane: LaneState, pause: Pause) -> None:
+        if lane.is_out or pause.until_s <= lane.paused_until_s:
+            return
+        lane.paused_until_s = pause.until_s
+        lane.reason = pause.reason
+        lane.rate_label = "pause"
+        lane.model.down[lane] = None
+        self._wakes.move(lane, pause.until_s)
+        self.look_at(lane.model.lanes)
+
+    def _take_out(self, lane: LaneState, reason: str, now_s: float) -> None:
+        lane.paused_until_s = math.inf
+        lane.wake_s = math.inf
+        lane.reason = reason
+        lane.model.down[lane] = None
+        self._fill(lane, now_s)
+        for lane_set in lane.sets:
+            lane_set.n_alive -= 1
+        self.look_at(lane.model.lanes)
+
+    def _fill(self, lane: LaneState, now_s: float) -> None:
+        lane.n_full += 1
+        if lane.n_full == 1:
+            for lane_set in lane.sets:
+                lane_set.lane_filled(now_s)
+
+
+def _is_struck(lane: Lane, other: Lane, verdict: Out) -> bool:
+    if lane.provider != other.provider:
+        return False
+    if verdict.scope == "key":
+        return lane.key == other.key
+    if verdict.scope == "instance":
+        return lane.instance == other.instance
+    return lane.lane_id == other.lane_id
+
+
+def _set_balance(lanes: list[LaneState]) -> None:
+    # A limit shared by all lanes of a model says nothing about which of them is emptier.
+    shared = set.intersection(*(set(lane.windows) for lane in lanes)) if len(lanes) > 1 else set()
+    for lane in lanes:
+        lane.balance = tuple(window for window in lane.windows if window not in shared)
