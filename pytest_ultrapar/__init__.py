@@ -1,1 +1,55 @@
-"""Run LLM evaluations in pytest as fast as a pool of API keys allows, and never faster."""
+"""Run LLM evaluations in pytest as fast as a pool of API keys allows, and never faster.
+
+Suites import `prefetch`; conftests that assign workers to lanes themselves import `Assignment` and `Group`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pytest_ultrapar.errors import BadRequestError, ConfigError, InfraError, PromptRefused, UltraparError
+from pytest_ultrapar.prefetched import prefetch
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.engine.llm import Llm
+    from pytest_ultrapar.engine.reply import Reply, ToolCall
+    from pytest_ultrapar.fixtures import CaseInfo
+    from pytest_ultrapar.lanes.assignment import Assignment, Group
+
+__all__ = [
+    "Assignment",
+    "BadRequestError",
+    "CaseInfo",
+    "ConfigError",
+    "Group",
+    "InfraError",
+    "Llm",
+    "PromptRefused",
+    "Reply",
+    "ToolCall",
+    "UltraparError",
+    "prefetch",
+]
+
+# Imported at first use: every pytest run imports this package, also those that have no pool.
+_LATE = {
+    "Assignment": "pytest_ultrapar.lanes.assignment",
+    "CaseInfo": "pytest_ultrapar.fixtures",
+    "Group": "pytest_ultrapar.lanes.assignment",
+    "Llm": "pytest_ultrapar.engine.llm",
+    "Reply": "pytest_ultrapar.engine.reply",
+    "ToolCall": "pytest_ultrapar.engine.reply",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module's attribute may be anything
+    if name == "__version__":
+        from importlib.metadata import version  # noqa: PLC0415
+
+        return version("pytest-ultrapar")
+    if name in _LATE:
+        from importlib import import_module  # noqa: PLC0415
+
+        return getattr(import_module(_LATE[name]), name)
+    msg = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(msg)

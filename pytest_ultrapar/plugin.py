@@ -1,1 +1,143 @@
-"""The pytest plugin: options and registration only."""
+"""The pytest plugin: options, marks, hooks and fixtures; everything else is registered when a pool is given."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_ultrapar import hooks, options
+from pytest_ultrapar.errors import UltraparError
+from pytest_ultrapar.fixtures import case, grade, llm, model, ultrapar_repeat
+from pytest_ultrapar.prefetched import ATTRIBUTE
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.lanes.assignment import Assignment
+    from pytest_ultrapar.pool.model import Lane
+    from pytest_ultrapar.records import Case
+
+__all__ = ["case", "grade", "llm", "model", "ultrapar_repeat"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare options."""
+    options.add_options(parser)
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Declare hooks."""
+    pluginmanager.add_hookspecs(hooks)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Register what this process needs; without a pool next to nothing."""
+    config.addinivalue_line(
+        "markers",
+        "ultrapar(models=..., summary=...): models that a test runs on (patterns), and the two parameters by "
+        "which the summary table is laid out",
+    )
+    given = getattr(config, "workerinput", {}).get("ultrapar")
+    if options.pool_path(config) is None:
+        _without_pool(config, given)
+    elif given is not None:
+        from pytest_ultrapar.xdist_worker import WorkerSession  # noqa: PLC0415 - heavy, needed with a pool only
+
+        config.pluginmanager.register(WorkerSession(config, given), "ultrapar-worker")
+    else:
+        try:
+            _lead(config)
+        except UltraparError as error:
+            raise pytest.UsageError(str(error)) from error
+
+
+def _without_pool(config: pytest.Config, given: dict[str, Any] | None) -> None:
+    if given is not None:
+        from pytest_ultrapar.poolless import PoollessWorker  # noqa: PLC0415
+
+        config.pluginmanager.register(PoollessWorker(given), "ultrapar-poolless")
+    elif _has_workers(config):
+        from pytest_ultrapar.poolless import PoollessController  # noqa: PLC0415
+
+        config.pluginmanager.register(PoollessController(), "ultrapar-poolless")
+    else:
+        from pytest_ultrapar.poolless import PoollessSession  # noqa: PLC0415
+
+        config.pluginmanager.register(PoollessSession(), "ultrapar-poolless")
+
+
+def _lead(config: pytest.Config) -> None:
+    from pytest_ultrapar import process, pytest_internals  # noqa: PLC0415 - heavy, needed with a pool only
+    from pytest_ultrapar.leader import Leader  # noqa: PLC0415
+    from pytest_ultrapar.local import LocalSession  # noqa: PLC0415
+
+    pytest_internals.check()
+    _refuse(config)
+    process.settings(config)
+    process.models(config)
+    process.check_keys(config)
+    if config.option.collectonly:
+        config.pluginmanager.register(process.CollectOnly(), "ultrapar-collect-only")
+        return
+    leader = Leader(config)
+    config.pluginmanager.register(leader, "ultrapar-leader")
+    if _has_workers(config):
+        from pytest_ultrapar.xdist_controller import ControllerSession  # noqa: PLC0415
+
+        config.pluginmanager.register(ControllerSession(leader), "ultrapar-controller")
+    else:
+        local = LocalSession(leader)
+        leader.status_source = local.status
+        config.pluginmanager.register(local, "ultrapar-local")
+
+
+def _refuse(config: pytest.Config) -> None:
+    if config.pluginmanager.hasplugin("xdist"):
+        from pytest_ultrapar import xdist_options  # noqa: PLC0415
+
+        xdist_options.refuse(config)
+
+
+def _has_workers(config: pytest.Config) -> bool:
+    # As xdist decides whether there is a `DSession` (plugin.py:299, 3.8.0).
+    dist, tx = config.getoption("dist", "no"), config.getoption("tx", None)
+    return bool(dist != "no" and tx) and config.pluginmanager.hasplugin("xdist")
+
+
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Few workers for `-n auto`: seats, not processes, say what is in flight. Called before pytest_configure."""
+    if options.pool_path(config) is None:
+        return None
+    from pytest_ultrapar.xdist_options import suggested_workers  # noqa: PLC0415
+
+    try:
+        return suggested_workers(config, os.cpu_count() or 1)
+    except UltraparError as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Parametrise cases over the selected models and over repetitions."""
+    if options.pool_path(metafunc.config) is None:
+        return
+    from pytest_ultrapar.generate import parametrize  # noqa: PLC0415
+
+    try:
+        parametrize(metafunc, ATTRIBUTE)
+    except UltraparError as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_ultrapar_assign(
+    config: pytest.Config, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
+) -> Assignment:
+    """The shipped policies, after all others."""
+    from pytest_ultrapar import process  # noqa: PLC0415
+    from pytest_ultrapar.policies import POLICIES  # noqa: PLC0415
+
+    settled, pool = process.settings(config)
+    return POLICIES[settled.policy](pool, workers, lanes, cases)

@@ -13,7 +13,7 @@ from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.episode import Work, run_episode
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.llm import Wire
-from pytest_ultrapar.engine.opener import Opener, TicketClass
+from pytest_ultrapar.engine.opener import Line, Opener
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.errors import NoLaneError
 from pytest_ultrapar.lanes.protocol import BrokerPort, Lease, LeaseRequest
@@ -60,7 +60,7 @@ class Engine:
         settings: EngineSettings,
         *,
         record: Callable[[JournalRecord], object],
-        ended: Callable[[str, EpisodeEnded, object], None],
+        ended: Callable[[Work, EpisodeEnded, object], None],
         sync: Callable[[], None],
         lost: Callable[[BaseException], None],
     ) -> None:
@@ -69,7 +69,7 @@ class Engine:
         Args:
             settings: See `EngineSettings`.
             record: Writes a record durably in order and returns where it is.
-            ended: Called with (case id, record, what `record` returned).
+            ended: Called with (work, its record, what `record` returned).
             sync: Forces what was recorded to disk; called every second.
             lost: Called with the exception that ended the engine.
         """
@@ -84,11 +84,12 @@ class Engine:
         self._opener = Opener(settings.most_open)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop: asyncio.Event | None = None
+        self._stopping = False
         self._request_ids = itertools.count(1)
         self._port: BrokerPort | None = None
         self._wire: Wire | None = None
-        self.lag_s = 0.0
-        self.n_in_flight = 0
+        self._beat_due_s = 0.0
+        self.n_open = 0
 
     def start(self) -> None:
         """Start the thread and wait until its loop runs."""
@@ -104,6 +105,11 @@ class Engine:
         """Tell the broker of a case that needs no episode, so that groups waiting for it can start."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._tell_ended, case_id, group)
+
+    @property
+    def lag_s(self) -> float:
+        """Seconds by which the loop's heartbeat is overdue now."""
+        return max(0.0, self._settings.clock.now_s() - self._beat_due_s)
 
     def stop(self) -> None:
         """Cancel what is running, record it as interrupted, and end the thread. Idempotent."""
@@ -151,6 +157,7 @@ class Engine:
             for task in done - {stopped}:
                 task.result()
         finally:
+            self._stopping = True
             for episode in list(self._tasks):
                 episode.cancel()
             if self._tasks:
@@ -161,11 +168,9 @@ class Engine:
 
     async def _beat(self) -> None:
         # A busy main thread holds the interpreter lock; what this loop then loses is seen as lag.
-        loop = asyncio.get_running_loop()
         while True:
-            due_s = loop.time() + _HEARTBEAT_S
+            self._beat_due_s = self._settings.clock.now_s() + _HEARTBEAT_S
             await asyncio.sleep(_HEARTBEAT_S)
-            self.lag_s = max(0.0, loop.time() - due_s)
 
     async def _sync_always(self) -> None:
         loop = asyncio.get_running_loop()
@@ -174,65 +179,65 @@ class Engine:
             await loop.run_in_executor(None, self._sync)
 
     def _line_up(self, works: list[Work]) -> None:
-        for place in dict.fromkeys([self._opener.add(work) for work in works]):
-            self._ask(place)
+        for line in dict.fromkeys([self._opener.add(work) for work in works]):
+            self._ask(line)
 
-    def _ask(self, place: TicketClass) -> None:
+    def _ask(self, line: Line) -> None:
+        while (work := self._opener.next_to_ask(line)) is not None:
+            self._ask_for(work, line)
+
+    def _ask_for(self, work: Work, line: Line) -> None:
         assert self._port is not None
-        for _ in range(self._opener.tickets_wanted(place)):
-            self._opener.ticket_taken(place)
-            request = LeaseRequest(next(self._request_ids), place[0], place[1], opens=True)
-            future = self._port.acquire(request)
-            future.add_done_callback(lambda done, place=place: self._granted(place, done))
+        request = LeaseRequest(
+            next(self._request_ids), work.model, work.group, opens=True, case_id=work.case_id
+        )
+        future = self._port.acquire(request)
+        future.add_done_callback(lambda done: self._answered(work, line, done))
 
-    def _granted(self, place: TicketClass, future: asyncio.Future[Lease]) -> None:
-        opener = self._opener
-        opener.ticket_back(place)
+    def _answered(self, work: Work, line: Line, future: asyncio.Future[Lease]) -> None:
         if future.cancelled():
             return
         error = future.exception()
         if error is not None:
-            self._refused(place, error)
+            self._refused(work, line, error)
             return
         assert self._port is not None
         lease = future.result()
-        if self._settings.clock.now_s() > lease.send_by_s:
+        if self._stopping:
             self._port.release(lease, "unsent")
-            self._ask(place)
-            return
-        work = opener.open_next(place)
-        if work is None:
+        elif self._settings.clock.now_s() > lease.send_by_s:
             self._port.release(lease, "unsent")
-            return
-        task = asyncio.get_running_loop().create_task(self._run(work, lease))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        self._ask(place)
+            self._ask_for(work, line)
+        else:
+            self._opener.opened(line)
+            task = asyncio.get_running_loop().create_task(self._run(work, lease))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            self._ask(line)
 
-    def _refused(self, place: TicketClass, error: BaseException) -> None:
+    def _refused(self, work: Work, line: Line, error: BaseException) -> None:
+        self._opener.refused(line)
         if not isinstance(error, NoLaneError):
             # Only a lost broker comes here: without it nothing more may be sent.
-            self._lost(error)
-            if self._stop is not None:
-                self._stop.set()
+            self._end_early(error)
             return
         now_us = utc_now_us()
-        for work in self._opener.refuse(place):
-            ended = EpisodeEnded(
-                case_id=work.case_id,
-                worker=self._settings.worker,
-                ending="infra",
-                started_at_us=now_us,
-                ended_at_us=now_us,
-                duration_s=0.0,
-                kind=error.kind,
-                detail=str(error),
-            )
-            self._finish(work, ended)
+        ended = EpisodeEnded(
+            case_id=work.case_id,
+            worker=self._settings.worker,
+            ending="infra",
+            started_at_us=now_us,
+            ended_at_us=now_us,
+            duration_s=0.0,
+            kind=error.kind,
+            detail=str(error),
+        )
+        self._finish(work, ended)
+        self._ask(line)
 
     async def _run(self, work: Work, lease: Lease) -> None:
         assert self._wire is not None
-        self.n_in_flight += 1
+        self.n_open += 1
         try:
             self._record(EpisodeStarted(work.case_id, self._settings.worker, utc_now_us()))
             ended = await run_episode(
@@ -244,20 +249,24 @@ class Engine:
             )
             self._finish(work, ended)
         except Exception as error:  # noqa: BLE001 - a journal that cannot be written ends the run, not a task
-            self._lost(error)
-            if self._stop is not None:
-                self._stop.set()
+            self._end_early(error)
         finally:
-            self.n_in_flight -= 1
+            self.n_open -= 1
             self._opener.closed()
-            for place in self._opener.places():
-                self._ask(place)
+            for line in self._opener.lines():
+                self._ask(line)
+
+    def _end_early(self, error: BaseException) -> None:
+        if not self._stopping and self._stop is not None:
+            self._stopping = True
+            self._lost(error)
+            self._stop.set()
 
     def _finish(self, work: Work, ended: EpisodeEnded) -> None:
         position = self._record(ended)
         if ended.ending != "interrupted":
             self._tell_ended(work.case_id, work.group)
-            self._announce(work.case_id, ended, position)
+            self._announce(work, ended, position)
 
     def _tell_ended(self, case_id: str, group: str) -> None:
         if self._port is not None:

@@ -29,10 +29,12 @@ class Work:
     """An episode yet to run.
 
     Attributes:
+        index: The host's own number for it; the engine only hands it back.
         group: The assignment's group of the case, empty for none.
         start: Makes the episode's coroutine; called on the engine's loop, once.
     """
 
+    index: int
     case_id: str
     model: str
     group: str
@@ -64,7 +66,14 @@ async def run_episode(
     current_output.set(output)
     started_at_us = utc_now_us()
     started_s = wire.clock.now_s()
-    llm = Llm(model=work.model, group=work.group, seed=work.seed, wire=wire, first=lease)
+    llm = Llm(
+        model=work.model,
+        group=work.group,
+        case_id=work.case_id,
+        seed=work.seed,
+        wire=wire,
+        first=lease,
+    )
     end = await _outcome(work, llm, timeout_s)
     llm.return_unused()
     duration_s = wire.clock.now_s() - started_s
@@ -101,7 +110,7 @@ async def _outcome(work: Work, llm: Llm, timeout_s: float) -> _End:
         return _End("interrupted")
     except EpisodeSkipped as skipped:
         return _End("skipped", detail=str(skipped))
-    except Exception as error:  # noqa: BLE001 - whatever a suite raises belongs into the record
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # whatever a suite raises is its record
         if isinstance(error, TimeoutError) and deadline.expired():
             return _End("infra", "timeout", f"the episode took longer than {timeout_s:g} s")
         return _failed(llm.conversation.failure) or _error(error)
@@ -125,7 +134,7 @@ def _stored(value: object) -> _End:
         return _End("error", type(error).__name__, detail)
 
 
-def _error(error: Exception) -> _End:
+def _error(error: BaseException) -> _End:
     # The first frames are ours; people want to see theirs.
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:

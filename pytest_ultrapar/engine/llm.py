@@ -64,8 +64,11 @@ class Conversation:
 class Llm:
     """A client bound to the case's model; made by the engine, one per episode, used on the engine's loop."""
 
-    def __init__(self, *, model: str, group: str, seed: int, wire: Wire, first: Lease) -> None:
+    def __init__(
+        self, *, model: str, group: str, case_id: str, seed: int, wire: Wire, first: Lease
+    ) -> None:
         self.model = model
+        self._case_id = case_id
         self.conversation = Conversation()
         self._group = group
         self._wire = wire
@@ -149,7 +152,12 @@ class Llm:
         if first is not None:
             return first
         request = LeaseRequest(
-            self._wire.next_request_id(), self.model, self._group, opens=False, lane=self._lane
+            self._wire.next_request_id(),
+            self.model,
+            self._group,
+            opens=False,
+            lane=self._lane,
+            case_id=self._case_id,
         )
         try:
             lease = await self._wire.port.acquire(request)

@@ -6,10 +6,10 @@ says whose it is: `sys.stdout` is wrapped once per run, log records are taken by
 
 from __future__ import annotations
 
-import io
 import logging
+from collections.abc import Iterable
 from contextvars import ContextVar
-from typing import TextIO
+from typing import Any, TextIO
 
 LARGEST_TEXT = 64 * 1024
 """Characters of prints, and of log text, that are kept per episode."""
@@ -37,11 +37,14 @@ current_output: ContextVar[EpisodeOutput | None] = ContextVar("current_output", 
 """The episode that the running code belongs to; None outside episodes."""
 
 
-class RoutedStream(io.TextIOBase):
-    """A text stream that gives episodes' writes to their own record, and all others to the wrapped stream."""
+class RoutedStream:
+    """A text stream that gives episodes' writes to their own record, and all others to the wrapped stream.
+
+    Not an `io` class on purpose: whatever is not said here (`buffer`, `encoding`, `getvalue`, `seek`) is the
+    wrapped stream's own, and pytest's capture asks for much of it.
+    """
 
     def __init__(self, wrapped: TextIO) -> None:
-        super().__init__()
         self.wrapped = wrapped
 
     def write(self, text: str) -> int:
@@ -52,13 +55,12 @@ class RoutedStream(io.TextIOBase):
         output.add_print(text)
         return len(text)
 
-    def flush(self) -> None:
-        """Flush the wrapped stream."""
-        if not self.wrapped.closed:
-            self.wrapped.flush()
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write each line where it belongs."""
+        for line in lines:
+            self.write(line)
 
-    def __getattr__(self, name: str) -> object:
-        # pytest's capture asks its file for `buffer`, `encoding`, `name`, `getvalue` and more.
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the stream has
         return getattr(self.wrapped, name)
 
 

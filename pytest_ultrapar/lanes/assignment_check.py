@@ -21,8 +21,8 @@ def check_assignment(assignment: Assignment, lanes: Collection[str]) -> None:
         lanes: Ids of all lanes of the pool.
 
     Raises:
-        ConfigError: For an unknown lane or group, a name used twice, a case in two groups, groups that wait for
-            each other, or a number out of range.
+        ConfigError: For an unknown lane or group, a name used twice, a case in two groups, groups
+            that wait for each other, or a number out of range.
     """
     for worker, home in assignment.home.items():
         _check_lanes(f"home of {worker}", home, lanes)
@@ -37,8 +37,8 @@ def check_assignment(assignment: Assignment, lanes: Collection[str]) -> None:
         for case_id in group.cases:
             if owner.setdefault(case_id, group.name) != group.name:
                 msg = (
-                    f"assignment: case {case_id} is in the groups {owner[case_id]!r} and {group.name!r}; "
-                    "a case belongs to at most one"
+                    f"assignment: case {case_id} is in the groups {owner[case_id]!r} and "
+                    f"{group.name!r}; a case belongs to at most one"
                 )
                 raise ConfigError(msg)
     _check_order(groups)

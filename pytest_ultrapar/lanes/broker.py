@@ -36,13 +36,13 @@ __all__ = ["Action", "Grant", "LaneBroker", "Refusal"]
 class LaneBroker:
     """Grants leases so that no limit is ever exceeded and nobody waits for a lane that is free.
 
-    No I/O, no clock, no asyncio: every method takes `now_s` (monotonic seconds) and returns what to tell whom. The
-    same calls with the same times give the same actions. A time before the last one counts as the last one, so a
-    clock that goes backwards never admits more.
+    No I/O, no clock, no asyncio: every method takes `now_s` (monotonic seconds) and returns what to
+    tell whom. The same calls with the same times give the same actions. A time before the last one
+    counts as the last one, so a clock that goes backwards never admits more.
 
-    Between two calls this holds: no waiting request could be served by a lane that is free, apart from lanes held
-    for their home workers; and every lane that only a rate or a pause keeps from serving one comes up by
-    `next_wake_s()`.
+    Between two calls this holds: no waiting request could be served by a lane that is free, apart
+    from lanes held for their home workers; and every lane that only a rate or a pause keeps from
+    serving one comes up by `next_wake_s()`.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class LaneBroker:
         return self._finish(now_s)
 
     def disconnect(self, worker: str, now_s: float) -> list[Action]:
-        """The worker is gone: its requests vanish, its leases come back, its episodes are open no more.
+        """The worker is gone: its requests vanish, its leases come back, its episodes are closed.
 
         Each seat returns after the lane's orphan grace. Nothing happens when it is not connected.
         """
@@ -183,7 +183,7 @@ class LaneBroker:
         return self._finish(now_s)
 
     def assign(self, assignment: Assignment, now_s: float) -> list[Action]:
-        """Put an assignment in force; a later one replaces the rules and keeps what is open and ended.
+        """Put an assignment in force; a later one changes rules, not what is open or ended.
 
         The run's start, for `start_after_s`, is the time of the first one.
 
@@ -210,7 +210,7 @@ class LaneBroker:
         return self._wakes.next_s()
 
     def status(self, now_s: float) -> BrokerStatus:
-        """A snapshot of all counts. Changes nothing, so a pause whose end was not ticked yet still shows."""
+        """A snapshot of all counts. A pause whose end was not ticked yet still shows."""
         return BrokerStatus(
             now_s=max(now_s, self._now_s),
             in_flight=self._table.in_flight,
@@ -268,15 +268,15 @@ class LaneBroker:
                 prefers = None
         clock = lane_set if prefers is None else self._table.lane_set(model, (prefers,), now_s)
         return Waiting(
-            self._n_requests,
-            worker,
-            request,
-            model,
-            lane_set,
-            clock,
-            group,
-            prefers,
-            now_s,
+            order=self._n_requests,
+            worker=worker,
+            request=request,
+            model=model,
+            lane_set=lane_set,
+            clock=clock,
+            group=group,
+            prefers=prefers,
+            now_s=now_s,
             opens=opens,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import asyncio  # noqa: TC003 - the loop and futures are what this is about
 import math
 from typing import TYPE_CHECKING
 
@@ -52,7 +52,7 @@ class LocalBroker:
         self._is_closed = False
 
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
-        """A future of the lease, done already when a lane is free; cancelling it withdraws the request."""
+        """A future of the lease, done already when a lane is free; cancelling it withdraws."""
         future: asyncio.Future[Lease] = self._loop.create_future()
         if self._is_closed:
             future.set_exception(ConnectionError("the broker is closed"))
@@ -62,7 +62,8 @@ class LocalBroker:
         self._futures[request_id] = future
         self._carry_out(self._broker.request(self._worker, request, now_s))
         if not future.done():
-            # Only a future that waits can be cancelled; a callback on every one costs as much as the grant.
+            # Only a future that waits can be cancelled; a callback on every one costs as much as
+            # the grant.
             future.add_done_callback(lambda done: self._withdraw(request_id, done))
         return future
 
@@ -121,7 +122,8 @@ class LocalBroker:
             future = self._futures.pop(action.request_id)
             if isinstance(action, Grant):
                 if future.cancelled():
-                    # Cancelled in this turn of the loop; the callback that withdraws comes after us.
+                    # Cancelled in this turn of the loop; the callback that withdraws comes after
+                    # us.
                     unwanted.append(action.lease)
                 else:
                     future.set_result(action.lease)

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 def next_turn(free: Iterable[LaneState]) -> Waiting | None:
     """The turn that has waited longest among those that one of the `free` lanes can serve.
 
-    A turn keeps to its lane while that is up; with its lane paused or out any other of its lane set serves it.
+    A turn keeps to its lane while that is up; with its lane paused or out any other of its lane set
+    serves it.
     """
     best: Waiting | None = None
     for lane in free:
@@ -31,7 +32,7 @@ def next_turn(free: Iterable[LaneState]) -> Waiting | None:
 
 
 def next_open(rotation: Iterable[WorkerState], free: list[LaneState]) -> Waiting | None:
-    """The open to serve next on one of the `free` lanes: workers at home before lending, then by `rotation`.
+    """The open to serve next on one of the `free` lanes: at home before lent, then by `rotation`.
 
     Args:
         rotation: All workers, the one longest without a grant first. It is walked at most twice.
@@ -63,7 +64,7 @@ def _first_of(worker: WorkerState, free: list[LaneState], *, lent: bool) -> Wait
 
 
 def best_lane(waiting: Waiting, free: Iterable[LaneState]) -> LaneState | None:
-    """The lane to serve a request: its own, else a home, else the least loaded, else the least recently used.
+    """The lane to serve a request: its own, else a home, the least loaded, the longest unused.
 
     Returns:
         None when none of the `free` lanes may serve it.

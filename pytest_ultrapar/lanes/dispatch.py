@@ -44,8 +44,8 @@ class Dispatcher:
     def serve_at_once(self, waiting: Waiting, now_s: float) -> bool:
         """Grant a request that has just come, if a lane is free for it.
 
-        Only right while nothing has changed since the last `dispatch`: then nobody else can use a lane that
-        is free, so nobody is overtaken.
+        Only right while nothing has changed since the last `dispatch`: then nobody else can use a
+        lane that is free, so nobody is overtaken.
         """
         if waiting.clock.n_seated == 0:
             return False
@@ -146,8 +146,8 @@ def _split_wait(waiting: Waiting, lane: LaneState, now_s: float) -> tuple[float,
     """Seconds waited for seats and for rates or pauses; counts them on the lane by what bound it.
 
     What is left after the time its group let nobody start, the time the lane was held for its home
-    workers, and the time all seats were taken can only have been a rate or a pause: the broker never leaves a
-    free lane and a request for it side by side.
+    workers, and the time all seats were taken can only have been a rate or a pause: the broker
+    never leaves a free lane and a request for it side by side.
     """
     waited_s = now_s - waiting.since_s
     if waiting.opens and waiting.group is not None:

@@ -27,7 +27,7 @@ class OpenEpisodes:
         return request.opens and request.case_id not in worker.open_cases
 
     def open(self, worker: WorkerState, case_id: str, group: GroupState | None) -> None:
-        """Count an episode that gets its first lease; an empty `case_id` is counted without a name."""
+        """Count an episode that gets its first lease; an empty `case_id` counts without a name."""
         if case_id:
             if case_id in worker.open_cases:
                 return
@@ -56,7 +56,7 @@ class OpenEpisodes:
         return self._less(group)
 
     def close_all(self, worker: WorkerState) -> list[GroupState]:
-        """Count all episodes of a worker as open no more. Returns the groups that have fewer now."""
+        """Count all episodes of a worker as closed. Returns the groups that have fewer now."""
         groups = [*worker.open_cases.values()]
         for group, n_unnamed in worker.open_unnamed.items():
             groups += [group] * n_unnamed

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.lanes.assignment import Group
 from pytest_ultrapar.lanes.wakes import Wake, WakeQueue
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.lanes.assignment import Assignment
+    from pytest_ultrapar.lanes.assignment import Assignment, Group
     from pytest_ultrapar.lanes.lane_set import LaneSet
     from pytest_ultrapar.lanes.lane_state import ModelState
     from pytest_ultrapar.lanes.queueing import Line
@@ -83,8 +82,9 @@ class GroupState(Wake):
 class GroupBook:
     """All groups of the assignment, and which cases have ended.
 
-    A group takes its `exclusive` word when the first request of it comes that could start otherwise, and gives it
-    back when its last case has ended, or when that request left again and nothing was ever opened.
+    A group takes its `exclusive` word when the first request of it comes that could start
+    otherwise, and gives it back when its last case has ended, or when that request left again and
+    nothing was ever opened.
     """
 
     __slots__ = (
@@ -111,7 +111,8 @@ class GroupBook:
     def find(self, name: str, now_s: float) -> GroupState | None:
         """The group of that name; None for the empty name.
 
-        Before the first assignment an unknown group is made on the spot and its requests wait for it.
+        Before the first assignment an unknown group is made on the spot and its requests wait for
+        it.
 
         Raises:
             LookupError: When the assignment names no such group.
@@ -132,8 +133,8 @@ class GroupBook:
     def assign(self, assignment: Assignment, now_s: float) -> list[GroupState]:
         """Put an assignment in force and open the gates it opens.
 
-        Counts of open episodes and ended cases are kept, so that a later assignment (a worker came back under a
-        new name) changes rules only.
+        Counts of open episodes and ended cases are kept, so that a later assignment (a worker came
+        back under a new name) changes rules only.
 
         Returns:
             Groups with waiting requests that the assignment does not name.
@@ -215,7 +216,8 @@ class GroupBook:
         if group.startable_s == math.inf and not any(
             self._groups[name].n_left for name in rule.after
         ):
-            # With predecessors the delay counts from the end of the last of them, else from the run's start.
+            # With predecessors the delay counts from the end of the last of them, else from the
+            # run's start.
             group.startable_s = (now_s if rule.after else self.start_s) + rule.start_after_s
         if now_s < group.startable_s < math.inf:
             self._wakes.ensure(group, group.startable_s)

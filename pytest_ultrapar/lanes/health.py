@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane
 
 MAX_RETRY_AFTER_S = 120.0
-"""Longer waits asked for by a provider are cut to this. Source: RELIABILITY 3 (the OpenAI SDK's own bound)."""
+"""Longer waits asked for are cut to this. Source: RELIABILITY 3 (the OpenAI SDK's own bound)."""
 RETRY_AFTER_JITTER = 0.1
-"""A pause is up to this share longer than asked for, so that lanes do not all return at one instant."""
+"""A pause is up to this share longer than asked for, so that lanes do not return together."""
 BACKOFF_BASE_S, BACKOFF_CAP_S = 1.0, 30.0
-"""Full jitter U(0, min(cap, base * 2^n)) where the provider names no time. Source: RELIABILITY 3."""
+"""Full jitter U(0, min(cap, base * 2^n)) where no time is named. Source: RELIABILITY 3."""
 CONNECT_BASE_S, CONNECT_CAP_S = 0.25, 2.0
 """Pause after a refused connection, doubling: a restarted server is found again within 2 s."""
 CONNECT_OUT_COUNT, CONNECT_OUT_SPAN_S = 5, 2.0
@@ -37,17 +37,17 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Out:
-    """The lane, all lanes of its instance or all lanes of its key are out for the rest of the run."""
+    """The lane, its instance's lanes or its key's lanes are out for the rest of the run."""
 
     scope: Literal["lane", "instance", "key"]
     reason: str
 
 
 class LaneHealth:
-    """Decides from the outcomes of one lane's leases when it pauses and when it, its instance or key is out.
+    """Decides from the outcomes of a lane's leases when it pauses, or what of it is out.
 
-    Pure: time and randomness are given. Outcomes of one burst count once: only a request granted after the last
-    pause had ended says something new.
+    Pure: time and randomness are given. Outcomes of one burst count once: only a request granted
+    after the last pause had ended says something new.
     """
 
     __slots__ = (
@@ -76,11 +76,12 @@ class LaneHealth:
     def decide(
         self, outcome: LeaseOutcome, retry_after_s: float | None, granted_s: float, now_s: float
     ) -> Pause | Out | None:
-        """What the outcome of a lease granted at `granted_s` and given back at `now_s` does to the lane.
+        """What the outcome of a lease does to the lane.
 
         Args:
             outcome: What became of the request.
-            retry_after_s: Seconds the provider asked for; anything not finite and > 0 counts as not given.
+            retry_after_s: Seconds the provider asked for; anything not finite and > 0 counts as not
+                given.
             granted_s: When the lease was granted, monotonic seconds.
             now_s: Now, monotonic seconds.
 

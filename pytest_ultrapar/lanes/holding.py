@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 async def acquire_lease(port: BrokerPort, request: LeaseRequest) -> Lease:
-    """Wait for a lease; a caller that is cancelled at any moment leaves neither a request nor a lease behind.
+    """Wait for a lease; a caller cancelled at any moment leaves no request and no lease behind.
 
-    A task that is cancelled after its future got the lease and before it ran again never sees the lease. It is
-    given back here as `unsent`, else its seats would stay taken to the end of the run.
+    A task that is cancelled after its future got the lease and before it ran again never sees the
+    lease. It is given back here as `unsent`, else its seats would stay taken to the end of the run.
 
     Raises:
         NoLaneError: When every lane of the model is out.

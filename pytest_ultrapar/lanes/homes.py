@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import LaneId
 
 HOLD_S = 2.0
-"""So long after the first request a lane waits for its home workers before it is lent: worker processes start
-within a second of each other, and the header's assignment should be true from the first request on."""
+"""So long after the first request a lane waits for its home workers before it is lent: worker
+processes start within a second or two of each other, and the header's assignment should be true from
+the first request on."""
 
 
 class Homes(Wake):
-    """The homes of an assignment. Wakes when lanes are no longer held for workers that have not come."""
+    """The homes of an assignment. Wakes when lanes are held for absent workers no longer."""
 
     __slots__ = ("_homes", "_is_over", "_lanes", "_spoken", "_wakes")
 
@@ -50,7 +51,7 @@ class Homes(Wake):
         return self._homes.get(worker)
 
     def spoke(self, worker: str, now_s: float) -> list[LaneState]:
-        """A worker asked for its first lease, or left. Returns the lanes that may be lent from now on."""
+        """A worker asked for its first lease, or left. Returns the lanes that may be lent now."""
         if not self._spoken and not self._is_over:
             self._wakes.ensure(self, now_s + HOLD_S)
         self._spoken.add(worker)

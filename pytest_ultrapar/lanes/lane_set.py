@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 class LaneSet:
-    """Lanes of one model that some requests are bound to, with a clock that runs while none has a seat.
+    """Lanes of one model that some requests are bound to; its clock runs while none has a seat.
 
-    A waiting request notes the clock when it comes and reads it when it goes: the difference is its seat wait.
-    That costs nothing per waiting request, however many there are.
+    A waiting request notes the clock when it comes and reads it when it goes: the difference is its
+    seat wait. That costs nothing per waiting request, however many there are.
 
     Attributes:
         lanes: In the order of the pool.

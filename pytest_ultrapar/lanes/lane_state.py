@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane, Limit
 
 MIN_SEND_BY_S, MAX_SEND_BY_S = 0.05, 1.0
-"""Half a spacing is what a send may be late before it eats the tolerance of its neighbour; below 50 ms a busy
-client would return leases it could have used (an engine woke up to 10 ms late at p99)."""
+"""Half a spacing is what a send may be late before it eats the tolerance of its neighbour; below
+50 ms a busy client would return leases it could have used (an engine woke 10 ms late at p99)."""
 UNRATED_SEND_BY_S = 60.0
-"""Without a rate on the path a late send harms nobody; this only catches a client that slept."""
+"""Without a rate on the path a late send harms nobody; this catches a client that slept."""
 
 
 class LimitState(Wake):
-    """One limit of the pool, or the window of one lane: what is in flight and when the next send may go.
+    """One limit of the pool, or one lane's own: what is in flight, when the next send may go.
 
     Attributes:
         name: The limit's name, as in the pool.
@@ -86,17 +86,18 @@ class ModelState:
 
 
 class LaneState(Wake):
-    """One lane: its path of limits, its health, its homes and its counts. Wakes when its pause ends.
+    """One lane: its path of limits, health, homes and counts. Wakes when its pause ends.
 
     Attributes:
         path: Every limit a lease takes a unit of.
-        windows: Those of them with a cap; `rated`: those with a rate; `balance`: the windows that tell this
-            lane from the others of its model, by which requests are spread.
+        windows: Those of them with a cap; `rated`: those with a rate; `balance`: the windows that
+            tell this lane from the others of its model, by which requests are spread.
         own: The lane's own window in adaptive mode, else None.
         paused_until_s: -infinity when not paused; infinity when out.
         reason: Why it is paused or out.
         n_full: Full limits on its path as last told, plus one when it is out.
-        seat_label: The limit whose seats last bound it; `rate_label`: the rate limit or `pause` that did.
+        seat_label: The limit whose seats last bound it; `rate_label`: the rate limit or `pause`
+            that did.
         unspoken: Home workers that have not asked for anything yet.
         is_lendable: Whether workers that are not at home here may use it.
         hold_ended_s: Since when it is lendable.
@@ -183,7 +184,7 @@ class LaneState(Wake):
         return max((window.in_flight / window.cap for window in self.balance), default=0.0)
 
     def rate_bound(self, now_s: float) -> LimitState | None:
-        """The limit whose rate keeps the next send waiting longest, or None when one may go at `now_s`."""
+        """The limit whose rate keeps the next send waiting longest; None when one may go."""
         bound = None
         ready_s = now_s
         for limit in self.rated:

@@ -1,4 +1,4 @@
-"""All lanes and limits of a run: taking seats and sends, giving them back, pausing lanes, taking them out."""
+"""All lanes and limits of a run: seats and sends taken and returned, lanes paused and out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class LaneTable:
     """The lanes of a pool in use.
 
     Attributes:
-        changed: Lanes to look at again, since something on their path got free. The dispatcher empties it.
+        changed: Lanes to look at again, since something on their path got free. The dispatcher
+            empties it.
         in_flight: Leases out; `peak`: most at once.
     """
 
@@ -99,7 +100,7 @@ class LaneTable:
         self._free_seat(lane)
 
     def orphan(self, lane: LaneState, now_s: float) -> None:
-        """A lease lost its holder: return its seats once the provider can no longer be at work on it."""
+        """A lease lost its holder: free its seat when the provider can be at work no more."""
         grace_s = lane.lane.orphan_grace_s
         self.in_flight -= 1
         lane.count_outcome("lost")
@@ -146,8 +147,8 @@ class LaneTable:
     def settle(self, now_s: float) -> None:
         """Tell the lanes which limits became full or free by everything that happened at `now_s`.
 
-        Once per event and not per seat: a seat that returns and is granted again at the same instant changes
-        nothing, and that is the usual case under load.
+        Once per event and not per seat: a seat that returns and is granted again at the same
+        instant changes nothing, and that is the usual case under load.
         """
         for limit in self._touched:
             is_full = limit.window.is_full

@@ -20,8 +20,8 @@ class Waiting:
         opens: Whether it opens an episode.
         prefers: The lane it wants, None for none.
         since_s: When it came.
-        clock: The lanes whose seats it waits for; `full_s`: their clock when it came; `shut_s`: that of its
-            group's gate.
+        clock: The lanes whose seats it waits for; `full_s`: their clock when it came; `shut_s`:
+            that of its group's gate.
         line: Where it waits; None before and after.
     """
 
@@ -43,6 +43,7 @@ class Waiting:
 
     def __init__(
         self,
+        *,
         order: int,
         worker: WorkerState,
         request: LeaseRequest,
@@ -52,7 +53,6 @@ class Waiting:
         group: GroupState | None,
         prefers: LaneState | None,
         now_s: float,
-        *,
         opens: bool,
     ) -> None:
         self.order = order
@@ -73,12 +73,15 @@ class Waiting:
 class Line:
     """Requests that the same lanes can serve by the same rules, first come, first served.
 
-    An `OrderedDict`, since a plain dict finds its first entry by walking over all those taken out before.
+    An `OrderedDict`, since a plain dict finds its first entry by walking over all those taken out
+    before.
 
     Attributes:
-        worker: The worker whose opens wait here; None for turns, which wait in one line for all workers.
+        worker: The worker whose opens wait here; None for turns, which wait in one line for all
+            workers.
         wish: The lane that turns here want; None for none, and for opens.
-        is_linked: Whether the dispatcher sees it; a line of opens is not linked while its group's gate is shut.
+        is_linked: Whether the dispatcher sees it; a line of opens is not linked while its group's
+            gate is shut.
     """
 
     __slots__ = ("_queue", "group", "is_linked", "lane_set", "model", "wish", "worker")

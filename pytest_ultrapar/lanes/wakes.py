@@ -7,7 +7,7 @@ import math
 
 
 class Wake:
-    """Something that wants to be looked at once, at a time: a limit whose rate is ready, a pause's end.
+    """Something to be looked at once, at a time: a limit whose rate is ready, a pause's end.
 
     Attributes:
         wake_s: The time asked for; infinity when none is.
@@ -20,7 +20,7 @@ class Wake:
 
 
 class WakeQueue:
-    """Wakes in order of time; each is queued at most once at a time, at the earliest time asked for."""
+    """Wakes in order of time; each comes up once, at the earliest time asked for."""
 
     __slots__ = ("_heap", "_order")
 
@@ -37,7 +37,8 @@ class WakeQueue:
         """Let `wake` come up at `at_s` and at no other time."""
         wake.wake_s = at_s
         self._order += 1
-        # The order makes ties first come, first served; an entry whose time is no longer its wake's is dead.
+        # The order makes ties first come, first served; an entry whose time is no longer its wake's
+        # is dead.
         heapq.heappush(self._heap, (at_s, self._order, wake))
 
     def pop_due(self, now_s: float) -> Wake | None:

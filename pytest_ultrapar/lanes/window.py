@@ -15,7 +15,8 @@ class Observation:
     """What a controller learns when a lease comes back.
 
     Attributes:
-        granted_s: When the lease was granted, so that a cut can ignore requests sent before the last cut.
+        granted_s: When the lease was granted, so that a cut can ignore requests sent before the
+            last cut.
         in_flight: Seats that were taken on the window, the returning one included.
     """
 
@@ -59,8 +60,8 @@ class FixedCap:
 class Window:
     """The gate: counts seats taken and refuses to go above the cap.
 
-    A controller that lowers its cap below what is in flight takes nothing back; the gate stays shut until
-    enough seats have returned.
+    A controller that lowers its cap below what is in flight takes nothing back; the gate stays shut
+    until enough seats have returned.
 
     Attributes:
         in_flight: Seats taken now.

@@ -39,7 +39,7 @@ class Bounds:
         Raises:
             ConfigError: It is not a number or outside the bounds; the message says which bound.
         """
-        if math.isnan(value):
+        if isinstance(value, float) and math.isnan(value):
             place.refuse("must be a number (got nan)")
         if self.above is not None and not value > self.above:
             place.refuse(f"must be > {self.above:g} (got {shown(value)})")

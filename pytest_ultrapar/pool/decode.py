@@ -21,8 +21,8 @@ _WORDS |= {"str": "a string", "bool": "true or false"}
 _STEP = re.compile(r"\.([A-Za-z0-9_-]+)|\[(\d+)\]")
 _PATH = re.compile(r" - at `\$(.*)`\Z")
 _HINTS = {
-    "api": 'must be "openai" or "azure-openai" or "simulated"',
-    "name": "is what results, limits and messages call it",
+    "api": 'it must be "openai" or "azure-openai" or "simulated"',
+    "name": "it is what results, limits and messages say",
     "schema": f"write schema = {SCHEMA} at the top of the file",
 }
 
@@ -61,7 +61,7 @@ def _explain(message: str, tables: Mapping[str, object], place: Place) -> NoRetu
         _refuse_unknown(place.at(unknown[1]), unknown[1], _table_in(expected))
     if missing := re.search(r"missing required field `(.*?)`", message):
         hint = _HINTS.get(missing[1])
-        place.at(missing[1]).refuse("is missing" + (f"; it {hint}" if hint else ""))
+        place.at(missing[1]).refuse("is missing" + (f"; {hint}" if hint else ""))
     if kinds := re.search(r"Expected `(.*?)`", message):
         place.refuse(f"must be {_kinds(kinds[1])} (got {_got(found)}){_advice(found, place)}")
     place.refuse(f"cannot be read ({message})")

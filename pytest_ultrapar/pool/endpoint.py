@@ -32,8 +32,8 @@ def check_base_url(place: Place, url: str) -> str:
             "must not hold a user name or password: secrets come from environment variables only"
         )
     if parts.scheme not in {"http", "https"}:
-        found = shown(parts.scheme) if parts.scheme else "none"
-        place.refuse(f"must begin with https:// (got scheme {found})")
+        found = f"got scheme {shown(parts.scheme)}" if parts.scheme else "it names no scheme"
+        place.refuse(f"must begin with https:// ({found})")
     if not parts.hostname:
         place.refuse(f"must be a URL {_EXAMPLE} (it names no host)")
     if "?" in url or "#" in url:

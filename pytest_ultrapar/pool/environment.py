@@ -28,6 +28,7 @@ STORAGE_FORMATS: tuple[StorageFormat, ...] = ("parquet", "json")
 
 VARIABLES: Mapping[str, str] = {
     "repeats": "NUM_INSTANCES",
+    "storage": "STORAGE_FORMAT",
     "mode": "USE_CONCURRENT",
 }
 """Variables whose setting has another name; others are the setting's name in capitals."""

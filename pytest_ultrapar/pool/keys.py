@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.pool.bounds import check_different, check_name
 from pytest_ultrapar.pool.endpoint import is_loopback
 from pytest_ultrapar.pool.model import Api, Key
-from pytest_ultrapar.pool.place import Place, looks_like_secret
+from pytest_ultrapar.pool.place import Place, looks_like_secret, shown, shown_text
 
 if TYPE_CHECKING:
     from pytest_ultrapar.pool.schema import KeyTable
@@ -43,8 +43,10 @@ def chosen_keys(place: Place, names: list[str] | None, keys: tuple[Key, ...]) ->
     known = {key.name for key in keys}
     for index, name in enumerate(names):
         if name not in known:
-            allowed = ", ".join(key.name for key in keys)
-            place.item(index).refuse(f"is no key of this provider (allowed: {allowed})")
+            allowed = shown_text(", ".join(key.name for key in keys))
+            place.item(index).refuse(
+                f"must be a key of this provider (got {shown(name)}; allowed: {allowed})"
+            )
     check_different((place.item(i), name) for i, name in enumerate(names))
     return tuple(key for key in keys if key.name in names)
 

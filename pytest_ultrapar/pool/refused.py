@@ -71,7 +71,7 @@ def _fields(tables: Mapping[str, object], place: Place) -> Iterator[tuple[Place,
             )
         if isinstance(value, dict):
             for field in value:
-                if not _BARE_FIELD.fullmatch(field):
+                if not _BARE_FIELD.fullmatch(field) or looks_like_secret(field):
                     where.refuse(f"has a field called {shown(field)}, which is not known")
             for field, inner in value.items():
                 yield where.at(field), field, inner

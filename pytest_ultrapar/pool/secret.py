@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from pytest_ultrapar.pool.endpoint import is_loopback
 from pytest_ultrapar.pool.place import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from pytest_ultrapar.pool.model import Pool
 
@@ -45,58 +46,90 @@ class Secret:
         raise TypeError(msg)
 
 
-def check_secrets(pool: Pool, environ: Mapping[str, str]) -> None:
-    """Make sure that every key the pool needs is there and could stand in a header.
+def check_secrets(
+    pool: Pool, environ: Mapping[str, str], models: Collection[str] | None = None
+) -> None:
+    """Make sure that every key that is needed is there and could stand in a header.
+
+    Args:
+        pool: The pool.
+        environ: The environment's variables, usually `os.environ`.
+        models: Only keys that serve one of these models are needed; None needs all that serve any.
 
     Raises:
         ConfigError: Variables are unset or empty (all are named), a value cannot be a key, or
             two keys of a provider hold the same secret, whose limits would be counted twice.
     """
-    missing = [(place, env) for place, _, env in _needed(pool) if not environ.get(env, "").strip()]
-    if missing:
-        place, env = missing[0]
-        others = ", ".join(dict.fromkeys(other for _, other in missing[1:]))
-        also = f"; not set either: {others}" if others else ""
-        place.refuse(f"names the environment variable {env}, which is not set or empty{also}")
-    _read(pool, environ)
+    read_secrets(pool, environ, models)
 
 
-def read_secrets(pool: Pool, environ: Mapping[str, str]) -> dict[tuple[str, str], Secret]:
+def read_secrets(
+    pool: Pool, environ: Mapping[str, str], models: Collection[str] | None = None
+) -> dict[tuple[str, str], Secret]:
     """The secrets by (provider, key). A key that needs none (simulated, local server) has no entry.
+
+    Args:
+        pool: The pool.
+        environ: The environment's variables, usually `os.environ`.
+        models: As for `check_secrets`.
 
     Raises:
         ConfigError: As `check_secrets`.
     """
-    check_secrets(pool, environ)
-    return _read(pool, environ)
-
-
-def _read(pool: Pool, environ: Mapping[str, str]) -> dict[tuple[str, str], Secret]:
+    serving = {
+        (lane.provider, lane.key) for lane in pool.lanes if models is None or lane.model in models
+    }
+    needed = [need for need in _named(pool) if need.lane_key in serving]
+    _refuse_missing([need for need in needed if not environ.get(need.env, "").strip()])
     secrets: dict[tuple[str, str], Secret] = {}
-    remote = {p.name for p in pool.providers if not is_loopback(p.base_url)}
-    for place, (provider, key), env in _needed(pool):
-        text = environ[env].strip()
+    for need in needed:
+        text = environ[need.env].strip()
         if not (text.isascii() and text.isprintable() and " " not in text):
-            place.refuse(
-                f"names {env}, whose value cannot be an API key: it holds blanks, line ends or"
+            need.place.refuse(
+                f"names {need.env}, whose value cannot be an API key: it holds blanks, line ends or"
                 " characters outside ASCII"
             )
         secret = Secret(text)
-        for (other_provider, other_key), other in secrets.items():
-            if other_provider == provider and other == secret and provider in remote:
-                place.refuse(
-                    f'names {env}, which holds the same secret as key "{other_key}": the limits of'
-                    " one key would be counted twice; list it once"
-                )
-        secrets[provider, key] = secret
+        if need.is_remote:
+            _refuse_shared(need, secret, secrets)
+        secrets[need.lane_key] = secret
     return secrets
 
 
-def _needed(pool: Pool) -> Iterator[tuple[Place, tuple[str, str], str]]:
+@dataclass(frozen=True, slots=True)
+class _Need:
+    place: Place
+    lane_key: tuple[str, str]
+    env: str
+    is_remote: bool
+
+
+def _named(pool: Pool) -> Iterator[_Need]:
     for p, provider in enumerate(pool.providers):
         if provider.api == "simulated":
             continue
+        is_remote = not is_loopback(provider.base_url)
         for k, key in enumerate(provider.keys):
             if key.env is not None:
                 place = Place(pool.path).at("provider").item(p).at("keys").item(k).at("env")
-                yield place, (provider.name, key.name), key.env
+                yield _Need(place, (provider.name, key.name), key.env, is_remote)
+
+
+def _refuse_missing(missing: list[_Need]) -> None:
+    if not missing:
+        return
+    first = missing[0]
+    others = ", ".join(dict.fromkeys(need.env for need in missing[1:]))
+    also = f"; not set either: {others}" if others else ""
+    first.place.refuse(
+        f"names the environment variable {first.env}, which is not set or empty{also}"
+    )
+
+
+def _refuse_shared(need: _Need, secret: Secret, secrets: Mapping[tuple[str, str], Secret]) -> None:
+    for (provider, key), other in secrets.items():
+        if provider == need.lane_key[0] and other == secret:
+            need.place.refuse(
+                f'names {need.env}, which holds the same secret as key "{key}": the limits of one'
+                " key would be counted twice; list it once"
+            )

@@ -1,0 +1,1 @@
+"""Cases that measure the tool and nothing else."""

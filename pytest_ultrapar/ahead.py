@@ -1,0 +1,302 @@
+"""The two halves of a process that runs cases: the engine ahead, pytest behind."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from pytest_ultrapar import pytest_internals
+from pytest_ultrapar.clock import utc_now_us
+from pytest_ultrapar.collection import (
+    REPEAT,
+    Collected,
+    arguments_for,
+    case_seed,
+    llm_argument,
+    parameter,
+)
+from pytest_ultrapar.engine.engine import Engine, EngineSettings
+from pytest_ultrapar.engine.episode import EpisodeSkipped, Work
+from pytest_ultrapar.engine.llm import Llm
+from pytest_ultrapar.fixtures import CaseInfo, CaseState, state_key
+from pytest_ultrapar.ready import ReadyQueue
+from pytest_ultrapar.records import EpisodeEnded
+from pytest_ultrapar.runtime import Runtime
+
+_YIELD_LAG_S = 0.003
+_YIELD_S = 0.002
+_MOST_YIELDS = 10
+
+
+class RunAhead:
+    """Takes item positions in, gives them back when their episodes have ended.
+
+    `put` and `close` may be called from any thread; everything else belongs to pytest's main thread, which alone
+    evaluates marks and sets up session fixtures.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[pytest.Item],
+        collected: Collected,
+        runtime: Runtime,
+        settings: EngineSettings,
+        *,
+        alone: bool = False,
+    ) -> None:
+        """Make both halves; the engine starts with the first case.
+
+        Args:
+            items: pytest's collection.
+            collected: The cases among them.
+            runtime: The run's files and settings.
+            settings: For the engine.
+            alone: One episode at a time, and only while pytest waits for one: whoever kills the process then
+                is found beyond doubt.
+        """
+        self._items = items
+        self._collected = collected
+        self._runtime = runtime
+        self._settings = settings
+        self._alone = alone
+        self._changed = threading.Condition()
+        self._inbox: deque[int] = deque()
+        self._finished: deque[tuple[int, object]] = deque()
+        self._lost: BaseException | None = None
+        self._closing = False
+        self._abandoned = False
+        self._backlog: deque[int] = deque()
+        self._ready = ReadyQueue()
+        self._running: set[int] = set()
+        self._ended: dict[int, Any] = {}
+        self._taken: deque[int] = deque()
+        self._current: tuple[pytest.Item, CaseState | None] | None = None
+        self._streams: pytest_internals.EpisodeStreams | None = None
+        self._engine: Engine | None = None
+
+    # -- any thread ---------------------------------------------------------------------------------------
+
+    def put(self, indices: Sequence[int]) -> None:
+        """Line items up by their positions in pytest's collection."""
+        with self._changed:
+            self._inbox.extend(indices)
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Say that no further item will be put: `take` gives out what is outstanding, then None."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+
+    def abandon(self) -> None:
+        """Say that nothing more is wanted: `take` returns None from now on."""
+        with self._changed:
+            self._abandoned = True
+            self._changed.notify()
+
+    # -- the main thread ----------------------------------------------------------------------------------
+
+    def take(self) -> int | None:
+        """The position of the next item whose episode has ended; waits for one. None when there is no more."""
+        while True:
+            with self._changed:
+                while not self._has_news():
+                    self._changed.wait()
+                arrived, self._inbox = self._inbox, deque()
+                finished, self._finished = self._finished, deque()
+                lost, self._lost = self._lost, None
+                if self._abandoned:
+                    return None
+            for index, position in finished:
+                self._running.discard(index)
+                self._make_ready(index, position)
+            self._accept(arrived)
+            if lost is not None:
+                self._give_all_up(lost)
+            index = self._ready.pop()
+            if index is not None:
+                self._let_engine_run()
+                self._taken.append(index)
+                return index
+            if not self._running and self._backlog:
+                self._submit([self._backlog.popleft()])
+            elif not self._running and self._closing and not self._inbox:
+                return None
+
+    def _has_news(self) -> bool:
+        if self._inbox or self._finished or self._lost or self._abandoned or len(self._ready):
+            return True
+        return not self._running and (bool(self._backlog) or self._closing)
+
+    def begin_item(self, item: pytest.Item) -> CaseState | None:
+        """The state of the case whose item pytest is about to run; None for an item that is no case."""
+        if self._current is not None and self._current[0] is item:
+            return self._current[1]  # run again by a plugin such as pytest-rerunfailures
+        index = self._taken.popleft() if self._taken else -1
+        state = None
+        if index in self._collected.case_ids:
+            position = self._ended.pop(index, None)
+            ended = position if isinstance(position, EpisodeEnded) else None
+            if ended is None and position is not None:
+                ended = self._runtime.read_episode(position)
+            state = CaseState(ended)
+            item.stash[state_key] = state
+        self._current = (item, state)
+        return state
+
+    def stop(self) -> None:
+        """End the engine; what was running is recorded as interrupted. Idempotent."""
+        if self._engine is not None:
+            self._engine.stop()
+        if self._streams is not None:
+            self._streams.leave()
+            self._streams = None
+
+    def _accept(self, arrived: Sequence[int]) -> None:
+        work: list[int] = []
+        for index in arrived:
+            if index not in self._collected.case_ids:
+                self._make_ready(index, None)
+                continue
+            if self._collected.will_not_run(index):
+                self._skip(index)
+                continue
+            stored = self._runtime.recovered.lookup(self._collected.case_ids[index])
+            if stored is not None:
+                self._skip(index, stored)
+                continue
+            work.append(index)
+        if self._alone:
+            self._backlog.extend(work)
+        elif work:
+            self._submit(work)
+
+    def _skip(self, index: int, stored: object = None) -> None:
+        """A case that needs no episode of its own: skipped by a mark, or ended before."""
+        case_id = self._collected.case_ids[index]
+        group = self._runtime.group_of(case_id)
+        if group or stored is not None:
+            self._start_engine().note_skipped(case_id, group)
+        self._make_ready(index, stored)
+
+    def _make_ready(self, index: int, position: object) -> None:
+        if position is not None:
+            self._ended[index] = position
+        self._ready.add(index, pytest_internals.higher_scopes(self._items[index]))
+
+    def _submit(self, indices: Sequence[int]) -> None:
+        works: list[Work] = []
+        for index in indices:
+            try:
+                works.append(self._work(index))
+            except Exception:  # noqa: BLE001 - a failing session fixture: pytest reports it with the item itself
+                self._make_ready(index, None)
+        self._running.update(work.index for work in works)
+        if works:
+            self._start_engine().submit(works)
+
+    def _work(self, index: int) -> Work:
+        item = self._items[index]
+        prefetched = self._collected.prefetched[index]
+        case_id = self._collected.case_ids[index]
+        seed = case_seed(case_id, self._runtime.options.seed)
+        model, repeat = parameter(item, "model"), parameter(item, REPEAT)
+        assert isinstance(model, str)
+        callspec = getattr(item, "callspec", None)
+        info = CaseInfo(
+            case_id=case_id,
+            seed=seed,
+            run_seed=self._runtime.options.seed,
+            repeat=repeat if isinstance(repeat, int) else 0,
+            model=model,
+            params=callspec.params if callspec is not None else {},
+            markers=tuple(mark.name for mark in item.iter_markers()),
+        )
+        arguments = arguments_for(item, prefetched, info)
+        return Work(
+            index=index,
+            case_id=case_id,
+            model=model,
+            group=self._runtime.group_of(case_id),
+            seed=seed,
+            start=_starter(prefetched.function, arguments, llm_argument(item, prefetched)),
+        )
+
+    def _start_engine(self) -> Engine:
+        if self._engine is None:
+            self._streams = pytest_internals.EpisodeStreams(self._runtime.config)
+            self._streams.enter()
+            self._engine = Engine(
+                self._settings,
+                record=self._runtime.journal.append,
+                ended=self._on_ended,
+                sync=self._runtime.journal.sync,
+                lost=self._on_lost,
+            )
+            self._engine.start()
+        return self._engine
+
+    def _let_engine_run(self) -> None:
+        """Wait a moment while the engine's loop lags: answers go before reports.
+
+        Without it pytest's thread takes the interpreter lock for whole items while replies wait; the time from
+        the first request to the last reply was 8 % longer.
+        """
+        engine = self._engine
+        if engine is None:
+            return
+        for _ in range(_MOST_YIELDS):
+            if engine.n_open == 0 or engine.lag_s < _YIELD_LAG_S:
+                return
+            with self._changed:
+                self._changed.wait(_YIELD_S)
+
+    def _give_all_up(self, lost: BaseException) -> None:
+        now_us = utc_now_us()
+        for index in [*self._running, *self._backlog]:
+            ended = EpisodeEnded(
+                case_id=self._collected.case_ids[index],
+                worker=self._settings.worker,
+                ending="infra",
+                started_at_us=now_us,
+                ended_at_us=now_us,
+                duration_s=0.0,
+                kind="engine",
+                detail=f"the engine ended early: {lost}",
+            )
+            self._make_ready(index, ended)
+        self._running.clear()
+        self._backlog.clear()
+
+    # -- the engine's thread ------------------------------------------------------------------------------
+
+    def _on_ended(self, work: Work, _ended: EpisodeEnded, position: object) -> None:
+        with self._changed:
+            self._finished.append((work.index, position))
+            self._changed.notify()
+
+    def _on_lost(self, error: BaseException) -> None:
+        with self._changed:
+            self._lost = error
+            self._changed.notify()
+
+
+def _starter(
+    function: Callable[..., Awaitable[Any]], arguments: dict[str, Any], llm_name: str | None
+) -> Callable[[Llm], Awaitable[Any]]:
+    async def start(llm: Llm) -> Any:  # noqa: ANN401 - whatever the suite returns
+        if llm_name is not None:
+            arguments[llm_name] = llm
+        try:
+            return await function(**arguments)
+        except pytest.skip.Exception as skipped:
+            raise EpisodeSkipped(str(skipped)) from None
+        except (pytest.fail.Exception, pytest.exit.Exception) as outcome:
+            # pytest's outcomes are no `Exception`s and would pass for a cancelled task.
+            raise AssertionError(str(outcome)) from outcome
+
+    return start

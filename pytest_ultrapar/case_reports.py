@@ -1,0 +1,171 @@
+"""What pytest's reports of a case mean as a measurement, and how they are shown.
+
+Registered in every process that runs items (the workers, or the one process without xdist).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_ultrapar.clock import utc_now_us
+from pytest_ultrapar.collection import case_id_of
+from pytest_ultrapar.fixtures import CaseState, EpisodeError, state_key
+from pytest_ultrapar.records import Grade, Outcome
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.ahead import RunAhead
+    from pytest_ultrapar.runtime import Runtime
+
+OUTCOME = "ultrapar_outcome"
+"""Attribute of the report that decides a case's outcome; a plain str, so that it survives xdist."""
+
+
+class CaseReports:
+    """Turns pytest's reports of cases into grades, and keeps secrets out of them."""
+
+    def __init__(self, runtime: Runtime, ahead: RunAhead) -> None:
+        self._runtime = runtime
+        self._ahead = ahead
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Give the item its episode, before any fixture asks for it. Main thread, per item."""
+        state = self._ahead.begin_item(item)
+        ended = state.ended if state is not None else None
+        if ended is not None:
+            if ended.stdout:
+                item.add_report_section("setup", "stdout", ended.stdout)
+            if ended.log:
+                item.add_report_section("setup", "log", ended.log)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Mark the report that decides, and write the grade after teardown. Main thread, three times per item."""
+        report = yield
+        state = item.stash.get(state_key, None)
+        if state is not None:
+            self._judge(item, state, call, report)
+        self._redact(report)
+        return report
+
+    def _judge(
+        self,
+        item: pytest.Item,
+        state: CaseState,
+        call: pytest.CallInfo[None],
+        report: pytest.TestReport,
+    ) -> None:
+        error = call.excinfo.value if call.excinfo is not None else None
+        if isinstance(error, EpisodeError):
+            report.longrepr = str(error)
+        if report.when == "call" or (report.when == "setup" and not report.passed):
+            state.outcome = _outcome(state, report, error)
+            state.test = _test_word(report)
+            state.error = _first_line(report) if report.failed else None
+            setattr(report, OUTCOME, state.outcome)
+            if state.ended is not None:
+                report.duration += state.ended.duration_s
+        if report.when == "teardown":
+            if report.failed:
+                state.test, state.error = "error", _first_line(report)
+            self._write(item, state)
+
+    def _write(self, item: pytest.Item, state: CaseState) -> None:
+        ended = state.ended
+        kind = state.graded[2] if state.graded is not None else None
+        if ended is not None and ended.ending != "returned":
+            kind = ended.kind
+        grade = Grade(
+            case_id=case_id_of(item, self._runtime.options.seed),
+            worker=self._runtime.worker,
+            outcome=state.outcome or "error",
+            test=state.test or "error",
+            at_us=utc_now_us(),
+            kind=kind,
+            scores=state.graded[1] if state.graded is not None else {},
+            error=state.error or (ended.detail if ended is not None else None),
+        )
+        self._runtime.journal.append(grade)
+        hook = item.ihook
+        for attempt in ended.attempts if ended is not None else ():
+            hook.pytest_ultrapar_attempt(record=attempt)
+        hook.pytest_ultrapar_case(record=grade)
+        del item.stash[state_key]
+
+    def _redact(self, report: pytest.TestReport) -> None:
+        text = self._runtime.redactor.text
+        if report.longrepr is not None and not report.passed:
+            if isinstance(report.longrepr, tuple):
+                path, line, reason = report.longrepr
+                report.longrepr = (path, line, text(reason))
+            else:
+                shown = report.longreprtext
+                if text(shown) != shown:
+                    # A secret in a traceback: its colours are worth less than the secret.
+                    report.longrepr = text(shown)
+        report.sections = [(title, text(content)) for title, content in report.sections]
+
+
+def _outcome(
+    state: CaseState, report: pytest.TestReport, error: BaseException | None
+) -> Outcome:
+    ended = state.ended
+    if ended is not None and ended.ending == "infra":
+        return "infra"
+    if ended is not None and ended.ending == "refused":
+        return "unsolved"
+    if report.when == "setup":
+        return "skipped" if report.skipped and not hasattr(report, "wasxfail") else "error"
+    if report.skipped and not hasattr(report, "wasxfail"):
+        return "skipped"
+    if error is not None and not isinstance(error, AssertionError | pytest.fail.Exception):
+        if not isinstance(error, pytest.xfail.Exception):
+            return "error"
+    if state.graded is not None:
+        return state.graded[0]
+    return "unsolved" if error is not None else "solved"
+
+
+def _test_word(report: pytest.TestReport) -> str:
+    if hasattr(report, "wasxfail"):
+        return "xpassed" if report.passed else "xfailed"
+    if report.when == "setup" and report.failed:
+        return "error"
+    return report.outcome
+
+
+def _first_line(report: pytest.TestReport) -> str:
+    text = report.longreprtext
+    crash = getattr(getattr(report.longrepr, "reprcrash", None), "message", None)
+    return (crash or text.strip().splitlines()[-1] if text.strip() else "failed")[:2000]
+
+
+def status_of(report: pytest.TestReport) -> tuple[str, str, str | tuple[str, dict[str, bool]]] | None:
+    """Category, letter and word with which a case's report is shown; None for reports that are pytest's own.
+
+    Called in the controller (or the one process) for every report.
+    """
+    outcome = getattr(report, OUTCOME, None)
+    if outcome is None or hasattr(report, "wasxfail"):
+        return None
+    if report.failed:
+        # An exception that is no assertion is an error of the suite, also when it came in the test's body.
+        return ("error", "E", "ERROR") if outcome == "error" else None
+    if outcome == "skipped":
+        return None
+    letter, markup = _SHOWN[outcome]
+    return outcome, letter, (outcome.upper(), markup)
+
+
+_SHOWN: dict[str, tuple[str, dict[str, bool]]] = {
+    "solved": (".", {"green": True}),
+    "partial": ("p", {"yellow": True}),
+    "unsolved": ("u", {"yellow": True}),
+    "infra": ("i", {"red": True}),
+    "error": ("E", {"red": True}),
+}

@@ -1,0 +1,252 @@
+"""From pytest's items to cases: which items run ahead, what they are called, and what is wrong with them."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_ultrapar import fixtures, pytest_internals
+from pytest_ultrapar.prefetched import ATTRIBUTE, Prefetched
+from pytest_ultrapar.records import Case, Scalar
+
+REPEAT = "ultrapar_repeat"
+_CONFIG_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
+_ALLOWED = (
+    "allowed are parametrised values, llm, model, case, and session-scoped, unparametrised, synchronous fixtures"
+)
+
+
+@dataclass(slots=True)
+class Collected:
+    """The cases among pytest's items.
+
+    Attributes:
+        case_ids: By position in pytest's collection; items that are no cases are missing.
+        cases: What the run directory's list of cases holds; emptied once that is written, since twenty
+            thousand of them would weigh 10 MB in every worker.
+        prefetched: The prefetched function of each case, by position.
+        not_run: Why marks keep a case from running, by position.
+        faults: What makes the suite unusable, one sentence each.
+        tables: For each suite the two parameters by which its summary is laid out.
+    """
+
+    case_ids: dict[int, str] = field(default_factory=dict)
+    cases: list[Case] = field(default_factory=list)
+    not_run: dict[int, str] = field(default_factory=dict)
+    prefetched: dict[int, Prefetched] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+    tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def will_not_run(self, index: int) -> bool:
+        """Whether a mark keeps the case at this position from running."""
+        return index in self.not_run
+
+
+def prefetched_of(item: pytest.Item) -> list[Prefetched]:
+    """The prefetched functions that an item depends on, directly or through other fixtures."""
+    info = getattr(item, "_fixtureinfo", None)
+    if info is None:
+        return []
+    # Items of one parametrised test share this object; 20,000 of them would otherwise be searched one by one.
+    found: list[Prefetched] | None = getattr(info, "_ultrapar_prefetched", None)
+    if found is None:
+        found = []
+        for name in pytest_internals.fixture_names(item):
+            definition = pytest_internals.fixture_definition(item, name)
+            prefetched = getattr(definition.func, ATTRIBUTE, None) if definition else None
+            if prefetched is not None:
+                found.append(prefetched)
+        info._ultrapar_prefetched = found
+    return found
+
+
+def collect_cases(
+    items: Sequence[pytest.Item], *, run_seed: int, models: Sequence[str]
+) -> Collected:
+    """Find the cases among collected items, in their order.
+
+    Args:
+        items: What pytest is going to run.
+        run_seed: Seed of the run; part of every case id.
+        models: Names of the pool's models.
+    """
+    collected = Collected()
+    seen: dict[str, str] = {}
+    checked: set[tuple[int, str]] = set()
+    for index, item in enumerate(items):
+        found = prefetched_of(item)
+        if not found:
+            continue
+        key = (id(item._fixtureinfo), item.nodeid.split("[")[0])  # type: ignore[attr-defined]  # noqa: SLF001
+        if key not in checked:
+            checked.add(key)
+            faults = _faults(item, found)
+            collected.faults += faults
+        model = parameter(item, "model")
+        if not isinstance(model, str) or model not in models:
+            collected.faults.append(
+                f"{item.nodeid}: the case has no model of the pool (model is {model!r}); a prefetched function "
+                f"or its test must use `llm` or `model`, and the pool has {', '.join(models)}"
+            )
+            continue
+        case = _case(index, item, model, run_seed)
+        if case.case_id in seen:
+            collected.faults.append(
+                f"{item.nodeid}: two items have the same case id (the other is {seen[case.case_id]}); "
+                "give their parameters different ids"
+            )
+            continue
+        seen[case.case_id] = case.nodeid
+        collected.cases.append(case)
+        collected.case_ids[index] = case.case_id
+        if case.skipped is not None:
+            collected.not_run[index] = case.skipped
+        collected.prefetched[index] = found[0]
+        _note_table(collected, item, case)
+        if collected.faults and len(collected.faults) > 20:
+            break
+    return collected
+
+
+def parameter(item: pytest.Item, name: str) -> object:
+    """The value of a parametrised argument of an item, or None."""
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get(name) if callspec is not None else None
+
+
+def arguments_for(item: pytest.Item, prefetched: Prefetched, case: fixtures.CaseInfo) -> dict[str, Any]:
+    """What a prefetched function is called with, `llm` apart. Called on the main thread.
+
+    Session-scoped fixtures are set up here, at their first use.
+    """
+    arguments: dict[str, Any] = {}
+    for name in prefetched.arguments:
+        definition = pytest_internals.fixture_definition(item, name)
+        if definition is not None and getattr(definition.func, "__ultrapar__", None) == "llm":
+            continue
+        if definition is not None and getattr(definition.func, "__ultrapar__", None) == "case":
+            arguments[name] = case
+        elif definition is None or pytest_internals.is_direct_parameter(definition):
+            arguments[name] = parameter(item, name)
+        else:
+            arguments[name] = pytest_internals.session_fixture(item, name)
+    return arguments
+
+
+def llm_argument(item: pytest.Item, prefetched: Prefetched) -> str | None:
+    """The name of the argument that takes the client, or None when the function uses none."""
+    for name in prefetched.arguments:
+        definition = pytest_internals.fixture_definition(item, name)
+        if definition is not None and getattr(definition.func, "__ultrapar__", None) == "llm":
+            return name
+    return None
+
+
+def case_id_of(item: pytest.Item, run_seed: int) -> str:
+    """The id of an item's case: nothing of lanes, keys, workers or order is in it."""
+    inner = item.nodeid.split("::", 1)[1] if "::" in item.nodeid else item.name
+    identity = json.dumps([_below_project(item.path), inner, run_seed], ensure_ascii=False)
+    return hashlib.blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def case_seed(case_id: str, run_seed: int) -> int:
+    """The case's own seed, 0 <= seed < 2**63."""
+    digest = hashlib.blake2b(f"{run_seed}/{case_id}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def _case(index: int, item: pytest.Item, model: str, run_seed: int) -> Case:
+    module_path = item.path
+    case_id = case_id_of(item, run_seed)
+    callspec = getattr(item, "callspec", None)
+    repeat = parameter(item, REPEAT)
+    return Case(
+        index=index,
+        case_id=case_id,
+        nodeid=item.nodeid,
+        suite=module_path.parent.name or module_path.stem,
+        model=model,
+        repeat=repeat if isinstance(repeat, int) else 0,
+        params={
+            name: _scalar(value)
+            for name, value in (callspec.params if callspec else {}).items()
+            if name not in {"model", REPEAT}
+        },
+        seed=case_seed(case_id, run_seed),
+        skipped=pytest_internals.will_not_run(item),
+    )
+
+
+def _scalar(value: object) -> Scalar:
+    """A parameter's value as a column can hold it: plain values as they are, others by their name."""
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    name = getattr(value, "name", None) or getattr(value, "__name__", None)
+    return name if isinstance(name, str) else str(value)
+
+
+@cache
+def _project(folder: Path) -> Path:
+    for place in (folder, *folder.parents):
+        if any((place / name).is_file() for name in _CONFIG_FILES):
+            return place
+    return folder
+
+
+@cache
+def _below_project(path: Path) -> str:
+    # Not pytest's rootdir: the value of an option that names a file elsewhere moves it (pytest 9.2).
+    return path.relative_to(_project(path.parent)).as_posix()
+
+
+def _note_table(collected: Collected, item: pytest.Item, case: Case) -> None:
+    if case.suite in collected.tables:
+        return
+    mark = item.get_closest_marker("ultrapar")
+    summary = mark.kwargs.get("summary") if mark else None
+    if isinstance(summary, tuple | list) and all(isinstance(name, str) for name in summary):
+        collected.tables[case.suite] = tuple(summary)
+
+
+def _faults(item: pytest.Item, found: list[Prefetched]) -> list[str]:
+    faults = [fault for prefetched in found if (fault := prefetched.fault())]
+    if len(found) > 1:
+        faults.append(
+            f"{item.nodeid.split('[')[0]}: one item may have one prefetched fixture, this has "
+            f"{len(found)}: {', '.join(p.name for p in found)} ({found[1].place})"
+        )
+    if not faults:
+        for name in found[0].arguments:
+            reason = _argument_fault(item, name)
+            if reason:
+                faults.append(
+                    f"{found[0].place}: argument {name!r} of prefetched {found[0].name!r} is not allowed: "
+                    f"{reason}; {_ALLOWED}"
+                )
+    return faults
+
+
+def _argument_fault(item: pytest.Item, name: str) -> str | None:
+    callspec = getattr(item, "callspec", None)
+    definition = pytest_internals.fixture_definition(item, name)
+    if definition is None:
+        return None if callspec and name in callspec.params else "no fixture or parameter has this name"
+    if pytest_internals.is_direct_parameter(definition) or hasattr(definition.func, "__ultrapar__"):
+        return None
+    if callspec and name in callspec.params:
+        return "it is parametrised through a fixture (indirect)"
+    if getattr(definition.func, ATTRIBUTE, None) is not None:
+        return "it is a prefetched fixture itself"
+    if definition.scope != "session":
+        return f"it is a {definition.scope}-scoped fixture"
+    if inspect.iscoroutinefunction(definition.func) or inspect.isasyncgenfunction(definition.func):
+        return "it is an asynchronous fixture"
+    return None

@@ -1,0 +1,122 @@
+"""What is to be done with the cases of a worker that died.
+
+Only a case that the journal says was started and not ended, or whose item pytest was running, can have killed its
+worker. Such suspects are first run again like all others; at a second death each runs alone, and only one that
+kills its worker alone is given up. So one poisonous case never takes its neighbours along.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_ultrapar.results.recovered import (
+    RecoveredIndex,
+    find_finished,
+    find_started_not_ended,
+)
+
+_DEATHS_BEFORE_ALONE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """The sentence on each pending item of a dead worker; together they are all of them.
+
+    Attributes:
+        again: To be run like any other.
+        alone: To be run on a worker that runs one episode at a time.
+        lost: Given up: they kill whoever runs them.
+        plain: A test that is no case and was running; reported as failed, as xdist does.
+    """
+
+    again: tuple[int, ...]
+    alone: tuple[int, ...]
+    lost: tuple[int, ...]
+    plain: int | None
+
+
+def judge(
+    pending: list[int],
+    *,
+    suspects: Set[int],
+    plain: int | None,
+    deaths: Counter[int],
+    alone: bool,
+) -> Crash:
+    """Decide what becomes of a dead worker's items; counts the death in `deaths`.
+
+    Args:
+        pending: What the worker had not reported, oldest first.
+        suspects: Those of its cases that can have killed it.
+        plain: The test it was running, if that is no case.
+        deaths: By item, how many workers died while it was a suspect.
+        alone: Whether the worker ran one episode at a time.
+    """
+    deaths.update(suspects)
+    if alone and len(suspects) == 1:
+        lost = set(suspects)
+    else:
+        lost = set()
+    together = {
+        index for index in suspects - lost if alone or deaths[index] >= _DEATHS_BEFORE_ALONE
+    }
+    again = [i for i in pending if i not in lost and i not in together and i != plain]
+    return Crash(
+        again=tuple(again),
+        alone=tuple(index for index in pending if index in together),
+        lost=tuple(index for index in pending if index in lost),
+        plain=plain,
+    )
+
+
+class Crashes:
+    """Reads dead workers' journals and keeps count of deaths. Controller, main thread."""
+
+    def __init__(self, directory: Path, case_ids: Mapping[int, str]) -> None:
+        """Begin with no deaths.
+
+        Args:
+            directory: The run's directory.
+            case_ids: By position in pytest's collection.
+        """
+        self._directory = directory
+        self._case_ids = case_ids
+        self._deaths: Counter[int] = Counter()
+
+    def worker_died(
+        self, worker: str, pending: list[int], *, running: Set[int], alone: bool
+    ) -> Crash:
+        """Judge a dead worker's items, and save the episodes that it had finished.
+
+        Args:
+            worker: Its id.
+            pending: What it had not reported, oldest first.
+            running: Items that pytest was running anywhere.
+            alone: Whether it ran one episode at a time.
+        """
+        journal = self._directory / "journal"
+        started = find_started_not_ended(journal, worker)
+        suspects = {
+            index
+            for index in pending
+            if index in self._case_ids
+            and (self._case_ids[index] in started or index in running)
+        }
+        plain = next(
+            (i for i in pending if i in running and i not in self._case_ids), None
+        )
+        wanted = {self._case_ids[index] for index in pending if index in self._case_ids}
+        finished = {
+            case_id: position
+            for case_id, position in find_finished(journal).items()
+            if case_id in wanted
+        }
+        recovered = RecoveredIndex(self._directory)
+        try:
+            recovered.add_all(finished)
+        finally:
+            recovered.close()
+        return judge(pending, suspects=suspects, plain=plain, deaths=self._deaths, alone=alone)

@@ -1,0 +1,206 @@
+"""Which worker is given which case, and when: pure decisions, carried out by the xdist scheduler.
+
+Cases are fed late, by eligibility: a worker gets cases that its home lanes can serve, a little more than it can
+have in flight; only when none of those is left does it get a few others, so that idle seats are lent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+LEAST_PENDING = 2
+"""An xdist worker starts item A only when it holds item B (xdist 3.8.0, remote.py:213)."""
+
+_AHEAD = 8
+_LENT = 4
+_PLAIN = 4
+
+ModelAndRank = tuple[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Feedable:
+    """A case as feeding sees it.
+
+    Attributes:
+        index: Position in pytest's collection.
+        model: Which lanes can serve it; None for an item that is no case.
+        rank: Place of its group in the assignment; lower ones are fed first.
+    """
+
+    index: int
+    model: str | None
+    rank: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HomeOf:
+    """What a worker calls home.
+
+    Attributes:
+        models: Models that its home lanes serve.
+        seats: Its share of their seats, >= 1.
+    """
+
+    models: frozenset[str]
+    seats: int
+
+
+class Feeding:
+    """Cases not yet given to a worker, and what each worker has been given and not reported."""
+
+    def __init__(
+        self,
+        items: Iterable[Feedable],
+        *,
+        seats_of: Mapping[str, int],
+        home_of: Mapping[str, HomeOf],
+    ) -> None:
+        """Line everything up.
+
+        Args:
+            items: All items, in pytest's order.
+            seats_of: Seats over all lanes of a model, >= 1.
+            home_of: By worker id; a worker that is missing (a replacement, say) is at home everywhere.
+        """
+        self._items = {item.index: item for item in items}
+        self._seats_of = seats_of
+        self._home_of = dict(home_of)
+        self._plain: deque[int] = deque()
+        self._lines: dict[ModelAndRank, deque[int]] = {}
+        self._alone_line: deque[int] = deque()
+        self._alone_workers: set[str] = set()
+        self._pending: dict[str, list[int]] = {}
+        for item in self._items.values():
+            self._line_of(item).append(item.index)
+
+    @property
+    def workers(self) -> list[str]:
+        """Workers that can be fed."""
+        return list(self._pending)
+
+    @property
+    def n_unsent(self) -> int:
+        """Items that no worker has been given."""
+        waiting = sum(len(line) for line in self._lines.values())
+        return waiting + len(self._plain) + len(self._alone_line)
+
+    @property
+    def wants_alone_worker(self) -> bool:
+        """Whether suspects wait that must run alone, and no worker runs alone."""
+        return bool(self._alone_line) and not self._alone_workers
+
+    def pending(self, worker: str) -> Sequence[int]:
+        """What a worker has been given and not reported, oldest first."""
+        return self._pending.get(worker, ())
+
+    def add_worker(self, worker: str, home: HomeOf | None = None, *, alone: bool = False) -> None:
+        """A worker is ready to be fed; `alone` ones run one episode at a time and take the suspects."""
+        self._pending[worker] = []
+        if home is not None:
+            self._home_of[worker] = home
+        if alone:
+            self._alone_workers.add(worker)
+
+    def remove_worker(self, worker: str) -> list[int]:
+        """A worker is gone; returns what it had not reported, oldest first."""
+        self._alone_workers.discard(worker)
+        return self._pending.pop(worker, [])
+
+    def is_alone(self, worker: str) -> bool:
+        """Whether a worker runs one episode at a time."""
+        return worker in self._alone_workers
+
+    def reported(self, worker: str, index: int) -> None:
+        """A worker has reported an item."""
+        self._pending[worker].remove(index)
+
+    def give_back(self, indices: Iterable[int]) -> None:
+        """Put items of a dead worker first in line again."""
+        for index in reversed(list(indices)):
+            self._line_of(self._items[index]).appendleft(index)
+
+    def give_back_alone(self, indices: Iterable[int]) -> None:
+        """Put suspects in line for a worker that runs one episode at a time."""
+        self._alone_line.extend(indices)
+
+    def feed_all(self) -> dict[str, list[int]]:
+        """What to send to each worker now; dealt one by one in turn, so that no worker is favoured.
+
+        Dealing whole heaps gave peaks of 98 and 2 requests in flight on two workers.
+        """
+        sent: dict[str, list[int]] = {worker: [] for worker in self._pending}
+        hungry = list(self._pending)
+        while hungry:
+            hungry = [worker for worker in hungry if self._feed_one(worker, sent[worker])]
+        return {worker: indices for worker, indices in sent.items() if indices}
+
+    def feed(self, worker: str) -> list[int]:
+        """What to send to one worker now."""
+        sent: list[int] = []
+        while self._feed_one(worker, sent):
+            pass
+        return sent
+
+    def _feed_one(self, worker: str, sent: list[int]) -> bool:
+        index = self._next_for(worker)
+        if index is None:
+            return False
+        self._pending[worker].append(index)
+        sent.append(index)
+        return True
+
+    def _next_for(self, worker: str) -> int | None:
+        pending = self._pending[worker]
+        if worker in self._alone_workers:
+            return self._next_alone(pending)
+        home = self._home_of.get(worker)
+        n_plain = n_home = n_lent = 0
+        for index in pending:
+            model = self._items[index].model
+            if model is None:
+                n_plain += 1
+            elif home is None or model in home.models:
+                n_home += 1
+            else:
+                n_lent += 1
+        if self._plain and n_plain < _PLAIN:
+            return self._plain.popleft()
+        seats = home.seats if home is not None else max(self._seats_of.values(), default=1)
+        line = self._line_for(home)
+        if line is not None and n_home + n_lent < 2 * seats + _AHEAD:
+            return line.popleft()
+        if line is None and n_home + n_lent < max(_LENT, LEAST_PENDING):
+            line = self._line_for(None)
+            if line is not None:
+                return line.popleft()
+        return None
+
+    def _next_alone(self, pending: list[int]) -> int | None:
+        if len(pending) >= LEAST_PENDING:
+            return None
+        if self._alone_line:
+            return self._alone_line.popleft()
+        if self._plain:
+            return self._plain.popleft()
+        line = self._line_for(None)
+        return line.popleft() if line is not None else None
+
+    def _line_for(self, home: HomeOf | None) -> deque[int] | None:
+        """The line that should be fed from next: first groups first, then most work per seat."""
+        best: tuple[int, float] | None = None
+        chosen: deque[int] | None = None
+        for (rank, model), line in self._lines.items():
+            if not line or (home is not None and model not in home.models):
+                continue
+            urgency = (rank, -len(line) / self._seats_of.get(model, 1))
+            if best is None or urgency < best:
+                best, chosen = urgency, line
+        return chosen
+
+    def _line_of(self, item: Feedable) -> deque[int]:
+        if item.model is None:
+            return self._plain
+        return self._lines.setdefault((item.rank, item.model), deque())

@@ -1,0 +1,67 @@
+"""Parametrisation of cases over models and repetitions."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+import pytest
+
+from pytest_ultrapar import process, pytest_internals
+from pytest_ultrapar.collection import REPEAT
+from pytest_ultrapar.errors import ConfigError
+
+
+def parametrize(metafunc: pytest.Metafunc, attribute: str) -> None:
+    """Give each test that has a prefetched fixture its models and repetitions.
+
+    Repetitions are always a parameter, also when there is one: the first repetition of a case then has the same
+    id in a run of one and in a run of twenty.
+
+    Args:
+        metafunc: pytest's description of the test.
+        attribute: What marks a prefetched fixture's function.
+
+    Raises:
+        ConfigError: The test's mark selects no model.
+    """
+    names = list(metafunc.fixturenames)
+    if not any(
+        hasattr(pytest_internals.fixture_function(metafunc, name), attribute) for name in names
+    ):
+        return
+    ours = pytest_internals.fixture_function(metafunc, "model")
+    if "model" in names and getattr(ours, "__ultrapar__", None) == "model" and not _by_hand(metafunc):
+        metafunc.parametrize("model", _models(metafunc))
+    options, _ = process.settings(metafunc.config)
+    if REPEAT not in metafunc.fixturenames:
+        metafunc.fixturenames.append(REPEAT)
+    metafunc.parametrize(
+        REPEAT, range(options.repeats), ids=[f"r{number}" for number in range(options.repeats)]
+    )
+
+
+def _by_hand(metafunc: pytest.Metafunc) -> bool:
+    for mark in metafunc.definition.iter_markers("parametrize"):
+        names = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
+        listed = names.split(",") if isinstance(names, str) else names
+        if "model" in [name.strip() for name in listed]:
+            return True
+    return False
+
+
+def _models(metafunc: pytest.Metafunc) -> list[str]:
+    selected = process.models(metafunc.config)
+    mark = metafunc.definition.get_closest_marker("ultrapar")
+    patterns = mark.kwargs.get("models") if mark is not None else None
+    if patterns is None:
+        return list(selected)
+    listed = [patterns] if isinstance(patterns, str) else list(patterns)
+    _, pool = process.settings(metafunc.config)
+    for pattern in listed:
+        if not any(fnmatchcase(name, pattern) for name in pool.models):
+            msg = (
+                f"{metafunc.definition.nodeid}: mark ultrapar(models=...) names {pattern!r}, which matches no model "
+                f"of {pool.path}; it has {', '.join(pool.models)}"
+            )
+            raise ConfigError(msg)
+    return [name for name in selected if any(fnmatchcase(name, pattern) for pattern in listed)]

@@ -1,0 +1,72 @@
+"""The lines that say what a run is going to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.pool.model import LaneId
+from pytest_ultrapar.xdist_options import SEATS_PER_WORKER
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.lanes.assignment import Assignment
+    from pytest_ultrapar.run import Run
+
+def lines(run: Run) -> list[str]:
+    """The header: pool, mode, models, lanes, seats, where the results go, and values that are not the file's."""
+    pool, options = run.pool, run.options
+    lanes = run.lanes
+    seats = pool.seats(lanes)
+    simulated = " SIMULATED," if pool.is_simulated else ""
+    models = list(dict.fromkeys(lane.model for lane in lanes))
+    text = [
+        f"ultrapar: pool {pool.path},{simulated} mode {options.mode}, policy {options.policy}, "
+        f"{pool.rate_mode} limits, seed {options.seed}",
+        f"ultrapar: {len(models)} models, {len(lanes)} lanes, "
+        f"{seats if seats is not None else 'unlimited'} seats, {options.repeats} repetition(s)",
+        f"ultrapar: results in {run.directory.path}",
+    ]
+    said = [
+        f"{value.name} = {value.value} ({value.origin})"
+        for value in (*pool.effective, *options.effective)
+        if value.origin.startswith(("command line", "environment"))
+    ]
+    if said:
+        text.append("ultrapar: " + ", ".join(said))
+    if run.options.resume is not None:
+        text.append(
+            f"ultrapar: resuming {run.directory.run_id}: {run.n_recovered} finished episodes are kept"
+        )
+    return text
+
+
+def assignment_lines(run: Run, assignment: Assignment, workers: Sequence[str]) -> list[str]:
+    """Who is at home where, workers with the same home together, and whether fewer would do."""
+    by_home: dict[tuple[LaneId, ...], list[str]] = {}
+    for worker in workers:
+        by_home.setdefault(assignment.home.get(worker, ()), []).append(worker)
+    parts = [f"{_span(own)}: {_place(run, home)}" for home, own in by_home.items()]
+    text = [f"ultrapar: {run.planned} cases; " + "; ".join(parts)]
+    seats = run.pool.seats(run.lanes)
+    enough = max(1, -(-(seats or len(workers) * SEATS_PER_WORKER) // SEATS_PER_WORKER))
+    if len(workers) > 2 * enough:
+        text.append(
+            f"ultrapar: {len(workers)} workers for {seats} seats; -n {enough} would be as fast and start sooner"
+        )
+    return text
+
+
+def _place(run: Run, home: tuple[LaneId, ...]) -> str:
+    lanes = tuple(lane for lane in run.pool.lanes if lane.lane_id in set(home))
+    if not lanes:
+        return "all lanes"
+    seats = run.pool.seats(lanes)
+    keys = list(dict.fromkeys(f"{lane.provider}/{lane.key}" for lane in lanes))
+    instances = list(dict.fromkeys(f"{lane.provider}/{lane.instance}" for lane in lanes))
+    names = keys if len({lane.model for lane in lanes}) > 1 or len(keys) > 1 else instances
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return f"{shown} ({seats if seats is not None else 'unlimited'} seats)"
+
+
+def _span(workers: Sequence[str]) -> str:
+    return workers[0] if len(workers) == 1 else f"{workers[0]}-{workers[-1]}"

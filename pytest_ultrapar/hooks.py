@@ -1,0 +1,62 @@
+"""The hooks that suites, conftests and other plugins may implement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.finish import FinishedRun
+    from pytest_ultrapar.lanes.assignment import Assignment
+    from pytest_ultrapar.pool.model import Lane, Pool
+    from pytest_ultrapar.records import Attempt, Case, Grade
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_ultrapar_pool(config: pytest.Config) -> Pool | None:
+    """Give the pool instead of the file that --ultrapar-pool names.
+
+    Called once in every process that needs the pool (controller and workers, main thread), before collection.
+    It must return the same pool everywhere.
+    """
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_ultrapar_assign(
+    config: pytest.Config, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
+) -> Assignment | None:
+    """Say which lanes each worker is at home on, and which cases run together.
+
+    Called once, in the controller (without xdist: in the pytest process), main thread, after collection and
+    before the first request. The first result that is not None is carried out by scheduler and broker; the
+    shipped policies (--ultrapar-policy) come last.
+
+    Args:
+        config: pytest's.
+        workers: Worker ids, `gw0`, `gw1`, ...; without xdist `main` alone.
+        lanes: All lanes of the pool that serve one of the selected models.
+        cases: All cases that are going to run, in pytest's order.
+    """
+
+
+def pytest_ultrapar_attempt(record: Attempt) -> None:
+    """See one HTTP request of a case.
+
+    Called in the process that ran it, main thread, when the case's item is reported; once per attempt.
+    """
+
+
+def pytest_ultrapar_case(record: Grade) -> None:
+    """See a case's final word.
+
+    Called in the process that ran it, main thread, after the item's teardown; once per case.
+    """
+
+
+def pytest_ultrapar_finish(run: FinishedRun) -> None:
+    """See the finished run: its directory, counts and coverage.
+
+    Called once, in the controller, main thread, after the tables are written.
+    """

@@ -1,0 +1,116 @@
+"""What the process that leads a run does around pytest's session, with and without xdist."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_ultrapar import case_reports, finish, header
+from pytest_ultrapar.errors import UltraparError
+from pytest_ultrapar.live import LiveProgress
+from pytest_ultrapar.run import Run
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.lanes.protocol import BrokerStatus
+    from pytest_ultrapar.records import Case
+
+
+class Leader:
+    """The plugin that starts a run, shows it and finishes it."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self._run: Run | None = None
+        self._live: LiveProgress | None = None
+        self._finished: finish.FinishedRun | None = None
+        self.status_source: Callable[[], BrokerStatus | None] = lambda: None
+
+    @property
+    def run(self) -> Run:
+        """The run; there is one from the session's start on."""
+        assert self._run is not None
+        return self._run
+
+    @contextmanager
+    def usage_errors(self) -> Generator[None]:
+        """Turns this package's errors into pytest's usage error: exit code 4, no traceback."""
+        try:
+            yield
+        except UltraparError as error:
+            raise pytest.UsageError(str(error)) from error
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """Make the run's directory and start the simulated provider, before xdist starts workers."""
+        with self.usage_errors():
+            self._run = Run(self.config)
+            try:
+                self.run.services.start_simulator(self.run.options.simulator)
+            except BaseException:
+                self.run.close()
+                raise
+
+    def pytest_report_header(self) -> list[str]:
+        """Say what is going to happen."""
+        return header.lines(self.run) if self._run is not None else []
+
+    def plan(self, workers: Sequence[str], cases: Sequence[Case]) -> None:
+        """Make the assignment, show it, and start counting. Called once, when the cases are known."""
+        assignment = self.run.assign(workers, cases)
+        reporter = self.config.pluginmanager.getplugin("terminalreporter")
+        if reporter is not None and self.config.option.verbose > -2:
+            for line in header.assignment_lines(self.run, assignment, workers):
+                reporter.write_line(line)
+            self._live = LiveProgress(reporter, len(cases), lambda: self.status_source())
+            self._live.start()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count a case's outcome."""
+        outcome = getattr(report, case_reports.OUTCOME, None)
+        if outcome is not None and self._live is not None:
+            self._live.count(outcome)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(
+        self, report: pytest.TestReport
+    ) -> tuple[str, str, str | tuple[str, dict[str, bool]]] | None:
+        """Show a case by its outcome; while the progress line is redrawn it needs no letters."""
+        status = case_reports.status_of(report)
+        if status is not None and self._live is not None and self._live.replaces_letters:
+            category, _, word = status
+            if not report.failed and self.config.option.verbose < 1:
+                return category, "", ""
+            return category, status[1], word
+        return status
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the results and judge coverage, when workers are gone and before pytest's summary."""
+        if self._live is not None:
+            self._live.stop()
+        if self._run is None:
+            return
+        try:
+            if self.run.planned:
+                self._finished = finish.finish(self.run)
+                self.config.hook.pytest_ultrapar_finish(run=self._finished)
+                if session.exitstatus == pytest.ExitCode.OK and self._finished.failures:
+                    session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        finally:
+            self.run.close()
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say what has happened."""
+        if self._finished is not None and self.config.option.verbose > -2:
+            finish.show(self._finished, terminalreporter)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self) -> None:
+        """Leave no process behind, however the session ended."""
+        if self._live is not None:
+            self._live.stop()
+        if self._run is not None:
+            self._run.close()

@@ -1,0 +1,126 @@
+"""Without xdist: one process leads the run and runs its cases."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_ultrapar import process
+from pytest_ultrapar.case_reports import CaseReports
+from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.collection import collect_cases
+from pytest_ultrapar.lanes.broker_local import LocalBroker
+from pytest_ultrapar.results.cases_file import write_cases
+from pytest_ultrapar.runtime import Runtime, write_tables
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.ahead import RunAhead
+    from pytest_ultrapar.lanes.protocol import BrokerPort, BrokerStatus
+    from pytest_ultrapar.leader import Leader
+
+WORKER = "main"
+_STATUS_TIMEOUT_S = 1.0
+
+
+class LocalSession:
+    """The plugin that runs cases in pytest's own process."""
+
+    def __init__(self, leader: Leader) -> None:
+        self._leader = leader
+        self._ahead: RunAhead | None = None
+        self._runtime: Runtime | None = None
+        self._port: LocalBroker | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Find the cases; a suite that cannot run ends here with exit code 4."""
+        config = session.config
+        run = self._leader.run
+        collected = collect_cases(
+            session.items, run_seed=run.options.seed, models=process.models(config)
+        )
+        if collected.faults:
+            raise pytest.UsageError(process.faults_message(collected.faults))
+        if config.option.collectonly or not collected.case_ids:
+            return
+        write_cases(run.directory.path, collected.cases)
+        write_tables(run.directory.path, collected.tables)
+        with self._leader.usage_errors():
+            self._leader.plan([WORKER], collected.cases)
+        collected.cases.clear()
+        with self._leader.usage_errors():
+            self._runtime, self._ahead = process.start(
+                config,
+                items=session.items,
+                collected=collected,
+                directory=run.directory.path,
+                worker=WORKER,
+                base_urls=run.services.base_urls,
+                connect=self._connect,
+            )
+        config.pluginmanager.register(CaseReports(self._runtime, self._ahead), "ultrapar-reports")
+
+    async def _connect(self) -> BrokerPort:
+        """Make the broker. Called once on the engine's loop."""
+        self._loop = asyncio.get_running_loop()
+        self._port = LocalBroker(
+            self._leader.run.pool, MonotonicClock(), self._loop, worker=WORKER
+        )
+        await self._port.assign(self._leader.run.assignment)
+        return self._port
+
+    def status(self) -> BrokerStatus | None:
+        """The broker's words now, from any thread; None while or after it does not run."""
+        if self._port is None or self._loop is None or self._loop.is_closed():
+            return None
+        asked = asyncio.run_coroutine_threadsafe(self._port.status(), self._loop)
+        try:
+            return asked.result(_STATUS_TIMEOUT_S)
+        except (TimeoutError, RuntimeError, ConnectionError):
+            return None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        """Run items as their episodes end, one look ahead as pytest's teardown needs it."""
+        stopped = session.testsfailed and not session.config.option.continue_on_collection_errors
+        if self._ahead is None or stopped:
+            return None  # pytest's own loop knows what to do
+        try:
+            self._run_all(session, session.items, self._ahead)
+        finally:
+            self._end()
+        return True
+
+    def _run_all(
+        self, session: pytest.Session, items: Sequence[pytest.Item], ahead: RunAhead
+    ) -> None:
+        ahead.put(range(len(items)))
+        ahead.close()
+        upcoming = ahead.take()
+        while upcoming is not None:
+            item = items[upcoming]
+            upcoming = ahead.take()
+            following = items[upcoming] if upcoming is not None else None
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if session.shouldfail:
+                raise session.Failed(session.shouldfail)
+            if session.shouldstop:
+                raise session.Interrupted(session.shouldstop)
+
+    def _end(self) -> None:
+        self._leader.run.last_status = self.status()
+        if self._ahead is not None:
+            self._ahead.stop()
+        if self._runtime is not None:
+            self._runtime.close()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """Leave nothing open when the loop never ran."""
+        if self._runtime is not None:
+            self._runtime.close()
+

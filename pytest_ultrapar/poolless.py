@@ -1,0 +1,97 @@
+"""Sessions without a pool: a suite that needs one is refused with exit code 4, everything else is left alone."""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_ultrapar.prefetched import ATTRIBUTE
+
+
+class PoollessSession:
+    """The plugin of a process without workers."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Refuse prefetched items, but let them be listed."""
+        if session.config.option.collectonly:
+            return
+        fault = needs_pool(session.items)
+        if fault:
+            raise pytest.UsageError(fault)
+
+
+class PoollessWorker:
+    """The plugin of an xdist worker: leaves the fault where the controller finds it."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self._given = given
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Refuse prefetched items."""
+        fault = needs_pool(session.items)
+        if fault:
+            report_fault(self._given, fault)
+
+
+class PoollessController:
+    """The plugin of xdist's controller: ends with the fault that a worker left."""
+
+    def __init__(self) -> None:
+        self._fault_path = fault_path()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401 - xdist ships no types
+        """Tell a worker where to leave a fault. Called before each worker starts."""
+        node.workerinput["ultrapar"] = {"fault": str(self._fault_path)}
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self) -> None:
+        """End with the fault, if there is one. Called when a worker has collected."""
+        raise_fault(self._fault_path)
+
+
+def needs_pool(items: Sequence[pytest.Item]) -> str | None:
+    """Why these items cannot run without a pool, or None when they can."""
+    for item in items:
+        info = getattr(item, "_fixtureinfo", None)
+        for definitions in info.name2fixturedefs.values() if info is not None else ():
+            if definitions and hasattr(definitions[-1].func, ATTRIBUTE):
+                return (
+                    f"{item.nodeid} runs on a pool of models and needs --ultrapar-pool FILE "
+                    "(or ini ultrapar_pool)"
+                )
+    return None
+
+
+def fault_path() -> Path:
+    """A path for a worker's fault that nobody else uses; not yet a file."""
+    return Path(tempfile.gettempdir()) / f"ultrapar-fault-{uuid.uuid4().hex}"
+
+
+def report_fault(given: dict[str, Any], message: str) -> None:
+    """Leave a fault where the controller finds it.
+
+    Raised in a worker it would be an internal error there: exit code 3 and a traceback.
+    """
+    Path(given["fault"]).write_text(message, encoding="utf-8")
+
+
+def raise_fault(path: Path) -> None:
+    """End the session with what a worker left behind, if it left anything.
+
+    Raises:
+        pytest.UsageError: With the worker's message.
+    """
+    try:
+        message = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return
+    path.unlink(missing_ok=True)
+    raise pytest.UsageError(message)

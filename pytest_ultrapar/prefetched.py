@@ -1,0 +1,149 @@
+"""`@prefetch`: a pytest fixture whose work runs ahead, outside its item."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+ATTRIBUTE = "__ultrapar_prefetched__"
+
+PrefetchFunction = Callable[..., Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetched:
+    """What `@prefetch` knows of a function; checked at collection, never at import.
+
+    Attributes:
+        arguments: Names of its parameters, in order.
+        place: `file:line` for messages.
+    """
+
+    name: str
+    function: PrefetchFunction
+    arguments: tuple[str, ...]
+    place: str
+
+    def fault(self) -> str | None:
+        """Why this function cannot be prefetched as it is, or None. Says what is allowed."""
+        if not inspect.iscoroutinefunction(self.function):
+            return f"{self.place}: @prefetch needs an `async def`, but {self.name!r} is not one"
+        for parameter in inspect.signature(self.function).parameters.values():
+            if parameter.kind not in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}:
+                return (
+                    f"{self.place}: argument {parameter!s} of prefetched {self.name!r} is not allowed; "
+                    "its arguments must have names"
+                )
+        if "self" in self.arguments or "cls" in self.arguments:
+            return (
+                f"{self.place}: argument 'self' of prefetched {self.name!r} is not allowed; "
+                "a prefetched function runs outside its item: define it at module level"
+            )
+        return self._annotation_fault()
+
+    def return_type(self) -> Any:  # noqa: ANN401 - an annotation may be anything
+        """The return annotation, resolved.
+
+        Raises:
+            NameError: The annotation names something that does not exist.
+        """
+        return typing.get_type_hints(self.function).get("return", inspect.Signature.empty)
+
+    def _annotation_fault(self) -> str | None:
+        allowed = (
+            "allowed are a dataclass, a msgspec struct, dict, list, str or a number, which say how "
+            "the episode is stored and read back"
+        )
+        try:
+            annotation = self.return_type()
+        except Exception as error:  # noqa: BLE001 - evaluating an annotation runs the suite's code
+            return f"{self.place}: the return annotation of prefetched {self.name!r} cannot be resolved: {error}"
+        if annotation is inspect.Signature.empty:
+            return f"{self.place}: prefetched {self.name!r} has no return annotation; {allowed}"
+        reason = _unstorable(annotation)
+        if reason:
+            return (
+                f"{self.place}: the return annotation of prefetched {self.name!r} cannot be stored: "
+                f"{reason}; {allowed}"
+            )
+        return None
+
+
+def prefetch(function: PrefetchFunction) -> Any:  # noqa: ANN401 - a pytest fixture definition
+    """Make a pytest fixture out of an async function that runs ahead, hundreds at once.
+
+    Its arguments may be parametrised values, `llm`, `model`, `case`, and session-scoped, unparametrised,
+    synchronous fixtures. Its return annotation says how the episode is stored. Faults are reported when tests
+    are collected, never when the module is imported.
+
+    Example:
+        ```python
+        @prefetch
+        async def answer(llm, question) -> str:
+            reply = await llm.chat([{"role": "user", "content": question}])
+            return reply.text
+        ```
+    """
+    parameters = [
+        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}
+    ]
+    names = tuple(parameter.name for parameter in parameters)
+    code = function.__code__
+    prefetched = Prefetched(
+        name=function.__name__,
+        function=function,
+        arguments=names,
+        place=f"{code.co_filename}:{code.co_firstlineno}",
+    )
+
+    def take(request: pytest.FixtureRequest, **_arguments: object) -> object:
+        from pytest_ultrapar.fixtures import take_episode  # noqa: PLC0415 - fixtures imports this module
+
+        return take_episode(request, prefetched)
+
+    wanted = [parameter for parameter in parameters if parameter.name not in {"self", "request"}]
+    request_parameter = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    # pytest reads a fixture's requests from its signature; `__wrapped__` would lead it to the async function.
+    take.__signature__ = inspect.Signature([request_parameter, *wanted])  # type: ignore[attr-defined]
+    take.__name__ = function.__name__
+    take.__doc__ = function.__doc__
+    take.__module__ = function.__module__
+    setattr(take, ATTRIBUTE, prefetched)
+    return pytest.fixture(name=function.__name__)(take)
+
+
+def _unstorable(annotation: object) -> str | None:
+    # Imported late: an import of this package alone must stay light, and collection needs it only with a pool.
+    import msgspec  # noqa: PLC0415
+
+    try:
+        described = msgspec.inspect.type_info(annotation)
+    except Exception as error:  # noqa: BLE001 - msgspec raises several kinds for what it cannot take
+        return str(error)
+    return _custom_type(described, msgspec.inspect, set())
+
+
+def _custom_type(described: Any, inspection: Any, seen: set[int]) -> str | None:  # noqa: ANN401
+    """The first part of a type that only its own program could store, in words."""
+    if isinstance(described, inspection.CustomType):
+        return f"{getattr(described.cls, '__name__', described.cls)} is a class of its own"
+    if id(described) in seen or not isinstance(described, inspection.Type):
+        return None
+    seen.add(id(described))
+    for name in described.__struct_fields__:
+        value = getattr(described, name)
+        parts = value if isinstance(value, tuple) else (value,)
+        for part in parts:
+            inner = part.type if isinstance(part, inspection.Field) else part
+            if isinstance(inner, inspection.Type):
+                reason = _custom_type(inner, inspection, seen)
+                if reason:
+                    return reason
+    return None

@@ -1,0 +1,134 @@
+"""What every process of a run does alike: read its settings, load the pool, put engine and pytest together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from pytest_ultrapar.ahead import RunAhead
+from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.collection import Collected, collect_cases
+from pytest_ultrapar.engine.endpoints import endpoints
+from pytest_ultrapar.engine.engine import EngineSettings
+from pytest_ultrapar.engine.retry import RetryPolicy
+from pytest_ultrapar.lanes.protocol import BrokerPort
+from pytest_ultrapar.options import Options, read_options, selected_models
+from pytest_ultrapar.pool.config import check_supported, load_pool
+from pytest_ultrapar.pool.model import Pool
+from pytest_ultrapar.pool.secret import check_secrets, read_secrets
+from pytest_ultrapar.results.redact import Redactor
+from pytest_ultrapar.runtime import Runtime
+from pytest_ultrapar.simulator.process import default_token
+
+_settings_key = pytest.StashKey[tuple[Options, Pool]]()
+_MOST_OPEN = 1000
+"""Episodes open at once in one process where no limit says less."""
+
+
+def settings(config: pytest.Config) -> tuple[Options, Pool]:
+    """Options and pool of this process, read once.
+
+    Raises:
+        ConfigError: Either cannot be used.
+    """
+    found = config.stash.get(_settings_key, None)
+    if found is None:
+        options = read_options(config)
+        pool = config.hook.pytest_ultrapar_pool(config=config)
+        if pool is None:
+            pool = load_pool(options.pool, environ=os.environ, overrides=options.overrides)
+        check_supported(pool)
+        found = config.stash[_settings_key] = (options, pool)
+    return found
+
+
+def models(config: pytest.Config) -> tuple[str, ...]:
+    """The selected models, in the pool's order."""
+    options, pool = settings(config)
+    return selected_models(pool, options.models)
+
+
+def redactor(pool: Pool) -> Redactor:
+    """Knows the secrets of all keys of the pool, also of those that this run does not need."""
+    named = {key.env for provider in pool.providers for key in provider.keys if key.env}
+    return Redactor([os.environ[name] for name in sorted(named) if os.environ.get(name)])
+
+
+def check_keys(config: pytest.Config) -> None:
+    """Make sure that the secrets of all keys are there.
+
+    Raises:
+        ConfigError: Naming the variables that are not set.
+    """
+    _, pool = settings(config)
+    check_secrets(pool, os.environ)
+
+
+class CollectOnly:
+    """The plugin of `--collect-only` with a pool: faults of the suite are still found, nothing is started."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Check the suite."""
+        options, _ = settings(session.config)
+        found = collect_cases(session.items, run_seed=options.seed, models=models(session.config))
+        if found.faults:
+            raise pytest.UsageError(faults_message(found.faults))
+
+
+def faults_message(faults: Sequence[str]) -> str:
+    """The faults of a suite as one message."""
+    distinct = list(dict.fromkeys(faults))
+    more = f"\n(and {len(distinct) - 5} more)" if len(distinct) > 5 else ""
+    return "\n".join(distinct[:5]) + more
+
+
+def start(
+    config: pytest.Config,
+    *,
+    items: Sequence[pytest.Item],
+    collected: Collected,
+    directory: Path,
+    worker: str,
+    base_urls: Mapping[str, str],
+    connect: Callable[[], Awaitable[BrokerPort]],
+    alone: bool = False,
+) -> tuple[Runtime, RunAhead]:
+    """Put together what runs cases in this process; nothing is sent before the first case is put.
+
+    Raises:
+        ConfigError: A key's environment variable is not set.
+        ResultsError: The journal cannot be written.
+    """
+    options, pool = settings(config)
+    secrets = read_secrets(pool, os.environ)
+    simulated = {provider.name for provider in pool.providers if provider.api == "simulated"}
+
+    def token_of(provider: str, key: str) -> str:
+        if provider in simulated:
+            return default_token(provider, key)
+        secret = secrets.get((provider, key))
+        return secret.reveal() if secret is not None else "none"
+
+    runtime = Runtime(
+        config=config,
+        options=options,
+        directory=directory,
+        worker=worker,
+        redactor=redactor(pool),
+    )
+    seats = pool.seats(pool.lanes)
+    engine_settings = EngineSettings(
+        worker=worker,
+        connect=connect,
+        endpoints=endpoints(pool, token_of=token_of, base_url_of=base_urls),
+        retry=RetryPolicy(options.max_attempts),
+        episode_timeout_s=options.episode_timeout_s,
+        # Twice the seats: episodes between two requests hold none.
+        most_open=min(_MOST_OPEN, 2 * seats + 16) if seats is not None else _MOST_OPEN,
+        clock=MonotonicClock(),
+    )
+    return runtime, RunAhead(items, collected, runtime, engine_settings, alone=alone)

@@ -1,0 +1,96 @@
+"""What the journal says of each case, before any conversation is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_ultrapar.records import Grade
+from pytest_ultrapar.results.heads import EndedHead, scan_heads
+from pytest_ultrapar.results.journal import Damage, Position, segments
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class EpisodeEntry(NamedTuple):
+    """One ended episode of a case; entries sort by time."""
+
+    ended_at_us: int
+    position: Position
+    ending: str
+
+
+@dataclass(slots=True)
+class CaseHistory:
+    """All that was written of one case.
+
+    Attributes:
+        grade: The one that stands; None while the case was never graded.
+        episodes: All ended ones, those that were interrupted or run again among them.
+    """
+
+    grade: Grade | None = None
+    episodes: list[EpisodeEntry] = field(default_factory=list)
+
+    def add_grade(self, grade: Grade) -> None:
+        """The last grade stands, but a measurement is never replaced by `infra`."""
+        if self.grade is None or _rank(self.grade) <= _rank(grade):
+            self.grade = grade
+
+    def final_episode(self) -> EpisodeEntry | None:
+        """The episode that the standing grade is about: the last one that had ended by then.
+
+        None without a grade, and for a case that was graded without an episode (skipped by a mark).
+        """
+        if self.grade is None:
+            return None
+        whole = [entry for entry in self.episodes if entry.ending != "interrupted"]
+        if self.grade.outcome != "infra":
+            whole = [entry for entry in whole if entry.ending != "infra"]
+        before = [entry for entry in whole if entry.ended_at_us <= self.grade.at_us]
+        # None before it: the wall clock was set back between the two.
+        return max(before or whole, key=_ended_at, default=None)
+
+
+class JournalHistory(NamedTuple):
+    """Of a whole journal: what each case id left behind, and what could not be read."""
+
+    cases: dict[str, CaseHistory]
+    damage: list[Damage]
+
+
+def read_history(journal: Path) -> JournalHistory:
+    """Go through all segments of a run's `journal/`, one record in memory at a time.
+
+    Returns:
+        Some 500 bytes for each case; episodes of a case in the order of their ends.
+    """
+    history = JournalHistory({}, [])
+    for path in segments(journal):
+        for position, head in scan_heads(path):
+            if isinstance(head, Damage):
+                history.damage.append(head)
+            elif isinstance(head, Grade):
+                _case(history, head.case_id).add_grade(head)
+            elif isinstance(head, EndedHead):
+                entry = EpisodeEntry(head.ended_at_us, position, head.ending)
+                _case(history, head.case_id).episodes.append(entry)
+    for case in history.cases.values():
+        case.episodes.sort(key=_ended_at)
+    return history
+
+
+def _case(history: JournalHistory, case_id: str) -> CaseHistory:
+    case = history.cases.get(case_id)
+    if case is None:
+        case = history.cases[case_id] = CaseHistory()
+    return case
+
+
+def _rank(grade: Grade) -> tuple[bool, int]:
+    return (grade.outcome != "infra", grade.at_us)
+
+
+def _ended_at(entry: EpisodeEntry) -> int:
+    return entry.ended_at_us

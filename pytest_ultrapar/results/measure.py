@@ -1,0 +1,95 @@
+"""What the statistics need to know of each graded case; small, for there may be 20,000 of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_ultrapar.results.service import Span, service_s, span, total_tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_ultrapar.records import Case, EpisodeEnded, Grade, Outcome
+
+MEASURED: frozenset[Outcome] = frozenset({"solved", "partial", "unsolved"})
+"""Outcomes that count in scores and coverage."""
+
+_ANSWERED = frozenset({"returned", "refused", "error", "skipped"})
+
+
+class CaseMeasure(NamedTuple):
+    """One graded case.
+
+    Attributes:
+        cell: The case's values of the names that the summary counts by, as text.
+        span: When it ran, monotonic seconds; None if it sent nothing or does not count in the
+            makespan (its episode is of an earlier, interrupted part of the run, or of a baseline).
+        completed: Whether its episode ended otherwise than as `infra`.
+    """
+
+    suite: str
+    model: str
+    cell: tuple[str, ...]
+    outcome: Outcome
+    completed: bool
+    span: Span | None
+    service_s: float
+    duration_s: float
+    n_attempts: int
+    tokens_in: int | None
+    tokens_out: int | None
+    scores: Mapping[str, float]
+
+
+def measure_case(
+    case: Case,
+    grade: Grade,
+    episode: EpisodeEnded | None,
+    *,
+    summary_by: Sequence[str],
+    measured_from_us: int = 0,
+) -> CaseMeasure:
+    """The measure of one graded case.
+
+    Args:
+        case: The planned case.
+        grade: The one that stands.
+        episode: The one it is about, if any.
+        summary_by: `model`, `suite`, `repeat` or names of parameters.
+        measured_from_us: Episodes that began earlier do not count in the makespan.
+    """
+    counts = episode is not None and episode.started_at_us >= measured_from_us
+    return CaseMeasure(
+        suite=case.suite,
+        model=case.model,
+        cell=tuple(_cell_value(case, name) for name in summary_by),
+        outcome=grade.outcome,
+        completed=episode is not None and episode.ending in _ANSWERED,
+        span=span(episode) if episode is not None and counts else None,
+        service_s=service_s(episode) if episode is not None else 0.0,
+        duration_s=episode.duration_s if episode is not None else 0.0,
+        n_attempts=len(episode.attempts) if episode is not None else 0,
+        tokens_in=_tokens(episode, "in"),
+        tokens_out=_tokens(episode, "out"),
+        scores=grade.scores if grade.outcome in MEASURED else {},
+    )
+
+
+def _cell_value(case: Case, name: str) -> str:
+    match name:
+        case "model":
+            return case.model
+        case "suite":
+            return case.suite
+        case "repeat":
+            return str(case.repeat)
+        case _:
+            return str(case.params.get(name, ""))
+
+
+def _tokens(episode: EpisodeEnded | None, direction: str) -> int | None:
+    if episode is None:
+        return None
+    if direction == "in":
+        return total_tokens(attempt.tokens_in for attempt in episode.attempts)
+    return total_tokens(attempt.tokens_out for attempt in episode.attempts)

@@ -1,0 +1,161 @@
+"""The columns of the three tables: a contract with everybody who reads them without us."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_ultrapar.records import Case, Grade, Scalar
+
+Kind = Literal["string", "int32", "int64", "double", "bool", "timestamp"]
+"""`timestamp` is microseconds since the epoch, UTC."""
+
+SIMULATED_KEY = "ultrapar.simulated"
+"""Key of the tables' own metadata that says `true` or `false`."""
+
+TABLES = ("results", "attempts", "transcripts")
+
+_INT64_BOUND = 2**63
+
+
+class Column(NamedTuple):
+    """One column: its name, the kind of its values, and whether a value may be missing."""
+
+    name: str
+    kind: Kind
+    nullable: bool = False
+
+
+def results_columns(params: Iterable[Column], scores: Iterable[Column]) -> tuple[Column, ...]:
+    """The columns of `results`, a row per case.
+
+    Args:
+        params: What `parameter_columns` found.
+        scores: What `score_columns` found.
+    """
+    return (
+        Column("run_id", "string"),
+        Column("case_id", "string"),
+        Column("nodeid", "string"),
+        Column("suite", "string"),
+        Column("model", "string"),
+        Column("repeat", "int32"),
+        Column("mode", "string"),
+        Column("rate_mode", "string"),
+        Column("outcome", "string"),
+        Column("test", "string"),
+        Column("kind", "string", nullable=True),
+        *params,
+        *scores,
+        Column("n_attempts", "int32"),
+        Column("n_turns", "int32"),
+        Column("tokens_in", "int64", nullable=True),
+        Column("tokens_out", "int64", nullable=True),
+        Column("queue_wait_s", "double"),
+        Column("rate_wait_s", "double"),
+        Column("backoff_s", "double"),
+        Column("service_s", "double"),
+        Column("duration_s", "double"),
+        Column("started_at", "timestamp"),
+        Column("ended_at", "timestamp"),
+        Column("provider", "string"),
+        Column("instance", "string"),
+        Column("key", "string"),
+        Column("worker", "string"),
+        Column("seed", "int64"),
+        Column("error", "string", nullable=True),
+    )
+
+
+ATTEMPTS_COLUMNS = (
+    Column("run_id", "string"),
+    Column("case_id", "string"),
+    Column("turn", "int32"),
+    Column("attempt", "int32"),
+    Column("provider", "string"),
+    Column("instance", "string"),
+    Column("key", "string"),
+    Column("worker", "string"),
+    Column("mode", "string"),
+    Column("t_ready_s", "double"),
+    Column("t_lease_s", "double"),
+    Column("t_send_s", "double"),
+    Column("t_first_byte_s", "double", nullable=True),
+    Column("t_end_s", "double"),
+    Column("status", "int32", nullable=True),
+    Column("outcome", "string"),
+    Column("retry_after_s", "double", nullable=True),
+    Column("tokens_in", "int64", nullable=True),
+    Column("tokens_out", "int64", nullable=True),
+    Column("in_flight_at_send", "int32"),
+    Column("maybe_billed", "bool"),
+)
+"""Of `attempts`, a row per request. All `t_*_s` are on the monotonic clock of the host."""
+
+TRANSCRIPTS_COLUMNS = (
+    Column("run_id", "string"),
+    Column("case_id", "string"),
+    Column("turn", "int32"),
+    Column("role", "string"),
+    Column("content", "string"),
+    Column("tool_calls", "string", nullable=True),
+)
+"""Of `transcripts`, a row per message of the graded episode; `tool_calls` is JSON."""
+
+
+def parameter_columns(cases: Iterable[Case]) -> tuple[Column, ...]:
+    """A `param.<name>` column for each parameter of the suite, sorted by name.
+
+    All its values decide its kind: `bool`, `int64`, `double` (also of both numbers), else `string`.
+    """
+    values: dict[str, set[Kind]] = defaultdict(set)
+    for case in cases:
+        for name, value in case.params.items():
+            kinds = values[name]
+            kind = _kind_of(value)
+            if kind is not None:
+                kinds.add(kind)
+    return tuple(
+        Column(f"param.{name}", _common_kind(values[name]), nullable=True)
+        for name in sorted(values)
+    )
+
+
+def score_columns(grades: Iterable[Grade]) -> tuple[Column, ...]:
+    """A `score.<name>` column of doubles for each score of any case, sorted by name."""
+    names = {name for grade in grades for name in grade.scores}
+    return tuple(Column(f"score.{name}", "double", nullable=True) for name in sorted(names))
+
+
+def fit(value: Scalar, kind: Kind) -> Scalar:
+    """A parameter's value as its column holds it; in a mixed column it becomes text."""
+    if value is None or kind in {"bool", "int64"}:
+        return value
+    if kind == "double":
+        return float(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _kind_of(value: Scalar) -> Kind | None:
+    match value:
+        case None:
+            return None
+        case bool():
+            return "bool"
+        case int():
+            return "int64" if -_INT64_BOUND <= value < _INT64_BOUND else "string"
+        case float():
+            return "double"
+        case _:
+            return "string"
+
+
+def _common_kind(kinds: set[Kind]) -> Kind:
+    if len(kinds) == 1:
+        return next(iter(kinds))
+    return "double" if kinds == {"int64", "double"} else "string"

@@ -1,0 +1,195 @@
+"""The numbers of one run, each with the count it stands on; pure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from pytest_ultrapar.results.measure import MEASURED
+from pytest_ultrapar.results.service import total_tokens
+from pytest_ultrapar.results.timeline import make_timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_ultrapar.results.measure import CaseMeasure
+
+Basis = Literal["estimated", "sampled", "full"]
+"""Where the serial time comes from: the run's own service times, a serial sample, a serial run."""
+
+Z_95 = 1.959963984540054
+"""Two-sided 95 % quantile of the normal distribution."""
+
+
+class Latency(msgspec.Struct, frozen=True):
+    """Seconds from first lease to end over `n` completed episodes."""
+
+    n: int
+    mean_s: float
+    p50_s: float
+    p90_s: float
+    p95_s: float
+    p99_s: float
+    max_s: float
+
+
+class MeanScore(msgspec.Struct, frozen=True):
+    """The mean of one score over the `n` graded cases that have it."""
+
+    mean: float
+    n: int
+
+
+class RunStatistics(msgspec.Struct, frozen=True):
+    """Counts, speed and scores of one run.
+
+    Attributes:
+        n_planned: Cases that were to run.
+        n_final: Cases with a final grade.
+        counts: Of these, by outcome; all six outcomes are there.
+        n_graded: `solved`, `partial` and `unsolved` together.
+        coverage: n_graded / (n_planned - skipped); 1 when nothing was to be measured.
+        n_timed: Completed episodes that the next five stand on: without those of an earlier,
+            interrupted part of the run and of a baseline stage. Where it is 0, these are None.
+        makespan_s: First send to the end of the last episode.
+        throughput: Completed episodes per second of the makespan.
+        serial_s: Seconds that the same episodes take one after the other.
+        basis: How `serial_s` is known.
+        speedup: serial_s / makespan_s.
+        latency: Of the same episodes.
+        n_attempts: Requests of the graded episodes.
+        tokens_in: Sum over their answers; None when no answer said so.
+        scores: Over the graded cases, by name.
+    """
+
+    n_planned: int
+    n_final: int
+    counts: dict[str, int]
+    n_graded: int
+    coverage: float
+    n_timed: int
+    makespan_s: float | None
+    throughput: float | None
+    serial_s: float | None
+    basis: Basis
+    speedup: float | None
+    latency: Latency | None
+    n_attempts: int
+    tokens_in: int | None
+    tokens_out: int | None
+    scores: dict[str, MeanScore]
+
+
+def run_statistics(measures: Sequence[CaseMeasure], *, n_planned: int, mode: str) -> RunStatistics:
+    """The statistics of the given cases.
+
+    Args:
+        measures: One for each case with a final grade.
+        n_planned: Cases that were to run, those without a grade among them.
+        mode: The mode that ran; the makespan of `serial` is its own serial time.
+    """
+    counts = count_outcomes(measures)
+    n_graded = sum(counts[outcome] for outcome in MEASURED)
+    timeline = make_timeline(measures)
+    timed = [each for each in measures if each.completed and each.span is not None]
+    makespan_s = timeline.makespan_s if timeline is not None else None
+    serial_s = None
+    if makespan_s is not None:
+        is_serial = mode == "serial"
+        serial_s = makespan_s if is_serial else math.fsum(each.service_s for each in timed)
+    return RunStatistics(
+        n_planned=n_planned,
+        n_final=len(measures),
+        counts=counts,
+        n_graded=n_graded,
+        coverage=_coverage(n_graded, n_planned - counts["skipped"]),
+        n_timed=len(timed),
+        makespan_s=makespan_s,
+        throughput=len(timed) / makespan_s if makespan_s is not None else None,
+        serial_s=serial_s,
+        basis="full" if mode == "serial" else "estimated",
+        speedup=serial_s / makespan_s if serial_s is not None and makespan_s else None,
+        latency=_latency([each.duration_s for each in timed]),
+        n_attempts=sum(each.n_attempts for each in measures),
+        tokens_in=total_tokens(each.tokens_in for each in measures),
+        tokens_out=total_tokens(each.tokens_out for each in measures),
+        scores=mean_scores(measures),
+    )
+
+
+def count_outcomes(measures: Iterable[CaseMeasure]) -> dict[str, int]:
+    """How many cases have each outcome; all six are there."""
+    counts = Counter(each.outcome for each in measures)
+    return {
+        "solved": counts["solved"],
+        "partial": counts["partial"],
+        "unsolved": counts["unsolved"],
+        "infra": counts["infra"],
+        "error": counts["error"],
+        "skipped": counts["skipped"],
+    }
+
+
+def mean_scores(measures: Iterable[CaseMeasure]) -> dict[str, MeanScore]:
+    """The mean of each score over the cases that have it, sorted by name."""
+    values: dict[str, list[float]] = {}
+    for each in measures:
+        for name, score in each.scores.items():
+            values.setdefault(name, []).append(score)
+    return {
+        name: MeanScore(math.fsum(scores) / len(scores), len(scores))
+        for name, scores in sorted(values.items())
+    }
+
+
+def wilson_interval(n_hits: int, n: int, z: float = Z_95) -> tuple[float, float]:
+    """Bounds of the share of hits, in [0, 1]; (0, 1) when n is 0.
+
+    Unlike the textbook's `p +- z * s` it holds at small n and near 0 and 1.
+
+    Source: E. B. Wilson, Probable inference, the law of succession, and statistical inference,
+        J. Am. Stat. Assoc. 22 (1927) 209-212, without correction for continuity.
+    """
+    if n == 0:
+        return (0.0, 1.0)
+    share = n_hits / n
+    shrink = 1 + z * z / n
+    centre = (share + z * z / (2 * n)) / shrink
+    half = z / shrink * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    low = 0.0 if n_hits == 0 else max(0.0, centre - half)
+    high = 1.0 if n_hits == n else min(1.0, centre + half)
+    return (low, high)
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The value below which `share` of a sorted, non-empty sample lies; linear between two values.
+
+    Source: R. J. Hyndman, Y. Fan, Sample quantiles in statistical packages, Am. Stat. 50 (1996)
+        361-365, type 7.
+    """
+    place = share * (len(ordered) - 1)
+    below = math.floor(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+def _coverage(n_graded: int, n_wanted: int) -> float:
+    return n_graded / n_wanted if n_wanted > 0 else 1.0
+
+
+def _latency(durations: list[float]) -> Latency | None:
+    if not durations:
+        return None
+    ordered = sorted(durations)
+    return Latency(
+        n=len(ordered),
+        mean_s=math.fsum(ordered) / len(ordered),
+        p50_s=quantile(ordered, 0.50),
+        p90_s=quantile(ordered, 0.90),
+        p95_s=quantile(ordered, 0.95),
+        p99_s=quantile(ordered, 0.99),
+        max_s=ordered[-1],
+    )

@@ -1,0 +1,118 @@
+"""A run as the process that leads it sees it: its directory, its services, its plan and its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_ultrapar import process
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.lanes.assignment import Assignment
+from pytest_ultrapar.policies import one_at_a_time
+from pytest_ultrapar.results.recovered import RecoveredIndex, find_finished
+from pytest_ultrapar.results.rundir import RunDirectory, resolve_run
+from pytest_ultrapar.runtime import write_assignment
+from pytest_ultrapar.services import Services
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.lanes.protocol import BrokerStatus
+    from pytest_ultrapar.pool.model import Lane
+    from pytest_ultrapar.records import Case
+
+
+class Run:
+    """Everything about a run that is not one process's own.
+
+    Attributes:
+        planned: Cases that are going to run; 0 until they are collected.
+        n_recovered: Finished episodes that an earlier, interrupted session left behind.
+        assignment: In force; empty until it is made.
+        last_status: The broker's last words.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.options, self.pool = process.settings(config)
+        self.redactor = process.redactor(self.pool)
+        self.started_at = datetime.now(UTC)
+        self.planned = 0
+        self.n_recovered = 0
+        self.assignment = Assignment()
+        self.last_status: BrokerStatus | None = None
+        self.directory = self._open()
+        self.services = Services(self.pool, self.directory.path)
+
+    def _open(self) -> RunDirectory:
+        if self.options.resume is None:
+            return RunDirectory.create(self.options.out, self.started_at)
+        directory = RunDirectory.open_existing(resolve_run(self.options.resume))
+        finished = find_finished(directory.journal)
+        recovered = RecoveredIndex(directory.path)
+        try:
+            recovered.add_all(finished)
+        finally:
+            recovered.close()
+        self.n_recovered = len(finished)
+        return directory
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        """Lanes that serve one of the selected models."""
+        selected = set(process.models(self.config))
+        return tuple(lane for lane in self.pool.lanes if lane.model in selected)
+
+    def assign(self, workers: Sequence[str], cases: Sequence[Case]) -> Assignment:
+        """Make the assignment and leave it where workers find it.
+
+        Raises:
+            ConfigError: The hook gave something that cannot be carried out.
+        """
+        self.planned = len(cases)
+        lanes = self.lanes
+        if self.options.mode == "serial":
+            assignment = one_at_a_time(lanes, cases, lanes_per_model=1)
+        elif self.options.mode == "rotate":
+            assignment = one_at_a_time(lanes, cases, lanes_per_model=None)
+        else:
+            assignment = self.config.hook.pytest_ultrapar_assign(
+                config=self.config, workers=list(workers), lanes=lanes, cases=cases
+            )
+        _check(assignment, lanes=lanes, cases=cases)
+        self.assignment = assignment
+        write_assignment(self.directory.path, assignment)
+        return assignment
+
+    def close(self) -> None:
+        """End the services and unlock the directory. Idempotent."""
+        self.services.stop()
+        self.directory.close()
+
+
+def _check(assignment: object, *, lanes: Sequence[Lane], cases: Sequence[Case]) -> None:
+    if not isinstance(assignment, Assignment):
+        msg = f"pytest_ultrapar_assign must return an Assignment (got {type(assignment).__name__})"
+        raise ConfigError(msg)
+    known = {lane.lane_id for lane in lanes}
+    ids = {case.case_id for case in cases}
+    names = [group.name for group in assignment.groups]
+    for worker, home in assignment.home.items():
+        for lane in home:
+            if lane not in known:
+                msg = f"pytest_ultrapar_assign: home of {worker} names lane {lane!r}; the run's lanes are {', '.join(sorted(known))}"
+                raise ConfigError(msg)
+    seen: set[str] = set()
+    for group in assignment.groups:
+        strange = [name for name in group.after if name not in names]
+        if not group.name or names.count(group.name) > 1:
+            msg = f"pytest_ultrapar_assign: group names must be unique and not empty (got {group.name!r})"
+            raise ConfigError(msg)
+        if strange:
+            msg = f"pytest_ultrapar_assign: group {group.name!r} waits for {strange[0]!r}; the groups are {', '.join(names)}"
+            raise ConfigError(msg)
+        if not ids.issuperset(group.cases) or seen.intersection(group.cases):
+            msg = f"pytest_ultrapar_assign: group {group.name!r} has cases that do not run or are in another group"
+            raise ConfigError(msg)
+        seen.update(group.cases)

@@ -1,0 +1,116 @@
+"""What a process needs in order to run cases: the run's files, settings and secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.lanes.assignment import Assignment
+from pytest_ultrapar.records import EpisodeEnded
+from pytest_ultrapar.results.journal import JournalReader, JournalWriter, Position
+from pytest_ultrapar.results.recovered import RecoveredIndex
+from pytest_ultrapar.results.redact import Redactor
+
+if TYPE_CHECKING:
+    import pytest
+
+    from pytest_ultrapar.options import Options
+
+ASSIGNMENT_FILE = "assignment.json"
+TABLES_FILE = "tables.json"
+
+
+class Runtime:
+    """One process's view of a run; made when its items are known, closed when the session ends."""
+
+    def __init__(
+        self,
+        *,
+        config: pytest.Config,
+        options: Options,
+        directory: Path,
+        worker: str,
+        redactor: Redactor,
+    ) -> None:
+        """Open this process's own journal segment.
+
+        Args:
+            config: pytest's.
+            options: Settled settings.
+            directory: The run's directory.
+            worker: `gw0`, ...; without xdist `main`.
+            redactor: Knows the run's secrets.
+
+        Raises:
+            ResultsError: The segment cannot be made.
+        """
+        self.config = config
+        self.options = options
+        self.directory = directory
+        self.worker = worker
+        self.redactor = redactor
+        self.journal = JournalWriter(directory / "journal", worker, redactor.bytes)
+        self.recovered = RecoveredIndex(directory)
+        self._reader = JournalReader(directory / "journal")
+        self._groups: Mapping[str, str] | None = None
+
+    def read_episode(self, position: Position) -> EpisodeEnded:
+        """A finished episode, from the journal.
+
+        Raises:
+            ResultsError: Something else stands there.
+        """
+        record = self._reader.read(position)
+        if not isinstance(record, EpisodeEnded):
+            msg = f"the journal has no finished episode in {position.segment} at byte {position.offset}"
+            raise ResultsError(msg)
+        return record
+
+    def group_of(self, case_id: str) -> str:
+        """The assignment's group of a case; empty for none. The assignment is made before any case is fed."""
+        if self._groups is None:
+            assignment = read_assignment(self.directory)
+            self._groups = {
+                member: group.name for group in assignment.groups for member in group.cases
+            }
+        return self._groups.get(case_id, "")
+
+    def close(self) -> None:
+        """Sync and close all files."""
+        self.journal.close()
+        self._reader.close()
+        self.recovered.close()
+
+
+def write_assignment(directory: Path, assignment: Assignment) -> None:
+    """Leave the assignment where workers find it. Called by the controller before it feeds them."""
+    (directory / ASSIGNMENT_FILE).write_bytes(msgspec.json.encode(assignment))
+
+
+def read_assignment(directory: Path) -> Assignment:
+    """The run's assignment; an empty one while there is none."""
+    try:
+        data = (directory / ASSIGNMENT_FILE).read_bytes()
+    except FileNotFoundError:
+        return Assignment()
+    return msgspec.json.decode(data, type=Assignment)
+
+
+def write_tables(directory: Path, tables: Mapping[str, tuple[str, ...]]) -> None:
+    """Leave the suites' wishes for the summary's layout; every worker writes the same."""
+    path = directory / TABLES_FILE
+    if not path.exists():
+        path.write_bytes(msgspec.json.encode(tables))
+
+
+def read_tables(directory: Path) -> dict[str, tuple[str, ...]]:
+    """By suite, the names of the two parameters that make its summary table; empty while unknown."""
+    try:
+        data = (directory / TABLES_FILE).read_bytes()
+    except FileNotFoundError:
+        return {}
+    return msgspec.json.decode(data, type=dict[str, tuple[str, ...]])

@@ -1,0 +1,70 @@
+"""The processes that a run starts beside pytest's own: the simulated provider and, with xdist, the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.lanes.broker_server import BrokerProcess
+from pytest_ultrapar.pool.model import Pool
+from pytest_ultrapar.simulator.process import SimulatorProcess
+
+SERVER_LOG = "simulator.jsonl"
+
+
+class Services:
+    """Starts what a run needs; everything ends with `stop`, or with this process, however that ends."""
+
+    def __init__(self, pool: Pool, directory: Path) -> None:
+        self._pool = pool
+        self._directory = directory
+        self._simulator: SimulatorProcess | None = None
+        self.broker: BrokerProcess | None = None
+        self.base_urls: Mapping[str, str] = {}
+
+    def start_simulator(self, running_at: str | None) -> None:
+        """Have a simulated provider, if the pool has one at all.
+
+        Args:
+            running_at: URL of one that runs already; None starts one for this run.
+
+        Raises:
+            ConfigError: The URL is no loopback address, or the process cannot be started.
+        """
+        names = [provider.name for provider in self._pool.providers if provider.api == "simulated"]
+        if not names:
+            if running_at is not None:
+                msg = f"--ultrapar-simulator is given, but {self._pool.path} has no provider with api = \"simulated\""
+                raise ConfigError(msg)
+            return
+        if running_at is not None:
+            root = _checked(running_at)
+            self.base_urls = {name: f"{root}/{name}/v1" for name in names}
+            return
+        self._simulator = SimulatorProcess.start(
+            self._pool, log_path=self._directory / SERVER_LOG, tokens=None
+        )
+        self.base_urls = {name: self._simulator.base_url(name) for name in names}
+
+    def start_broker(self) -> BrokerProcess:
+        """Have a broker process; with xdist only."""
+        self.broker = BrokerProcess.start(self._pool, self._directory)
+        return self.broker
+
+    def stop(self) -> None:
+        """End everything that was started. Idempotent."""
+        if self.broker is not None:
+            self.broker.stop()
+        if self._simulator is not None:
+            self._simulator.stop()
+            self._simulator = None
+
+
+def _checked(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme != "http" or parts.hostname not in {"127.0.0.1", "localhost", "::1"}:
+        msg = f"--ultrapar-simulator must be an http:// URL of the loopback, such as http://127.0.0.1:8123 (got {url!r})"
+        raise ConfigError(msg)
+    return url.rstrip("/")

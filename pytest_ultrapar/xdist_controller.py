@@ -1,0 +1,331 @@
+"""In xdist's controller: starts the broker, feeds the workers, and deals with those that die.
+
+Reliance on xdist, read in 3.8.0: the scheduler protocol (scheduler/protocol.py:9), `node.gateway.id`,
+`node.workerinput`, `node.workeroutput` (absent after a crash), `send_runtest_some`, `shutting_down`
+(workermanage.py:308-381), and the order testnodedown, remove_node, clone after a crash (dsession.py:238-267).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from xdist.report import report_collection_diff
+from xdist.workermanage import parse_tx_spec_config
+
+from pytest_ultrapar.case_reports import OUTCOME
+from pytest_ultrapar.crashes import Crashes
+from pytest_ultrapar.feeding import Feedable, Feeding, HomeOf
+from pytest_ultrapar.lanes.broker_client import BlockingBrokerClient
+from pytest_ultrapar.lost_cases import LostCases
+from pytest_ultrapar.poolless import fault_path, raise_fault
+from pytest_ultrapar.results.cases_file import read_cases
+from pytest_ultrapar.xdist_worker import INPUT
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.lanes.assignment import Assignment
+    from pytest_ultrapar.lanes.protocol import BrokerStatus
+    from pytest_ultrapar.leader import Leader
+    from pytest_ultrapar.pool.model import Lane
+
+_MANY_SEATS = 1000
+
+
+class Scheduling:
+    """xdist's scheduler for runs on a pool; all its methods are called by `DSession` on the main thread."""
+
+    def __init__(self, config: pytest.Config, session: ControllerSession) -> None:
+        self._config = config
+        self._session = session
+        self._n_workers = len(parse_tx_spec_config(config))
+        self._nodes: dict[str, Any] = {}
+        self._collections: dict[str, list[str]] = {}
+        self._feeding: Feeding | None = None
+        self._vacant: list[HomeOf] = []
+        self._homes: dict[str, HomeOf] = {}
+        self._crashes: Crashes | None = None
+        self.collection: list[str] | None = None
+
+    @property
+    def nodes(self) -> list[Any]:
+        """All live workers."""
+        return list(self._nodes.values())
+
+    @property
+    def collection_is_completed(self) -> bool:
+        """Whether all first workers have said what they collected."""
+        return self.collection is not None or len(self._collections) >= self._n_workers
+
+    @property
+    def tests_finished(self) -> bool:
+        """Whether nothing is left to feed and each worker holds at most the one item that waits for shutdown."""
+        if not self.collection_is_completed:
+            return False
+        if self._feeding is None:
+            return True
+        if self._feeding.n_unsent:
+            return False
+        return all(len(self._feeding.pending(worker)) < 2 for worker in self._feeding.workers)
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether any item is not yet reported."""
+        feeding = self._feeding
+        if feeding is None:
+            return False
+        return bool(feeding.n_unsent or any(feeding.pending(w) for w in feeding.workers))
+
+    def add_node(self, node: Any) -> None:  # noqa: ANN401 - xdist ships no types
+        """A worker is up; it will say what it collected."""
+        self._nodes[node.gateway.id] = node
+
+    def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:  # noqa: ANN401
+        """A worker has collected."""
+        worker = node.gateway.id
+        self._collections[worker] = list(collection)
+        if self._feeding is not None and list(collection) == self.collection:
+            home = self._vacant.pop() if self._vacant else None
+            self._feeding.add_worker(worker, home, alone=self._session.is_alone(worker))
+            if home is not None:
+                self._homes[worker] = home
+
+    def schedule(self) -> None:
+        """Start feeding, or feed a replacement. Called each time a worker has collected."""
+        if self._feeding is None:
+            if not self._begin():
+                return
+        assert self._feeding is not None
+        for worker, indices in self._feeding.feed_all().items():
+            self._send(worker, indices)
+
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:  # noqa: ANN401
+        """A worker has reported an item."""
+        del duration
+        assert self._feeding is not None
+        worker = node.gateway.id
+        self._feeding.reported(worker, item_index)
+        self._send(worker, self._feeding.feed(worker))
+
+    def mark_test_pending(self, item: str) -> None:
+        """Run an item again. Called by plugins through `pytest_handlecrashitem`."""
+        assert self._feeding is not None and self.collection is not None
+        self._feeding.give_back([self.collection.index(item)])
+        self.schedule()
+
+    def remove_pending_tests_from_node(self, node: Any, indices: Sequence[int]) -> None:  # noqa: ANN401
+        """Not used: nothing is ever stolen from a worker."""
+        raise NotImplementedError
+
+    def remove_node(self, node: Any) -> str | None:  # noqa: ANN401
+        """A worker is gone, at the end or by a crash; returns a plain test that was running, if one was."""
+        worker = node.gateway.id
+        del self._nodes[worker]  # KeyError for a worker that never came up: xdist expects it
+        if self._feeding is None:
+            return None
+        alone = self._feeding.is_alone(worker)
+        pending = self._feeding.remove_worker(worker)
+        if hasattr(node, "workeroutput"):
+            return None
+        if worker in self._homes:
+            self._vacant.append(self._homes.pop(worker))
+        assert self._crashes is not None
+        crash = self._crashes.worker_died(
+            worker, pending, running=self._running(pending), alone=alone
+        )
+        self._feeding.give_back_alone(crash.alone)
+        self._feeding.give_back(crash.again)
+        for index in crash.lost:
+            self._session.report_lost(index, worker)
+        for other in self._feeding.workers:
+            self._send(other, self._feeding.feed(other))
+        assert self.collection is not None
+        return self.collection[crash.plain] if crash.plain is not None else None
+
+    @property
+    def wants_alone_worker(self) -> bool:
+        """Whether the next replacement should run suspects alone."""
+        return self._feeding is not None and self._feeding.wants_alone_worker
+
+    def _running(self, pending: Sequence[int]) -> set[int]:
+        assert self.collection is not None
+        return {index for index in pending if self.collection[index] in self._session.running}
+
+    def _begin(self) -> bool:
+        collections = list(self._collections.items())
+        first_worker, collection = collections[0]
+        for worker, other in collections[1:]:
+            difference = report_collection_diff(collection, other, first_worker, worker)
+            if difference:
+                report = pytest.CollectReport(worker, "failed", difference, [])
+                self._config.hook.pytest_collectreport(report=report)
+                return False
+        self.collection = collection
+        if not collection:
+            return False
+        items = self._session.begin(list(self._nodes), collection)
+        run = self._session.run
+        self._homes = homes(run.pool, run.lanes, run.assignment)
+        models = {lane.model for lane in run.lanes}
+        self._feeding = Feeding(
+            items,
+            seats_of={m: run.pool.seats(run.pool.lanes_of(m)) or _MANY_SEATS for m in models},
+            home_of=self._homes,
+        )
+        self._crashes = Crashes(run.directory.path, self._session.case_ids)
+        for worker in self._nodes:
+            self._feeding.add_worker(worker)
+        return True
+
+    def _send(self, worker: str, indices: list[int]) -> None:
+        node = self._nodes[worker]
+        if not indices:
+            return
+        if node.shutting_down:
+            assert self._feeding is not None
+            for index in indices:
+                self._feeding.reported(worker, index)
+            self._feeding.give_back(indices)
+            return
+        node.send_runtest_some(indices)
+
+
+class ControllerSession:
+    """The plugin of xdist's controller."""
+
+    def __init__(self, leader: Leader) -> None:
+        self._leader = leader
+        self._client: BlockingBrokerClient | None = None
+        self._scheduling: Scheduling | None = None
+        self._alone: set[str] = set()
+        self._fault_path = fault_path()
+        self.running: set[str] = set()
+        self.case_ids: dict[int, str] = {}
+        self._lost = LostCases(leader)
+
+    @property
+    def run(self) -> Any:  # noqa: ANN401 - Leader.run
+        """The run."""
+        return self._leader.run
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_xdist_setupnodes(self) -> None:
+        """Start the broker, before the workers. Called once, at the session's start."""
+        with self._leader.usage_errors():
+            broker = self.run.services.start_broker()
+            self._client = BlockingBrokerClient(broker.path, broker.token)
+            self._leader.status_source = self.status
+
+    def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401
+        """Tell a worker where everything is, before it starts. Called for replacements too."""
+        run, worker = self.run, node.gateway.id
+        alone = self._scheduling is not None and self._scheduling.wants_alone_worker
+        if alone:
+            self._alone.add(worker)
+        broker = run.services.broker
+        node.workerinput[INPUT] = {
+            "worker": worker,
+            "directory": str(run.directory.path),
+            "pool_digest": run.pool.digest,
+            "socket": str(broker.path),
+            "token": broker.token,
+            "base_urls": dict(run.services.base_urls),
+            "alone": alone,
+            "fault": str(self._fault_path),
+        }
+
+    def is_alone(self, worker: str) -> bool:
+        """Whether a worker was started to run one episode at a time."""
+        return worker in self._alone
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config) -> Scheduling:
+        """Give xdist our scheduler. Called once."""
+        self._scheduling = Scheduling(config, self)
+        return self._scheduling
+
+    def pytest_xdist_node_collection_finished(self) -> None:
+        """End with exit code 4 when a worker found the suite unusable."""
+        raise_fault(self._fault_path)
+
+    def begin(self, workers: list[str], collection: Sequence[str]) -> list[Feedable]:
+        """Make the assignment and say what there is to feed. Called once, when all have collected."""
+        if not (self.run.directory.path / "cases.json").exists():
+            return [Feedable(index, None) for index in range(len(collection))]
+        with self._leader.usage_errors():
+            cases = read_cases(self.run.directory.path)
+            of_nodeid = {case.nodeid: case for case in cases}
+            planned = [of_nodeid[nodeid] for nodeid in collection if nodeid in of_nodeid]
+            self._leader.plan(workers, planned)
+            assert self._client is not None
+            self._client.assign(self.run.assignment)
+        rank = {
+            case_id: position
+            for position, group in enumerate(self.run.assignment.groups)
+            for case_id in group.cases
+        }
+        items: list[Feedable] = []
+        for index, nodeid in enumerate(collection):
+            case = of_nodeid.get(nodeid)
+            if case is None:
+                items.append(Feedable(index, None))
+            else:
+                self.case_ids[index] = case.case_id
+                items.append(Feedable(index, case.model, rank.get(case.case_id, -1)))
+        return items
+
+    def status(self) -> BrokerStatus | None:
+        """The broker's words now, from any thread; None when it does not answer."""
+        if self._client is None:
+            return None
+        try:
+            return self._client.status()
+        except (OSError, ValueError):
+            return None
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Note which items run now: one of them may be what kills a worker."""
+        self.running.add(nodeid)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        """An item was reported."""
+        self.running.discard(nodeid)
+
+    def report_lost(self, index: int, worker: str) -> None:
+        """Report a case that kills every worker which runs it."""
+        assert self._scheduling is not None and self._scheduling.collection is not None
+        nodeid = self._scheduling.collection[index]
+        case_id = self.case_ids[index]
+        report = self._lost.report(nodeid, case_id, worker)
+        setattr(report, OUTCOME, "infra")
+        self._leader.config.hook.pytest_runtest_logreport(report=report)
+        if self._client is not None:
+            self._client.episode_ended(case_id, self._lost.group_of(case_id))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """Ask the broker for its last words while it still runs."""
+        self.run.last_status = self.status()
+        self._fault_path.unlink(missing_ok=True)
+
+    def pytest_unconfigure(self) -> None:
+        """Let go of the broker."""
+        if self._client is not None:
+            self._client.close()
+        self._lost.close()
+
+
+def homes(pool: Any, lanes: Sequence[Lane], assignment: Assignment) -> dict[str, HomeOf]:  # noqa: ANN401
+    """What feeding needs of an assignment: each worker's models and its share of seats."""
+    by_id = {lane.lane_id: lane for lane in lanes}
+    sharers: dict[tuple[str, ...], int] = {}
+    for home in assignment.home.values():
+        sharers[tuple(home)] = sharers.get(tuple(home), 0) + 1
+    found: dict[str, HomeOf] = {}
+    for worker, home in assignment.home.items():
+        own = tuple(by_id[lane] for lane in home if lane in by_id)
+        if own:
+            seats = pool.seats(own) or _MANY_SEATS
+            share = -(-seats // sharers[tuple(home)])
+            found[worker] = HomeOf(frozenset(lane.model for lane in own), share)
+    return found

@@ -1,0 +1,39 @@
+"""xdist's options on a run with a pool: what `-n auto` means, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ultrapar import process
+from pytest_ultrapar.errors import ConfigError
+
+SEATS_PER_WORKER = 100
+"""One process drives some 600 requests/s on one core: at 0.2 s an answer that is more than 100 seats."""
+
+_MANY_SEATS = 1000
+
+
+def refuse(config: pytest.Config) -> None:
+    """Refuse xdist options that our scheduler cannot honour.
+
+    Raises:
+        ConfigError: Naming option, value and what is allowed.
+    """
+    dist = config.getoption("dist")
+    if dist not in {"no", "load"}:
+        msg = f"--dist {dist} cannot be used together with --ultrapar-pool, which schedules itself; allowed is load (the default of -n)"
+        raise ConfigError(msg)
+    if config.getoption("looponfail", default=False):
+        msg = "-f (--looponfail) cannot be used together with --ultrapar-pool"
+        raise ConfigError(msg)
+    for spec in config.getoption("tx") or ():
+        if not str(spec).split("*")[-1].startswith("popen"):
+            msg = f"--tx {spec} cannot be used together with --ultrapar-pool, whose limits hold on this host; allowed is popen"
+            raise ConfigError(msg)
+
+
+def suggested_workers(config: pytest.Config, n_cpus: int) -> int:
+    """How many workers `-n auto` means: few, since seats and not processes limit what is in flight."""
+    _, pool = process.settings(config)
+    seats = pool.seats(pool.lanes) or _MANY_SEATS
+    return max(1, min(n_cpus, -(-seats // SEATS_PER_WORKER)))

@@ -1,0 +1,140 @@
+"""Inside an xdist worker: items are taken in the order in which their episodes end.
+
+Reliance on xdist's worker, read in 3.8.0: the interactor takes positions of items from its `torun` queue
+(remote.py:126, 203, 211) and puts them there from execnet's receiver thread (remote.py:164); a marker in the
+queue says "shutdown". The queue is replaced before the main loop starts reading from it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_ultrapar import process
+from pytest_ultrapar.case_reports import CaseReports
+from pytest_ultrapar.collection import collect_cases
+from pytest_ultrapar.errors import ConfigError, UltraparError
+from pytest_ultrapar.lanes.broker_client import connect_broker
+from pytest_ultrapar.poolless import report_fault
+from pytest_ultrapar.results.cases_file import write_cases
+from pytest_ultrapar.runtime import write_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ultrapar.ahead import RunAhead
+    from pytest_ultrapar.lanes.protocol import BrokerPort
+
+INPUT = "ultrapar"
+"""Key of our part of `workerinput`; plain values only, never a secret."""
+
+
+class AheadQueue:
+    """Stands in for xdist's queue of positions; hands them out in the order of completion.
+
+    `put` is called by execnet's receiver thread, `get` by the main thread.
+    """
+
+    def __init__(self, ahead: RunAhead) -> None:
+        self._ahead = ahead
+        self._n_put = 0
+        self._n_given = 0
+        self._marker: object = None
+
+    def put(self, item: object) -> None:
+        """Take a position, or xdist's marker for shutdown."""
+        if isinstance(item, int):
+            self._n_put += 1
+            self._ahead.put([item])
+            return
+        # The class of the marker lives in execnet's own namespace here, so only "no int" tells it (remote.py:70).
+        self._marker = item
+        n_waiting = self._n_put - self._n_given
+        held = 1 if self._n_given else 0
+        # xdist says "drain" and "stop now" with the same word. It drains only workers with fewer than two items.
+        if n_waiting + held >= 2:
+            self._ahead.abandon()
+        else:
+            self._ahead.close()
+
+    def get(self) -> object:
+        """The next position to run; blocks. The marker when there is no more."""
+        index = self._ahead.take()
+        if index is None:
+            return self._marker
+        self._n_given += 1
+        return index
+
+
+class WorkerSession:
+    """The plugin of a worker that runs cases."""
+
+    def __init__(self, config: pytest.Config, given: dict[str, Any]) -> None:
+        self._config = config
+        self._given = given
+        self._ahead: RunAhead | None = None
+        self._runtime: process.Runtime | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Find the cases and put our queue in place. Worker, main thread, once."""
+        try:
+            self._prepare(session.items)
+        except UltraparError as error:
+            # Raised here it would be an internal error of the worker; the controller reads it and ends with 4.
+            report_fault(self._given, str(error))
+            session.shouldstop = "pytest-ultrapar: the suite cannot be run"
+
+    def _prepare(self, items: Sequence[pytest.Item]) -> None:
+        config, given = self._config, self._given
+        options, pool = process.settings(config)
+        if pool.digest != given["pool_digest"]:
+            msg = f"{pool.path} changed while the run was starting; start it again"
+            raise ConfigError(msg)
+        collected = collect_cases(items, run_seed=options.seed, models=process.models(config))
+        if collected.faults:
+            raise ConfigError(process.faults_message(collected.faults))
+        directory = Path(given["directory"])
+        if not collected.case_ids:
+            return
+        write_cases(directory, collected.cases)
+        write_tables(directory, collected.tables)
+        collected.cases.clear()
+        worker = given["worker"]
+
+        async def connect() -> BrokerPort:
+            return await connect_broker(given["socket"], given["token"], worker)
+
+        self._runtime, self._ahead = process.start(
+            config,
+            items=items,
+            collected=collected,
+            directory=directory,
+            worker=worker,
+            base_urls=given["base_urls"],
+            connect=connect,
+            alone=given["alone"],
+        )
+        config.pluginmanager.register(CaseReports(self._runtime, self._ahead), "ultrapar-reports")
+        _replace_queue(config, AheadQueue(self._ahead))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """End the engine before the worker says that it has finished. Worker, main thread."""
+        if self._ahead is not None:
+            self._ahead.stop()
+        if self._runtime is not None:
+            self._runtime.close()
+
+
+def _replace_queue(config: pytest.Config, queue: AheadQueue) -> None:
+    for plugin in config.pluginmanager.get_plugins():
+        if hasattr(plugin, "torun") and hasattr(plugin, "handle_command"):
+            plugin.torun = queue
+            return
+    msg = (
+        "this release of pytest-xdist has no queue that pytest-ultrapar knows; known to work: pytest-xdist 3.8"
+    )
+    raise ConfigError(msg)
