@@ -1,0 +1,96 @@
+"""The program's environment variables, typed or refused."""
+
+import pytest
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.environment import Environment, read_environment
+
+
+def test_environment_without_our_variables_says_nothing():
+    assert read_environment({"PATH": "/bin"}) == Environment()
+
+
+def test_empty_variable_counts_as_unset():
+    variables = ["RATE_MODE", "NUM_INSTANCES", "STORAGE_FORMAT", "DEBUG_LOG", "MAX_WORKERS"]
+    variables += ["DEBUG_PROCESS_NUM", "USE_CONCURRENT", "USE_MULTI_VLLM", "VLLM_PORTS"]
+
+    assert read_environment(dict.fromkeys(variables, " ")) == Environment()
+
+
+def test_every_variable_is_read_as_what_it_is():
+    environ = {
+        "RATE_MODE": "Adaptive",
+        "NUM_INSTANCES": "20",
+        "STORAGE_FORMAT": "json",
+        "DEBUG_LOG": "true",
+        "DEBUG_PROCESS_NUM": "0",
+        "MAX_WORKERS": " 4 ",
+        "USE_CONCURRENT": "False",
+        "USE_MULTI_VLLM": "0",
+        "VLLM_PORTS": "8001,8002, 8003",
+    }
+
+    assert read_environment(environ) == Environment(
+        rate_mode="adaptive",
+        num_instances=20,
+        storage_format="json",
+        debug_log=True,
+        debug_process_num=0,
+        max_workers=4,
+        use_concurrent=False,
+        use_multi_vllm=False,
+        vllm_ports=(8001, 8002, 8003),
+    )
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("RATE_MODE", "fast", 'must be "fixed" or "adaptive" (got "fast")'),
+        ("STORAGE_FORMAT", "csv", 'must be "parquet" or "json" (got "csv")'),
+        ("NUM_INSTANCES", "0", "must be >= 1 (got 0)"),
+        ("NUM_INSTANCES", "20x5", 'must be an integer >= 1 and <= 1000000 (got "20x5")'),
+        ("NUM_INSTANCES", "1000001", "must be <= 1000000 (got 1000001)"),
+        ("MAX_WORKERS", "four", 'must be an integer >= 1 and <= 100000 (got "four")'),
+        ("MAX_WORKERS", "2.5", 'must be an integer >= 1 and <= 100000 (got "2.5")'),
+        ("MAX_WORKERS", "-1", "must be >= 1 (got -1)"),
+        ("MAX_WORKERS", "100001", "must be <= 100000 (got 100001)"),
+        ("MAX_WORKERS", "9" * 19, f'must be an integer >= 1 and <= 100000 (got "{"9" * 19}")'),
+        ("MAX_WORKERS", "٣", 'must be an integer >= 1 and <= 100000 (got "٣")'),
+        ("DEBUG_LOG", "maybe", 'must be "true" or "false" (got "maybe")'),
+        ("DEBUG_PROCESS_NUM", "-1", "must be >= 0 (got -1)"),
+        ("USE_CONCURRENT", "2", 'must be "true" or "false" (got "2")'),
+        ("USE_MULTI_VLLM", "oui", 'must be "true" or "false" (got "oui")'),
+        ("VLLM_PORTS", "8001,", 'must be a list of ports such as "8001,8002" (got "" in it)'),
+        ("VLLM_PORTS", "a", 'must be a list of ports such as "8001,8002" (got "a" in it)'),
+        (
+            "VLLM_PORTS",
+            "sk-canary-0123456789",
+            'must be a list of ports such as "8001,8002" (got a longer text in it)',
+        ),
+    ],
+)
+def test_variable_that_is_not_allowed_is_refused_by_name(variable, value, message):
+    with pytest.raises(ConfigError) as refusal:
+        read_environment({variable: value})
+
+    assert str(refusal.value) == f"environment: {variable} {message}"
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("0", "VLLM_PORTS[0] must be >= 1 (got 0)"),
+        ("1,65536", "VLLM_PORTS[1] must be <= 65535 (got 65536)"),
+        ("8001,8002,8001", "VLLM_PORTS[2] names port 8001 a second time"),
+        (
+            ",".join(str(port) for port in range(1, 1002)),
+            "VLLM_PORTS must name at most 1000 ports (got 1001)",
+        ),
+    ],
+)
+def test_port_that_is_not_allowed_is_refused_by_its_position(value, message):
+    with pytest.raises(ConfigError) as refusal:
+        read_environment({"VLLM_PORTS": value})
+
+    assert str(refusal.value) == f"environment: {message}"

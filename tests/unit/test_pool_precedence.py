@@ -1,0 +1,206 @@
+"""Command line over environment over file over default, with the origin of every value."""
+
+import pytest
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.config import Overrides, check_supported, load_pool
+from pytest_ultrapar.pool.environment import resolve
+from pytest_ultrapar.pool.model import EffectiveValue, Instance
+from tests.unit.pool_texts import real, simulated
+
+LOCAL = 'base_url = "http://localhost:1/v1"'
+NOT_AVAILABLE = 'must be "fixed" (got "adaptive"): adaptive mode is not available yet; use fixed'
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def loaded(text, environ=None, **overrides):
+        (tmp_path / "pool.toml").write_text(text, encoding="utf-8")
+        return load_pool("pool.toml", environ=environ or {}, overrides=Overrides(**overrides))
+
+    return loaded
+
+
+@pytest.mark.parametrize(
+    ("given", "value", "origin"),
+    [
+        (
+            {"command_line": 1, "environment": 2, "file": 3},
+            1,
+            "command line --ultrapar-max-workers",
+        ),
+        ({"command_line": None, "environment": 2, "file": 3}, 2, "environment MAX_WORKERS"),
+        ({"command_line": None, "environment": None, "file": 3}, 3, "pool.toml"),
+        ({"command_line": None, "environment": None, "file": None}, 4, "default"),
+    ],
+)
+def test_resolve_takes_the_first_that_says_something(given, value, origin):
+    effective = resolve("max_workers", **given, default=4)
+
+    assert effective == EffectiveValue("max_workers", value, origin)
+
+
+def test_resolve_takes_false_and_zero_for_something():
+    falsy = resolve("debug_log", command_line=None, environment=False, file=True, default=True)
+    zero = resolve("seed", command_line=0, environment=None, file=None, default=5)
+
+    assert falsy == EffectiveValue("debug_log", False, "environment DEBUG_LOG")
+    assert zero == EffectiveValue("seed", 0, "command line --ultrapar-seed")
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [
+        ("repeats", "NUM_INSTANCES"),
+        ("mode", "USE_CONCURRENT"),
+        ("storage", "STORAGE_FORMAT"),
+        ("rate_mode", "RATE_MODE"),
+    ],
+)
+def test_resolve_names_the_variable_of_a_setting(name, variable):
+    effective = resolve(name, command_line=None, environment="x", file=None, default=None)
+
+    assert effective.origin == f"environment {variable}"
+
+
+@pytest.mark.parametrize(
+    ("file", "environ", "override", "effective"),
+    [
+        ("[pool]\nworkers = 9", "8", 7, (7, "command line --ultrapar-max-workers")),
+        ("[pool]\nworkers = 9", "8", None, (8, "environment MAX_WORKERS")),
+        ("[pool]\nworkers = 9", "", None, (9, "pool.toml")),
+        ("", "8", None, (8, "environment MAX_WORKERS")),
+    ],
+)
+def test_max_workers_bounds_the_whole_pool(load, file, environ, override, effective):
+    pool = load(simulated(top=file), {"MAX_WORKERS": environ}, max_workers=override)
+
+    assert pool.limits["pool"].workers == effective[0]
+    assert pool.lanes[0].limits == ("pool",)
+    assert EffectiveValue("pool workers", *effective) in pool.effective
+
+
+def test_max_workers_leaves_the_other_bounds_of_the_pool(load):
+    pool = load(simulated(top="[pool]\nqps = 3"), max_workers=2)
+
+    assert (pool.limits["pool"].workers, pool.limits["pool"].qps) == (2, 3)
+    assert EffectiveValue("pool qps", 3, "pool.toml") in pool.effective
+
+
+def test_max_workers_out_of_bounds_is_refused_by_its_option(load):
+    with pytest.raises(ConfigError) as refusal:
+        load(simulated(), max_workers=0)
+
+    assert str(refusal.value) == "command line: --ultrapar-max-workers must be >= 1 (got 0)"
+
+
+@pytest.mark.parametrize(
+    ("file", "environ", "override", "message"),
+    [
+        ("adaptive", {}, None, f"pool.toml: pool.rate_mode {NOT_AVAILABLE}"),
+        ("fixed", {"RATE_MODE": "adaptive"}, None, f"environment: RATE_MODE {NOT_AVAILABLE}"),
+        (
+            "fixed",
+            {"RATE_MODE": "fixed"},
+            "adaptive",
+            f"command line: --ultrapar-rate-mode {NOT_AVAILABLE}",
+        ),
+        (
+            "fixed",
+            {},
+            "fast",
+            'command line: --ultrapar-rate-mode must be "fixed" or "adaptive" (got "fast")',
+        ),
+    ],
+)
+def test_adaptive_mode_is_refused_wherever_it_comes_from(load, file, environ, override, message):
+    with pytest.raises(ConfigError) as refusal:
+        load(simulated(top=f'[pool]\nrate_mode = "{file}"'), environ, rate_mode=override)
+
+    assert str(refusal.value) == message
+
+
+def test_adaptive_mode_that_is_overridden_is_not_in_force(load):
+    text = simulated(top='[pool]\nrate_mode = "adaptive"')
+    pool = load(text, {"RATE_MODE": "adaptive"}, rate_mode="fixed")
+
+    assert pool.rate_mode == "fixed"
+    assert EffectiveValue("rate_mode", "fixed", "command line --ultrapar-rate-mode") in (
+        pool.effective
+    )
+
+
+def test_every_number_in_force_is_listed_with_its_origin(load):
+    text = simulated(
+        "per_key = { workers = 5, qps = 10 }\nsimulation_seed = 3",
+        model="skill = 0.5\nlatency_hint_s = 2\nprice_per_mtok_in = 1",
+    )
+
+    assert [(e.name, e.value, e.origin) for e in load(text).effective] == [
+        ("rate_mode", "fixed", "default"),
+        ("sim timeout_s", 150, "default"),
+        ("sim simulation_seed", 3, "pool.toml"),
+        ("sim/echo latency_hint_s", 2, "pool.toml"),
+        ("sim/echo price_per_mtok_in", 1, "pool.toml"),
+        ("sim/echo persona", "echo", "default"),
+        ("sim/echo skill", 0.5, "pool.toml"),
+        ("sim/echo latency kind", "fixed", "default"),
+        ("sim/echo latency median_s", 0.1, "default"),
+        ("sim/echo latency sigma", 0, "default"),
+        ("sim/key0 workers", 5, "pool.toml"),
+        ("sim/key0 qps", 10, "pool.toml"),
+    ]
+
+
+PORT_CASES = [
+    ("ports = [8001, 8002]", {}, "8001,8002", "pool.toml"),
+    (
+        'ports_env = "VLLM_PORTS"',
+        {"VLLM_PORTS": " 8003, 8004"},
+        "8003,8004",
+        "environment VLLM_PORTS",
+    ),
+    ('ports = [8001]\nports_env = "MY_PORTS"', {"MY_PORTS": "9"}, "9", "environment MY_PORTS"),
+    ('ports = [8001]\nports_env = "MY_PORTS"', {"MY_PORTS": ""}, "8001", "pool.toml"),
+    (
+        "ports = [8001, 8002]",
+        {"USE_MULTI_VLLM": "false"},
+        "8001",
+        "pool.toml, first port only by environment USE_MULTI_VLLM",
+    ),
+    ("ports = [8001, 8002]", {"USE_MULTI_VLLM": "true"}, "8001,8002", "pool.toml"),
+    ("ports = [8001]", {"VLLM_PORTS": "8003"}, "8001", "pool.toml"),
+]
+
+
+@pytest.mark.parametrize(("model", "environ", "ports", "origin"), PORT_CASES)
+def test_each_port_is_an_instance_on_the_providers_host(load, model, environ, ports, origin):
+    pool = load(real(url=LOCAL, model=model + '\napi_name = "org/m"'), environ)
+
+    assert pool.providers[0].models[0].instances == tuple(
+        Instance(f"m:{port}", "org/m", f"http://localhost:{port}/v1") for port in ports.split(",")
+    )
+    assert EffectiveValue("p/m ports", ports, origin) in pool.effective
+
+
+def test_port_of_an_ipv6_host_stays_outside_its_brackets(load):
+    pool = load(real(url='base_url = "http://[::1]/v1"', model="ports = [8001]"))
+
+    assert pool.providers[0].models[0].instances[0].base_url == "http://[::1]:8001/v1"
+
+
+def test_api_that_is_not_available_yet_loads_but_is_not_supported(load):
+    with pytest.raises(ConfigError) as refusal:
+        check_supported(load(real('api_version = "2024-10-21"', api="azure-openai")))
+
+    assert str(refusal.value) == (
+        'pool.toml: provider[0].api = "azure-openai" is not available yet (allowed: "openai" or'
+        ' "simulated"); Azure\'s endpoint ".../openai/v1" can be used with api = "openai"'
+    )
+
+
+@pytest.mark.parametrize("text", [simulated(), real()])
+def test_other_apis_are_supported(load, text):
+    assert check_supported(load(text)) is None

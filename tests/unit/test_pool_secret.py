@@ -1,0 +1,120 @@
+"""Secrets come from the environment and are shown to nobody."""
+
+import pickle
+
+import pytest
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.secret import Secret, check_secrets, read_secrets
+from tests.unit.pool_texts import real, simulated, without_schema
+
+CANARY = "sk-canary-0123456789"
+TWO_KEYS = '[{ name = "key0", env = "KEY_0" }, { name = "key1", env = "KEY_1" }]'
+ENV_0 = "pool.toml: provider[0].keys[0].env names"
+ENV_1 = "pool.toml: provider[0].keys[1].env names"
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def loaded(text):
+        (tmp_path / "pool.toml").write_text(text, encoding="utf-8")
+        return load_pool("pool.toml", environ={}, overrides=Overrides())
+
+    return loaded
+
+
+def test_secret_is_shown_by_reveal_only():
+    secret = Secret(CANARY)
+
+    assert secret.reveal() == CANARY
+    shown = [str(secret), repr(secret), f"{secret}", f"{secret!r:>5}", f"{[secret]}", f"{secret:}"]
+    assert all("canary" not in text and "***" in text for text in shown)
+
+
+def test_secret_cannot_be_pickled():
+    with pytest.raises(TypeError, match="a Secret cannot be pickled"):
+        pickle.dumps(Secret(CANARY))
+
+
+def test_secrets_are_equal_when_their_texts_are():
+    assert Secret("a") == Secret("a")
+    assert Secret("a") != Secret("b")
+    assert Secret("a") != "a"
+    assert len({Secret("a"), Secret("a")}) == 1
+
+
+def test_secrets_are_read_by_provider_and_key(load):
+    pool = load(real(keys=TWO_KEYS))
+
+    assert read_secrets(pool, {"KEY_0": "a", "KEY_1": " b\n"}) == {
+        ("p", "key0"): Secret("a"),
+        ("p", "key1"): Secret("b"),
+    }
+
+
+def test_simulated_provider_and_local_server_need_no_secret(load):
+    local = real(url='base_url = "http://localhost:8000"', keys='[{ name = "k" }]')
+    keys = '[{ name = "key0", env = "UNSET" }]'
+
+    assert read_secrets(load(local + without_schema(simulated(keys=keys))), {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        (
+            {},
+            f"{ENV_0} the environment variable KEY_0, which is not set or empty;"
+            " not set either: KEY_1",
+        ),
+        ({"KEY_0": "a"}, f"{ENV_1} the environment variable KEY_1, which is not set or empty"),
+        (
+            {"KEY_0": " \n", "KEY_1": "b"},
+            f"{ENV_0} the environment variable KEY_0, which is not set or empty",
+        ),
+        (
+            {"KEY_0": f"{CANARY} two", "KEY_1": "b"},
+            f"{ENV_0} KEY_0, whose value cannot be an API key: it holds blanks, line ends or"
+            " characters outside ASCII",
+        ),
+        (
+            {"KEY_0": f"{CANARY}\r\nX-Header: 1", "KEY_1": "b"},
+            f"{ENV_0} KEY_0, whose value cannot be an API key: it holds blanks, line ends or"
+            " characters outside ASCII",
+        ),
+        (
+            {"KEY_0": CANARY, "KEY_1": CANARY},
+            f'{ENV_1} KEY_1, which holds the same secret as key "key0": the limits of one key'
+            " would be counted twice; list it once",
+        ),
+    ],
+)
+def test_secret_that_is_missing_or_unusable_is_refused(load, environ, message):
+    with pytest.raises(ConfigError) as refusal:
+        check_secrets(load(real(keys=TWO_KEYS)), environ)
+
+    assert str(refusal.value) == message
+
+
+def test_local_servers_may_share_a_secret(load):
+    pool = load(real(url='base_url = "http://127.0.0.1:1"', keys=TWO_KEYS))
+
+    assert len(read_secrets(pool, {"KEY_0": "EMPTY", "KEY_1": "EMPTY"})) == 2
+
+
+def test_key_that_serves_no_selected_model_is_not_needed(load):
+    other = '[[provider.model]]\nname = "n"\nkeys = ["key1"]'
+    pool = load(real(keys=TWO_KEYS, model=f'keys = ["key0"]\n{other}'))
+
+    assert list(read_secrets(pool, {"KEY_0": "a"}, models=["m"])) == [("p", "key0")]
+    with pytest.raises(ConfigError, match="KEY_1"):
+        check_secrets(pool, {"KEY_0": "a"})
+
+
+def test_key_that_serves_no_model_at_all_is_not_needed(load):
+    pool = load(real(keys=TWO_KEYS, model='keys = ["key0"]'))
+
+    assert list(read_secrets(pool, {"KEY_0": "a"})) == [("p", "key0")]
