@@ -52,19 +52,12 @@ class Collected:
 
 def prefetched_of(item: pytest.Item) -> list[Prefetched]:
     """The prefetched functions that an item depends on, directly or through other fixtures."""
-    info = getattr(item, "_fixtureinfo", None)
-    if info is None:
-        return []
-    # Items of one parametrised test share this object; 20,000 of them would otherwise be searched one by one.
-    found: list[Prefetched] | None = getattr(info, "_ultrapar_prefetched", None)
-    if found is None:
-        found = []
-        for name in pytest_internals.fixture_names(item):
-            definition = pytest_internals.fixture_definition(item, name)
-            prefetched = getattr(definition.func, ATTRIBUTE, None) if definition else None
-            if prefetched is not None:
-                found.append(prefetched)
-        info._ultrapar_prefetched = found
+    found: list[Prefetched] = []
+    for name in pytest_internals.fixture_names(item):
+        definition = pytest_internals.fixture_definition(item, name)
+        prefetched = getattr(definition.func, ATTRIBUTE, None) if definition else None
+        if prefetched is not None:
+            found.append(prefetched)
     return found
 
 
@@ -80,16 +73,16 @@ def collect_cases(
     """
     collected = Collected()
     seen: dict[str, str] = {}
-    checked: set[tuple[int, str]] = set()
+    # Items of one test share what pytest knows of its fixtures; 20,000 need not be searched one by one.
+    by_test: dict[int, list[Prefetched]] = {}
     for index, item in enumerate(items):
-        found = prefetched_of(item)
+        test = pytest_internals.test_identity(item)
+        found = by_test.get(test)
+        if found is None:
+            found = by_test[test] = prefetched_of(item)
+            collected.faults += _faults(item, found) if found else []
         if not found:
             continue
-        key = (id(item._fixtureinfo), item.nodeid.split("[")[0])  # type: ignore[attr-defined]  # noqa: SLF001
-        if key not in checked:
-            checked.add(key)
-            faults = _faults(item, found)
-            collected.faults += faults
         model = parameter(item, "model")
         if not isinstance(model, str) or model not in models:
             collected.faults.append(

@@ -28,6 +28,11 @@ def fixture_names(item: pytest.Item) -> list[str]:
     return list(info.name2fixturedefs) if info is not None else []
 
 
+def test_identity(item: pytest.Item) -> int:
+    """The same number for all items of one test function, whatever their parameters (`python.py:1700`)."""
+    return id(getattr(item, "_fixtureinfo", item))
+
+
 def fixture_function(metafunc: pytest.Metafunc, name: str) -> Any:  # noqa: ANN401
     """The function behind a fixture name while tests are generated (`python.py:1268`), or None."""
     definitions = metafunc._arg2fixturedefs.get(name)

@@ -57,6 +57,7 @@ class Runtime:
         self.recovered = RecoveredIndex(directory)
         self._reader = JournalReader(directory / "journal")
         self._groups: Mapping[str, str] | None = None
+        self._closed = False
 
     def read_episode(self, position: Position) -> EpisodeEnded:
         """A finished episode, from the journal.
@@ -80,7 +81,10 @@ class Runtime:
         return self._groups.get(case_id, "")
 
     def close(self) -> None:
-        """Sync and close all files."""
+        """Sync and close all files. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
         self.journal.close()
         self._reader.close()
         self.recovered.close()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.lanes.broker_server import BrokerProcess
 from pytest_ultrapar.pool.model import Pool
 from pytest_ultrapar.simulator.process import SimulatorProcess
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.lanes.broker_server import BrokerProcess
 
 SERVER_LOG = "simulator.jsonl"
 
@@ -50,6 +53,8 @@ class Services:
 
     def start_broker(self) -> BrokerProcess:
         """Have a broker process; with xdist only."""
+        from pytest_ultrapar.lanes.broker_server import BrokerProcess  # noqa: PLC0415 - with xdist only
+
         self.broker = BrokerProcess.start(self._pool, self._directory)
         return self.broker
 

@@ -20,6 +20,7 @@ from pytest_ultrapar.engine.reply import Messages, Reply
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.retry_after import parse_retry_after
 from pytest_ultrapar.errors import BadRequestError, InfraError, NoLaneError, PromptRefused
+from pytest_ultrapar.lanes.holding import acquire_lease
 from pytest_ultrapar.lanes.protocol import BrokerPort, Lease, LeaseOutcome, LeaseRequest
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt, TurnMessage
@@ -160,7 +161,7 @@ class Llm:
             case_id=self._case_id,
         )
         try:
-            lease = await self._wire.port.acquire(request)
+            lease = await acquire_lease(self._wire.port, request)
         except NoLaneError as error:
             self.conversation.failure = error
             raise
