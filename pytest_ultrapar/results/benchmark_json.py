@@ -1,23 +1,25 @@
 """`benchmark.json` in pytest-benchmark's own schema, for its `compare` and for tools that read it.
 
-Every entry is in seconds and smaller is better, since readers take `stats.mean` and `stats.ops` for that;
-rates and scores stand in `extra_info`.
+Every entry is in seconds and smaller is better, since readers take `stats.mean` and `stats.ops` for
+that; rates and scores stand in `extra_info`.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest_benchmark
 from pytest_benchmark.plugin import pytest_benchmark_generate_machine_info
+from pytest_benchmark.stats import Stats
 from pytest_benchmark.utils import get_commit_info
 
 from pytest_ultrapar.results.statistics import run_statistics
 from pytest_ultrapar.results.timeline import RESOLUTION_S, make_timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
     from pytest_ultrapar.results.measure import CaseMeasure
@@ -28,6 +30,7 @@ Entry = dict[str, Any]
 
 CASE_TIME = "seconds per case"
 CASE_LATENCY = "case latency"
+LATENCY_SUFFIX = "/latency"
 
 _OPTIONS = {
     "disable_gc": False,
@@ -43,87 +46,126 @@ _OPTIONS = {
 
 def machine_info() -> dict[str, Any]:
     """pytest-benchmark's own description of this machine; 0.2 s, since it asks other programs."""
-    info: dict[str, Any] = pytest_benchmark_generate_machine_info()
+    info: dict[str, Any] = pytest_benchmark_generate_machine_info()  # type: ignore[no-untyped-call]
     return info
 
 
 def benchmark_json(
     measures: Sequence[CaseMeasure],
     *,
-    n_planned: dict[str, int],
+    n_planned: Mapping[tuple[str, str], int],
     mode: str,
     simulated: bool,
     machine: dict[str, Any],
     now: datetime,
 ) -> dict[str, Any] | None:
-    """The whole file as plain values; None when no episode completed, since a sample must not be empty.
+    """The whole file as plain values; None when no episode completed: a sample must not be empty.
 
-    Entries: `<suite>[<mode>]` (over all suites together their names joined by `+`, then each),
-    `<suite>[serial]` unless that is the mode, `<suite>[<mode>-<model>]`, `<suite>/latency[<mode>]`. None
-    names a worker, a lane or a host, so names stay comparable.
+    Entries: `<suite>[<mode>]` (all suites together by their names joined with `+`, then each),
+    `<suite>[serial]` unless that is the mode, `<suite>[<mode>-<model>]`, `<suite>/latency[<mode>]`.
+    None names a worker, a lane or a host, so that names stay comparable.
 
     Args:
         measures: One for each case with a final grade.
-        n_planned: Planned cases by suite.
+        n_planned: Planned cases by suite and model.
         mode: The mode that ran.
         simulated: Whether answers came from the simulated provider.
         machine: What `machine_info` returned.
         now: Aware; when the file was made.
     """
-    entries = [
-        entry
-        for suite, part, planned in _suites(measures, n_planned)
-        for entry in _suite_entries(suite, part, planned, mode, simulated=simulated)
-    ]
+    entries: list[Entry] = []
+    suites = sorted({suite for suite, _ in n_planned})
+    for part in [suites, *([suite] for suite in suites if len(suites) > 1)]:
+        chosen = [each for each in measures if each.suite in part]
+        planned = Counter({key: n for key, n in n_planned.items() if key[0] in part})
+        entries.extend(_suite_entries("+".join(part), chosen, planned, mode))
+    for entry in entries:
+        entry["extra_info"]["simulated"] = simulated
     if not entries:
         return None
     return {
         "machine_info": machine,
-        "commit_info": get_commit_info(),
+        "commit_info": get_commit_info(),  # type: ignore[no-untyped-call]
         "benchmarks": entries,
         "datetime": now.isoformat(),
         "version": pytest_benchmark.__version__,
     }
 
 
-def _suites(
-    measures: Sequence[CaseMeasure], n_planned: dict[str, int]
-) -> Iterator[tuple[str, Sequence[CaseMeasure], int]]:
-    names = sorted(n_planned)
-    yield "+".join(names), measures, sum(n_planned.values())
-    if len(names) > 1:
-        for name in names:
-            yield name, [each for each in measures if each.suite == name], n_planned[name]
-
-
 def _suite_entries(
-    suite: str, measures: Sequence[CaseMeasure], n_planned: int, mode: str, *, simulated: bool
+    suite: str,
+    measures: Sequence[CaseMeasure],
+    n_planned: Mapping[tuple[str, str], int],
+    mode: str,
 ) -> Iterator[Entry]:
-    timeline = make_timeline(measures)
-    if timeline is None:
-        return
-    statistics = run_statistics(measures, n_planned=n_planned, mode=mode)
     timed = [each for each in measures if each.completed and each.span is not None]
-    extra = {**_extra(statistics), "simulated": simulated}
-    yield _entry(suite, mode, None, CASE_TIME, timeline.gaps_s, extra)
+    if not timed:
+        return
+    yield _measured(suite, mode, None, measures, sum(n_planned.values()))
     if mode != "serial":
-        services = [max(each.service_s, RESOLUTION_S) for each in timed]
+        services_s = [max(each.service_s, RESOLUTION_S) for each in timed]
+        serial_s = math.fsum(services_s)
         alone = {
-            "n": len(services),
-            "basis": statistics.basis,
-            "makespan_s": math.fsum(services),
-            "throughput": len(services) / math.fsum(services),
-            "simulated": simulated,
+            "n": len(services_s),
+            "basis": "estimated",
+            "makespan_s": serial_s,
+            "throughput": len(services_s) / serial_s,
         }
-        yield _entry(suite, "serial", None, CASE_TIME, services, alone)
-    models = sorted({each.model for each in timed})
-    for model in models:
-        part = [each for each in measures if each.model == model]
-        of_model = make_timeline(part)
-        if of_model is not None:
-            yield _entry(
-                suite, mode, model, CASE_TIME, of_model.gaps_s, _model_extra(part, simulated)
-            )
-    latencies = [max(each.duration_s, RESOLUTION_S) for each in timed]
-    of_latency = {"n": len(latencies), "simulated": simulated}
-    yield _entry(f"{suite}/latency", mode, None, CASE_LATENCY, latencies, of_latency)
+        yield _entry(suite, "serial", None, services_s, alone)
+    for model in sorted({each.model for each in timed}):
+        of_model = [each for each in measures if each.model == model]
+        planned = sum(n for key, n in n_planned.items() if key[1] == model)
+        yield _measured(suite, mode, model, of_model, planned)
+    latencies_s = [max(each.duration_s, RESOLUTION_S) for each in timed]
+    extra = {"n": len(latencies_s)}
+    yield _entry(f"{suite}{LATENCY_SUFFIX}", mode, None, latencies_s, extra)
+
+
+def _measured(
+    suite: str, mode: str, model: str | None, measures: Sequence[CaseMeasure], n_planned: int
+) -> Entry:
+    timeline = make_timeline(measures)
+    assert timeline is not None
+    statistics = run_statistics(measures, n_planned=n_planned, mode=mode)
+    extra = {
+        "n": statistics.n_timed,
+        "n_planned": statistics.n_planned,
+        "n_graded": statistics.n_graded,
+        "coverage": statistics.coverage,
+        "counts": statistics.counts,
+        "makespan_s": statistics.makespan_s,
+        "throughput": statistics.throughput,
+        "serial_s": statistics.serial_s,
+        "speedup": statistics.speedup,
+        "basis": statistics.basis,
+        "bound_s": None,
+        "efficiency": None,
+        "n_attempts": statistics.n_attempts,
+        "tokens_in": statistics.tokens_in,
+        "tokens_out": statistics.tokens_out,
+        "scores": {name: score.mean for name, score in statistics.scores.items()},
+    }
+    return _entry(suite, mode, model, timeline.gaps_s, extra)
+
+
+def _entry(
+    suite: str,
+    mode: str,
+    model: str | None,
+    samples_s: Sequence[float],
+    extra_info: dict[str, Any],
+) -> Entry:
+    stats = Stats()  # type: ignore[no-untyped-call]
+    stats.data.extend(samples_s)
+    param = mode if model is None else f"{mode}-{model}"
+    name = f"{suite}[{param}]"
+    return {
+        "group": CASE_LATENCY if suite.endswith(LATENCY_SUFFIX) else CASE_TIME,
+        "name": name,
+        "fullname": name,
+        "params": {"suite": suite, "mode": mode, "model": model},
+        "param": param,
+        "extra_info": extra_info,
+        "options": _OPTIONS,
+        "stats": {**stats.as_dict(), "data": stats.data, "iterations": 1},  # type: ignore[no-untyped-call]
+    }

@@ -1,0 +1,170 @@
+"""Tables, benchmark JSON and summary of a run, made of its journal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.records import EpisodeEnded
+from pytest_ultrapar.results import benchmark_json as bench
+from pytest_ultrapar.results.cases_file import read_cases
+from pytest_ultrapar.results.history import CaseHistory, read_history
+from pytest_ultrapar.results.journal import JournalReader
+from pytest_ultrapar.results.manifest import read_manifest
+from pytest_ultrapar.results.measure import CaseMeasure, measure_case
+from pytest_ultrapar.results.publish import TEMPORARY_SUFFIX, write_whole
+from pytest_ultrapar.results.run_summary import (
+    RunSummary,
+    count_kinds,
+    make_cells,
+    make_notes,
+    never_ran,
+)
+from pytest_ultrapar.results.schema import parameter_columns, score_columns
+from pytest_ultrapar.results.statistics import run_statistics
+from pytest_ultrapar.results.table_set import TableSet, opener
+from pytest_ultrapar.results.tables import RunWords
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from pytest_ultrapar.records import Case
+    from pytest_ultrapar.results.manifest import Manifest
+
+
+def compact(run_dir: Path) -> RunSummary:
+    """Write tables and benchmark JSON of a run, and return its summary.
+
+    The journal is only read. Each file takes the place of an earlier one whole or not at all, so
+    this may be stopped anywhere and done again, with the same rows.
+
+    Args:
+        run_dir: A run directory with manifest and planned cases, whether the run came to its end.
+
+    Raises:
+        ResultsError: Something there cannot be read, or a table did not read back as written.
+    """
+    with _alone(run_dir), ThreadPoolExecutor(1) as pool:
+        machine = pool.submit(bench.machine_info)
+        manifest = read_manifest(run_dir)
+        cases = read_cases(run_dir)
+        history = read_history(run_dir / "journal")
+        measures, files = _write_tables(run_dir, manifest, cases, history.cases)
+        n_planned = Counter((case.suite, case.model) for case in cases)
+        benchmark = bench.benchmark_json(
+            measures,
+            n_planned=n_planned,
+            mode=manifest.mode,
+            simulated=manifest.simulated,
+            machine=machine.result(),
+            now=datetime.now(UTC),
+        )
+        path = run_dir / bench.FILE_NAME
+        if benchmark is not None:
+            write_whole(path, msgspec.json.encode(benchmark))
+            files.append(path)
+        else:
+            path.unlink(missing_ok=True)
+    graded = [
+        (case, found.grade)
+        for case in cases
+        if (found := history.cases.get(case.case_id)) is not None and found.grade is not None
+    ]
+    return RunSummary(
+        run_id=manifest.run_id,
+        mode=manifest.mode,
+        rate_mode=manifest.rate_mode,
+        simulated=manifest.simulated,
+        statistics=run_statistics(measures, n_planned=len(cases), mode=manifest.mode),
+        summary_by=manifest.summary_by,
+        cells=make_cells(measures),
+        kinds=count_kinds(grade for _, grade in graded),
+        notes=make_notes(graded),
+        never_ran=never_ran(cases, {case.case_id for case, _ in graded}),
+        damage=history.damage,
+        files=[path.name for path in files],
+    )
+
+
+def _write_tables(
+    run_dir: Path, manifest: Manifest, cases: Sequence[Case], history: dict[str, CaseHistory]
+) -> tuple[list[CaseMeasure], list[Path]]:
+    grades = [found.grade for found in history.values() if found.grade is not None]
+    tables = TableSet(
+        RunWords(manifest.run_id, manifest.mode, manifest.rate_mode),
+        parameter_columns(cases),
+        score_columns(grades),
+        opener(run_dir, manifest.storage_format, simulated=manifest.simulated),
+    )
+    reader = JournalReader(run_dir / "journal")
+    measured_from_us = (
+        int(manifest.measured_from.timestamp() * 1e6) if manifest.measured_from is not None else 0
+    )
+    measures: list[CaseMeasure] = []
+    try:
+        for case in cases:
+            found = history.get(case.case_id)
+            if found is None:
+                continue
+            episode = _add_episodes(tables, reader, found)
+            if found.grade is None:
+                continue
+            tables.add_graded(case, found.grade, episode)
+            measure = measure_case(
+                case,
+                found.grade,
+                episode,
+                summary_by=manifest.summary_by,
+                measured_from_us=measured_from_us,
+            )
+            measures.append(measure)
+        planned = {case.case_id for case in cases}
+        for case_id in sorted(history.keys() - planned):
+            # Not in this selection any more, but it was sent and may have been paid for.
+            _add_episodes(tables, reader, history[case_id])
+        tables.finish()
+        tables.publish()
+    finally:
+        tables.discard()
+        reader.close()
+    return measures, tables.paths
+
+
+def _add_episodes(
+    tables: TableSet, reader: JournalReader, found: CaseHistory
+) -> EpisodeEnded | None:
+    final = found.final_episode()
+    graded = None
+    for entry in found.episodes:
+        episode = reader.read(entry.position)
+        assert isinstance(episode, EpisodeEnded)
+        tables.add_requests(episode)
+        if entry is final:
+            graded = episode
+    return graded
+
+
+@contextmanager
+def _alone(run_dir: Path) -> Iterator[None]:
+    """Keep a second compaction of the directory out, and clean up after one that was killed."""
+    try:
+        fd = os.open(run_dir / "compact.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        msg = f"cannot compact {run_dir}: {error.strerror}"
+        raise ResultsError(msg) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        for left_over in run_dir.glob(f".*{TEMPORARY_SUFFIX}"):
+            left_over.unlink(missing_ok=True)
+        yield
+    finally:
+        os.close(fd)

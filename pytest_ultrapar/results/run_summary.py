@@ -1,0 +1,115 @@
+"""What the controller learns from the compaction: small enough to be sent as one line of JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.records import Outcome
+from pytest_ultrapar.results.journal import Damage
+from pytest_ultrapar.results.measure import MEASURED, CaseMeasure
+from pytest_ultrapar.results.statistics import (
+    MeanScore,
+    RunStatistics,
+    count_outcomes,
+    mean_scores,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_ultrapar.records import Case, Grade
+
+MOST_NOTES = 20
+"""More than a screenful of single cases is for the tables, not for the end of a run."""
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """The cases that agree in the names which the summary counts by.
+
+    Attributes:
+        names: Their values, in the order of `RunSummary.summary_by`.
+        n: Cases with a final grade.
+    """
+
+    names: tuple[str, ...]
+    n: int
+    n_graded: int
+    counts: dict[str, int]
+    scores: dict[str, MeanScore]
+
+
+class CaseNote(msgspec.Struct, frozen=True):
+    """One case that has no measurement, and why."""
+
+    nodeid: str
+    outcome: Outcome
+    kind: str | None
+    error: str | None
+
+
+class RunSummary(msgspec.Struct, frozen=True):
+    """The end of a run in numbers.
+
+    Attributes:
+        kinds: How often each kind of `infra`, `error` and refused prompt came, as `outcome/kind`.
+        notes: The first `MOST_NOTES` cases with outcome `error` or `infra`, errors first.
+        never_ran: Node ids of the first `MOST_NOTES` planned cases without a final grade.
+        damage: Stretches of the journal that could not be read.
+        files: Names of the files written, in the run directory.
+    """
+
+    run_id: str
+    mode: str
+    rate_mode: str
+    simulated: bool
+    statistics: RunStatistics
+    summary_by: tuple[str, ...]
+    cells: list[Cell]
+    kinds: dict[str, int]
+    notes: list[CaseNote]
+    never_ran: list[str]
+    damage: list[Damage]
+    files: list[str]
+
+    @property
+    def n_never_ran(self) -> int:
+        """Planned cases without a final grade."""
+        return self.statistics.n_planned - self.statistics.n_final
+
+
+def make_cells(measures: Iterable[CaseMeasure]) -> list[Cell]:
+    """One cell for each combination of names that occurs, sorted by names."""
+    by_names: dict[tuple[str, ...], list[CaseMeasure]] = {}
+    for each in measures:
+        by_names.setdefault(each.cell, []).append(each)
+    cells = []
+    for names, part in sorted(by_names.items()):
+        counts = count_outcomes(part)
+        n_graded = sum(counts[outcome] for outcome in MEASURED)
+        cells.append(Cell(names, len(part), n_graded, counts, mean_scores(part)))
+    return cells
+
+
+def count_kinds(grades: Iterable[Grade]) -> dict[str, int]:
+    """How often each `outcome/kind` came, most frequent first."""
+    kinds = Counter(f"{grade.outcome}/{grade.kind}" for grade in grades if grade.kind)
+    return dict(kinds.most_common())
+
+
+def make_notes(graded: Iterable[tuple[Case, Grade]]) -> list[CaseNote]:
+    """Notes on the first cases without a measurement, errors before infra."""
+    notes = [
+        CaseNote(case.nodeid, grade.outcome, grade.kind, grade.error)
+        for case, grade in graded
+        if grade.outcome in {"error", "infra"}
+    ]
+    notes.sort(key=lambda note: note.outcome != "error")
+    return notes[:MOST_NOTES]
+
+
+def never_ran(cases: Sequence[Case], graded: set[str]) -> list[str]:
+    """Node ids of the first planned cases that are not in `graded`."""
+    return [case.nodeid for case in cases if case.case_id not in graded][:MOST_NOTES]
