@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 HOLD_S = 2.0
 """So long after the first request a lane waits for its home workers before it is lent: worker
-processes start within a second or two of each other, and the header's assignment should be true from
-the first request on."""
+processes start within a second or two of each other, and the assignment that the header shows
+should
+be true from the first request on."""
 
 
 class Homes(Wake):

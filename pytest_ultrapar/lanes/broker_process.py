@@ -1,0 +1,166 @@
+"""Starts and ends the broker's process; used by the controller."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+import pytest_ultrapar
+from pytest_ultrapar.errors import UltraparError
+from pytest_ultrapar.lanes.server_config import READY_LINE, SERVER_MODULE, ServerConfig
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.pool.model import Pool
+
+MAX_PATH_BYTES = 100
+"""A Unix socket's path ends at 108 bytes on Linux and at 104 on BSD, the closing zero included."""
+START_S = 30.0
+"""A process that imports msgspec and uvloop is up in 0.2 s; this is for a machine that swaps."""
+STOP_S = 5.0
+_KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV", "SYSTEMROOT")
+_KEPT_PREFIXES = ("PYTHON", "LC_", "COVERAGE_")
+
+
+class BrokerProcess:
+    """The broker's process while a run is on.
+
+    It ends with `stop`, and by itself when the process that started it is gone.
+
+    Attributes:
+        path: The socket, in a directory of its own with mode 0700.
+        token: What a client must know; never shown.
+        pid: The process.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], path: Path, token: str) -> None:
+        self._process = process
+        self.path = path
+        self.token = token
+        self.pid = process.pid
+
+    def __repr__(self) -> str:
+        return f"BrokerProcess(pid={self.pid}, path={str(self.path)!r})"
+
+    @classmethod
+    def start(cls, pool: Pool, directory: Path, *, seed: int = 0) -> BrokerProcess:
+        """Start the process and wait until it listens.
+
+        Args:
+            pool: The lanes and limits.
+            directory: The run's directory; the socket goes below it if the path is short enough,
+                else below the system's directory for temporary files.
+            seed: For the jitter of pauses.
+
+        Raises:
+            UltraparError: When it does not come up, with what it said.
+        """
+        process = cls.spawn(pool, directory, seed=seed)
+        process.wait_ready()
+        return process
+
+    @classmethod
+    def spawn(cls, pool: Pool, directory: Path, *, seed: int = 0) -> BrokerProcess:
+        """Start the process without waiting; call `wait_ready` before anybody connects."""
+        path = _private_directory(directory) / "s"
+        token = secrets.token_hex(32)
+        config = ServerConfig(pool, str(path), token, seed)
+        with (path.parent / "stderr").open("wb") as stderr:
+            # -P: a msgspec.py in the user's directory must not become ours.
+            process = subprocess.Popen(  # noqa: S603 - our own interpreter and module, no shell
+                [sys.executable, "-P", "-m", SERVER_MODULE],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env=_environment(),
+                start_new_session=True,
+            )
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(msgspec.json.encode(config) + b"\n")
+            process.stdin.flush()
+        return cls(process, path, token)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    def wait_ready(self) -> None:
+        """Wait until the process listens.
+
+        Raises:
+            UltraparError: When it ended instead or takes longer than `START_S`.
+        """
+        stdout = self._process.stdout
+        assert stdout is not None
+        readable, _, _ = select.select([stdout], [], [], START_S)
+        line = stdout.readline() if readable else b""
+        if line == READY_LINE:
+            return
+        said = self.said() or "nothing"
+        self.stop()
+        msg = f"the broker's process did not start within {START_S:g} s; it said: {said}"
+        raise UltraparError(msg)
+
+    def said(self) -> str:
+        """What the process wrote to its standard error, the last 4 KiB: empty unless it failed."""
+        try:
+            written = (self.path.parent / "stderr").read_bytes()
+        except OSError:
+            return ""
+        return written[-4096:].decode(errors="replace").strip()
+
+    def stop(self) -> None:
+        """End the process and remove its directory; at once, and any number of times."""
+        process = self._process
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        shutil.rmtree(self.path.parent, ignore_errors=True)
+
+
+def _private_directory(directory: Path) -> Path:
+    """A new directory with mode 0700 whose socket has a path that is short enough."""
+    # mkdtemp makes it ours alone, wherever it is.
+    for parent in (directory, Path(tempfile.gettempdir()), Path("/tmp")):  # noqa: S108
+        if not parent.is_dir():
+            continue
+        made = Path(tempfile.mkdtemp(prefix="broker-", dir=parent.resolve()))
+        if len(os.fsencode(made / "s")) <= MAX_PATH_BYTES:
+            return made
+        made.rmdir()
+    msg = (
+        f"no directory for the broker's socket: its path must have at most {MAX_PATH_BYTES} bytes, "
+        f"and {directory}, {tempfile.gettempdir()} and /tmp are too long or missing; set TMPDIR"
+    )
+    raise UltraparError(msg)
+
+
+def _environment() -> dict[str, str]:
+    """The variables an interpreter needs and no others: the broker needs no key."""
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES)
+    }
+    # The package may have been found through sys.path alone (pytest's `pythonpath`).
+    root = str(Path(pytest_ultrapar.__file__).parent.parent)
+    known = environment.get("PYTHONPATH", "")
+    environment["PYTHONPATH"] = f"{known}{os.pathsep}{root}" if known else root
+    return environment

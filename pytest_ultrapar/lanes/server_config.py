@@ -1,0 +1,30 @@
+"""What the controller tells the broker's process as its first line."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pytest_ultrapar.pool.model import Pool  # noqa: TC001 - msgspec reads it
+
+SERVER_MODULE = "pytest_ultrapar.lanes.broker_server"
+READY_LINE = b"ready\n"
+
+
+class ServerConfig(msgspec.Struct, frozen=True):
+    """One line of JSON on the standard input, which then stays open while the controller lives.
+
+    Attributes:
+        pool: The lanes and limits; holds no secret.
+        socket_path: Where to listen, in a directory that nobody else can enter and that the server
+            removes.
+        token: What clients must know.
+        seed: For the jitter of pauses.
+    """
+
+    pool: Pool
+    socket_path: str
+    token: str
+    seed: int = 0
+
+    def __repr__(self) -> str:
+        return f"ServerConfig(socket_path={self.socket_path!r})"
