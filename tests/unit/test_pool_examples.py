@@ -102,3 +102,27 @@ def test_seed003_pool_has_that_documents_fixed_totals():
     assert {lane.key for lane in pool.lanes_of("kimi-k2")} == {"key0"}
     with pytest.raises(ConfigError, match="is not available yet"):
         check_supported(pool)
+
+
+def test_seed000_pool_has_two_keys_of_one_seat():
+    pool = example("seed000")
+
+    assert pool.seats(pool.lanes_of("qwen2.5-72b-instruct")) == 2
+    assert pool.seats(pool.lanes_of("DeepSeek-R1-0528")) == 300
+    assert pool.limits["ideallab/key1"].qps == 5
+
+
+def test_vllm_pool_follows_the_environment_of_seed004():
+    path = ROOT / "pools" / "vllm.toml"
+    environ = {"VLLM_PORTS": "9001,9002", "MAX_WORKERS": "1"}
+    ours = load_pool(path, environ=environ, overrides=Overrides())
+    single = load_pool(path, environ={"USE_MULTI_VLLM": "false"}, overrides=Overrides())
+
+    assert len(example("vllm").lanes) == 4
+    assert [lane.instance for lane in ours.lanes] == [
+        "qwen2.5-7b-instruct:9001",
+        "qwen2.5-7b-instruct:9002",
+    ]
+    assert ours.seats(ours.lanes) == 1
+    assert [lane.instance for lane in single.lanes] == ["qwen2.5-7b-instruct:8001"]
+    assert read_secrets(ours, {}) == {}

@@ -1,0 +1,28 @@
+"""Loading a pool stays cheap: every worker does it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+HEAVY = {"pyarrow", "httpx", "aiohttp", "uvicorn", "asyncio", "pytest", "xdist", "difflib"}
+
+
+def test_loading_a_pool_imports_nothing_heavy():
+    script = (
+        "import sys\n"
+        "from pytest_ultrapar.pool import config, secret\n"
+        "pool = config.load_pool('pool.toml', environ={}, overrides=config.Overrides())\n"
+        "secret.check_secrets(pool, {})\n"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+    assert HEAVY & set(done.stdout.split()) == set()
