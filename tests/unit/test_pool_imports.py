@@ -5,16 +5,17 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-HEAVY = {"pyarrow", "httpx", "aiohttp", "uvicorn", "asyncio", "pytest", "xdist", "difflib"}
+HEAVY = {"pyarrow", "httpx", "aiohttp", "uvicorn", "asyncio", "xdist", "difflib"}
 
 
 def test_loading_a_pool_imports_nothing_heavy():
     script = (
-        "import sys\n"
+        "import sys, pytest_ultrapar\n"
+        "before = set(sys.modules)\n"
         "from pytest_ultrapar.pool import config, secret\n"
         "pool = config.load_pool('pool.toml', environ={}, overrides=config.Overrides())\n"
         "secret.check_secrets(pool, {})\n"
-        "print(*sys.modules)"
+        "print(*set(sys.modules) - before)"
     )
     done = subprocess.run(
         [sys.executable, "-c", script],
@@ -25,4 +26,5 @@ def test_loading_a_pool_imports_nothing_heavy():
         check=True,
     )
 
+    assert "pytest_ultrapar.pool.config" in done.stdout.split()
     assert HEAVY & set(done.stdout.split()) == set()
