@@ -1,0 +1,561 @@
+"""A run directory with everything that can happen to a case, made into tables."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.records import Attempt, Case, EpisodeEnded, EpisodeStarted, Grade, TurnMessage
+from pytest_ultrapar.results import benchmark_json, compaction, parquet, table_set
+from pytest_ultrapar.results.compact import compact_in_subprocess
+from pytest_ultrapar.results.compaction import compact
+from pytest_ultrapar.results.journal import JournalWriter, segments
+from pytest_ultrapar.results.manifest import Manifest, read_manifest, write_manifest
+from pytest_ultrapar.results.rundir import RunDirectory, suite_digest, write_cases
+from pytest_ultrapar.results.schema import Column
+
+machine_info = functools.cache(benchmark_json.machine_info)
+
+NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
+T0_US = int(NOW.timestamp()) * 1_000_000
+
+PARAMS = {"flaw": "order", "level": 1, "share": 0.5, "strict": True, "mixed": 1, "wide": 1}
+
+
+def case(index, model="m1", **params):
+    return Case(
+        index,
+        f"case{index}",
+        f"s/phase53/test_x.py::test[{index}]",
+        "phase53",
+        model,
+        0,
+        {**PARAMS, **params},
+        index * 11,
+    )
+
+
+def attempt(start_s, end_s, number=0, outcome="ok", **fields):
+    return Attempt(
+        0, number, "azure", "dep0", "key0", start_s, start_s, start_s, end_s, outcome, 3, **fields
+    )
+
+
+def episode(index, start_s, end_s, ending="returned", worker="gw0", **fields):
+    fields.setdefault("attempts", [attempt(start_s, end_s, tokens_in=10, tokens_out=2)])
+    fields.setdefault(
+        "messages", [TurnMessage(0, "user", "q"), TurnMessage(0, "assistant", "a", '[{"n":1}]')]
+    )
+    return EpisodeEnded(
+        f"case{index}",
+        worker,
+        ending,
+        T0_US + round(start_s * 1e6),
+        T0_US + round(end_s * 1e6),
+        end_s - start_s,
+        n_turns=1,
+        **fields,
+    )
+
+
+def grade(index, outcome="solved", at_s=50.0, **fields):
+    fields.setdefault("test", "passed")
+    return Grade(f"case{index}", "gw0", outcome, at_us=T0_US + round(at_s * 1e6), **fields)
+
+
+def write_journal(run, worker, *records):
+    writer = JournalWriter(run.journal, worker, lambda data: data)
+    for record in records:
+        writer.append(record)
+    writer.close()
+
+
+def make_run(path, cases, **fields):
+    run = RunDirectory.create(path, NOW, parent=path.parent / ".ultrapar")
+    write_cases(run.path, cases)
+    values = {
+        "run_id": run.run_id,
+        "started_at": NOW,
+        "pool_path": "pool.toml",
+        "pool_digest": "0" * 64,
+        "models": ("m1", "m2"),
+        "simulated": True,
+        "rate_mode": "fixed",
+        "mode": "ultra",
+        "policy": "even",
+        "seed": 5,
+        "repeats": 1,
+        "n_planned": len(cases),
+        "suite_digest": suite_digest(cases),
+        "summary_by": ("model", "flaw"),
+        **fields,
+    }
+    write_manifest(run.path, Manifest(**values))
+    run.close()
+    return run
+
+
+@pytest.fixture(autouse=True)
+def _machine_described_once(monkeypatch):
+    # 0.2 s each time, since pytest-benchmark asks other programs.
+    monkeypatch.setattr(benchmark_json, "machine_info", machine_info)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Seven cases: solved, partial, infra then solved on resume, refused, error, marked, never."""
+    cases = [
+        case(0),
+        case(1, flaw="drop", mixed="x", share=1, wide=2**70),
+        case(2, strict=None),
+        case(3, model="m2"),
+        case(4),
+        case(5),
+        case(6),
+    ]
+    run = make_run(tmp_path / "out", cases)
+    write_journal(
+        run,
+        "gw0",
+        EpisodeStarted("case0", "gw0", T0_US),
+        episode(0, 1.0, 3.0),
+        grade(0, scores={"workflow": 0.75}),
+        episode(
+            1,
+            1.0,
+            5.0,
+            backoff_s=0.5,
+            attempts=[
+                attempt(1.0, 1.5, outcome="rate", status=429, retry_after_s=0.5),
+                attempt(2.0, 5.0, 1, status=200, rate_wait_s=0.25, t_first_byte_s=2.5),
+            ],
+        ),
+        grade(1, "partial", scores={"workflow": 0.25, "extra": 1.0}),
+        episode(2, 1.0, 2.0, "infra", kind="timeout"),
+        grade(2, "infra", 10.0, kind="timeout", test="skipped"),
+    )
+    write_journal(
+        run,
+        "gw1",
+        episode(2, 3.0, 4.0, "interrupted", "gw1"),
+        episode(2, 5.0, 6.0, worker="gw1"),
+        grade(2, "unsolved", 40.0),
+        # A worker that died after grading: the same episode is graded once more, the same way.
+        grade(2, "solved", 45.0),
+        episode(3, 2.0, 3.0, "refused", "gw1", kind="context_length"),
+        grade(3, "unsolved", kind="context_length"),
+        episode(4, 2.0, 3.0, "error", "gw1", kind="ValueError"),
+        grade(4, "error", kind="ValueError", error="ValueError: no", test="error"),
+        grade(5, "skipped", 20.0, test="skipped"),
+    )
+    return run
+
+
+def rows_by_case(run):
+    table = pq.read_table(run.path / "results.parquet")
+    return {row["case_id"]: row for row in table.to_pylist()}
+
+
+def test_compact_results_have_one_row_per_graded_case_in_planned_order(run):
+    compact(run.path)
+    table = pq.read_table(run.path / "results.parquet")
+    assert table["case_id"].to_pylist() == ["case0", "case1", "case2", "case3", "case4", "case5"]
+    assert table["outcome"].to_pylist() == [
+        "solved",
+        "partial",
+        "solved",
+        "unsolved",
+        "error",
+        "skipped",
+    ]
+    assert table["kind"].to_pylist() == [None, None, None, "context_length", "ValueError", None]
+
+
+def test_compact_results_schema_is_the_contract(run):
+    compact(run.path)
+    schema = pq.read_schema(run.path / "results.parquet")
+    string, double = pa.string(), pa.float64()
+    timestamp = pa.timestamp("us", tz="UTC")
+    expected = [
+        ("run_id", string, False),
+        ("case_id", string, False),
+        ("nodeid", string, False),
+        ("suite", string, False),
+        ("model", string, False),
+        ("repeat", pa.int32(), False),
+        ("mode", string, False),
+        ("rate_mode", string, False),
+        ("outcome", string, False),
+        ("test", string, False),
+        ("kind", string, True),
+        ("param.flaw", string, True),
+        ("param.level", pa.int64(), True),
+        ("param.mixed", string, True),
+        ("param.share", double, True),
+        ("param.strict", pa.bool_(), True),
+        ("param.wide", string, True),
+        ("score.extra", double, True),
+        ("score.workflow", double, True),
+        ("n_attempts", pa.int32(), False),
+        ("n_turns", pa.int32(), False),
+        ("tokens_in", pa.int64(), True),
+        ("tokens_out", pa.int64(), True),
+        ("queue_wait_s", double, False),
+        ("rate_wait_s", double, False),
+        ("backoff_s", double, False),
+        ("service_s", double, False),
+        ("duration_s", double, False),
+        ("started_at", timestamp, False),
+        ("ended_at", timestamp, False),
+        ("provider", string, False),
+        ("instance", string, False),
+        ("key", string, False),
+        ("worker", string, False),
+        ("seed", pa.int64(), False),
+        ("error", string, True),
+    ]
+    assert [(each.name, each.type, each.nullable) for each in schema] == expected
+    for name in ("results", "attempts", "transcripts"):
+        metadata = pq.read_schema(run.path / f"{name}.parquet").metadata
+        assert metadata[b"ultrapar.simulated"] == b"true"
+
+
+def test_compact_result_row_holds_what_was_measured(run):
+    compact(run.path)
+    row = rows_by_case(run)["case1"]
+    assert row["run_id"] == run.run_id
+    assert (row["param.flaw"], row["param.mixed"], row["param.wide"]) == ("drop", "x", str(2**70))
+    assert (row["score.workflow"], row["score.extra"]) == (0.25, 1.0)
+    assert (row["n_attempts"], row["n_turns"]) == (2, 1)
+    assert (row["tokens_in"], row["rate_wait_s"], row["backoff_s"]) == (None, 0.25, 0.5)
+    # 4 s less 0.5 s of back-off and 0.5 s for the refused request.
+    assert (row["duration_s"], row["service_s"]) == (4.0, 3.0)
+    assert row["started_at"] == datetime(2030, 1, 2, 3, 4, 6, tzinfo=UTC)
+    assert (row["provider"], row["instance"], row["key"]) == ("azure", "dep0", "key0")
+    assert row["seed"] == 11
+    marked = rows_by_case(run)["case5"]
+    assert (marked["duration_s"], marked["n_attempts"], marked["provider"]) == (0.0, 0, "")
+    assert marked["started_at"] == marked["ended_at"]
+    assert rows_by_case(run)["case0"]["param.mixed"] == "1"
+
+
+def test_compact_attempts_are_all_requests_ever_sent(run):
+    compact(run.path)
+    table = pq.read_table(run.path / "attempts.parquet")
+    assert table["case_id"].to_pylist() == [
+        "case0",
+        "case1",
+        "case1",
+        "case2",
+        "case2",
+        "case2",
+        "case3",
+        "case4",
+    ]
+    refused = table.slice(1, 1).to_pylist()[0]
+    assert (refused["status"], refused["outcome"], refused["retry_after_s"]) == (429, "rate", 0.5)
+    assert table.schema.field("t_first_byte_s").nullable
+    assert not table.schema.field("t_end_s").nullable
+    assert set(table["run_id"].to_pylist()) == {run.run_id}
+
+
+def test_compact_transcripts_are_those_that_were_graded(run):
+    compact(run.path)
+    table = pq.read_table(run.path / "transcripts.parquet")
+    assert table["case_id"].to_pylist() == [f"case{i}" for i in (0, 0, 1, 1, 2, 2, 3, 3, 4, 4)]
+    assert table.slice(1, 1).to_pylist() == [
+        {
+            "run_id": run.run_id,
+            "case_id": "case0",
+            "turn": 0,
+            "role": "assistant",
+            "content": "a",
+            "tool_calls": '[{"n":1}]',
+        }
+    ]
+
+
+def test_compact_summary_counts_what_is_there_and_what_is_not(run):
+    summary = compact(run.path)
+    statistics = summary.statistics
+    assert statistics.counts == {
+        "solved": 2,
+        "partial": 1,
+        "unsolved": 1,
+        "infra": 0,
+        "error": 1,
+        "skipped": 1,
+    }
+    assert (statistics.n_planned, statistics.n_final, statistics.n_graded) == (7, 6, 4)
+    assert statistics.coverage == pytest.approx(4 / 6)
+    assert summary.never_ran == ["s/phase53/test_x.py::test[6]"]
+    assert summary.n_never_ran == 1
+    assert summary.kinds == {"unsolved/context_length": 1, "error/ValueError": 1}
+    assert [note.nodeid for note in summary.notes] == ["s/phase53/test_x.py::test[4]"]
+    assert [(cell.names, cell.n, cell.n_graded) for cell in summary.cells] == [
+        (("m1", "drop"), 1, 1),
+        (("m1", "order"), 4, 2),
+        (("m2", "order"), 1, 1),
+    ]
+    assert statistics.scores["workflow"].mean == 0.5
+    assert summary.files == [
+        "results.parquet",
+        "attempts.parquet",
+        "transcripts.parquet",
+        "benchmark.json",
+    ]
+
+
+def test_compact_a_second_time_gives_the_same_tables(run):
+    first = compact(run.path)
+    before = {name: (run.path / name).read_bytes() for name in first.files[:3]}
+    second = compact(run.path)
+    assert second == first
+    for name, content in before.items():
+        assert (run.path / name).read_bytes() == content
+    assert {path.stat().st_mode & 0o777 for path in run.path.glob("*.parquet")} == {0o600}
+
+
+def test_compact_measures_only_what_began_after_the_resume(run):
+    manifest = read_manifest(run.path)
+    resumed = datetime.fromtimestamp(NOW.timestamp() + 4.5, UTC)
+    write_manifest(run.path, msgspec.structs.replace(manifest, measured_from=resumed))
+    summary = compact(run.path)
+    assert summary.statistics.n_timed == 1
+    assert summary.statistics.makespan_s == pytest.approx(1.0)
+    assert summary.statistics.n_graded == 4
+
+
+def test_compact_json_holds_the_same_rows(run):
+    compact(run.path)
+    expected = pq.read_table(run.path / "results.parquet").to_pylist()
+    manifest = read_manifest(run.path)
+    write_manifest(run.path, msgspec.structs.replace(manifest, storage_format="json"))
+    summary = compact(run.path)
+    assert summary.files[:3] == ["results.jsonl", "attempts.jsonl", "transcripts.jsonl"]
+    rows = [json.loads(line) for line in (run.path / "results.jsonl").read_text().splitlines()]
+    assert rows[1].pop("started_at") == "2030-01-02T03:04:06Z"
+    assert rows[1].pop("ended_at") == "2030-01-02T03:04:10Z"
+    for row in expected:
+        for name in ("started_at", "ended_at"):
+            row.pop(name)
+    assert rows[1] == expected[1]
+    assert len(rows) == len(expected)
+
+
+def test_compact_row_groups_bound_memory(run, monkeypatch):
+    monkeypatch.setattr(table_set, "CASES_PER_GROUP", 2)
+    compact(run.path)
+    assert pq.ParquetFile(run.path / "results.parquet").num_row_groups == 3
+    monkeypatch.setattr(table_set, "CASES_PER_GROUP", 100)
+    monkeypatch.setattr(table_set, "TEXT_PER_GROUP", 4)
+    compact(run.path)
+    assert pq.ParquetFile(run.path / "transcripts.parquet").num_row_groups == 3
+
+
+@pytest.mark.parametrize("step", ["finish", "publish 1", "publish 3", "benchmark"])
+def test_compact_interrupted_between_any_two_steps_loses_nothing(run, monkeypatch, step):
+    complete = compact(run.path)
+    tables = {name: (run.path / name).read_bytes() for name in complete.files[:3]}
+    for name in complete.files[:2]:
+        (run.path / name).unlink()
+    published = []
+
+    def stop(*_args, **_kwargs):
+        raise KeyboardInterrupt
+
+    real = parquet.publish
+
+    def publish(temporary, path):
+        if step == f"publish {len(published) + 1}":
+            raise KeyboardInterrupt
+        published.append(path)
+        real(temporary, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(parquet, "publish", publish)
+        if step == "finish":
+            patch.setattr(parquet, "verify", stop)
+        if step == "benchmark":
+            patch.setattr(compaction, "write_whole", stop)
+        with pytest.raises(KeyboardInterrupt):
+            compact(run.path)
+    for path in run.path.glob("*.parquet"):
+        assert path.read_bytes() == tables[path.name]
+    assert compact(run.path) == complete
+    assert not list(run.path.glob(".*.tmp"))
+    assert len(segments(run.journal)) == 2
+
+
+def test_compact_cleans_up_after_one_that_was_killed(run):
+    (run.path / ".results.parquet.1.tmp").write_bytes(b"half")
+    compact(run.path)
+    assert not list(run.path.glob(".*.tmp"))
+
+
+def test_compact_reports_damage_and_goes_on(run):
+    path = segments(run.journal)[0]
+    data = bytearray(path.read_bytes())
+    data[data.index(b'"case0"', data.index(b"ended"))] ^= 1
+    path.write_bytes(data)
+    summary = compact(run.path)
+    assert [damage.segment for damage in summary.damage] == [path.name]
+    # The grade of the case is there still, its conversation is not.
+    assert rows_by_case(run)["case0"]["n_attempts"] == 0
+
+
+def test_compact_counts_requests_of_cases_no_longer_planned(run):
+    write_journal(run, "gw2", episode(99, 1.0, 2.0))
+    compact(run.path)
+    assert "case99" in pq.read_table(run.path / "attempts.parquet")["case_id"].to_pylist()
+    assert "case99" not in rows_by_case(run)
+
+
+def test_compact_of_a_run_without_a_grade_writes_empty_tables(tmp_path):
+    run = make_run(tmp_path / "out", [case(0)])
+    write_journal(run, "gw0", EpisodeStarted("case0", "gw0", T0_US))
+    summary = compact(run.path)
+    assert summary.statistics.makespan_s is None
+    assert summary.statistics.coverage == 0.0
+    assert summary.files == ["results.parquet", "attempts.parquet", "transcripts.parquet"]
+    assert pq.read_table(run.path / "results.parquet").num_rows == 0
+    assert not (run.path / "benchmark.json").exists()
+
+
+def test_parquet_flipped_byte_is_found_by_the_page_checksum(tmp_path):
+    columns = (Column("text", "string"), Column("n", "int64", nullable=True))
+    schema = parquet.arrow_schema(columns, simulated=False)
+    table = parquet.ParquetTable(tmp_path, "results", schema)
+    for i in range(100):
+        table.add((f"row {i}", i))
+    table.finish()
+    table.publish()
+    parquet.verify(table.path, schema, 100)
+    with pytest.raises(ResultsError, match="holds 100 rows of 99 written"):
+        parquet.verify(table.path, schema, 99)
+    with pytest.raises(ResultsError, match="does not have the schema"):
+        parquet.verify(table.path, parquet.arrow_schema(columns, simulated=True), 100)
+    data = bytearray(table.path.read_bytes())
+    offset = pq.ParquetFile(table.path).metadata.row_group(0).column(0).data_page_offset
+    data[offset + 60] ^= 0x10
+    table.path.write_bytes(data)
+    with pytest.raises(ResultsError, match="cannot be read back"):
+        parquet.verify(table.path, schema, 100)
+
+
+def test_parquet_failed_verification_leaves_the_earlier_table(run, monkeypatch):
+    compact(run.path)
+    before = (run.path / "results.parquet").read_bytes()
+
+    def broken(*_args):
+        msg = "does not read back"
+        raise ResultsError(msg)
+
+    monkeypatch.setattr(parquet, "verify", broken)
+    with pytest.raises(ResultsError, match="does not read back"):
+        compact(run.path)
+    assert (run.path / "results.parquet").read_bytes() == before
+    assert not list(run.path.glob(".*.tmp"))
+
+
+def test_compact_in_subprocess_returns_the_summary_and_keeps_pyarrow_out(run):
+    code = (
+        "import sys; from pathlib import Path;"
+        "from pytest_ultrapar.results.compact import compact_in_subprocess;"
+        "s = compact_in_subprocess(Path(sys.argv[1]));"
+        "print(s.statistics.n_final, s.run_id, 'pyarrow' in sys.modules,"
+        " 'pytest_benchmark' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, run.path], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["6", run.run_id, "False", "False"]
+
+
+def test_compact_in_subprocess_says_why_it_failed_and_how_to_try_again(tmp_path):
+    with pytest.raises(ResultsError, match=r"(?s)cannot read .*manifest\.json.*try again with"):
+        compact_in_subprocess(tmp_path)
+
+
+@pytest.fixture
+def benchmark_file(run):
+    compact(run.path)
+    return run.path / "benchmark.json"
+
+
+def test_benchmark_json_mean_is_makespan_per_case(benchmark_file, run):
+    content = json.loads(benchmark_file.read_text())
+    entries = {entry["fullname"]: entry for entry in content["benchmarks"]}
+    assert list(entries) == [
+        "phase53[ultra]",
+        "phase53[serial]",
+        "phase53[ultra-m1]",
+        "phase53[ultra-m2]",
+        "phase53/latency[ultra]",
+    ]
+    ultra = entries["phase53[ultra]"]
+    extra = ultra["extra_info"]
+    assert (extra["n"], extra["makespan_s"]) == (5, pytest.approx(5.0))
+    assert ultra["stats"]["mean"] == pytest.approx(1.0)
+    assert ultra["stats"]["ops"] == pytest.approx(extra["throughput"])
+    assert sum(ultra["stats"]["data"]) == pytest.approx(5.0)
+    assert min(ultra["stats"]["data"]) > 0
+    # 2 + 3 + 1 + 1 + 1 seconds of service.
+    assert entries["phase53[serial]"]["extra_info"]["makespan_s"] == pytest.approx(8.0)
+    assert extra["speedup"] == pytest.approx(8 / 5)
+    assert (extra["basis"], extra["bound_s"], extra["efficiency"]) == ("estimated", None, None)
+    assert extra["simulated"] is True
+    assert extra["scores"] == {"extra": 1.0, "workflow": 0.5}
+    assert entries["phase53/latency[ultra]"]["stats"]["max"] == 4.0
+    assert {"id", "branch", "dirty"} <= content["commit_info"].keys()
+    assert {"cpu", "python_version", "system"} <= content["machine_info"].keys()
+
+
+def test_benchmark_json_is_strict_json(benchmark_file):
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    json.loads(benchmark_file.read_text(), parse_constant=refuse)
+
+
+def test_benchmark_json_serial_run_is_its_own_measure(run):
+    manifest = read_manifest(run.path)
+    write_manifest(run.path, msgspec.structs.replace(manifest, mode="serial"))
+    compact(run.path)
+    content = json.loads((run.path / "benchmark.json").read_text())
+    names = [entry["name"] for entry in content["benchmarks"]]
+    assert names.count("phase53[serial]") == 1
+    extra = content["benchmarks"][0]["extra_info"]
+    assert (extra["basis"], extra["speedup"]) == ("full", 1.0)
+
+
+def test_benchmark_json_is_read_by_pytest_benchmark_compare(benchmark_file, tmp_path):
+    done = subprocess.run(
+        [
+            Path(sys.executable).with_name("pytest-benchmark"),
+            "compare",
+            benchmark_file,
+            "--columns=mean,ops,rounds",
+            "--sort=mean",
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert re.search(r"phase53\[ultra\] .* 1\.0000 \(1\.0\) .* 5$", done.stdout, re.MULTILINE)
+    assert re.search(r"phase53\[serial\] .* 1\.6000 \(1\.60\)", done.stdout)
+    assert "phase53/latency[ultra]" in done.stdout

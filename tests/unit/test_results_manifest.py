@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.lanes.protocol import LaneStatus
+from pytest_ultrapar.pool.model import EffectiveValue
+from pytest_ultrapar.results.journal import Damage
+from pytest_ultrapar.results.manifest import (
+    Manifest,
+    describe_machine,
+    describe_python,
+    describe_versions,
+    read_manifest,
+    resume_differences,
+    write_manifest,
+)
+
+MANIFEST = Manifest(
+    run_id="20300102T030405Z-abcdef",
+    started_at=datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC),
+    pool_path="pool.toml",
+    pool_digest="ab" * 32,
+    models=("a", "b"),
+    simulated=True,
+    rate_mode="fixed",
+    mode="ultra",
+    policy="even",
+    seed=7,
+    repeats=3,
+    n_planned=10,
+    suite_digest="cd" * 32,
+)
+
+
+def test_manifest_reads_back_as_written(tmp_path):
+    manifest = msgspec.structs.replace(
+        MANIFEST,
+        options={"-k": "order", "-n": 4},
+        effective=(EffectiveValue("rate_mode", "fixed", "default"),),
+        versions=describe_versions(),
+        python=describe_python(),
+        machine=describe_machine(),
+        lanes=[LaneStatus("p/i/k", "out", "401 from the provider", 0, 3, 9, 5, 1, 3, {"k": 0.5})],
+        damage=[Damage("w-gw0-1-0.jsonl", 5, 10, "broken")],
+        measured_from=MANIFEST.started_at,
+    )
+    write_manifest(tmp_path, manifest)
+    assert read_manifest(tmp_path) == manifest
+    assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
+    assert (tmp_path / "manifest.json").stat().st_mode & 0o777 == 0o600
+    assert {"pytest-ultrapar", "pyarrow", "pytest"} <= manifest.versions.keys()
+
+
+def test_manifest_missing_foreign_or_of_another_schema_is_an_error(tmp_path):
+    with pytest.raises(ResultsError, match="cannot read"):
+        read_manifest(tmp_path)
+    path = tmp_path / "manifest.json"
+    path.write_text('{"run_id": 1}')
+    with pytest.raises(ResultsError, match="no manifest of this version"):
+        read_manifest(tmp_path)
+    write_manifest(tmp_path, msgspec.structs.replace(MANIFEST, schema=2))
+    with pytest.raises(ResultsError, match=r"schema must be 1 \(got 2\)"):
+        read_manifest(tmp_path)
+
+
+def test_manifest_failed_write_leaves_the_earlier_one(tmp_path):
+    write_manifest(tmp_path, MANIFEST)
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(ResultsError, match="cannot write"):
+        write_manifest(tmp_path / "missing", MANIFEST)
+    assert read_manifest(tmp_path) == MANIFEST
+
+
+def test_resume_may_change_what_no_case_depends_on():
+    new = msgspec.structs.replace(
+        MANIFEST,
+        pool_digest="00" * 32,
+        mode="rotate",
+        rate_mode="adaptive",
+        models=("b", "a"),
+        policy="by-key",
+    )
+    assert resume_differences(MANIFEST, new) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"seed": 8}, "the run seed was 7 and is 8 now"),
+        ({"suite_digest": "ef", "n_planned": 5}, "(10 then, 5 now)"),
+        ({"models": ("a", "c")}, "(gone: b; new: c)"),
+        ({"simulated": False}, "were simulated and would be real now"),
+    ],
+)
+def test_resume_of_something_else_is_named(change, sentence):
+    (difference,) = resume_differences(MANIFEST, msgspec.structs.replace(MANIFEST, **change))
+    assert sentence in difference

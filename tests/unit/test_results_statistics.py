@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ultrapar.records import Attempt, Case, EpisodeEnded, Grade
+from pytest_ultrapar.results.history import CaseHistory, EpisodeEntry
+from pytest_ultrapar.results.journal import Position
+from pytest_ultrapar.results.measure import measure_case
+from pytest_ultrapar.results.schema import parameter_columns
+from pytest_ultrapar.results.service import service_s, span
+from pytest_ultrapar.results.statistics import quantile, run_statistics, wilson_interval
+from pytest_ultrapar.results.timeline import RESOLUTION_S, make_timeline
+
+times = st.floats(0, 1e4, allow_nan=False)
+
+
+def attempt(ready_s, lease_s, send_s, end_s, outcome="ok"):
+    return Attempt(0, 0, "p", "i", "k", ready_s, lease_s, send_s, end_s, outcome, 1)
+
+
+def episode(attempts, duration_s, ending="returned", **fields):
+    return EpisodeEnded("c", "gw0", ending, 1, 2, duration_s, attempts=attempts, **fields)
+
+
+def measure(start_s, end_s, outcome="solved", ending="returned", **scores):
+    case = Case(0, "c", "n", "phase51", "m", 2, {"flaw": "order"}, 1)
+    ended = episode([attempt(start_s, start_s, start_s, end_s)], end_s - start_s, ending)
+    grade = Grade("c", "gw0", outcome, "passed", 5, scores=scores)
+    return measure_case(case, grade, ended, summary_by=("model", "repeat", "flaw", "other"))
+
+
+def test_service_leaves_waiting_out():
+    attempts = [
+        attempt(1.1, 1.0, 1.1, 1.2, "rate"),
+        attempt(2.2, 3.2, 3.2, 4.2),
+        attempt(4.2, 4.7, 4.7, 5.7),
+    ]
+    # 4.7 s: 0.1 refused, 1.0 backed off, 1.5 waited for two leases.
+    assert service_s(episode(attempts, 4.7, backoff_s=1.0)) == pytest.approx(2.1)
+
+
+def test_service_is_never_negative():
+    assert service_s(episode([], 1.0, backoff_s=2.0)) == 0.0
+
+
+def test_span_ends_with_the_episode_and_not_with_its_last_answer():
+    assert span(episode([attempt(1, 1, 1.5, 2)], 4.0)) == (1.5, 5.0)
+    assert span(episode([attempt(1, 1, 1.5, 9)], 4.0)) == (1.5, 9.0)
+    assert span(episode([], 4.0)) is None
+
+
+def test_measure_names_its_cell():
+    assert measure(0, 1).cell == ("m", "2", "order", "")
+
+
+@given(st.lists(st.tuples(times, times, st.booleans()), max_size=30))
+def test_timeline_gaps_add_up_to_the_makespan_and_none_is_zero(items):
+    measures = [
+        measure(start, start + length, ending="returned" if done else "infra")
+        for start, length, done in items
+    ]
+    timeline = make_timeline(measures)
+    n = sum(done for _, _, done in items)
+    if not n:
+        assert timeline is None
+        return
+    assert len(timeline.gaps_s) == n
+    assert min(timeline.gaps_s) > 0
+    assert math.fsum(timeline.gaps_s) == pytest.approx(timeline.makespan_s, rel=1e-9)
+    start = min(start for start, _, _ in items)
+    end = max(start + length for start, length, _ in items)
+    assert timeline.makespan_s == pytest.approx(max(end - start, RESOLUTION_S), abs=1e-9)
+
+
+def test_timeline_completions_of_one_moment_share_the_time_before_it():
+    timeline = make_timeline([measure(0, 1), measure(0, 3), measure(0, 3), measure(0, 3)])
+    assert timeline.gaps_s == pytest.approx((1, 2 / 3, 2 / 3, 2 / 3))
+
+
+def test_timeline_infra_takes_time_and_is_no_completion():
+    timeline = make_timeline([measure(1, 2), measure(0, 5, ending="infra")])
+    assert timeline.gaps_s == (5.0,)
+
+
+def test_statistics_of_a_run():
+    measures = [
+        measure(0, 2, s=1.0),
+        measure(0, 4, "partial", s=0.5),
+        measure(1, 3, "infra", "infra"),
+        measure(2, 4, "error", "error"),
+    ]
+    statistics = run_statistics(measures, n_planned=6, mode="ultra")
+    assert statistics.n_final == 4
+    assert statistics.coverage == pytest.approx(2 / 6)
+    assert (statistics.n_timed, statistics.makespan_s) == (3, 4.0)
+    assert statistics.throughput == 0.75
+    assert (statistics.serial_s, statistics.speedup) == (8.0, 2.0)
+    assert statistics.latency.p50_s == 2.0
+    assert (statistics.scores["s"].mean, statistics.scores["s"].n) == (0.75, 2)
+
+
+def test_statistics_marked_cases_do_not_lower_the_coverage():
+    case = Case(0, "c", "n", "phase51", "m", 0, {}, 1)
+    skipped = measure_case(
+        case, Grade("c", "gw0", "skipped", "skipped", 5), None, summary_by=("model",)
+    )
+    assert run_statistics([skipped], n_planned=1, mode="ultra").coverage == 1.0
+    statistics = run_statistics([skipped, measure(0, 1)], n_planned=2, mode="ultra")
+    assert statistics.coverage == 1.0
+    assert statistics.n_timed == 1
+
+
+def test_statistics_of_nothing_have_no_speed():
+    statistics = run_statistics([], n_planned=3, mode="serial")
+    assert (statistics.coverage, statistics.n_timed) == (0.0, 0)
+    assert statistics.throughput is statistics.speedup is statistics.latency is None
+
+
+def test_wilson_interval_against_published_values():
+    # Newcombe, Stat. Med. 17 (1998) 857-872, table I, method 3.
+    assert wilson_interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
+    assert wilson_interval(15, 148) == pytest.approx((0.0624, 0.1605), abs=5e-5)
+    assert wilson_interval(0, 20) == pytest.approx((0.0, 0.1611), abs=5e-5)
+    assert wilson_interval(1, 29) == pytest.approx((0.0061, 0.1718), abs=5e-5)
+    assert wilson_interval(0, 0) == (0.0, 1.0)
+
+
+@given(st.integers(1, 5000), st.data())
+def test_wilson_interval_holds_the_share(n, data):
+    hits = data.draw(st.integers(0, n))
+    low, high = wilson_interval(hits, n)
+    assert 0.0 <= low <= hits / n <= high <= 1.0
+    assert low < high
+
+
+@given(st.lists(times, min_size=1).map(sorted), st.floats(0, 1))
+def test_quantile_lies_within_the_sample(ordered, share):
+    value = quantile(ordered, share)
+    assert ordered[0] <= value <= ordered[-1] or math.isclose(value, ordered[-1])
+    assert quantile(ordered, 0) == ordered[0]
+    assert quantile(ordered, 1) == ordered[-1]
+
+
+def test_quantile_is_linear_between_values():
+    assert quantile([1.0, 2.0, 4.0], 0.5) == 2.0
+    assert quantile([1.0, 2.0, 4.0], 0.75) == 3.0
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([1, 2, None], "int64"),
+        ([1, 2.5], "double"),
+        ([True, False], "bool"),
+        ([True, 1], "string"),
+        (["a", 1], "string"),
+        ([None], "string"),
+        ([2**63], "string"),
+        ([-(2**63)], "int64"),
+    ],
+)
+def test_parameter_columns_take_the_kind_of_all_their_values(values, kind):
+    cases = [Case(0, "c", "n", "s", "m", 0, {"p": value}, 1) for value in values]
+    (column,) = parameter_columns(cases)
+    assert (column.name, column.kind, column.nullable) == ("param.p", kind, True)
+
+
+def grade(outcome, at_us):
+    return Grade("c", "gw0", outcome, "passed", at_us)
+
+
+def entry(at_us, ending="returned"):
+    return EpisodeEntry(at_us, Position("s", at_us, 1), ending)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_history_last_grade_stands_but_infra_replaces_nothing(order):
+    grades = [grade("infra", 1), grade("unsolved", 5), grade("solved", 7), grade("infra", 9)]
+    history = CaseHistory()
+    for each in grades[::order]:
+        history.add_grade(each)
+    assert history.grade == grades[2]
+
+
+def test_history_final_episode_is_the_one_that_was_graded():
+    history = CaseHistory(grade("solved", 20), [entry(5, "infra"), entry(10), entry(30)])
+    assert history.final_episode() == entry(10)
+    # After a step of the clock, none ended before its grade.
+    history = CaseHistory(grade("solved", 2), [entry(5, "interrupted"), entry(10)])
+    assert history.final_episode() == entry(10)
+    assert CaseHistory(grade("skipped", 2)).final_episode() is None
+    assert CaseHistory(None, [entry(1)]).final_episode() is None
+    assert CaseHistory(grade("infra", 9), [entry(5, "infra")]).final_episode() == entry(5, "infra")
