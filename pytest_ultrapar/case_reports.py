@@ -120,7 +120,8 @@ def _outcome(
     if ended is not None and ended.ending == "refused":
         return "unsolved"
     if report.when == "setup":
-        return "skipped" if report.skipped and not hasattr(report, "wasxfail") else "error"
+        by_mark = isinstance(error, pytest.skip.Exception | pytest.xfail.Exception)
+        return "skipped" if by_mark else "error"
     if report.skipped and not hasattr(report, "wasxfail"):
         return "skipped"
     if error is not None and not isinstance(error, AssertionError | pytest.fail.Exception):

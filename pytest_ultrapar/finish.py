@@ -1,27 +1,69 @@
-"""The end of a run: tables, manifest, coverage and the summary on the screen."""
+"""The end of a run: tables, manifest and the judgement on coverage."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
+import msgspec
+
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.results.compact import compact_in_subprocess
+from pytest_ultrapar.results.manifest import Manifest, write_manifest
 
 if TYPE_CHECKING:
+    from pytest_ultrapar.results.run_summary import RunSummary
     from pytest_ultrapar.run import Run
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """A run that is over."""
+    """A run that is over.
 
-    failures: tuple[str, ...] = ()
+    Attributes:
+        directory: Where everything is.
+        manifest: As written, with what became of each lane.
+        summary: What the tables hold; None when they could not be written.
+        failures: Why the run as a whole failed, one sentence each; empty when it did not.
+    """
+
+    directory: Path
+    manifest: Manifest
+    summary: RunSummary | None
+    failures: tuple[str, ...]
 
 
 def finish(run: Run) -> FinishedRun:
-    """Write."""
-    return FinishedRun()
+    """Write manifest and results, and judge coverage. Controller, once, when workers are gone."""
+    assert run.manifest is not None
+    manifest = msgspec.structs.replace(
+        run.manifest,
+        lanes=run.last_status.lanes if run.last_status is not None else [],
+        ended_at=datetime.now(UTC),
+    )
+    path = run.directory.path
+    try:
+        write_manifest(path, manifest)
+        summary = compact_in_subprocess(path, cwd=run.config.invocation_params.dir)
+    except ResultsError as error:
+        return FinishedRun(path, manifest, None, (str(error),))
+    return FinishedRun(path, manifest, summary, failures(summary, run.options.coverage))
 
 
-def show(finished: FinishedRun, reporter: pytest.TerminalReporter) -> None:
-    """Show."""
+def failures(summary: RunSummary, least_coverage: float) -> tuple[str, ...]:
+    """Why a run failed although no test did: cases that never ran, or too few of them graded."""
+    found: list[str] = []
+    statistics = summary.statistics
+    if summary.n_never_ran:
+        found.append(
+            f"{summary.n_never_ran} of {statistics.n_planned} planned cases never ran, "
+            f"such as {summary.never_ran[0]}"
+        )
+    if statistics.coverage < least_coverage:
+        found.append(
+            f"coverage {statistics.coverage:.1%} is below {least_coverage:.1%} (--ultrapar-coverage): "
+            f"{statistics.n_graded} of {statistics.n_planned - statistics.counts['skipped']} cases were graded"
+        )
+    return tuple(found)

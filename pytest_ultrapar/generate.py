@@ -9,35 +9,37 @@ import pytest
 from pytest_ultrapar import process, pytest_internals
 from pytest_ultrapar.collection import REPEAT
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.prefetched import ATTRIBUTE
 
 
-def parametrize(metafunc: pytest.Metafunc, attribute: str) -> None:
-    """Give each test that has a prefetched fixture its models and repetitions.
-
-    Repetitions are always a parameter, also when there is one: the first repetition of a case then has the same
-    id in a run of one and in a run of twenty.
-
-    Args:
-        metafunc: pytest's description of the test.
-        attribute: What marks a prefetched fixture's function.
+def parametrize_models(metafunc: pytest.Metafunc) -> bool:
+    """Give a test that has a prefetched fixture its models; returns whether it has one.
 
     Raises:
         ConfigError: The test's mark selects no model.
     """
     names = list(metafunc.fixturenames)
-    if not any(
-        hasattr(pytest_internals.fixture_function(metafunc, name), attribute) for name in names
-    ):
-        return
+    functions = [pytest_internals.fixture_function(metafunc, name) for name in names]
+    if not any(hasattr(function, ATTRIBUTE) for function in functions):
+        return False
     ours = pytest_internals.fixture_function(metafunc, "model")
-    if "model" in names and getattr(ours, "__ultrapar__", None) == "model" and not _by_hand(metafunc):
+    is_ours = "model" in names and getattr(ours, "__ultrapar__", None) == "model"
+    if is_ours and not _by_hand(metafunc):
         metafunc.parametrize("model", _models(metafunc))
+    return True
+
+
+def parametrize_repeats(metafunc: pytest.Metafunc) -> None:
+    """Give a case its repetitions.
+
+    They are always a parameter, also when there is one: the first repetition of a case then has the same id in a
+    run of one and in a run of twenty.
+    """
     options, _ = process.settings(metafunc.config)
     if REPEAT not in metafunc.fixturenames:
         metafunc.fixturenames.append(REPEAT)
-    metafunc.parametrize(
-        REPEAT, range(options.repeats), ids=[f"r{number}" for number in range(options.repeats)]
-    )
+    numbers = range(options.repeats)
+    metafunc.parametrize(REPEAT, numbers, ids=[f"r{number}" for number in numbers])
 
 
 def _by_hand(metafunc: pytest.Metafunc) -> bool:

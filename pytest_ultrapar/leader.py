@@ -12,6 +12,7 @@ from pytest_ultrapar import case_reports, finish, header
 from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.live import LiveProgress
 from pytest_ultrapar.run import Run
+from pytest_ultrapar.terminal import show
 
 if TYPE_CHECKING:
     from pytest_ultrapar.lanes.protocol import BrokerStatus
@@ -105,7 +106,7 @@ class Leader:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say what has happened."""
         if self._finished is not None and self.config.option.verbose > -2:
-            finish.show(self._finished, terminalreporter)
+            show(self._finished, terminalreporter)
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:

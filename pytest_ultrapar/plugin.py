@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +11,6 @@ import pytest
 from pytest_ultrapar import hooks, options
 from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.fixtures import case, grade, llm, model, ultrapar_repeat
-from pytest_ultrapar.prefetched import ATTRIBUTE
 
 if TYPE_CHECKING:
     from pytest_ultrapar.lanes.assignment import Assignment
@@ -119,14 +118,18 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
         raise pytest.UsageError(str(error)) from error
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrise cases over the selected models and over repetitions."""
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
+    """Parametrise cases over the selected models, outermost, and over repetitions, innermost."""
     if options.pool_path(metafunc.config) is None:
-        return
-    from pytest_ultrapar.generate import parametrize  # noqa: PLC0415
+        return (yield)
+    from pytest_ultrapar import generate  # noqa: PLC0415 - heavy, needed with a pool only
 
     try:
-        parametrize(metafunc, ATTRIBUTE)
+        is_case = generate.parametrize_models(metafunc)
+        yield
+        if is_case:
+            generate.parametrize_repeats(metafunc)
     except UltraparError as error:
         raise pytest.UsageError(str(error)) from error
 

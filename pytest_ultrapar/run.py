@@ -12,8 +12,10 @@ from pytest_ultrapar import process
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.lanes.assignment import Assignment
 from pytest_ultrapar.policies import one_at_a_time
+from pytest_ultrapar.results.manifest import write_manifest
 from pytest_ultrapar.results.recovered import RecoveredIndex, find_finished
 from pytest_ultrapar.results.rundir import RunDirectory, resolve_run
+from pytest_ultrapar.run_manifest import make_manifest
 from pytest_ultrapar.runtime import write_assignment
 from pytest_ultrapar.services import Services
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.lanes.protocol import BrokerStatus
     from pytest_ultrapar.pool.model import Lane
     from pytest_ultrapar.records import Case
+    from pytest_ultrapar.results.manifest import Manifest
 
 
 class Run:
@@ -41,6 +44,7 @@ class Run:
         self.planned = 0
         self.n_recovered = 0
         self.assignment = Assignment()
+        self.manifest: Manifest | None = None
         self.last_status: BrokerStatus | None = None
         self.directory = self._open()
         self.services = Services(self.pool, self.directory.path)
@@ -65,7 +69,7 @@ class Run:
         return tuple(lane for lane in self.pool.lanes if lane.model in selected)
 
     def assign(self, workers: Sequence[str], cases: Sequence[Case]) -> Assignment:
-        """Make the assignment and leave it where workers find it.
+        """Make the assignment and the manifest, and leave them where workers and readers find them.
 
         Raises:
             ConfigError: The hook gave something that cannot be carried out.
@@ -82,6 +86,8 @@ class Run:
             )
         _check(assignment, lanes=lanes, cases=cases)
         self.assignment = assignment
+        self.manifest = make_manifest(self, cases)
+        write_manifest(self.directory.path, self.manifest)
         write_assignment(self.directory.path, assignment)
         return assignment
 

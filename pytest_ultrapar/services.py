@@ -12,7 +12,7 @@ from pytest_ultrapar.pool.model import Pool
 from pytest_ultrapar.simulator.process import SimulatorProcess
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.lanes.broker_server import BrokerProcess
+    from pytest_ultrapar.lanes.broker_process import BrokerProcess
 
 SERVER_LOG = "simulator.jsonl"
 
@@ -53,7 +53,7 @@ class Services:
 
     def start_broker(self) -> BrokerProcess:
         """Have a broker process; with xdist only."""
-        from pytest_ultrapar.lanes.broker_server import BrokerProcess  # noqa: PLC0415 - with xdist only
+        from pytest_ultrapar.lanes.broker_process import BrokerProcess  # noqa: PLC0415 - with xdist only
 
         self.broker = BrokerProcess.start(self._pool, self._directory)
         return self.broker

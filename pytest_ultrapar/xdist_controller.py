@@ -17,7 +17,7 @@ from xdist.workermanage import parse_tx_spec_config
 from pytest_ultrapar.case_reports import OUTCOME
 from pytest_ultrapar.crashes import Crashes
 from pytest_ultrapar.feeding import Feedable, Feeding, HomeOf
-from pytest_ultrapar.lanes.broker_client import BlockingBrokerClient
+from pytest_ultrapar.lanes.broker_blocking import BlockingBrokerClient
 from pytest_ultrapar.lost_cases import LostCases
 from pytest_ultrapar.poolless import fault_path, raise_fault
 from pytest_ultrapar.results.cases_file import read_cases

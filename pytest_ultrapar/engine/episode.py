@@ -6,6 +6,7 @@ import asyncio
 import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused
 from pytest_ultrapar.lanes.protocol import Lease
 from pytest_ultrapar.records import Ending, EpisodeEnded
 
+_OUR_FOLDER = str(Path(__file__).parents[1])
 _encoder = msgspec.json.Encoder()
 
 
@@ -135,9 +137,9 @@ def _stored(value: object) -> _End:
 
 
 def _error(error: BaseException) -> _End:
-    # The first frames are ours; people want to see theirs.
+    # The first frames are ours; people want to see theirs, and first of all what it was.
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OUR_FOLDER):
         trace = trace.tb_next
-    text = "".join(traceback.format_exception(type(error), error, trace))
-    return _End("error", type(error).__name__, text)
+    lines = traceback.format_exception(type(error), error, trace)
+    return _End("error", type(error).__name__, f"{lines[-1].strip()}\n\n{''.join(lines)}")

@@ -1,0 +1,66 @@
+"""The manifest of a run in progress, and whether an earlier one may be finished by it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.results.cases_file import suite_digest
+from pytest_ultrapar.results.manifest import (
+    FILE_NAME,
+    Manifest,
+    describe_machine,
+    describe_python,
+    describe_versions,
+    read_manifest,
+    resume_differences,
+)
+from pytest_ultrapar.runtime import read_tables
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.records import Case
+    from pytest_ultrapar.run import Run
+
+_DEFAULT_SUMMARY = ("model",)
+
+
+def make_manifest(run: Run, cases: Sequence[Case]) -> Manifest:
+    """The manifest as it stands before the first request.
+
+    Raises:
+        ConfigError: The run is to finish another one that ran something else.
+    """
+    options, pool = run.options, run.pool
+    resumed = options.resume is not None
+    manifest = Manifest(
+        run_id=run.directory.run_id,
+        started_at=run.started_at,
+        pool_path=pool.path,
+        pool_digest=pool.digest,
+        models=pool.models,
+        simulated=pool.is_simulated,
+        rate_mode=pool.rate_mode,
+        mode=options.mode,
+        policy=options.policy,
+        seed=options.seed,
+        repeats=options.repeats,
+        n_planned=len(cases),
+        suite_digest=suite_digest(cases),
+        effective=(*pool.effective, *options.effective),
+        versions=describe_versions(),
+        python=describe_python(),
+        machine=describe_machine(),
+        storage_format=options.storage,
+        summary_by=next(iter(read_tables(run.directory.path).values()), _DEFAULT_SUMMARY),
+        resumed=resumed,
+        measured_from=run.started_at if resumed else None,
+    )
+    if resumed and (run.directory.path / FILE_NAME).exists():
+        differences = resume_differences(read_manifest(run.directory.path), manifest)
+        if differences:
+            msg = f"--ultrapar-resume: {run.directory.path} cannot be finished by this run: " + "; ".join(
+                differences
+            )
+            raise ConfigError(msg)
+    return manifest

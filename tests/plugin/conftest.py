@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.plugin.scripted_server import ScriptedServer
+
+CANARY = "sk-canary-4f9a1c77e2b05d"
+SUITE = """
+import pytest
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def answer(llm, prompt) -> str:
+    return (await llm.chat([{"role": "user", "content": prompt}])).text
+"""
+
+
+@pytest.fixture(scope="session")
+def _server() -> Iterator[ScriptedServer]:
+    server = ScriptedServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def server(_server: ScriptedServer) -> ScriptedServer:
+    _server.reset()
+    return _server
+
+
+class Project:
+    """A user's project: a pool on the scripted server, a suite, and pytest run on them."""
+
+    def __init__(self, pytester: pytest.Pytester, server: ScriptedServer) -> None:
+        self.pytester = pytester
+        self.server = server
+        self.write_pool()
+
+    def write_pool(self, *, keys: int = 1, models: str = '["m"]', provider: str = "", key: str = "") -> None:
+        names = ", ".join(f'{{ name = "key{n}", env = "TEST_KEY_{n}" }}' for n in range(keys))
+        listed = "".join(
+            f'\n[[provider.model]]\nname = "{name}"\ninstances = ["{name}"]\n'
+            for name in eval(models)
+        )
+        self.pytester.path.joinpath("pool.toml").write_text(
+            f'schema = 1\n[[provider]]\nname = "p"\napi = "openai"\nbase_url = "{self.server.base_url}"\n'
+            f"keys = [{names}]\nper_key = {{ workers = 4 {key} }}\ntimeout_s = 5\n{provider}\n{listed}"
+        )
+
+    def suite(self, body: str, name: str = "test_suite.py") -> None:
+        self.pytester.path.joinpath(name).write_text(SUITE + body)
+
+    def run(self, *args: str, pool: bool = True) -> pytest.RunResult:
+        options = ["--ultrapar-pool", "pool.toml"] if pool else []
+        return self.pytester.runpytest_subprocess("-p", "no:cacheprovider", *options, *args, timeout=90)
+
+    @property
+    def directory(self) -> Path:
+        return self.pytester.path / ".ultrapar" / "latest"
+
+    def rows(self, table: str = "results") -> list[dict[str, Any]]:
+        return pq.read_table(self.directory / f"{table}.parquet").to_pylist()
+
+    def outcomes(self) -> dict[str, str]:
+        """Outcome by the test's name with its parameters."""
+        return {row["nodeid"].split("::")[-1]: row["outcome"] for row in self.rows()}
+
+
+@pytest.fixture
+def project(
+    pytester: pytest.Pytester, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> Project:
+    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
+        monkeypatch.delenv(name, raising=False)
+    for n in range(3):
+        monkeypatch.setenv(f"TEST_KEY_{n}", f"{CANARY}-{n}")
+    return Project(pytester, server)
+
+
+@pytest.fixture(params=["-n0", "-n2"])
+def workers(request: pytest.FixtureRequest) -> str:
+    """The same test without and with xdist."""
+    return request.param

@@ -1,0 +1,127 @@
+"""A foreign chat-completions server for tests: it does what the prompt's last message says.
+
+Another stack than the simulator's, so that the two cannot share a misunderstanding. What it understands:
+
+    say WORDS          answers with WORDS
+    status N           answers with HTTP status N
+    once N WORDS       answers with N the first time this prompt comes (429: Retry-After 0.05), then says WORDS
+    context | filter   refuses the prompt for good
+    garbage            answers 200 with something that is no completion
+    drop               closes the connection without an answer
+    hang               never answers
+    drip               sends a byte now and then, for ever
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+
+@dataclass
+class ScriptedServer:
+    """A server in a thread of this process."""
+
+    port: int = 0
+    prompts: list[str] = field(default_factory=list)
+    tokens: list[str] = field(default_factory=list)
+    refused_tokens: dict[str, int] = field(default_factory=dict)
+    missing_models: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._seen: Counter[str] = Counter()
+        self._loop = asyncio.new_event_loop()
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+        self._started.wait()
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    def reset(self) -> None:
+        self.prompts.clear()
+        self.tokens.clear()
+        self.refused_tokens.clear()
+        self.missing_models.clear()
+        self._seen.clear()
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", self._answer)
+        runner = web.AppRunner(app, access_log=None)
+        self._loop.run_until_complete(runner.setup())
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        self._loop.run_until_complete(site.start())
+        self.port = runner.addresses[0][1]
+        self._started.set()
+        self._loop.run_forever()
+        self._loop.run_until_complete(runner.cleanup())
+        self._loop.close()
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        prompt = body["messages"][-1]["content"]
+        token = request.headers["authorization"].removeprefix("Bearer ")
+        self.prompts.append(prompt)
+        self.tokens.append(token)
+        self._seen[prompt] += 1
+        if token in self.refused_tokens:
+            return _error(self.refused_tokens[token], "wrong key")
+        if body["model"] in self.missing_models:
+            return _error(404, "The deployment does not exist")
+        word, _, rest = prompt.partition(" ")
+        match word:
+            case "status":
+                return _error(int(rest), "as you wish")
+            case "once":
+                status, _, words = rest.partition(" ")
+                if self._seen[prompt] == 1:
+                    return _error(int(status), "only once", {"Retry-After": "0.05"})
+                return _say(words)
+            case "context":
+                return _error(400, "too long", code="context_length_exceeded")
+            case "filter":
+                return _error(400, "no", code="content_filter")
+            case "garbage":
+                return web.Response(text="<html>not json</html>")
+            case "drop":
+                assert request.transport is not None
+                request.transport.abort()
+                return web.Response()
+            case "hang":
+                await asyncio.Event().wait()
+            case "drip":
+                return await _drip(request)
+        return _say(rest if word == "say" else prompt)
+
+
+def _say(words: str) -> web.Response:
+    choice = {"index": 0, "message": {"role": "assistant", "content": words}, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}
+    return web.json_response({"id": "x", "choices": [choice], "usage": usage})
+
+
+def _error(
+    status: int, message: str, headers: dict[str, str] | None = None, code: str | None = None
+) -> web.Response:
+    error = {"message": message, "code": code}
+    return web.json_response({"error": error}, status=status, headers=headers)
+
+
+async def _drip(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse()
+    await response.prepare(request)
+    while True:
+        await response.write(b" ")
+        await asyncio.sleep(0.05)

@@ -1,0 +1,141 @@
+"""Every row of the outcome table, without and with xdist."""
+
+from __future__ import annotations
+
+ALL = """
+PROMPTS = {
+    "graded": "say yes",
+    "asserted": "say no",
+    "context": "context",
+    "filter": "filter",
+    "overload": "status 500",
+    "malformed": "garbage",
+    "bad": "status 400",
+    "once429": "once 429 yes",
+    "once500": "once 500 yes",
+    "dropped": "drop",
+}
+
+@pytest.mark.parametrize("name", list(PROMPTS))
+def test_row(reply, name):
+    assert reply == "yes"
+
+@prefetch
+async def reply(llm, name) -> str:
+    return (await llm.chat([{"role": "user", "content": PROMPTS[name]}])).text
+
+@prefetch
+async def raising(llm) -> str:
+    raise LookupError("the suite's own fault")
+
+def test_raising(raising): pass
+
+@prefetch
+async def skipping(llm) -> str:
+    pytest.skip("no need")
+
+def test_skipping(skipping): pass
+
+@pytest.mark.parametrize("prompt", ["say one"])
+def test_partial(answer, grade):
+    grade("partial", share=0.5, exact=False)
+
+@pytest.mark.parametrize("prompt", ["say two"])
+def test_graded_then_failed(answer, grade):
+    grade("solved")
+    assert answer == "three"
+
+@pytest.mark.parametrize("prompt", ["say three"])
+def test_body_raises(answer):
+    {}["missing"]
+
+@pytest.mark.parametrize("prompt", ["say never sent"])
+@pytest.mark.skip(reason="by mark")
+def test_skipped(answer): pass
+
+@pytest.mark.parametrize("prompt", ["say never sent"])
+@pytest.mark.xfail(run=False, reason="not now")
+def test_not_run(answer): pass
+
+@pytest.mark.parametrize("prompt", ["say four"])
+@pytest.mark.xfail(reason="known")
+def test_expected_failure(answer):
+    assert answer == "five"
+
+@prefetch
+async def catching(llm) -> str:
+    try:
+        await llm.chat([{"role": "user", "content": "status 502"}])
+    except Exception:
+        pass
+    return "an answer that is none"
+
+def test_catching(catching): pass
+
+@prefetch
+async def wrong_type(llm) -> int:
+    return "no number"
+
+def test_wrong_type(wrong_type): pass
+"""
+
+
+def test_outcome_table_holds_in_every_row(project, workers):
+    project.suite(ALL)
+    result = project.run(workers, "--ultrapar-coverage", "0.1")
+    rows = {row["nodeid"].split("::")[-1].replace("m-", "").replace("-r0", "").replace("[r0]", "[m]"): row for row in project.rows()}
+    found = {name: (row["outcome"], row["test"], row["kind"]) for name, row in rows.items()}
+    assert found == {
+        "test_row[graded]": ("solved", "passed", None),
+        "test_row[asserted]": ("unsolved", "failed", None),
+        "test_row[context]": ("unsolved", "skipped", "context_length"),
+        "test_row[filter]": ("unsolved", "skipped", "content_filter"),
+        "test_row[overload]": ("infra", "skipped", "overload"),
+        "test_row[malformed]": ("infra", "skipped", "malformed"),
+        "test_row[bad]": ("error", "error", "bad_request"),
+        "test_row[once429]": ("solved", "passed", None),
+        "test_row[once500]": ("solved", "passed", None),
+        "test_row[dropped]": ("infra", "skipped", "transport"),
+        "test_raising[m]": ("error", "error", "LookupError"),
+        "test_skipping[m]": ("skipped", "skipped", None),
+        "test_partial[say one]": ("partial", "passed", None),
+        "test_graded_then_failed[say two]": ("solved", "failed", None),
+        "test_body_raises[say three]": ("error", "failed", None),
+        "test_skipped[say never sent]": ("skipped", "skipped", None),
+        "test_not_run[say never sent]": ("skipped", "xfailed", None),
+        "test_expected_failure[say four]": ("unsolved", "xfailed", None),
+        "test_catching[m]": ("infra", "skipped", "overload"),
+        "test_wrong_type[m]": ("error", "error", None),
+    }
+    assert rows["test_partial[say one]"]["score.share"] == 0.5
+    assert rows["test_partial[say one]"]["score.exact"] == 0.0
+    assert "say never sent" not in project.server.prompts
+    assert result.ret == 1
+    output = result.stdout.str()
+    assert "LookupError: the suite's own fault" in output
+    assert "4 infra" in output
+
+
+def test_unsolved_cases_do_not_fail_the_run(project, workers):
+    project.suite(
+        """
+@pytest.mark.parametrize("prompt", ["say a", "say b", "context"])
+def test_it(answer, grade):
+    grade("unsolved")
+"""
+    )
+    result = project.run(workers)
+    assert result.ret == 0
+    assert set(project.outcomes().values()) == {"unsolved"}
+
+
+def test_low_coverage_fails_the_run(project, workers):
+    project.suite(
+        """
+@pytest.mark.parametrize("prompt", ["say a", "garbage"])
+def test_it(answer): pass
+"""
+    )
+    result = project.run(workers, "--ultrapar-max-attempts", "1")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*coverage 50.0% is below 98.0%*"])
