@@ -1,0 +1,41 @@
+"""Makes text that a model or a server wrote safe to print on a terminal."""
+
+from __future__ import annotations
+
+import re
+
+# C0 without tab and line feed, DEL, C1; bidi marks, embeddings, overrides and isolates, which
+# reorder what a reader sees; line and paragraph separators; lone surrogates, which UTF-8 lacks.
+# Source: ECMA-48 section 5 (control sequences), Unicode UAX #9 (bidi controls).
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"
+    "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+_LAST_BYTE = 0xFF
+
+
+def visible(text: str, max_line: int | None = None) -> str:
+    r"""`text` with everything that could steer a terminal shown as `\x1b`, `\u202e` and the like.
+
+    Tabs and line feeds stay; a lone backslash is not doubled, since this is for eyes and never read
+    back.
+
+    Args:
+        text: Any string, lone surrogates included.
+        max_line: Longest line in characters, > 0; what is cut off is counted in its place.
+    """
+    text = _UNSAFE.sub(_shown, text)
+    if max_line is None or len(text) <= max_line:
+        return text
+    return "\n".join(_cut(line, max_line) for line in text.split("\n"))
+
+
+def _shown(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code <= _LAST_BYTE else f"\\u{code:04x}"
+
+
+def _cut(line: str, max_line: int) -> str:
+    if len(line) <= max_line:
+        return line
+    return f"{line[:max_line]}[+{len(line) - max_line} characters]"

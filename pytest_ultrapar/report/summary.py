@@ -1,0 +1,166 @@
+"""What a run says of itself when it is over, as plain text; pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.report.escape import visible
+from pytest_ultrapar.report.numbers import duration, percent, rate, times
+from pytest_ultrapar.report.text_table import text_table
+from pytest_ultrapar.results.run_summary import Cell
+from pytest_ultrapar.results.statistics import Basis, wilson_interval
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_ultrapar.lanes.protocol import LaneStatus
+    from pytest_ultrapar.results.run_summary import RunSummary
+
+MOST_ROWS = 100
+MOST_SHOWN = 5
+SIMULATED = (
+    "SIMULATED: all of this comes from the simulated provider and says nothing of a real model"
+)
+_LONGEST = 200
+_BASIS: dict[Basis, str] = {
+    "estimated": "estimated from their own service times",
+    "sampled": "from a serial sample",
+    "full": "measured",
+}
+
+
+def summary_lines(
+    summary: RunSummary, lanes: Sequence[LaneStatus], *, directory: str, width: int
+) -> list[str]:
+    """The lines of the summary, without colours and safe for a terminal.
+
+    Args:
+        summary: What the compaction found.
+        lanes: What became of each lane.
+        directory: Where the results are, as it should be shown.
+        width: Of the terminal, in characters; only the table is fitted to it.
+    """
+    lines = [SIMULATED] if summary.simulated else []
+    if summary.cells:
+        lines += [*_table(summary, width), ""]
+    lines += [*_outcomes(summary), *_speed(summary), *_lanes(lanes), *_troubles(summary)]
+    lines.append(f"results in {visible(directory)}: {', '.join(summary.files)}")
+    return lines
+
+
+def _table(summary: RunSummary, width: int) -> list[str]:
+    cells = summary.cells[:MOST_ROWS]
+    statistics = summary.statistics
+    everything = Cell(
+        names=("all", *("" for _ in summary.summary_by[1:])),
+        n=statistics.n_final,
+        n_graded=statistics.n_graded,
+        counts=statistics.counts,
+        scores=statistics.scores,
+    )
+    scores = list(statistics.scores)
+    n_names = len(summary.summary_by)
+    header = [*summary.summary_by, "n", "solved", "95 % interval", "partial", "unsolved"]
+    header += ["not graded", *scores]
+    totals = [everything] if len(summary.cells) > 1 else []
+    rows = [_row(cell, scores) for cell in (*cells, *totals)]
+    lines = text_table(
+        [visible(text) for text in header],
+        [[visible(text) for text in row] for row in rows],
+        n_names=n_names,
+        width=width,
+    )
+    n_more = len(summary.cells) - len(cells)
+    if n_more:
+        lines.insert(-1, f"({n_more} more rows are in the tables)")
+    return lines
+
+
+def _row(cell: Cell, scores: Sequence[str]) -> list[str]:
+    n = cell.n_graded
+    low, high = wilson_interval(cell.counts["solved"], n)
+    return [
+        *cell.names,
+        str(n),
+        percent(cell.counts["solved"] / n) if n else "-",
+        f"{low * 100:.1f} to {high * 100:.1f}" if n else "-",
+        percent(cell.counts["partial"] / n) if n else "-",
+        percent(cell.counts["unsolved"] / n) if n else "-",
+        str(cell.n - n),
+        *(f"{cell.scores[name].mean:.3f}" if name in cell.scores else "-" for name in scores),
+    ]
+
+
+def _outcomes(summary: RunSummary) -> Iterator[str]:
+    statistics = summary.statistics
+    counts = dict(statistics.counts)
+    never = {"never ran": summary.n_never_ran} if summary.n_never_ran else {}
+    shown = ", ".join(f"{n} {outcome}" for outcome, n in {**counts, **never}.items())
+    yield (
+        f"{statistics.n_planned} cases: {shown}; {statistics.n_graded} graded,"
+        f" coverage {percent(statistics.coverage)}"
+    )
+    if statistics.scores:
+        means = (
+            f"{visible(name)} {score.mean:.3f} (n = {score.n})"
+            for name, score in statistics.scores.items()
+        )
+        yield f"mean scores: {', '.join(means)}"
+
+
+def _speed(summary: RunSummary) -> Iterator[str]:
+    statistics = summary.statistics
+    if statistics.makespan_s is not None and statistics.throughput is not None:
+        latency = statistics.latency
+        tail = (
+            f"; latency p50 {duration(latency.p50_s)}, p95 {duration(latency.p95_s)},"
+            f" p99 {duration(latency.p99_s)}"
+            if latency is not None
+            else ""
+        )
+        yield (
+            f"{summary.mode}: {statistics.n_timed} cases in {duration(statistics.makespan_s)},"
+            f" {rate(statistics.throughput)}{tail}"
+        )
+    if (
+        statistics.speedup is not None
+        and statistics.serial_s is not None
+        and summary.mode != "serial"
+    ):
+        yield (
+            f"one after another they would take {duration(statistics.serial_s)}"
+            f" ({_BASIS[statistics.basis]}): speed-up {times(statistics.speedup)}"
+        )
+    if statistics.n_attempts:
+        tokens = [
+            f"{n:,} tokens {direction}"
+            for n, direction in ((statistics.tokens_in, "in"), (statistics.tokens_out, "out"))
+            if n is not None
+        ]
+        yield ", ".join([f"{statistics.n_attempts:,} requests", *tokens])
+
+
+def _lanes(lanes: Sequence[LaneStatus]) -> Iterator[str]:
+    for lane in lanes:
+        if lane.state != "up":
+            yield f"lane {visible(lane.lane)} is {lane.state}: {visible(lane.reason, _LONGEST)}"
+    n_refused = sum(lane.n_rate_limited for lane in lanes)
+    n_granted = sum(lane.granted for lane in lanes)
+    if n_refused:
+        yield f"{n_refused:,} of {n_granted:,} requests were refused for their rate (429)"
+
+
+def _troubles(summary: RunSummary) -> Iterator[str]:
+    if summary.kinds:
+        kinds = (f"{n} {visible(kind)}" for kind, n in summary.kinds.items())
+        yield f"kinds: {', '.join(kinds)}"
+    for note in summary.notes[:MOST_SHOWN]:
+        reason = (note.error or note.kind or "").strip().partition("\n")[0]
+        yield f"  {note.outcome}: {visible(note.nodeid)}: {visible(reason, _LONGEST)}"
+    for nodeid in summary.never_ran[:MOST_SHOWN]:
+        yield f"  never ran: {visible(nodeid)}"
+    for damage in summary.damage[:MOST_SHOWN]:
+        yield (
+            f"  journal damaged: {damage.segment}, {damage.length} bytes from {damage.offset}:"
+            f" {visible(damage.reason, _LONGEST)}; --ultrapar-resume runs what was lost there again"
+        )

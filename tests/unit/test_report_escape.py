@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ultrapar.report.escape import visible
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b]0;title\x07", r"\x1b]0;title\x07"),
+        ("\x1b[2J", r"\x1b[2J"),
+        ("\x9b31m", r"\x9b31m"),
+        ("a\rb\x7f\x00", r"a\x0db\x7f\x00"),
+        ("abc\u202edcb\u2069", r"abc\u202edcb\u2069"),
+        ("lone \ud800", r"lone \ud800"),
+        ("line\u2028break", r"line\u2028break"),
+        (
+            "tab\tand\nline feed stay, so do \\ ä 語 🙂",
+            "tab\tand\nline feed stay, so do \\ ä 語 🙂",
+        ),
+    ],
+)
+def test_visible_shows_what_could_steer_a_terminal(text, shown):
+    assert visible(text) == shown
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_visible_leaves_no_control_and_no_bidi_character(text):
+    shown = visible(text)
+    assert not [c for c in shown if unicodedata.category(c) in {"Cc", "Cs"} and c not in "\t\n"]
+    bidi = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+    assert not [c for c in shown if unicodedata.bidirectional(c) in bidi]
+    shown.encode("utf-8")
+    assert visible(shown) == shown
+
+
+def test_visible_cuts_each_line_and_counts_what_is_gone():
+    assert visible("abcdef\nab", max_line=4) == "abcd[+2 characters]\nab"
+    assert visible("\x1bab", max_line=4) == r"\x1b[+2 characters]"

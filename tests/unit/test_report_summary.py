@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from pytest_ultrapar.lanes.protocol import LaneStatus
+from pytest_ultrapar.report.summary import SIMULATED, summary_lines
+from pytest_ultrapar.report.text_table import shorten, text_table
+from pytest_ultrapar.results.journal import Damage
+from pytest_ultrapar.results.run_summary import CaseNote, Cell, RunSummary
+from pytest_ultrapar.results.statistics import Latency, MeanScore, RunStatistics
+
+OUTCOMES = ("solved", "partial", "unsolved", "infra", "error", "skipped")
+
+
+def counts(*of_each, **named):
+    return dict.fromkeys(OUTCOMES, 0) | dict(zip(OUTCOMES, of_each, strict=False)) | named
+
+
+STATISTICS = RunStatistics(
+    n_planned=30,
+    n_final=28,
+    counts=counts(12, 4, 8, 3, 1),
+    n_graded=24,
+    coverage=0.8,
+    n_timed=25,
+    makespan_s=10.0,
+    throughput=2.5,
+    serial_s=300.0,
+    basis="estimated",
+    speedup=30.0,
+    latency=Latency(25, 1.0, 0.9, 1.5, 2.0, 3.0, 3.5),
+    n_attempts=40,
+    tokens_in=12_000,
+    tokens_out=None,
+    scores={"workflow": MeanScore(0.625, 24)},
+)
+SUMMARY = RunSummary(
+    run_id="r",
+    mode="ultra",
+    rate_mode="fixed",
+    simulated=True,
+    statistics=STATISTICS,
+    summary_by=("model", "flaw"),
+    cells=[
+        Cell(("m1", "drop"), 14, 12, counts(9, 1, 2, 2), {"workflow": MeanScore(0.75, 12)}),
+        Cell(("m2", "order"), 14, 12, counts(3, 3, 6, 1, 1), {"workflow": MeanScore(0.5, 12)}),
+    ],
+    kinds={"infra/timeout": 3, "error/ValueError": 1},
+    notes=[CaseNote("t.py::test[1]", "error", "ValueError", "ValueError: \x1b[31mno\nsecond line")],
+    never_ran=["t.py::test[7]"],
+    damage=[],
+    files=["results.parquet", "benchmark.json"],
+)
+
+
+def lane(state="up", reason="", n_rate_limited=0):
+    return LaneStatus("azure/dep0/key0", state, reason, 0, 5, 40, 30, n_rate_limited, 0, {})
+
+
+def lines(summary=SUMMARY, lanes=(), width=160):
+    return summary_lines(summary, lanes, directory="out", width=width)
+
+
+def test_summary_table_counts_by_the_two_names():
+    table = lines()[1:5]
+    assert table == [
+        "model  flaw    n  solved  95 % interval  partial  unsolved  not graded  workflow",
+        "m1     drop   12  75.0 %   46.8 to 91.1    8.3 %    16.7 %           2     0.750",
+        "m2     order  12  25.0 %    8.9 to 53.2   25.0 %    50.0 %           2     0.500",
+        "all           24  50.0 %   31.4 to 68.6   16.7 %    33.3 %           4     0.625",
+    ]
+
+
+def test_summary_says_what_came_out_with_its_counts():
+    text = "\n".join(lines())
+    assert (
+        "30 cases: 12 solved, 4 partial, 8 unsolved, 3 infra, 1 error, 0 skipped, 2 never ran;"
+        " 24 graded, coverage 80.0 %" in text
+    )
+    assert "mean scores: workflow 0.625 (n = 24)" in text
+    assert "ultra: 25 cases in 10.0 s, 2.5/s; latency p50 0.90 s, p95 2.00 s, p99 3.00 s" in text
+    assert "5 min 00 s (estimated from their own service times): speed-up 30.0x" in text
+    assert "\n40 requests, 12,000 tokens in\n" in text
+    assert text.endswith("results in out: results.parquet, benchmark.json")
+
+
+def test_summary_marks_simulated_answers_first_and_only_those():
+    assert lines()[0] == SIMULATED
+    real = msgspec.structs.replace(SUMMARY, simulated=False)
+    assert not [line for line in lines(real) if "SIMULATED" in line]
+
+
+def test_summary_has_a_sentence_for_each_lane_that_was_out_or_paused():
+    text = "\n".join(lines(lanes=[lane("out", "401: key\x07"), lane("paused", "429"), lane()]))
+    assert r"lane azure/dep0/key0 is out: 401: key\x07" in text
+    assert "lane azure/dep0/key0 is paused: 429" in text
+    assert text.count("lane azure") == 2
+    assert "refused" not in text
+    assert "7 of 80 requests were refused" in "\n".join(lines(lanes=[lane(), lane("up", "", 7)]))
+
+
+def test_summary_shows_troubles_safely_and_on_one_line_each():
+    damaged = msgspec.structs.replace(SUMMARY, damage=[Damage("w-gw0-1-0.jsonl", 5, 9, "broken")])
+    found = lines(damaged)
+    assert "kinds: 3 infra/timeout, 1 error/ValueError" in found
+    assert r"  error: t.py::test[1]: ValueError: \x1b[31mno" in found
+    assert "  never ran: t.py::test[7]" in found
+    assert any("w-gw0-1-0.jsonl, 9 bytes from 5: broken" in line for line in found)
+    assert not [line for line in found if "\n" in line or "\x1b" in line]
+
+
+def test_summary_of_a_serial_run_compares_with_nothing():
+    statistics = msgspec.structs.replace(STATISTICS, basis="full", speedup=1.0)
+    serial = msgspec.structs.replace(SUMMARY, mode="serial", statistics=statistics)
+    assert "speed-up" not in "\n".join(lines(serial))
+
+
+def test_summary_of_a_run_without_results_still_says_so():
+    nothing = msgspec.structs.replace(
+        STATISTICS,
+        n_final=0,
+        counts=counts(),
+        n_graded=0,
+        coverage=0.0,
+        n_timed=0,
+        makespan_s=None,
+        throughput=None,
+        serial_s=None,
+        speedup=None,
+        latency=None,
+        n_attempts=0,
+        scores={},
+    )
+    empty = msgspec.structs.replace(SUMMARY, statistics=nothing, cells=[], notes=[], kinds={})
+    text = lines(empty)
+    assert text[1].startswith("30 cases: 0 solved")
+    assert "30 never ran; 0 graded, coverage 0.0 %" in text[1]
+
+
+def test_summary_of_an_ungraded_cell_shows_no_share():
+    cell = Cell(("m3", "x"), 2, 0, counts(infra=2), {})
+    row = lines(msgspec.structs.replace(SUMMARY, cells=[cell]))[2]
+    assert row.split() == ["m3", "x", "0", "-", "-", "-", "-", "2", "-"]
+
+
+def test_summary_long_tables_are_cut_above_the_total():
+    cells = [Cell(("m", str(i)), 1, 1, counts(1), {}) for i in range(150)]
+    found = lines(msgspec.structs.replace(SUMMARY, cells=cells))
+    assert found[102] == "(50 more rows are in the tables)"
+    assert found[103].startswith("all ")
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_summary_table_fits_the_terminal(width):
+    names = "a-model-with-a-very-long-name-indeed-72b-instruct"
+    cell = msgspec.structs.replace(SUMMARY.cells[0], names=(names, "drop"))
+    table = lines(msgspec.structs.replace(SUMMARY, cells=[cell]), width=width)[1:3]
+    assert max(map(len, table)) <= width
+    assert "75.0 %" in table[1]
+
+
+def test_text_table_shortens_the_widest_name_in_its_middle():
+    assert shorten("qwen2.5-72b-instruct", 10) == "qwen..ruct"
+    table = text_table(["name", "n"], [["qwen2.5-72b-instruct", "12"]], n_names=1, width=14)
+    assert table == ["name         n", "qwen..ruct  12"]
