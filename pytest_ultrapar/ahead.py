@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -27,6 +28,7 @@ from pytest_ultrapar.ready import ReadyQueue
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.runtime import Runtime
 
+_SWITCH_INTERVAL_S = 0.0005
 _YIELD_LAG_S = 0.003
 _YIELD_S = 0.002
 _MOST_YIELDS = 10
@@ -228,6 +230,9 @@ class RunAhead:
 
     def _start_engine(self) -> Engine:
         if self._engine is None:
+            # With CPython's 5 ms a busy main thread makes the engine wake 5 ms late (p99 10 ms), with 0.5 ms it
+            # is 0.7 ms (p99 1.3 ms).
+            sys.setswitchinterval(_SWITCH_INTERVAL_S)
             self._streams = pytest_internals.EpisodeStreams(self._runtime.config)
             self._streams.enter()
             self._engine = Engine(

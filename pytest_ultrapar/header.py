@@ -61,9 +61,14 @@ def _place(run: Run, home: tuple[LaneId, ...]) -> str:
     if not lanes:
         return "all lanes"
     seats = run.pool.seats(lanes)
-    keys = list(dict.fromkeys(f"{lane.provider}/{lane.key}" for lane in lanes))
-    instances = list(dict.fromkeys(f"{lane.provider}/{lane.instance}" for lane in lanes))
-    names = keys if len({lane.model for lane in lanes}) > 1 or len(keys) > 1 else instances
+    n_keys = {provider.name: len(provider.keys) for provider in run.pool.providers}
+    # Where a provider has several keys they tell lanes apart, else its instances do.
+    names = list(
+        dict.fromkeys(
+            f"{lane.provider}/{lane.key if n_keys[lane.provider] > 1 else lane.instance}"
+            for lane in lanes
+        )
+    )
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return f"{shown} ({seats if seats is not None else 'unlimited'} seats)"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-Progress = lambda planned: None  # TEMPORARY
+from pytest_ultrapar.report.progress import ProgressState, observe, progress_line
 
 if TYPE_CHECKING:
     from pytest_ultrapar.lanes.protocol import BrokerStatus
@@ -36,7 +36,7 @@ class LiveProgress:
         self._reporter = reporter
         self._status = status
         self._counts: Counter[str] = Counter()
-        self._progress = Progress(planned)
+        self._state = ProgressState(planned)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._tick, name="ultrapar-progress", daemon=True)
         self._on_terminal = bool(reporter.hasmarkup and reporter.isatty)
@@ -69,13 +69,15 @@ class LiveProgress:
             status = self._status()
             if status is None:
                 continue
-            line = self._progress.line(
-                now_s=time.monotonic(),
-                n_ended=status.ended_episodes,
-                in_flight=status.in_flight,
+            now_s = time.monotonic()
+            self._state = observe(
+                self._state,
+                done=status.ended_episodes,
                 counts=self._counts,
-                width=self._writer.fullwidth,
+                in_flight=status.in_flight,
+                now_s=now_s,
             )
+            line = progress_line(self._state, now_s, self._writer.fullwidth - 1)
             if self._on_terminal:
                 self._writer.write(_CLEAR + line, flush=True)
             else:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.report.escape import visible
+from pytest_ultrapar.report.summary import summary_lines
+
 if TYPE_CHECKING:
     import pytest
 
@@ -13,5 +16,14 @@ if TYPE_CHECKING:
 def show(finished: FinishedRun, reporter: pytest.TerminalReporter) -> None:
     """Write the summary. Called by pytest's terminal summary, controller, once."""
     reporter.section("ultrapar")
+    if finished.summary is not None:
+        lines = summary_lines(
+            finished.summary,
+            finished.manifest.lanes,
+            directory=str(finished.directory),
+            width=reporter._tw.fullwidth,  # noqa: SLF001 - pytest 9.2.0, terminal.py:405
+        )
+        for line in lines:
+            reporter.write_line(line)
     for failure in finished.failures:
-        reporter.write_line(f"FAILED: {failure}", red=True)
+        reporter.write_line(f"FAILED: {visible(failure)}", red=True)
