@@ -16,8 +16,8 @@ from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.results import benchmark_json as bench
 from pytest_ultrapar.results.cases_file import read_cases
-from pytest_ultrapar.results.history import CaseHistory, read_history
-from pytest_ultrapar.results.journal import JournalReader
+from pytest_ultrapar.results.history import read_history
+from pytest_ultrapar.results.journal import Damage, JournalReader
 from pytest_ultrapar.results.manifest import read_manifest
 from pytest_ultrapar.results.measure import CaseMeasure, measure_case
 from pytest_ultrapar.results.publish import TEMPORARY_SUFFIX, write_whole
@@ -28,7 +28,7 @@ from pytest_ultrapar.results.run_summary import (
     make_notes,
     never_ran,
 )
-from pytest_ultrapar.results.schema import parameter_columns, score_columns
+from pytest_ultrapar.results.schema import TABLES, parameter_columns, score_columns
 from pytest_ultrapar.results.statistics import run_statistics
 from pytest_ultrapar.results.table_set import TableSet, opener
 from pytest_ultrapar.results.tables import RunWords
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_ultrapar.records import Case
+    from pytest_ultrapar.results.history import CaseHistory, JournalHistory
     from pytest_ultrapar.results.manifest import Manifest
 
 
@@ -58,7 +59,7 @@ def compact(run_dir: Path) -> RunSummary:
         manifest = read_manifest(run_dir)
         cases = read_cases(run_dir)
         history = read_history(run_dir / "journal")
-        measures, files = _write_tables(run_dir, manifest, cases, history.cases)
+        measures, files = _write_tables(run_dir, manifest, cases, history)
         n_planned = Counter((case.suite, case.model) for case in cases)
         benchmark = bench.benchmark_json(
             measures,
@@ -96,9 +97,9 @@ def compact(run_dir: Path) -> RunSummary:
 
 
 def _write_tables(
-    run_dir: Path, manifest: Manifest, cases: Sequence[Case], history: dict[str, CaseHistory]
+    run_dir: Path, manifest: Manifest, cases: Sequence[Case], history: JournalHistory
 ) -> tuple[list[CaseMeasure], list[Path]]:
-    grades = [found.grade for found in history.values() if found.grade is not None]
+    grades = [found.grade for found in history.cases.values() if found.grade is not None]
     tables = TableSet(
         RunWords(manifest.run_id, manifest.mode, manifest.rate_mode),
         parameter_columns(cases),
@@ -112,10 +113,10 @@ def _write_tables(
     measures: list[CaseMeasure] = []
     try:
         for case in cases:
-            found = history.get(case.case_id)
+            found = history.cases.get(case.case_id)
             if found is None:
                 continue
-            episode = _add_episodes(tables, reader, found)
+            episode = _add_episodes(tables, reader, found, history.damage)
             if found.grade is None:
                 continue
             tables.add_graded(case, found.grade, episode)
@@ -128,9 +129,9 @@ def _write_tables(
             )
             measures.append(measure)
         planned = {case.case_id for case in cases}
-        for case_id in sorted(history.keys() - planned):
+        for case_id in sorted(history.cases.keys() - planned):
             # Not in this selection any more, but it was sent and may have been paid for.
-            _add_episodes(tables, reader, history[case_id])
+            _add_episodes(tables, reader, history.cases[case_id], history.damage)
         tables.finish()
         tables.publish()
     finally:
@@ -140,12 +141,18 @@ def _write_tables(
 
 
 def _add_episodes(
-    tables: TableSet, reader: JournalReader, found: CaseHistory
+    tables: TableSet, reader: JournalReader, found: CaseHistory, damage: list[Damage]
 ) -> EpisodeEnded | None:
     final = found.final_episode()
     graded = None
     for entry in found.episodes:
-        episode = reader.read(entry.position)
+        try:
+            episode = reader.read(entry.position)
+        except ResultsError as error:
+            # Whole by its checksum, so of another version: one case must not cost all tables.
+            place = entry.position
+            damage.append(Damage(place.segment, place.offset, place.length, str(error)))
+            continue
         assert isinstance(episode, EpisodeEnded)
         tables.add_requests(episode)
         if entry is final:
@@ -163,8 +170,9 @@ def _alone(run_dir: Path) -> Iterator[None]:
         raise ResultsError(msg) from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
-        for left_over in run_dir.glob(f".*{TEMPORARY_SUFFIX}"):
-            left_over.unlink(missing_ok=True)
+        for name in (*TABLES, bench.FILE_NAME):
+            for left_over in run_dir.glob(f".{name}.*{TEMPORARY_SUFFIX}"):
+                left_over.unlink(missing_ok=True)
         yield
     finally:
         os.close(fd)

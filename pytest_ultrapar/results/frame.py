@@ -17,8 +17,8 @@ OVERHEAD = HEADER_LENGTH + 1
 MAX_PAYLOAD_LENGTH = 0xFFFFFFFF
 
 
-class Span(NamedTuple):
-    """A stretch of the file: a whole line when `payload` is there, else bytes that are none."""
+class Stretch(NamedTuple):
+    """Bytes of the file: a whole line when `payload` is there, else what is none."""
 
     offset: int
     length: int
@@ -46,7 +46,7 @@ def unframe(line: bytes) -> bytes | None:
     return payload if payload is not None and len(line) == len(payload) + OVERHEAD else None
 
 
-def iter_spans(file: BinaryIO) -> Iterator[Span]:
+def iter_stretches(file: BinaryIO) -> Iterator[Stretch]:
     """All stretches of the rest of a file, one line in memory at a time.
 
     A last line that ends before its line feed is torn: whoever wrote it died while writing, so it
@@ -60,14 +60,14 @@ def iter_spans(file: BinaryIO) -> Iterator[Span]:
         if payload is None:
             if not line.endswith(b"\n"):
                 return
-            yield Span(offset, len(line), None)
+            yield Stretch(offset, len(line), None)
             taken = len(line)
         else:
             taken = len(payload) + OVERHEAD
-            yield Span(offset, taken, payload)
+            yield Stretch(offset, taken, payload)
             if line[taken - 1 : taken] != b"\n":
                 # Only the line feed was changed: this line is good, the next one hangs on to it.
-                yield Span(offset + taken - 1, 1, None)
+                yield Stretch(offset + taken - 1, 1, None)
         offset += taken
         line = line[taken:] or file.readline()
 

@@ -18,7 +18,7 @@ import msgspec
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import Grade, JournalRecord
-from pytest_ultrapar.results.frame import frame, iter_spans, unframe
+from pytest_ultrapar.results.frame import frame, iter_stretches, unframe
 from pytest_ultrapar.results.record_decoder import decode_record
 from pytest_ultrapar.results.record_text import map_text, without_surrogates
 
@@ -100,10 +100,14 @@ class JournalWriter:
     def sync(self) -> None:
         """Wait until everything appended so far is on the disk itself; called every second.
 
+        Does nothing after `close`, which has synced.
+
         Raises:
             ResultsError: The disk says no. What it still holds of this segment is unknown.
         """
         with self._sync_lock:
+            if self._fd < 0:
+                return
             with self._append_lock:
                 self._refuse_after_failure()
                 offset = self._offset
@@ -219,13 +223,13 @@ def scan_payloads(path: Path) -> Iterator[tuple[Position, bytes | Damage]]:
     A torn last line is left out; any other stretch that is no record comes as `Damage`.
     """
     with path.open("rb") as file:
-        for span in iter_spans(file):
-            position = Position(path.name, span.offset, span.length)
-            if span.payload is None:
+        for stretch in iter_stretches(file):
+            position = Position(path.name, stretch.offset, stretch.length)
+            if stretch.payload is None:
                 reason = "the checksum or the form of this line is wrong"
-                yield position, Damage(path.name, span.offset, span.length, reason)
+                yield position, Damage(path.name, stretch.offset, stretch.length, reason)
             else:
-                yield position, span.payload
+                yield position, stretch.payload
 
 
 def scan_segment(path: Path) -> Iterator[tuple[Position, JournalRecord | Damage]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.results.frame import frame, unframe
 from pytest_ultrapar.results.heads import EndedHead, StartedHead, scan_heads
 from pytest_ultrapar.results.journal import SEGMENT_PATTERN, Position, segments
@@ -44,10 +45,18 @@ class RecoveredIndex:
         self.add_all({case_id: position})
 
     def add_all(self, positions: Mapping[str, Position]) -> None:
-        """Say so for many cases, in one write."""
+        """Say so for many cases, in one write.
+
+        Raises:
+            ResultsError: It cannot be written; those cases would only run again.
+        """
         lines = b"".join(frame(_encode(_Entry(*item))) for item in positions.items())
-        while lines:
-            lines = lines[os.write(self._fd, lines) :]
+        try:
+            while lines:
+                lines = lines[os.write(self._fd, lines) :]
+        except OSError as error:
+            msg = f"cannot write {FILE_NAME} in the run directory: {error.strerror}"
+            raise ResultsError(msg) from error
 
     def lookup(self, case_id: str) -> Position | None:
         """Where the finished episode of `case_id` stands; None while it has none.

@@ -21,6 +21,7 @@ from pytest_ultrapar.records import Attempt, Case, EpisodeEnded, EpisodeStarted,
 from pytest_ultrapar.results import benchmark_json, compaction, parquet, table_set
 from pytest_ultrapar.results.compact import compact_in_subprocess
 from pytest_ultrapar.results.compaction import compact
+from pytest_ultrapar.results.frame import frame
 from pytest_ultrapar.results.journal import JournalWriter, segments
 from pytest_ultrapar.results.manifest import Manifest, read_manifest, write_manifest
 from pytest_ultrapar.results.rundir import RunDirectory, suite_digest, write_cases
@@ -416,6 +417,17 @@ def test_compact_reports_damage_and_goes_on(run):
     assert rows_by_case(run)["case0"]["n_attempts"] == 0
 
 
+def test_compact_goes_on_after_an_episode_of_another_version(run):
+    payload = msgspec.json.decode(msgspec.json.encode(episode(6, 1.0, 2.0)))
+    payload["attempts"][0]["status"] = "two hundred"
+    (run.journal / "w-gw7-1-0.jsonl").write_bytes(frame(msgspec.json.encode(payload)))
+    write_journal(run, "gw2", grade(6))
+    summary = compact(run.path)
+    assert summary.statistics.n_final == 7
+    assert [damage.segment for damage in summary.damage] == ["w-gw7-1-0.jsonl"]
+    assert "another version" in summary.damage[0].reason
+
+
 def test_compact_counts_requests_of_cases_no_longer_planned(run):
     write_journal(run, "gw2", episode(99, 1.0, 2.0))
     compact(run.path)
@@ -521,6 +533,24 @@ def test_benchmark_json_mean_is_makespan_per_case(benchmark_file, run):
     assert entries["phase53/latency[ultra]"]["stats"]["max"] == 4.0
     assert {"id", "branch", "dirty"} <= content["commit_info"].keys()
     assert {"cpu", "python_version", "system"} <= content["machine_info"].keys()
+
+
+def test_benchmark_json_of_two_suites_has_both_and_each(tmp_path):
+    cases = [case(0), msgspec.structs.replace(case(1), suite="phase51")]
+    run = make_run(tmp_path / "out", cases)
+    write_journal(run, "gw0", episode(0, 1.0, 3.0), episode(1, 2.0, 6.0), grade(0), grade(1))
+    compact(run.path)
+    entries = json.loads((run.path / "benchmark.json").read_text())["benchmarks"]
+    makespans = {
+        entry["name"]: entry["extra_info"]["makespan_s"]
+        for entry in entries
+        if entry["name"].endswith("[ultra]") and "latency" not in entry["name"]
+    }
+    assert makespans == pytest.approx(
+        {"phase51+phase53[ultra]": 5.0, "phase51[ultra]": 4.0, "phase53[ultra]": 2.0}
+    )
+    names = [entry["fullname"] for entry in entries]
+    assert len(set(names)) == len(names)
 
 
 def test_benchmark_json_is_strict_json(benchmark_file):

@@ -131,6 +131,7 @@ def test_journal_closed_refuses_and_closes_once(tmp_path):
     writer = JournalWriter(tmp_path, "gw0", unchanged)
     writer.close()
     writer.close()
+    writer.sync()
     with pytest.raises(ResultsError, match="closed"):
         writer.append(ended())
 

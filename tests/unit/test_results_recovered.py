@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import errno
 import os
 
 import pytest
 
+from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, Grade
 from pytest_ultrapar.results.journal import JournalWriter, Position, segments
 from pytest_ultrapar.results.recovered import (
@@ -55,6 +57,16 @@ def test_recovered_waits_for_the_rest_of_a_half_written_line(tmp_path):
     assert late.lookup("a") is None
     path.write_bytes(line)
     assert late.lookup("a") == Position("s", 1, 2)
+
+
+def test_recovered_full_disk_is_a_clear_error(tmp_path, monkeypatch):
+    def full(_fd, _data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    index = RecoveredIndex(tmp_path)
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(ResultsError, match=r"cannot write recovered\.jsonl .*No space left"):
+        index.add("a", Position("s", 1, 2))
 
 
 def test_recovered_passes_over_a_damaged_line(tmp_path):
