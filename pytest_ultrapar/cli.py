@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import ConfigError, UltraparError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +17,7 @@ _SUBCOMMANDS = ("pytest_ultrapar.simulator.command",)
 """Modules that are a `Subcommand`. All are imported at every call, so that `ultrapar --help` can
 show them; so their import must be light, and heavy imports belong into `run`."""
 
+_FAILED = 1
 _BAD_INPUT = 4
 _DESCRIPTION = """\
 Tools around pytest-ultrapar. Evaluations themselves are run by pytest:
@@ -42,7 +43,7 @@ class Subcommand(Protocol):
         """Do it; the result is the exit code.
 
         Raises:
-            ConfigError: Ends in one line on stderr and exit code 4.
+            UltraparError: Ends in one line on stderr; exit code 4 for a `ConfigError`, else 1.
         """
         ...
 
@@ -53,9 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     subcommand: Subcommand = arguments.subcommand
     try:
         return subcommand.run(arguments)
-    except ConfigError as error:
+    except UltraparError as error:
         sys.stderr.write(f"ultrapar {subcommand.NAME}: error: {error}\n")
-        return _BAD_INPUT
+        return _BAD_INPUT if isinstance(error, ConfigError) else _FAILED
 
 
 def _parser() -> argparse.ArgumentParser:

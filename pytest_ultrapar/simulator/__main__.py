@@ -8,7 +8,7 @@ import sys
 
 import msgspec
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.simulator.controller import controller_gone
 from pytest_ultrapar.simulator.server import Server
 from pytest_ultrapar.simulator.settings import Ready, Settings
@@ -23,7 +23,7 @@ def main() -> int:
     stdin = sys.stdin.fileno()
     try:
         server = Server(msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings))
-    except ConfigError as error:
+    except UltraparError as error:
         _say(Ready(error=str(error)))
         return _USAGE
     _say(Ready(port=server.port))

@@ -69,9 +69,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises:
         ConfigError: The pool cannot be read or served, or the port is taken.
+        ResultsError: The log cannot be written.
     """
     from pytest_ultrapar.pool.config import Overrides, load_pool  # noqa: PLC0415 - light `--help`
-    from pytest_ultrapar.simulator.interrupt import interrupted  # noqa: PLC0415 - light `--help`
+    from pytest_ultrapar.simulator.interrupt import until_interrupted  # noqa: PLC0415 - light `--help`
     from pytest_ultrapar.simulator.server import Server  # noqa: PLC0415 - light `--help`
 
     pool = load_pool(arguments.pool, environ=os.environ, overrides=Overrides())
@@ -86,9 +87,12 @@ def run(arguments: argparse.Namespace) -> int:
             dict(arguments.refuse),
         )
     )
-    sys.stdout.write("\n".join(banner(pool, server.port, os.environ, log_path)) + "\n")
-    sys.stdout.flush()
-    server.run(interrupted)
+
+    def announce() -> None:
+        sys.stdout.write("\n".join(banner(pool, server.port, os.environ, log_path)) + "\n")
+        sys.stdout.flush()
+
+    server.run(lambda: until_interrupted(announce))
     sys.stdout.write("ended\n")
     return 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.simulator.log_line import Event, encode_header, encode_line
 
 if TYPE_CHECKING:
@@ -25,8 +26,10 @@ class LogFile:
         """Create the file, or empty it, readable by its owner alone.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: It cannot be created.
+            ResultsError: It cannot be written.
         """
+        self._path = path
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         self._lines: list[bytes] = [encode_header(limits, now_s)]
         self.flush()
@@ -41,14 +44,18 @@ class LogFile:
         """Write all lines collected so far.
 
         Raises:
-            OSError: The disk is full, or worse.
+            ResultsError: The disk is full, or worse. A judge without a record judges nothing.
         """
         if not self._lines:
             return
         rest = memoryview(b"".join(self._lines))
         self._lines.clear()
-        while rest:
-            rest = rest[os.write(self._fd, rest) :]
+        try:
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+        except OSError as error:
+            msg = f"cannot write the server's log {self._path}: {error.strerror}"
+            raise ResultsError(msg) from None
 
 
 class NoLog:

@@ -43,7 +43,8 @@ class Server:
         """Check the settings, take the port, begin the log.
 
         Raises:
-            ConfigError: The port is taken, the log cannot be written, or the pool cannot be served.
+            ConfigError: The port is taken, the log cannot be made, or the pool cannot be served.
+            ResultsError: The log cannot be written.
         """
         clock = MonotonicClock()
         providers = served_providers(settings.pool, settings.token_of)
@@ -61,7 +62,7 @@ class Server:
         Requests still in flight get no answer, and their seats no end in the log.
 
         Raises:
-            OSError: The log cannot be written any more. A judge without a record judges nothing.
+            ResultsError: The log cannot be written any more.
         """
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._run(until))

@@ -1,0 +1,94 @@
+"""Pools and servers for tests of the simulated provider, built by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from pytest_ultrapar.pool.model import (
+    Instance,
+    Key,
+    Lane,
+    LaneId,
+    Latency,
+    Level,
+    Limit,
+    Model,
+    Pool,
+    Provider,
+    Simulation,
+)
+from pytest_ultrapar.simulator.process import SimulatorProcess, default_token
+
+PROVIDER = "lab"
+
+
+def simulated_pool(
+    *,
+    models: dict[str, Sequence[str]] | None = None,
+    keys: Sequence[str] = ("key0",),
+    latency: Latency = Latency("fixed", 0.0),
+    per_key: Limit | None = None,
+    per_instance: Limit | None = None,
+    more: Sequence[Limit] = (),
+    seed: int = 0,
+) -> Pool:
+    """A pool of one provider, `lab`, whose models echo.
+
+    `per_key` and `per_instance` are patterns: their numbers are taken, their names made. Limits in `more` are
+    on the path of every lane.
+    """
+    models = models or {"m": ("m",)}
+    limits = {limit.name: limit for limit in more}
+    lanes = []
+    for model, instances in models.items():
+        for instance in instances:
+            for key in keys:
+                path = [limit.name for limit in more]
+                places: tuple[tuple[Limit | None, str, Level], ...] = (
+                    (per_key, f"{PROVIDER}/{key}", "key"),
+                    (per_instance, f"{PROVIDER}/{instance}", "instance"),
+                )
+                for pattern, name, level in places:
+                    if pattern is not None:
+                        limits[name] = Limit(name, level, pattern.workers, pattern.qps, pattern.rpm)
+                        path.append(name)
+                lane = LaneId(f"{PROVIDER}/{instance}/{key}")
+                lanes.append(Lane(lane, PROVIDER, model, instance, key, tuple(path), 0.0))
+    provider = Provider(
+        PROVIDER,
+        "simulated",
+        "",
+        tuple(Key(key) for key in keys),
+        tuple(
+            Model(
+                model,
+                tuple(Instance(name, name, "") for name in instances),
+                simulation=Simulation(latency=latency),
+            )
+            for model, instances in models.items()
+        ),
+        simulation_seed=seed,
+    )
+    return Pool("pool.toml", "0" * 64, "fixed", (provider,), tuple(lanes), limits)
+
+
+@contextmanager
+def running(pool: Pool, directory: Path, **options: object) -> Iterator[SimulatorProcess]:
+    """A server of the pool whose log is `directory / "server.log"`."""
+    process = SimulatorProcess.start(pool, log_path=directory / "server.log", **options)
+    try:
+        yield process
+    finally:
+        process.stop()
+
+
+def bearer(key: str = "key0") -> dict[str, str]:
+    """The header that opens the default server."""
+    return {"authorization": f"Bearer {default_token(PROVIDER, key)}"}
+
+
+def question(text: str = "hello", model: str = "m") -> dict[str, object]:
+    """A request's body."""
+    return {"model": model, "messages": [{"role": "user", "content": text}]}
