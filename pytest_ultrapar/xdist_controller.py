@@ -130,6 +130,8 @@ class Scheduling:
         if worker in self._homes:
             self._vacant.append(self._homes.pop(worker))
         assert self._crashes is not None
+        # Its last report came, and with it went its grade: only xdist's own word was lost with the worker.
+        pending = [i for i in pending if i not in self._session.reported]
         crash = self._crashes.worker_died(
             worker, pending, running=self._running(pending), alone=alone
         )
@@ -163,7 +165,8 @@ class Scheduling:
         self.collection = collection
         if not collection:
             return False
-        items = self._session.begin(list(self._nodes), collection)
+        workers = sorted(self._nodes, key=lambda worker: (len(worker), worker))
+        items = self._session.begin(workers, collection)
         run = self._session.run
         self._homes = homes(run.pool, run.lanes, run.assignment)
         models = {lane.model for lane in run.lanes}
@@ -200,6 +203,7 @@ class ControllerSession:
         self._alone: set[str] = set()
         self._fault_path = fault_path()
         self.running: set[str] = set()
+        self.reported: set[int] = set()
         self.case_ids: dict[int, str] = {}
         self._lost = LostCases(leader)
 
@@ -286,6 +290,11 @@ class ControllerSession:
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Note which items run now: one of them may be what kills a worker."""
         self.running.add(nodeid)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note whose last report has come."""
+        if report.when == "teardown" and hasattr(report, "item_index"):
+            self.reported.add(report.item_index)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """An item was reported."""
