@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_ultrapar.pool.model import (
     Instance,
@@ -21,14 +20,20 @@ from pytest_ultrapar.pool.model import (
 )
 from pytest_ultrapar.simulator.process import SimulatorProcess, default_token
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
 PROVIDER = "lab"
+AT_ONCE = Latency("fixed", 0.0)
+NEVER = Latency("fixed", 3600.0)
 
 
 def simulated_pool(
     *,
     models: dict[str, Sequence[str]] | None = None,
     keys: Sequence[str] = ("key0",),
-    latency: Latency = Latency("fixed", 0.0),
+    latency: Latency | Mapping[str, Latency] = AT_ONCE,
     per_key: Limit | None = None,
     per_instance: Limit | None = None,
     more: Sequence[Limit] = (),
@@ -36,8 +41,8 @@ def simulated_pool(
 ) -> Pool:
     """A pool of one provider, `lab`, whose models echo.
 
-    `per_key` and `per_instance` are patterns: their numbers are taken, their names made. Limits in `more` are
-    on the path of every lane.
+    `latency` is that of all models, or by model. `per_key` and `per_instance` are patterns: their
+    numbers are taken, their names made. Limits in `more` are on the path of every lane.
     """
     models = models or {"m": ("m",)}
     limits = {limit.name: limit for limit in more}
@@ -65,7 +70,9 @@ def simulated_pool(
             Model(
                 model,
                 tuple(Instance(name, name, "") for name in instances),
-                simulation=Simulation(latency=latency),
+                simulation=Simulation(
+                    latency=latency if isinstance(latency, Latency) else latency[model]
+                ),
             )
             for model, instances in models.items()
         ),

@@ -7,7 +7,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.simulator.api_error import ApiError
-from pytest_ultrapar.simulator.asgi import Receive, Scope, Send, read_body, respond
+from pytest_ultrapar.simulator.asgi import DEPARTED, Receive, Scope, Send, read_body, respond
 from pytest_ultrapar.simulator.chat import (
     ChatRequest,
     decode_request,
@@ -70,7 +70,10 @@ class Simulator:
             await _refuse(send, judged)
             return
         flight = Flight(judged, request_id=request_id, send=send, log=self._log, clock=self._clock)
-        await flight.run(receive)
+        if DEPARTED in scope:
+            flight.leave()
+        else:
+            await flight.run(receive)
 
     def _judge(  # noqa: PLR0911 - one gate after the other, as a request meets them
         self, scope: Scope, target: Target | None, body: bytes, now_s: float

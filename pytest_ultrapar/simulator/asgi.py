@@ -10,6 +10,8 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
+DEPARTED = "ultrapar.departed"
+"""In the scope of a request whose client left before the request was even looked at."""
 _JSON: Header = (b"content-type", b"application/json")
 
 

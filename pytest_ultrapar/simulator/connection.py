@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from pytest_ultrapar.simulator.asgi import DEPARTED
+
 
 class Connection(HttpToolsProtocol):
     """Ends `receive` at the client's FIN.
@@ -16,6 +18,11 @@ class Connection(HttpToolsProtocol):
     def eof_received(self) -> None:
         """Called by the loop when the client has closed its side."""
         cycle = self.cycle
-        if cycle is not None and not cycle.response_complete:
-            cycle.disconnected = True
-            cycle.message_event.set()
+        if cycle is None or cycle.response_complete:
+            return
+        if cycle.body and not cycle.more_body:
+            # Complete but unread. uvicorn would drop it; a judge of rates must have seen it.
+            cycle.scope[DEPARTED] = True  # type: ignore[literal-required]
+            return
+        cycle.disconnected = True
+        cycle.message_event.set()

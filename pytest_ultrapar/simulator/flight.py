@@ -38,7 +38,10 @@ class Admitted:
 
 
 class Flight:
-    """Holds the seat until the answer is sent or the client has left; gives it back once."""
+    """Holds the seat until the answer is sent or the client has left; gives it back once.
+
+    Either `run` or `leave` is called, once.
+    """
 
     __slots__ = ("_admitted", "_answer", "_clock", "_log", "_request_id", "_send")
 
@@ -66,9 +69,13 @@ class Flight:
         finally:
             if self._answer is None:
                 timer.cancel()
-                self._end("disconnect")
+                self.leave()
         if self._answer is not None:
             await self._answer
+
+    def leave(self) -> None:
+        """End without an answer, since the client has left already."""
+        self._end("disconnect")
 
     def _begin_answer(self) -> None:
         self._answer = asyncio.get_running_loop().create_task(self._send_answer())

@@ -81,12 +81,13 @@ class Server:
             timeout_keep_alive=_KEEP_ALIVE_S,
             backlog=_BACKLOG,
         )
+        uvicorn_server = _Uvicorn(config)
         # What lives now lives for ever; looking through it again would stop the loop for 3 ms.
         gc.freeze()
         work = [
             asyncio.ensure_future(until()),
             asyncio.ensure_future(self._flush_for_ever()),
-            asyncio.ensure_future(_Uvicorn(config).serve(sockets=[self._listener])),
+            asyncio.ensure_future(uvicorn_server.serve(sockets=[self._listener])),
         ]
         try:
             done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
@@ -94,6 +95,9 @@ class Server:
                 ended.result()
         finally:
             self._log.flush()
+            # Else uvicorn answers 500 to everybody still in flight, as if the provider had.
+            for connection in uvicorn_server.server_state.connections:
+                connection.transport.abort()
 
     async def _flush_for_ever(self) -> None:
         while True:

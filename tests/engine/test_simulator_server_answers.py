@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import json
+import random
+
+import httpx
+import pytest
+
+from pytest_ultrapar.pool.model import Latency
+from pytest_ultrapar.testing import read_server_log
+from tests.simulated_pool import PROVIDER, bearer, question, running, simulated_pool
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    pool = simulated_pool(models={"m": ("i0", "i1"), "n": ("i2",)}, keys=("key0", "key1"))
+    with running(pool, tmp_path_factory.mktemp("answers")) as process:
+        yield process
+
+
+@pytest.fixture
+def post(server):
+    def send(body, headers=None, path="/chat/completions"):
+        return httpx.post(
+            server.base_url(PROVIDER) + path,
+            headers=bearer() if headers is None else headers,
+            **({"content": body} if isinstance(body, bytes) else {"json": body}),
+        )
+
+    return send
+
+
+def test_answer_is_a_chat_completion_with_usage(post):
+    response = post(question("what is it", "i0"))
+    assert response.status_code == 200
+    body = response.json()
+    assert body["object"] == "chat.completion"
+    assert body["model"] == "i0"
+    assert body["choices"][0]["message"] == {"role": "assistant", "content": "echo: what is it"}
+    assert body["choices"][0]["finish_reason"] == "stop"
+    assert body["usage"] == {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
+
+
+def test_models_are_listed_for_keys_only(server):
+    url = server.base_url(PROVIDER) + "/models"
+    listed = httpx.get(url, headers=bearer()).json()
+    assert [model["id"] for model in listed["data"]] == ["i0", "i1", "i2"]
+    assert httpx.get(url).status_code == 401
+    assert httpx.post(url, headers=bearer()).status_code == 405
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"authorization": "Bearer sk-0123456789"},
+        {"authorization": "Basic sim-lab-key0"},
+        {"authorization": "Bearer"},
+        {"authorization": "Bearer sim-other-key0"},
+        {"api-key": "sk-0123456789"},
+    ],
+)
+def test_unknown_token_is_a_401_that_does_not_repeat_it(post, headers):
+    response = post(question(model="i0"), headers)
+    assert response.status_code == 401
+    assert response.json()["error"]["code"] == "invalid_api_key"
+    assert "0123" not in response.text
+
+
+def test_unknown_model_is_a_404_that_names_it(post):
+    response = post(question(model="m"))
+    assert response.status_code == 404
+    assert response.json()["error"]["code"] == "model_not_found"
+    assert "'m'" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b'{"model": "i0", "messages": [', "truncated"),
+        (b"", "truncated"),
+        ({"model": "i0"}, "messages"),
+        ({"model": "i0", "messages": []}, "messages"),
+        ({"messages": [{"role": "user", "content": "x"}]}, "model"),
+        ({**question(model="i0"), "stream": True}, "does not stream"),
+    ],
+)
+def test_unreadable_request_is_a_400_that_says_why(post, body, says):
+    response = post(body)
+    assert response.status_code == 400
+    assert says in response.json()["error"]["message"]
+    assert response.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_body_of_a_megabyte_is_read_and_a_longer_one_is_a_413(post):
+    empty = json.dumps(question("", "i0")).encode()
+    longest = json.dumps(question("x" * (1024 * 1024 - len(empty)), "i0")).encode()
+    assert len(longest) == 1024 * 1024
+    assert post(longest).status_code == 200
+    response = post(longest + b" ")
+    assert response.status_code == 413
+    assert response.json()["error"]["code"] == "request_too_large"
+
+
+def test_connection_is_of_use_after_a_413(server):
+    with httpx.Client(headers=bearer(), base_url=server.base_url(PROVIDER)) as client:
+        statuses = [
+            client.post("/chat/completions", content=body).status_code
+            for body in (b"x" * 3_000_000, json.dumps(question(model="i0")).encode())
+        ]
+    assert statuses == [413, 200]
+
+
+def test_other_paths_and_methods_are_refused(server, post):
+    assert post(question(), path="/embeddings").status_code == 404
+    url = server.base_url(PROVIDER) + "/chat/completions"
+    assert httpx.get(url, headers=bearer()).status_code == 405
+    assert httpx.post(url.replace("/lab/", "/other/"), headers=bearer()).status_code == 404
+
+
+def test_azures_path_and_header_are_served_too(server):
+    url = server.base_url(PROVIDER).removesuffix("/v1") + "/openai/deployments/i1/chat/completions"
+    response = httpx.post(
+        url,
+        params={"api-version": "2024-06-01"},
+        headers={"api-key": "sim-lab-key1"},
+        json={"messages": [{"role": "user", "content": "hi"}]},
+    )
+    assert response.status_code == 200
+    assert response.json()["model"] == "i1"
+
+
+def test_answers_and_latencies_depend_on_neither_order_nor_instance_nor_key(tmp_path):
+    pool = simulated_pool(
+        models={"m": ("i0", "i1")},
+        keys=("key0", "key1"),
+        latency=Latency("log-normal", 0.004, 0.8),
+        seed=5,
+    )
+    texts = [f"question {n}" for n in range(12)]
+    lanes = [(i, k) for i in ("i0", "i1") for k in ("key0", "key1")]
+
+    def ask_all(directory, seed):
+        order = random.Random(seed)
+        answers = {}
+        directory.mkdir()
+        with running(pool, directory) as server, httpx.Client() as client:
+            url = server.base_url(PROVIDER) + "/chat/completions"
+            for text in order.sample(texts, len(texts)):
+                instance, key = order.choice(lanes)
+                response = client.post(url, headers=bearer(key), json=question(text, instance))
+                body = response.json()
+                answers[text] = (body["id"], body["choices"], body["usage"])
+        return answers, {r.instance for r in read_server_log(directory / "server.log").requests}
+
+    first, lanes_of_first = ask_all(tmp_path / "one", 1)
+    other, lanes_of_other = ask_all(tmp_path / "two", 2)
+    assert lanes_of_first == lanes_of_other == {"i0", "i1"}
+    assert first == other
+
+
+def test_no_answer_comes_before_its_latency(tmp_path):
+    pool = simulated_pool(latency=Latency("fixed", 0.05))
+    with running(pool, tmp_path) as server:
+        for _ in range(3):
+            url = server.base_url(PROVIDER) + "/chat/completions"
+            assert httpx.post(url, headers=bearer(), json=question()).status_code == 200
+    took_s = [
+        row.t_end_s - row.t_arrival_s for row in read_server_log(tmp_path / "server.log").requests
+    ]
+    # uvloop's timers count whole milliseconds.
+    assert min(took_s) >= 0.048
+
+
+def test_refusals_answer_for_their_lanes_alone(tmp_path):
+    pool = simulated_pool(models={"m": ("i0", "i1")}, keys=("key0", "key1"))
+    with running(pool, tmp_path, refusals={"key1": 401, "instance:i1": 429}) as server:
+        url = server.base_url(PROVIDER) + "/chat/completions"
+        responses = {
+            (key, i): httpx.post(url, headers=bearer(key), json=question(model=i))
+            for key in ("key0", "key1")
+            for i in ("i0", "i1")
+        }
+    assert {place: r.status_code for place, r in responses.items()} == {
+        ("key0", "i0"): 200,
+        ("key0", "i1"): 429,
+        ("key1", "i0"): 401,
+        ("key1", "i1"): 401,
+    }
+    assert responses["key0", "i1"].headers["retry-after"] == "1"
+
+
+def test_chosen_tokens_open_and_appear_nowhere_in_the_log(tmp_path):
+    tokens = {(PROVIDER, "key0"): "s3cret-token"}
+    with running(simulated_pool(), tmp_path, tokens=tokens) as server:
+        url = server.base_url(PROVIDER) + "/chat/completions"
+        for token, status in (("s3cret-token", 200), ("sim-lab-key0", 401)):
+            headers = {"authorization": f"Bearer {token}"}
+            assert httpx.post(url, headers=headers, json=question()).status_code == status
+    written = (tmp_path / "server.log").read_text()
+    assert "s3cret" not in written
+    assert "sim-lab" not in written
+    log = read_server_log(tmp_path / "server.log")
+    assert [(row.key, row.model) for row in log.requests] == [("key0", "m"), (None, None)]

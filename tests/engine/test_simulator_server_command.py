@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from pytest_ultrapar.cli import main
+from pytest_ultrapar.testing import read_server_log
+from tests.simulated_pool import question
+
+POOL = """
+schema = 1
+
+[[provider]]
+name = "lab"
+api = "openai"
+base_url = "https://example.invalid/v1"
+keys = [{ name = "key0", env = "SIMULATED_KEY_0" }, { name = "key1", env = "SIMULATED_KEY_1" }]
+per_key = { workers = 2 }
+
+[[provider.model]]
+name = "m"
+instances = ["i0", "i1"]
+"""
+
+
+@pytest.fixture
+def pool(tmp_path):
+    path = tmp_path / "pool.toml"
+    path.write_text(POOL)
+    return path
+
+
+@contextmanager
+def simulating(*arguments):
+    environ = {**os.environ, "SIMULATED_KEY_0": "s3cret"}
+    environ.pop("SIMULATED_KEY_1", None)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest_ultrapar.cli", "simulate", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environ,
+    )
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if line == "Ctrl-C ends it\n":
+            break
+    try:
+        yield process, "".join(said)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_simulate_serves_until_it_is_interrupted(tmp_path, pool, number):
+    log_path = tmp_path / "server.log"
+    with simulating("--pool", pool, "--port", 0, "--log", log_path, "--refuse", "i=1") as (
+        process,
+        said,
+    ):
+        assert process.wait() == 4
+        assert "no such key or instance" not in said
+        assert "400 to 599" in said
+    with simulating(
+        "--pool", pool, "--port", 0, "--log", log_path, "--refuse", "instance:i1=500"
+    ) as (process, said):
+        (base_url,) = [word for word in said.split() if word.startswith("http://")]
+        for token, model, status in (
+            ("s3cret", "i0", 200),
+            ("sim-lab-key1", "i0", 200),
+            ("sim-lab-key0", "i0", 401),
+            ("s3cret", "i1", 500),
+        ):
+            response = httpx.post(
+                base_url + "/chat/completions",
+                headers={"authorization": f"Bearer {token}"},
+                json=question(model=model),
+            )
+            assert response.status_code == status
+        process.send_signal(number)
+        rest = process.stdout.read()
+        assert process.wait() == 0
+    assert rest == "ended\n"
+    log = read_server_log(log_path)
+    assert [row.status for row in log.requests] == [200, 200, 401, 500]
+    assert [row.key for row in log.requests] == ["key0", "key1", None, "key0"]
+
+
+def test_simulate_says_what_is_served_and_no_secret(pool):
+    with simulating("--pool", pool, "--port", 0) as (_, said):
+        assert said.startswith("SIMULATED")
+        assert "/lab/v1" in said
+        assert "model m (echo): i0, i1" in said
+        assert "key key0: token from SIMULATED_KEY_0" in said
+        assert "key key1: token sim-lab-key1 (SIMULATED_KEY_1 is not set)" in said
+        assert "s3cret" not in said
+
+
+def test_pool_that_is_not_there_is_one_line_and_exit_code_4(tmp_path, capsys):
+    assert main(["simulate", "--pool", str(tmp_path / "none.toml")]) == 4
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("ultrapar simulate: error: ")
+    assert said.err.count("\n") == 1
+    assert "none.toml" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "SUBCOMMAND"),
+        (["simulate"], "--pool"),
+        (["simulate", "--pool", "p", "--refuse", "key1"], "KEY=STATUS"),
+        (["simulate", "--pool", "p", "--port", "x"], "--port"),
+    ],
+)
+def test_bad_arguments_are_exit_code_4(capsys, arguments, says):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 4
+    assert says in capsys.readouterr().err
+
+
+def test_version_names_the_package(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.startswith("pytest-ultrapar ")
+
+
+def test_help_shows_an_example(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["simulate", "--help"])
+    assert caught.value.code == 0
+    assert "ultrapar simulate --pool pool.toml" in capsys.readouterr().out
