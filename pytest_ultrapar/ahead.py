@@ -25,7 +25,7 @@ from pytest_ultrapar.engine.episode import EpisodeSkipped, Work
 from pytest_ultrapar.engine.llm import Llm
 from pytest_ultrapar.fixtures import CaseInfo, CaseState, state_key
 from pytest_ultrapar.ready import ReadyQueue
-from pytest_ultrapar.records import EpisodeEnded
+from pytest_ultrapar.records import Ending, EpisodeEnded
 from pytest_ultrapar.runtime import Runtime
 
 _SWITCH_INTERVAL_S = 0.0005
@@ -119,11 +119,11 @@ class RunAhead:
             self._accept(arrived)
             if lost is not None:
                 self._give_all_up(lost)
-            index = self._ready.pop()
-            if index is not None:
+            ready = self._ready.pop()
+            if ready is not None:
                 self._let_engine_run()
-                self._taken.append(index)
-                return index
+                self._taken.append(ready)
+                return ready
             if not self._running and self._backlog:
                 self._submit([self._backlog.popleft()])
             elif not self._running and self._closing and not self._inbox:
@@ -195,8 +195,13 @@ class RunAhead:
         for index in indices:
             try:
                 works.append(self._work(index))
-            except Exception:  # noqa: BLE001 - a failing session fixture: pytest reports it with the item itself
+            except (KeyboardInterrupt, pytest.exit.Exception):
+                raise
+            except pytest.skip.Exception:
                 self._make_ready(index, None)
+            except BaseException as error:  # noqa: BLE001 - pytest's own outcomes are no `Exception`s
+                # A session fixture's failure is repeated, and reported, when pytest sets the item up.
+                self._make_ready(index, self._ended_early(index, "error", type(error).__name__, str(error)))
         self._running.update(work.index for work in works)
         if works:
             self._start_engine().submit(works)
@@ -261,21 +266,24 @@ class RunAhead:
                 self._changed.wait(_YIELD_S)
 
     def _give_all_up(self, lost: BaseException) -> None:
-        now_us = utc_now_us()
         for index in [*self._running, *self._backlog]:
-            ended = EpisodeEnded(
-                case_id=self._collected.case_ids[index],
-                worker=self._settings.worker,
-                ending="infra",
-                started_at_us=now_us,
-                ended_at_us=now_us,
-                duration_s=0.0,
-                kind="engine",
-                detail=f"the engine ended early: {lost}",
-            )
-            self._make_ready(index, ended)
+            detail = f"the engine ended early: {lost}"
+            self._make_ready(index, self._ended_early(index, "infra", "engine", detail))
         self._running.clear()
         self._backlog.clear()
+
+    def _ended_early(self, index: int, ending: Ending, kind: str, detail: str) -> EpisodeEnded:
+        now_us = utc_now_us()
+        return EpisodeEnded(
+            case_id=self._collected.case_ids[index],
+            worker=self._settings.worker,
+            ending=ending,
+            started_at_us=now_us,
+            ended_at_us=now_us,
+            duration_s=0.0,
+            kind=kind,
+            detail=detail,
+        )
 
     # -- the engine's thread ------------------------------------------------------------------------------
 

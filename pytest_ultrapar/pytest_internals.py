@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from _pytest.compat import NOTSET
+from _pytest.fixtures import SubRequest
 from _pytest.python import DirectParamFixtureDef
+from _pytest.scope import Scope
 from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 
 from pytest_ultrapar.engine.output import EpisodeLogHandler, RoutedStream, is_outside_episodes
@@ -61,13 +64,26 @@ def will_not_run(item: pytest.Item) -> str | None:
 def session_fixture(item: pytest.Item, name: str) -> object:
     """The value of a session-scoped fixture, set up now, before any item runs.
 
-    The session itself is put onto pytest's stack of set-up nodes first (`runner.py:501`), where every item
-    would put it anyway; the fixture is torn down when pytest tears the session down.
+    The session itself is put onto pytest's stack of set-up nodes first (`runner.py:524`), where every item
+    would put it anyway; the fixture is torn down when pytest tears the session down. It is asked for in the
+    session's name, since the item is not on the stack yet (`fixtures.py:786` warns, pytest 10.1 refuses).
     """
+    definition = fixture_definition(item, name)
+    assert definition is not None
     state = item.session._setupstate
     if item.session not in state.stack:
         state.setup(item.session)  # type: ignore[arg-type]
-    return item._request.getfixturevalue(name)  # type: ignore[attr-defined]
+    of_item = item._request  # type: ignore[attr-defined]
+    request = SubRequest(of_item, Scope.Session, NOTSET, 0, definition, _ispytest=True)
+    manager = item.config.pluginmanager.getplugin("capturemanager")
+    if manager is None:
+        return definition.execute(request)
+    # Between items capture is suspended. What the fixture prints is shown with the item that runs next.
+    manager.resume_global_capture()
+    try:
+        return definition.execute(request)
+    finally:
+        manager.suspend_global_capture()
 
 
 def higher_scopes(item: pytest.Item) -> tuple[object, ...]:
@@ -86,28 +102,22 @@ def higher_scopes(item: pytest.Item) -> tuple[object, ...]:
 class EpisodeStreams:
     """While entered, episodes' prints and log records go to their own record instead of pytest's capture.
 
-    pytest sets `sys.stdout` to its capture's file again at every resume (`capture.py:385`), so the file itself
-    is wrapped; without capture the real stream is.
+    pytest sets `sys.stdout` to its capture's file at every resume and back to the stream of before at every
+    suspension (`capture.py:359`, `:366`). Episodes run in both states, so both are wrapped.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._undo: list[tuple[Any, str, Any]] = []
         self._handler = EpisodeLogHandler()
         self._filtered: list[Any] = []
 
     def enter(self) -> None:
         """Wrap the streams; called on the main thread before the first episode."""
+        wrapped: dict[int, RoutedStream] = {}
         for owner, name in self._stream_places():
             stream = getattr(owner, name)
-            routed = RoutedStream(stream)
+            routed = wrapped.setdefault(id(stream), RoutedStream(stream))
             setattr(owner, name, routed)
-            self._undo.append((owner, name, stream))
-            if owner is not sys:
-                for stdio in ("stdout", "stderr"):
-                    if getattr(sys, stdio) is stream:
-                        setattr(sys, stdio, routed)
-                        self._undo.append((sys, stdio, stream))
         self._take_logs()
 
     def _stream_places(self) -> Iterator[tuple[Any, str]]:
@@ -115,11 +125,11 @@ class EpisodeStreams:
         capturing = getattr(manager, "_global_capturing", None)
         for stdio, captured in (("stdout", "out"), ("stderr", "err")):
             capture = getattr(capturing, captured, None)
-            inner = getattr(capture, "syscapture", capture)
-            if hasattr(inner, "tmpfile"):
-                yield inner, "tmpfile"
-            else:
-                yield sys, stdio
+            capture = getattr(capture, "syscapture", capture)
+            for name in ("tmpfile", "_old"):
+                if hasattr(capture, name):
+                    yield capture, name
+            yield sys, stdio
 
     def _take_logs(self) -> None:
         import logging  # noqa: PLC0415
@@ -139,10 +149,10 @@ class EpisodeStreams:
         """Put everything back; called on the main thread when the engine has ended."""
         import logging  # noqa: PLC0415
 
-        for owner, name, stream in reversed(self._undo):
-            if isinstance(getattr(owner, name), RoutedStream):
-                setattr(owner, name, stream)
-        self._undo.clear()
+        for owner, name in self._stream_places():
+            stream = getattr(owner, name)
+            if isinstance(stream, RoutedStream):
+                setattr(owner, name, stream.wrapped)
         logging.getLogger().removeHandler(self._handler)
         for handler in self._filtered:
             handler.removeFilter(is_outside_episodes)

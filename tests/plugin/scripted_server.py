@@ -10,6 +10,7 @@ Another stack than the simulator's, so that the two cannot share a misunderstand
     drop               closes the connection without an answer
     hang               never answers
     drip               sends a byte now and then, for ever
+    slow SECONDS WORDS answers with WORDS after that time
 """
 
 from __future__ import annotations
@@ -103,6 +104,10 @@ class ScriptedServer:
                 await asyncio.Event().wait()
             case "drip":
                 return await _drip(request)
+            case "slow":
+                seconds, _, words = rest.partition(" ")
+                await asyncio.sleep(float(seconds))
+                return _say(words)
         return _say(rest if word == "say" else prompt)
 
 

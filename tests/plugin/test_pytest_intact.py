@@ -1,0 +1,217 @@
+"""What pytest's users rely on keeps working beside cases that run ahead."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+CONFTEST = """
+import os
+from pathlib import Path
+import pytest
+
+EVENTS = Path(__file__).parent / "events"
+EVENTS.mkdir(exist_ok=True)
+
+def note(text):
+    with EVENTS.joinpath(os.environ.get("PYTEST_XDIST_WORKER", "main")).open("a") as file:
+        file.write(text + "\\n")
+
+@pytest.fixture(scope="session")
+def base():
+    print("base fixture prints")
+    note("base up")
+    yield "base"
+    note("base down")
+
+@pytest.fixture(scope="session")
+def shared(base):
+    note("shared up")
+    yield base + " shared"
+    note("shared down")
+
+@pytest.fixture(scope="session")
+def broken():
+    raise RuntimeError("the fixture is broken")
+
+@pytest.fixture(scope="session")
+def skipping():
+    pytest.skip("not on this machine")
+"""
+
+MIXED = """
+import logging, sys
+from conftest import note
+
+@prefetch
+async def spoken(llm, prompt, shared) -> str:
+    note(f"episode {prompt} {shared}")
+    print("<printed by", prompt + ">")
+    print("<complained by", prompt + ">", file=sys.stderr)
+    logging.getLogger("suite").warning("<logged by %s>", prompt)
+    return (await llm.chat([{"role": "user", "content": prompt}])).text
+
+@prefetch
+async def on_broken(llm, prompt, broken) -> str:
+    return (await llm.chat([{"role": "user", "content": prompt}])).text
+
+@prefetch
+async def on_skipping(llm, prompt, skipping) -> str:
+    return (await llm.chat([{"role": "user", "content": prompt}])).text
+
+@pytest.fixture(scope="module", params=["A", "B"])
+def place(request):
+    note(f"place {request.param} up")
+    yield request.param
+    note(f"place {request.param} down")
+
+@pytest.mark.parametrize("prompt", ["say p1", "say p2", "say p3"])
+def test_passes(spoken, place):
+    print("<test prints>")
+
+@pytest.mark.parametrize("prompt", ["say f1", "say f2"])
+def test_fails(spoken):
+    print("<test prints", spoken + ">")
+    assert spoken == "no"
+
+def test_plain():
+    pass
+
+def test_plain_fails():
+    assert "plain" == "no"
+
+class TestGroup:
+    @pytest.mark.parametrize("prompt", ["say method"])
+    def test_method(self, spoken):
+        assert spoken == "method"
+
+@pytest.mark.parametrize("prompt", ["say never"])
+class TestMarked:
+    @pytest.mark.skip(reason="by mark")
+    def test_skip(self, spoken): ...
+
+    @pytest.mark.skipif("sys.version_info > (3,)", reason="by condition")
+    def test_skipif(self, spoken): ...
+
+    @pytest.mark.xfail(run=False, reason="not run")
+    def test_xfail_not_run(self, spoken): ...
+
+@pytest.mark.parametrize("prompt", ["say expected"])
+@pytest.mark.xfail(reason="known")
+def test_xfail(spoken):
+    assert spoken == "no"
+
+@pytest.mark.parametrize("prompt", ["say never"])
+def test_on_broken(on_broken): ...
+
+@pytest.mark.parametrize("prompt", ["say never"])
+def test_on_skipping(on_skipping): ...
+
+@pytest.mark.parametrize("prompt", ["slow 0.3 late"])
+def test_slow(answer):
+    assert answer == "late"
+
+@pytest.mark.parametrize("prompt", ["garbage"])
+def test_infra(answer): ...
+"""
+
+
+def events(project) -> dict[str, list[str]]:
+    folder = project.pytester.path / "events"
+    return {path.name: path.read_text().splitlines() for path in sorted(folder.iterdir())}
+
+
+def section(output: str, title: str) -> str:
+    """The part of pytest's failure report below the heading with `title`."""
+    _, _, rest = output.partition(f" {title} ___")
+    assert rest, f"no section {title!r} in:\n{output}"
+    lines = rest.split("\n", 1)[1].splitlines()
+    end = next(i for i, line in enumerate(lines) if line.startswith(("____", "====")))
+    return "\n".join(lines[:end])
+
+
+@pytest.fixture(params=["-n0", "-n2"])
+def mixed(project, request):
+    """A run of the mixed suite: the project, the result, whether it had workers."""
+    project.pytester.makeconftest(CONFTEST)
+    project.suite(MIXED)
+    result = project.run(
+        request.param, "--junitxml=junit.xml", "--durations=3", "--ultrapar-max-attempts=1", "-rA", "-W", "error"
+    )
+    return project, result, request.param == "-n2"
+
+
+def test_mixed_suite_runs_as_pytest_runs_it(mixed):
+    project, result, has_workers = mixed
+    output, errors = result.stdout.str(), result.stderr.str()
+    assert result.ret == 1
+    # Cases are shown by what they measure, plain tests by pytest's words.
+    outcomes = result.parseoutcomes()
+    assert outcomes == {
+        "failed": 3, "passed": 1, "solved": 8, "skipped": 3, "xfailed": 2, "errors": 1, "infra": 1
+    } or outcomes == {
+        "failed": 3, "passed": 1, "solved": 8, "skipped": 3, "xfailed": 2, "error": 1, "infra": 1
+    }
+    assert "say never" not in project.server.prompts
+    sent = Counter(project.server.prompts)
+    assert sent == {
+        "say p1": 2, "say p2": 2, "say p3": 2, "say f1": 1, "say f2": 1, "say method": 1, "say expected": 1,
+        "slow 0.3 late": 1, "garbage": 1,
+    }
+
+    # What an episode prints and logs stands with its own item, and nowhere else.
+    for name in ("f1", "f2"):
+        other = {"f1": "f2", "f2": "f1"}[name]
+        shown = section(output, f"test_fails[m-say {name}-r0]")
+        for said in (f"<printed by say {name}>", f"<complained by say {name}>", f"<logged by say {name}>"):
+            assert shown.count(said) == 1
+        assert f"<test prints {name}>" in shown
+        assert f"say {other}>" not in shown
+    assert "<" not in section(output, "test_plain_fails")
+    assert " by say " not in errors
+    before_reports = output.partition("= ERRORS =")[0]
+    assert "<printed" not in before_reports and "fixture prints" not in before_reports
+    assert "RuntimeError: the fixture is broken" in section(
+        output, "ERROR at setup of test_on_broken[m-say never-r0]"
+    )
+    assert "Warning" not in output + errors
+
+    # Fixtures: once per process and parameter, before the first episode, torn down at the end.
+    n_processes = 0
+    for lines in events(project).values():
+        assert lines[:2] == ["base up", "shared up"]
+        assert lines[-2:] == ["shared down", "base down"]
+        assert all(line.endswith(" base shared") for line in lines if line.startswith("episode"))
+        counts = Counter(line for line in lines if not line.startswith("episode"))
+        assert counts["base up"] == counts["shared up"] == 1
+        if not has_workers:
+            assert {line: n for line, n in counts.items() if line.startswith("place")} == {
+                "place A up": 1, "place A down": 1, "place B up": 1, "place B down": 1
+            }
+        for name in "AB":
+            assert counts[f"place {name} up"] == counts[f"place {name} down"]
+        n_processes += 1
+    assert n_processes == 2 if has_workers else n_processes == 1
+
+    check_junit(project.pytester.path / "junit.xml")
+    slowest = output.partition("slowest 3 durations")[2]
+    assert "test_slow[m-slow 0.3 late-r0]" in slowest
+
+
+def check_junit(path: Path) -> None:
+    """Valid XML that says of each case what pytest says, latency included."""
+    suite = ET.parse(path).getroot().find("testsuite")
+    assert suite is not None
+    assert {name: suite.get(name) for name in ("tests", "errors", "failures", "skipped")} == {
+        "tests": "19", "errors": "1", "failures": "3", "skipped": "6"
+    }
+    cases = {element.get("name"): element for element in suite.iter("testcase")}
+    infra = cases["test_infra[m-garbage-r0]"].find("skipped")
+    assert infra is not None and "infra: malformed" in infra.get("message", "")
+    assert float(cases["test_slow[m-slow 0.3 late-r0]"].get("time", "0")) >= 0.3
+    assert cases["test_slow[m-slow 0.3 late-r0]"].find("skipped") is None
+    failure = cases["test_fails[m-say f1-r0]"].find("failure")
+    assert failure is not None and "assert 'f1' == 'no'" in failure.get("message", "")
