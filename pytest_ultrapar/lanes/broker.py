@@ -179,7 +179,7 @@ class LaneBroker:
         for group in self._episodes.close_all(state):
             self._has_less(group, now_s)
         del self._rotation[worker]
-        self._table.look_at(self._homes.spoke(worker, now_s))
+        self._table.look_at(self._homes.left(worker, now_s))
         return self._finish(now_s)
 
     def assign(self, assignment: Assignment, now_s: float) -> list[Action]:

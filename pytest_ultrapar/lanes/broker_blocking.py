@@ -71,7 +71,7 @@ class BlockingBrokerClient:
         return self._ask(wire.AskStatus(), wire.StatusNow).status
 
     def episode_ended(self, case_id: str, group: str) -> None:
-        """Say that a case needs no further lease, for instance as an earlier journal has its result.
+        """Say that a case needs no further lease, as when an earlier journal has its result.
 
         Raises:
             ConnectionError: When the broker is gone.

@@ -265,7 +265,7 @@ class Connection(asyncio.Protocol):
 
 
 def _is_same_user(connected: socket.socket | None) -> bool:
-    """Whether the peer runs as our user; where the system cannot say, the directory's mode has to do."""
+    """Whether the peer runs as our user; where no system call says, the directory guards us."""
     if connected is None or not hasattr(socket, "SO_PEERCRED"):
         return True
     size = struct.calcsize("3i")

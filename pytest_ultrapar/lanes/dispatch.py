@@ -155,7 +155,8 @@ def _split_wait(waiting: Waiting, lane: LaneState, now_s: float) -> tuple[float,
         if shut_s > 0:
             lane.count_wait("group", shut_s)
             waited_s -= shut_s
-    seat_wait_s = min(waited_s, waiting.clock.full_s(now_s) - waiting.full_s)
+    # Sums of differences round: a wait of nothing may come out as minus a few 1e-14.
+    seat_wait_s = max(0.0, min(waited_s, waiting.clock.full_s(now_s) - waiting.full_s))
     if seat_wait_s > 0:
         lane.count_wait(lane.seat_label, seat_wait_s)
         waited_s -= seat_wait_s

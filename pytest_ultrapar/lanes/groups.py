@@ -61,7 +61,7 @@ class GroupState(Wake):
 
     def shut_s(self, now_s: float) -> float:
         """Seconds, up to `now_s`, during which its gate was shut."""
-        return self._shut_s if self.admits else self._shut_s + now_s - self._shut_since_s
+        return self._shut_s if self.admits else self._shut_s + (now_s - self._shut_since_s)
 
     def set_gate(self, now_s: float, *, admits: bool) -> None:
         """Open or shut the gate and show or hide the waiting lines."""

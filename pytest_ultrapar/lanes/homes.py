@@ -22,7 +22,7 @@ be true from the first request on."""
 class Homes(Wake):
     """The homes of an assignment. Wakes when lanes are held for absent workers no longer."""
 
-    __slots__ = ("_homes", "_is_over", "_lanes", "_spoken", "_wakes")
+    __slots__ = ("_has_begun", "_homes", "_is_over", "_lanes", "_spoken", "_wakes")
 
     def __init__(self, lanes: Mapping[LaneId, LaneState], wakes: WakeQueue) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Homes(Wake):
         self._wakes = wakes
         self._homes: dict[str, frozenset[LaneState]] = {}
         self._spoken: set[str] = set()
-        self._is_over = False
+        self._has_begun = self._is_over = False
 
     def assign(self, home: Mapping[str, tuple[LaneId, ...]], now_s: float) -> list[LaneState]:
         """Put homes in force. Returns the lanes that may be lent from now on."""
@@ -52,9 +52,14 @@ class Homes(Wake):
         return self._homes.get(worker)
 
     def spoke(self, worker: str, now_s: float) -> list[LaneState]:
-        """A worker asked for its first lease, or left. Returns the lanes that may be lent now."""
-        if not self._spoken and not self._is_over:
+        """A worker asked for its first lease. Returns the lanes that may be lent now."""
+        if not (self._has_begun or self._is_over):
+            self._has_begun = True
             self._wakes.ensure(self, now_s + HOLD_S)
+        return self.left(worker, now_s)
+
+    def left(self, worker: str, now_s: float) -> list[LaneState]:
+        """No lane waits for this worker (any more). Returns the lanes that may be lent now."""
         self._spoken.add(worker)
         for lane in self._homes.get(worker, ()):
             lane.unspoken.pop(worker, None)

@@ -46,7 +46,7 @@ class LaneSet:
 
     def full_s(self, now_s: float) -> float:
         """Seconds, up to `now_s`, during which no lane had a seat."""
-        return self._full_s if self.n_seated else self._full_s + now_s - self._full_since_s
+        return self._full_s if self.n_seated else self._full_s + (now_s - self._full_since_s)
 
     def lane_filled(self, now_s: float) -> None:
         """A lane of the set lost its last seat, or is out."""

@@ -1,0 +1,310 @@
+"""An independent, slow bookkeeper beside the broker: it sees only calls and actions, and judges them."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from pytest_ultrapar.lanes.actions import Grant
+from pytest_ultrapar.lanes.assignment import Assignment
+from pytest_ultrapar.lanes.broker import LaneBroker
+from pytest_ultrapar.lanes.protocol import LeaseRequest
+from pytest_ultrapar.pool.model import Key, Lane, LaneId, Limit, Model, Pool, Provider
+
+
+def lane(instance: str, key: str, *limits: str, model: str = "m", grace_s: float = 0.0) -> Lane:
+    return Lane(LaneId(f"p/{instance}/{key}"), "p", model, instance, key, limits, grace_s)
+
+
+def pool(lanes: list[Lane], *limits: Limit) -> Pool:
+    models = tuple(Model(name, ()) for name in dict.fromkeys(one.model for one in lanes))
+    keys = tuple(Key(name) for name in dict.fromkeys(one.key for one in lanes))
+    provider = Provider("p", "openai", "http://127.0.0.1", keys, models)
+    by_name = {limit.name: limit for limit in limits}
+    return Pool("pool.toml", "0" * 64, "fixed", (provider,), tuple(lanes), by_name)
+
+
+@dataclass
+class Wish:
+    worker: str
+    request: LeaseRequest
+    came_s: float
+
+
+@dataclass
+class Held:
+    worker: str
+    lane: Lane
+    wish: Wish
+    granted_s: float
+
+
+@dataclass
+class Rules:
+    """What a group may do, kept from the outside."""
+
+    has_opened: bool = False
+    open: set[tuple[str, str]] = field(default_factory=set)
+    predecessors_ended_s: float = math.inf
+
+
+class Judge:
+    """Plays the broker's calls, books every action, and fails at the first one that breaks a rule."""
+
+    def __init__(self, of: Pool, assignment: Assignment, *, seed: int = 0) -> None:
+        self.pool = of
+        self.broker = LaneBroker(of, seed=seed)
+        self.now_s = 1000.0
+        self.lanes = {one.lane_id: one for one in of.lanes}
+        self.assignment = assignment
+        self.groups = {group.name: group for group in assignment.groups}
+        self.rules = {name: Rules() for name in self.groups}
+        self.ended: set[str] = set()
+        self.waiting: dict[tuple[str, int], Wish] = {}
+        self.held: dict[int, Held] = {}
+        self.orphans: list[tuple[float, Lane]] = []
+        self.sends: dict[str, list[float]] = defaultdict(list)
+        self.workers: set[str] = set()
+        self.spoken: set[str] = set()
+        self.first_request_s = math.inf
+        self.ever_leased: set[int] = set()
+        self.broker.assign(assignment, self.now_s)
+        self._note_ends()
+
+    # Calls -----------------------------------------------------------------------------------
+
+    def connect(self, worker: str) -> None:
+        self.workers.add(worker)
+        self._book(self.broker.connect(worker, self.now_s))
+
+    def request(self, worker: str, request: LeaseRequest) -> None:
+        before = set(self.waiting)
+        self.waiting[worker, request.request_id] = Wish(worker, request, self.now_s)
+        self.first_request_s = min(self.first_request_s, self.now_s)
+        self.spoken.add(worker)
+        self._book(self.broker.request(worker, request, self.now_s), before)
+
+    def release(self, lease_id: int, outcome: str, retry_after_s: float | None = None) -> None:
+        held = self.held.pop(lease_id)
+        self._book(self.broker.release(held.worker, lease_id, outcome, retry_after_s, self.now_s))
+
+    def withdraw(self, worker: str, request_id: int) -> None:
+        self.waiting.pop((worker, request_id), None)
+        self._book(self.broker.withdraw(worker, request_id, self.now_s))
+
+    def end(self, worker: str, case_id: str, group: str) -> None:
+        self.ended.add(case_id)
+        if group:
+            self.rules[group].open.discard((worker, case_id))
+        self._note_ends()
+        self._book(self.broker.episode_ended(worker, case_id, group, self.now_s))
+
+    def disconnect(self, worker: str) -> None:
+        for lease_id in [n for n, held in self.held.items() if held.worker == worker]:
+            lost = self.held.pop(lease_id)
+            if lost.lane.orphan_grace_s > 0:
+                self.orphans.append((self.now_s + lost.lane.orphan_grace_s, lost.lane))
+        for key in [key for key in self.waiting if key[0] == worker]:
+            del self.waiting[key]
+        for rules in self.rules.values():
+            rules.open = {(who, case) for who, case in rules.open if who != worker}
+        self.workers.discard(worker)
+        self.spoken.add(worker)
+        self._book(self.broker.disconnect(worker, self.now_s))
+
+    def advance(self, by_s: float) -> None:
+        """Let time pass, ticking exactly when the broker asked for it and at no other time."""
+        until_s = self.now_s + by_s
+        while (wake_s := self.broker.next_wake_s()) is not None and wake_s <= until_s:
+            # Nothing may become servable before the time at which the broker wants to look.
+            self.now_s = max(self.now_s, math.nextafter(wake_s, -math.inf))
+            self.check_nobody_is_left_waiting()
+            self.now_s = max(self.now_s, wake_s)
+            self._book(self.broker.tick(self.now_s))
+            self.check()
+        self.now_s = until_s
+
+    # Books -----------------------------------------------------------------------------------
+
+    def _book(self, actions: list, before: set | None = None) -> None:
+        came_before = set(self.waiting) if before is None else before
+        left = [self.waiting.pop((action.worker, action.request_id)) for action in actions]
+        still = [wish for key, wish in self.waiting.items() if key in came_before]
+        for action, wish in zip(actions, left, strict=True):
+            if isinstance(action, Grant):
+                self._book_grant(action, wish, still)
+            else:
+                assert action.reason
+                assert not [one for one in self._allowed(wish.request) if not self._is_out(one)]
+        self.check()
+
+    def _book_grant(self, action: Grant, wish: Wish, still: list[Wish]) -> None:
+        lease, request = action.lease, wish.request
+        granted = self.lanes[lease.lane]
+        assert lease.lease_id not in self.ever_leased
+        self.ever_leased.add(lease.lease_id)
+        assert granted in self._allowed(request)
+        assert lease.granted_s == self.now_s
+        waited_s = self.now_s - wish.came_s
+        assert lease.seat_wait_s >= 0
+        assert lease.rate_wait_s >= 0
+        assert lease.seat_wait_s + lease.rate_wait_s <= waited_s + 1e-6
+        for name in granted.limits:
+            self.sends[name].append(self.now_s)
+        self.held[lease.lease_id] = Held(action.worker, granted, wish, self.now_s)
+        assert lease.in_flight == self._in_flight_of_lane(granted)
+        turns = [one for one in still if not one.request.opens and self._can_use(one, granted)]
+        if request.opens:
+            assert not turns, "an open went before a turn that could use the same lane"
+            self._book_open(action.worker, request)
+            home = self.assignment.home.get(action.worker)
+            if home is not None and granted.lane_id not in home:
+                self._judge_lending(granted, still)
+        else:
+            rivals = [one for one in turns if one.request.lane == request.lane]
+            rivals = [one for one in rivals if one.request.group == request.group]
+            assert all(one.came_s >= wish.came_s for one in rivals), "turns are not served in order"
+
+    def _book_open(self, worker: str, request: LeaseRequest) -> None:
+        if not request.group:
+            return
+        group, rules = self.groups[request.group], self.rules[request.group]
+        assert self.may_start(request.group), "a group started before its time"
+        for other in self.groups.values():
+            if other is not group and group.exclusive and other.exclusive == group.exclusive:
+                is_running = self.rules[other.name].has_opened and set(other.cases) - self.ended
+                assert not is_running, "two groups with one exclusive word run at once"
+        rules.has_opened = True
+        rules.open.add((worker, request.case_id))
+        assert group.at_once is None or len(rules.open) <= group.at_once
+
+    def _judge_lending(self, lent: Lane, still: list[Wish]) -> None:
+        at_home = {who for who, home in self.assignment.home.items() if lent.lane_id in home}
+        is_early = self.now_s < self.first_request_s + 2.0
+        assert not (is_early and at_home - self.spoken), "lent before its home workers spoke"
+        rivals = [one for one in still if self._is_home(one.worker, lent)]
+        rivals = [one for one in rivals if one.request.opens and self._is_admitted(one.request)]
+        assert not [one for one in rivals if lent in self._allowed(one.request)], (
+            "lent although a home worker could use it"
+        )
+
+    def _note_ends(self) -> None:
+        for group in self.groups.values():
+            cases = {case for name in group.after for case in self.groups[name].cases}
+            rules = self.rules[group.name]
+            if cases <= self.ended:
+                rules.predecessors_ended_s = min(rules.predecessors_ended_s, self.now_s)
+
+    # Questions -------------------------------------------------------------------------------
+
+    def may_start(self, name: str) -> bool:
+        group, rules = self.groups[name], self.rules[name]
+        return self.now_s >= rules.predecessors_ended_s + group.start_after_s
+
+    def _is_admitted(self, request: LeaseRequest) -> bool:
+        """Whether the group certainly lets an open through (with an exclusive word: when alone)."""
+        if not (request.group and request.opens):
+            return True
+        group, rules = self.groups[request.group], self.rules[request.group]
+        if not self.may_start(request.group):
+            return False
+        if group.at_once is not None and len(rules.open) >= group.at_once:
+            return False
+        for other in self.groups.values():
+            if other is not group and group.exclusive and other.exclusive == group.exclusive:
+                waits = any(one.request.group == other.name for one in self.waiting.values())
+                if waits or self.rules[other.name].open or self.rules[other.name].has_opened:
+                    return False
+        return True
+
+    def _allowed(self, request: LeaseRequest) -> list[Lane]:
+        lanes = [one for one in self.pool.lanes if one.model == request.model]
+        only = self.groups[request.group].lanes if request.group else None
+        return [one for one in lanes if only is None or one.lane_id in only]
+
+    def _can_use(self, wish: Wish, candidate: Lane) -> bool:
+        """Whether the rules allow this lane for this wish, leaving limits and lending aside."""
+        allowed = self._allowed(wish.request)
+        wanted = self.lanes.get(wish.request.lane) if not wish.request.opens else None
+        if wanted is not None and wanted in allowed and self._is_up(wanted):
+            return candidate == wanted
+        return candidate in allowed
+
+    def _is_home(self, worker: str, candidate: Lane) -> bool:
+        home = self.assignment.home.get(worker)
+        return home is None or candidate.lane_id in home
+
+    def _state(self, of: Lane) -> str:
+        return self.broker._table.lanes[of.lane_id].status().state
+
+    def _is_up(self, of: Lane) -> bool:
+        return self._state(of) == "up"
+
+    def _is_out(self, of: Lane) -> bool:
+        return self._state(of) == "out"
+
+    def _taken(self, name: str) -> int:
+        live = sum(name in held.lane.limits for held in self.held.values())
+        return live + sum(
+            name in one.limits for until_s, one in self.orphans if until_s > self.now_s
+        )
+
+    def _in_flight_of_lane(self, of: Lane) -> int:
+        live = sum(held.lane == of for held in self.held.values())
+        return live + sum(one == of and until_s > self.now_s for until_s, one in self.orphans)
+
+    def is_free(self, candidate: Lane) -> bool:
+        if not self._is_up(candidate):
+            return False
+        for limit in (self.pool.limits[name] for name in candidate.limits):
+            if limit.workers is not None and self._taken(limit.name) >= limit.workers:
+                return False
+            for rate, window_s in ((limit.qps, 1.0), (limit.rpm, 60.0)):
+                sends = self.sends[limit.name]
+                # Two units in the last place of room for the limiter's own rounding up.
+                room_s = 4 * math.ulp(self.now_s)
+                if rate is not None and sends and self.now_s < sends[-1] + window_s / rate + room_s:
+                    return False
+        return True
+
+    # Invariants ------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        self.check_limits()
+        self.check_nobody_is_left_waiting()
+
+    def check_limits(self) -> None:
+        for limit in self.pool.limits.values():
+            taken = self._taken(limit.name)
+            assert limit.workers is None or taken <= limit.workers, (
+                f"{limit.name}: too many in flight"
+            )
+            booked = self.broker._table._limits[limit.name].window.in_flight
+            assert booked == taken, f"{limit.name}: the broker counts {booked}, the judge {taken}"
+            for rate, window_s in ((limit.qps, 1.0), (limit.rpm, 60.0)):
+                if rate is not None:
+                    check_rate(self.sends[limit.name], rate, window_s)
+
+    def check_nobody_is_left_waiting(self) -> None:
+        """No request waits that some free lane could serve now."""
+        for wish in self.waiting.values():
+            if not self._is_admitted(wish.request):
+                continue
+            for candidate in self._allowed(wish.request):
+                if not (self.is_free(candidate) and self._can_use(wish, candidate)):
+                    continue
+                if wish.request.opens and not self._is_home(wish.worker, candidate):
+                    homes = self.assignment.home.items()
+                    at_home = {who for who, home in homes if candidate.lane_id in home}
+                    if at_home - self.spoken and self.now_s < self.first_request_s + 2.0:
+                        continue
+                msg = f"{wish} waits at {self.now_s} although {candidate.lane_id} is free"
+                raise AssertionError(msg)
+
+
+def check_rate(sends: list[float], rate: float, window_s: float) -> None:
+    """No half-open window holds more than `rate` sends (rounded up for a fractional rate)."""
+    n_allowed = math.ceil(rate)
+    for first, too_many in zip(sends, sends[n_allowed:], strict=False):
+        assert too_many - first >= window_s, f"{n_allowed + 1} sends within {too_many - first} s"
