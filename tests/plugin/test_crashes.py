@@ -1,0 +1,183 @@
+"""Processes that die: real ones, by their own hand and by SIGKILL."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from pytest_ultrapar.testing import read_server_log
+
+pytestmark = pytest.mark.slow
+
+POOL = """
+schema = 1
+[[provider]]
+name = "sim"
+api = "simulated"
+keys = [{ name = "key0" }, { name = "key1" }, { name = "key2" }]
+per_key = { workers = 5 }
+latency = { kind = "fixed", median_s = 0.1 }
+[[provider.model]]
+name = "echo"
+instances = ["echo"]
+persona = "echo"
+"""
+TALK = """
+import os, pytest
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def talk(llm, number) -> int:
+    messages = [{"role": "user", "content": str(number)}]
+    for turn in range(TURNS):
+        reply = await llm.chat(messages)
+        POISON
+        messages += [{"role": "assistant", "content": reply.text}, {"role": "user", "content": str(turn)}]
+    return number
+
+@pytest.mark.parametrize("number", range(N))
+def test_talk(talk, number):
+    BODY
+    assert talk == number
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tmp_path.joinpath("pool.toml").write_text(POOL)
+    return tmp_path
+
+
+def _write(folder: Path, *, n: int, turns: int = 1, poison: str = "pass", body: str = "pass") -> None:
+    text = TALK.replace("TURNS", str(turns)).replace("POISON", poison).replace("BODY", body)
+    folder.joinpath("test_talk.py").write_text(text.replace("range(N)", f"range({n})"))
+
+
+def _start(folder: Path, *args: str) -> subprocess.Popen[bytes]:
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--ultrapar-pool", "pool.toml"]
+    return subprocess.Popen(
+        [*command, *args],
+        cwd=folder,
+        env=environ,
+        stdout=folder.joinpath("out.txt").open("wb"),
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def _finish(process: subprocess.Popen[bytes], folder: Path) -> tuple[int, str]:
+    code = process.wait(timeout=120)
+    return code, folder.joinpath("out.txt").read_text()
+
+
+def _run_dir(folder: Path) -> Path:
+    return (folder / ".ultrapar" / "latest").resolve()
+
+
+def _outcomes(folder: Path) -> Counter[str]:
+    rows = pq.read_table(_run_dir(folder) / "results.parquet").to_pylist()
+    assert len({row["case_id"] for row in rows}) == len(rows)
+    return Counter(row["outcome"] for row in rows)
+
+
+def _wait_for_requests(folder: Path, n: int) -> None:
+    """Until the server has seen n requests: by its own log, since only that says that work goes on."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        log = folder / ".ultrapar" / "latest" / "simulator.jsonl"
+        if log.exists() and log.read_bytes().count(b'"arrival"') >= n:
+            return
+        os.sched_yield()
+    pytest.fail(f"the server did not see {n} requests")
+
+
+def _workers(controller: int) -> list[psutil.Process]:
+    return [
+        child
+        for child in psutil.Process(controller).children()
+        if "sys.stdin.readline" in " ".join(child.cmdline())
+    ]
+
+
+def test_killed_worker_costs_no_case_and_no_seat(folder):
+    _write(folder, n=120, turns=4)
+    process = _start(folder, "-n3")
+    _wait_for_requests(folder, 60)
+    victim = _workers(process.pid)[0]
+    killed_s = time.monotonic()
+    victim.send_signal(signal.SIGKILL)
+    code, output = _finish(process, folder)
+    assert code == 0, output
+    assert _outcomes(folder) == {"solved": 120}
+    log = read_server_log(_run_dir(folder) / "simulator.jsonl")
+    for key in ("key0", "key1", "key2"):
+        assert log.max_in_flight(key=key) <= 5
+        # Within a second of the death every key has its five seats in use again.
+        again = [r for r in log.requests if r.key == key and killed_s < r.t_arrival_s < killed_s + 1]
+        assert len(again) >= 5
+    assert log.count(429) == 0
+
+
+@pytest.mark.parametrize("where", ["poison", "body"])
+def test_poisonous_case_alone_is_lost(folder, where):
+    _write(folder, n=60, **{where: "if number == 17: os._exit(3)"})
+    code, output = _finish(_start(folder, "-n3"), folder)
+    assert code == 0, output
+    assert _outcomes(folder) == {"solved": 59, "infra": 1}
+    rows = pq.read_table(_run_dir(folder) / "results.parquet").to_pylist()
+    lost = [row for row in rows if row["outcome"] == "infra"]
+    assert [(row["param.number"], row["kind"]) for row in lost] == [(17, "worker_lost")]
+    assert "59 solved, 1 infra" in output
+
+
+def test_two_poisonous_cases_alone_are_lost(folder):
+    _write(folder, n=40, poison="if number in (3, 30): os._exit(3)")
+    code, output = _finish(_start(folder, "-n2", "--ultrapar-coverage", "0.9"), folder)
+    assert code == 0, output
+    assert _outcomes(folder) == {"solved": 38, "infra": 2}
+
+
+def test_crash_without_restart_fails_and_says_how_many_never_ran(folder):
+    _write(folder, n=60, poison="if number == 17: os._exit(3)")
+    code, output = _finish(_start(folder, "-n2", "--max-worker-restart", "0"), folder)
+    n_never = 60 - sum(_outcomes(folder).values())
+    assert code == 1
+    assert n_never > 0
+    assert f"{n_never} of 60 planned cases never ran" in output
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n3"])
+def test_killed_controller_leaves_nothing_and_resume_completes(folder, workers):
+    _write(folder, n=120, turns=4)
+    process = _start(folder, workers)
+    _wait_for_requests(folder, 200)
+    family = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.wait()
+    _gone, alive = psutil.wait_procs(family, timeout=5)
+    assert not alive
+    first = read_server_log(_run_dir(folder) / "simulator.jsonl")
+    finished = _finished_episodes(_run_dir(folder))
+    assert finished
+    code, output = _finish(_start(folder, workers, "--ultrapar-resume=latest"), folder)
+    assert code == 0, output
+    assert _outcomes(folder) == {"solved": 120}
+    second = read_server_log(_run_dir(folder) / "simulator.jsonl")
+    assert len(second.requests) == 4 * (120 - len(finished))
+    assert len(first.requests) >= 4 * len(finished)
+
+
+def _finished_episodes(run_dir: Path) -> set[str]:
+    from pytest_ultrapar.results.recovered import find_finished
+
+    return set(find_finished(run_dir / "journal"))

@@ -1,0 +1,82 @@
+"""Limits over all processes, judged by the server's own log."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_ultrapar.testing import ServerLog, read_server_log
+
+pytestmark = pytest.mark.slow
+
+POOL = """
+schema = 1
+[[provider]]
+name = "sim"
+api = "simulated"
+keys = [{ name = "key0" }, { name = "key1" }, { name = "key2" }]
+per_key = { workers = 5, qps = 10 }
+latency = { kind = "log-normal", median_s = 0.3, sigma = 0.5 }
+[[provider.model]]
+name = "common"
+instances = ["common"]
+persona = "echo"
+[[provider.model]]
+name = "rare"
+instances = ["rare"]
+persona = "echo"
+"""
+SUITE = """
+import pytest
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def answer(llm, model, number) -> str:
+    return (await llm.chat([{"role": "user", "content": f"{number}"}])).text
+
+@pytest.mark.ultrapar(models="common")
+@pytest.mark.parametrize("number", range(COMMON))
+def test_common(answer, number):
+    assert answer == f"echo: {number}"
+
+@pytest.mark.ultrapar(models="rare")
+@pytest.mark.parametrize("number", range(RARE))
+def test_rare(answer, number):
+    assert answer == f"echo: {number}"
+"""
+
+
+def _run(folder: Path, *args: str, common: int, rare: int) -> ServerLog:
+    folder.joinpath("pool.toml").write_text(POOL)
+    suite = SUITE.replace("COMMON", str(common)).replace("RARE", str(rare))
+    folder.joinpath("test_suite.py").write_text(suite)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--ultrapar-pool", "pool.toml"]
+    done = subprocess.run([*command, *args], cwd=folder, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stdout
+    return read_server_log(folder / ".ultrapar" / "latest" / "simulator.jsonl")
+
+
+def _assert_held(log: ServerLog) -> None:
+    assert log.count(429) == 0
+    for key in ("key0", "key1", "key2"):
+        assert log.max_in_flight(key=key) <= 5
+        assert log.max_in_window(1.0, key=key) <= 11
+
+
+@pytest.mark.parametrize("workers", ["-n15", "-n2", "-n0"])
+def test_caps_and_rates_hold_over_all_processes(tmp_path, workers):
+    log = _run(tmp_path, workers, common=120, rare=120)
+    assert len(log.requests) == 240
+    _assert_held(log)
+
+
+@pytest.mark.parametrize("policy", ["even", "by-model", "round-robin", "by-key"])
+def test_uneven_matrix_leaves_no_key_idle(tmp_path, policy):
+    log = _run(tmp_path, "-n15", "--ultrapar-policy", policy, common=270, rare=30)
+    _assert_held(log)
+    ends = [max(r.t_end_s for r in log.requests if r.key == f"key{n}") for n in range(3)]
+    began = min(r.t_arrival_s for r in log.requests)
+    assert min(ends) - began >= 0.9 * (max(ends) - began)
