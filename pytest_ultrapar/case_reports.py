@@ -5,6 +5,7 @@ Registered in every process that runs items (the workers, or the one process wit
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
@@ -36,8 +37,8 @@ class CaseReports:
         state = self._ahead.begin_item(item)
         ended = state.ended if state is not None else None
         if ended is not None:
-            if ended.stdout:
-                item.add_report_section("setup", "stdout", ended.stdout)
+            # pytest's capture is on by now, or switched off by `-s`: either way it belongs here.
+            sys.stdout.write(ended.stdout)
             if ended.log:
                 item.add_report_section("setup", "log", ended.log)
 
@@ -141,9 +142,11 @@ def _test_word(report: pytest.TestReport) -> str:
 
 
 def _first_line(report: pytest.TestReport) -> str:
-    text = report.longreprtext
+    text = report.longreprtext.strip()
     crash = getattr(getattr(report.longrepr, "reprcrash", None), "message", None)
-    return (crash or text.strip().splitlines()[-1] if text.strip() else "failed")[:2000]
+    # A fixture that does not exist: its report ends with a place, not with what is wrong (`fixtures.py:1040`).
+    unknown = getattr(report.longrepr, "errorstring", "").split("\n", 1)[0]
+    return (crash or unknown or (text.splitlines()[-1] if text else "failed"))[:2000]
 
 
 def status_of(report: pytest.TestReport) -> tuple[str, str, str | tuple[str, dict[str, bool]]] | None:

@@ -63,6 +63,11 @@ class RoutedStream:
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the stream has
         return getattr(self.wrapped, name)
 
+    @property  # type: ignore[misc] # typeshed has it settable
+    def __class__(self) -> type:
+        """The wrapped stream's class: pytest asserts what it captures into (`capture.py:393`, 9.2)."""
+        return type(self.wrapped)
+
 
 class EpisodeLogHandler(logging.Handler):
     """Takes the log records of episodes; all others pass by."""

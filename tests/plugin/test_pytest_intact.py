@@ -215,3 +215,127 @@ def check_junit(path: Path) -> None:
     assert cases["test_slow[m-slow 0.3 late-r0]"].find("skipped") is None
     failure = cases["test_fails[m-say f1-r0]"].find("failure")
     assert failure is not None and "assert 'f1' == 'no'" in failure.get("message", "")
+
+
+SPEAKING = """
+import logging
+
+@prefetch
+async def spoken(llm, prompt) -> str:
+    print("<printed by", prompt + ">")
+    logging.getLogger("suite").warning("<logged by %s>", prompt)
+    return (await llm.chat([{"role": "user", "content": prompt}])).text
+
+@pytest.mark.parametrize("prompt", ["say a", "say b"])
+def test_it(spoken):
+    print("<test prints", spoken + ">")
+    assert spoken == "a"
+"""
+
+
+@pytest.mark.parametrize("options", [["--capture=sys"], ["-p", "no:logging", "-p", "no:xdist"]])
+def test_episode_output_stands_with_its_item_however_it_is_captured(project, options):
+    project.suite(SPEAKING)
+    result = project.run(*options)
+    output = result.stdout.str()
+    result.assert_outcomes(failed=1)
+    shown = section(output, "test_it[m-say b-r0]")
+    for said in ("<printed by say b>", "<logged by say b>", "<test prints b>"):
+        assert shown.count(said) == output.count(said) == 1
+    assert "<logged by say a>" not in output
+    assert "<printed by say a>" not in output
+    assert " by say " not in result.stderr.str()
+
+
+def test_episode_prints_appear_with_their_item_when_nothing_is_captured(project):
+    project.suite(SPEAKING)
+    result = project.run("-s")
+    for name in "ab":
+        result.stdout.fnmatch_lines([f"*<printed by say {name}>", f"<test prints {name}>"], consecutive=True)
+
+
+def test_quiet_run_says_nothing_of_ours(project):
+    project.suite(SPEAKING)
+    only_a = ("--deselect", "test_suite.py::test_it[m-say b-r0]")
+    result = project.run("-q", "-q", *only_a)
+    assert (result.ret, [line.split() for line in result.outlines], result.errlines) == (0, [[".", "[100%]"]], [])
+    silent = project.run("-p", "no:terminal", *only_a)
+    assert (silent.ret, silent.outlines, silent.errlines) == (0, [], [])
+    assert set(project.outcomes().values()) == {"solved"}
+
+
+SELECTABLE = """
+@pytest.mark.parametrize("prompt", ["say a", "say b", "say c"])
+def test_first(answer):
+    assert answer in "ab"
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("prompt", ["say d"])
+def test_second(answer): pass
+
+def test_plain(): pass
+"""
+
+
+def test_selection_sends_only_what_is_selected(project):
+    project.pytester.makeini("[pytest]\nmarkers = nightly: by night\n")
+    project.suite(SELECTABLE)
+    assert project.run("-m", "nightly").ret == 0
+    assert project.server.prompts == ["say d"]
+    project.server.reset()
+    # The cache is on here: --lf needs it.
+    first = project.pytester.runpytest_subprocess("--ultrapar-pool=pool.toml", "-k", "first or plain")
+    first.assert_outcomes(failed=1, passed=1)
+    assert sorted(project.server.prompts) == ["say a", "say b", "say c"]
+    project.server.reset()
+    again = project.pytester.runpytest_subprocess("--ultrapar-pool=pool.toml", "--lf", "-n2")
+    again.assert_outcomes(failed=1)
+    assert project.server.prompts == ["say c"]
+    project.server.reset()
+    nothing = project.run("-k", "no_such_test")
+    assert nothing.ret == 5
+    assert project.server.prompts == []
+
+
+def test_listing_sends_nothing_and_starts_nothing(project):
+    project.suite(SELECTABLE.replace("@pytest.mark.nightly", ""))
+    listed = [
+        "test_suite.py::test_first[m-say a-r0]",
+        "test_suite.py::test_first[m-say b-r0]",
+        "test_suite.py::test_first[m-say c-r0]",
+        "test_suite.py::test_second[m-say d-r0]",
+        "test_suite.py::test_plain",
+    ]
+    result = project.run("--collect-only", "-q", "-n2")
+    assert result.ret == 0
+    assert result.outlines[: len(listed)] == listed
+    without_pool = project.run("--co", "-q", pool=False)
+    assert without_pool.ret == 0
+    assert [line for line in without_pool.outlines if "::" in line] == [
+        "test_suite.py::test_first[say a]",
+        "test_suite.py::test_first[say b]",
+        "test_suite.py::test_first[say c]",
+        "test_suite.py::test_second[say d]",
+        "test_suite.py::test_plain",
+    ]
+    assert project.server.prompts == []
+    assert not (project.pytester.path / ".ultrapar").exists()
+
+
+def test_maxfail_stops_the_run(project, workers):
+    project.write_pool(key=", qps = 5")
+    project.suite(
+        """
+@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(60)])
+def test_it(answer): assert answer == "never"
+"""
+    )
+    result = project.run(workers, "--maxfail=2")
+    # As pytest itself: 1 in one process, 2 from xdist, which interrupts its loop.
+    assert result.ret == (1 if workers == "-n0" else 2)
+    result.stdout.fnmatch_lines(["*stopping after 2 failures*"])
+    failed = result.parseoutcomes()["failed"]
+    assert 2 <= failed <= (2 if workers == "-n0" else 4)
+    assert len(project.server.prompts) < 30
+    graded = [row for row in project.rows() if row["outcome"] == "unsolved"]
+    assert len(graded) >= 2
