@@ -95,7 +95,7 @@ class Leader:
         if self._run is None:
             return
         try:
-            if self.run.planned:
+            if self.run.manifest is not None:
                 self._finished = finish.finish(self.run)
                 self.config.hook.pytest_ultrapar_finish(run=self._finished)
                 if session.exitstatus == pytest.ExitCode.OK and self._finished.failures:

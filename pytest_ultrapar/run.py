@@ -74,7 +74,6 @@ class Run:
         Raises:
             ConfigError: The hook gave something that cannot be carried out.
         """
-        self.planned = len(cases)
         lanes = self.lanes
         if self.options.mode == "serial":
             assignment = one_at_a_time(lanes, cases, lanes_per_model=1)
@@ -86,6 +85,7 @@ class Run:
             )
         _check(assignment, lanes=lanes, cases=cases)
         self.assignment = assignment
+        self.planned = len(cases)
         self.manifest = make_manifest(self, cases)
         write_manifest(self.directory.path, self.manifest)
         write_assignment(self.directory.path, assignment)

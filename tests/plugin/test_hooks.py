@@ -1,0 +1,116 @@
+"""The public hooks, as a user's conftest implements them."""
+
+from __future__ import annotations
+
+import json
+
+CASES = """
+@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(12)])
+def test_it(answer, grade):
+    grade("solved", length=len(answer))
+"""
+
+
+def test_observers_see_attempts_cases_and_the_end(project, workers):
+    project.suite(CASES)
+    project.pytester.makeconftest(
+        """
+import os, pathlib
+
+def note(word):
+    with open(pathlib.Path(__file__).with_name("seen.txt"), "a") as file:
+        file.write(word + "\\n")
+
+def pytest_ultrapar_attempt(record):
+    note(f"attempt {record.outcome}")
+
+def pytest_ultrapar_case(record):
+    note(f"case {record.outcome} {record.scores['length']:g}")
+
+def pytest_ultrapar_finish(run):
+    note(f"finish {run.summary.statistics.n_graded} {run.failures}")
+"""
+    )
+    assert project.run(workers).ret == 0
+    seen = (project.pytester.path / "seen.txt").read_text().splitlines()
+    assert seen.count("attempt ok") == 12
+    assert seen.count("case solved 1") == 10
+    assert seen[-1] == "finish 12 ()"
+
+
+def test_conftest_assigns_groups_that_scheduler_and_broker_carry_out(project, workers):
+    project.write_pool(keys=2)
+    project.suite(CASES)
+    project.pytester.makeconftest(
+        """
+from pytest_ultrapar import Assignment, Group
+
+def pytest_ultrapar_assign(config, workers, lanes, cases):
+    first = tuple(c.case_id for c in cases if int(c.params["prompt"].split()[1]) >= 6)
+    second = tuple(c.case_id for c in cases if c.case_id not in first)
+    return Assignment(
+        home={workers[0]: (lanes[0].lane_id,)},
+        groups=(
+            Group("late", second, after=("early",)),
+            Group("early", first, lanes=(lanes[1].lane_id,), at_once=1),
+        ),
+    )
+"""
+    )
+    assert project.run(workers).ret == 0
+    order = [int(prompt.split()[1]) for prompt in project.server.prompts]
+    assert sorted(order[:6]) == list(range(6, 12))
+    early = [a for a in project.rows("attempts") if a["case_id"] in _cases(project, range(6, 12))]
+    assert {a["key"] for a in early} == {"key1"}
+    spans = sorted((a["t_send_s"], a["t_end_s"]) for a in early)
+    assert all(end <= begin for (_, end), (begin, _) in zip(spans, spans[1:], strict=False))
+
+
+def test_an_assignment_that_cannot_be_carried_out_is_refused(project, workers):
+    project.suite(CASES)
+    project.pytester.makeconftest(
+        """
+from pytest_ultrapar import Assignment
+
+def pytest_ultrapar_assign(config, workers, lanes, cases):
+    return Assignment(home={workers[0]: ("p/nowhere/key0",)})
+"""
+    )
+    result = project.run(workers)
+    assert result.ret == 4
+    assert "names lane 'p/nowhere/key0'; the run's lanes are p/m/key0" in str(result.outlines + result.errlines)
+    assert not project.server.prompts
+
+
+def test_pool_hook_replaces_the_file(project):
+    project.suite(CASES)
+    project.pytester.makeconftest(
+        """
+import os
+from pytest_ultrapar.pool.config import load_pool, Overrides
+
+def pytest_ultrapar_pool(config):
+    return load_pool("other.toml", environ=os.environ, overrides=Overrides())
+"""
+    )
+    path = project.pytester.path
+    path.joinpath("other.toml").write_text(path.joinpath("pool.toml").read_text().replace('"m"', '"other"'))
+    assert project.run("-n0").ret == 0
+    assert {row["model"] for row in project.rows()} == {"other"}
+
+
+def test_json_lines_hold_the_same_rows(project, monkeypatch):
+    monkeypatch.setenv("STORAGE_FORMAT", "json")
+    project.suite(CASES)
+    result = project.run("-n0")
+    result.stdout.fnmatch_lines(["*storage = json (environment STORAGE_FORMAT)*"])
+    lines = (project.directory / "results.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert len(rows) == 12
+    assert {row["outcome"] for row in rows} == {"solved"}
+    assert not (project.directory / "results.parquet").exists()
+
+
+def _cases(project, numbers) -> set[str]:
+    wanted = {f"say {n}" for n in numbers}
+    return {row["case_id"] for row in project.rows() if row["param.prompt"] in wanted}
