@@ -266,7 +266,9 @@ class LaneBroker:
             prefers = self._table.lanes.get(request.lane)
             if prefers is not None and (prefers not in lane_set.members or prefers.is_out):
                 prefers = None
-        clock = lane_set if prefers is None else self._table.lane_set(model, (prefers,), now_s)
+        clock = lane_set
+        if prefers is not None and prefers.is_up:
+            clock = self._table.lane_set(model, (prefers,), now_s)
         return Waiting(
             order=self._n_requests,
             worker=worker,

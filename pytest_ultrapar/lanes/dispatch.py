@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.lanes.episodes import OpenEpisodes
     from pytest_ultrapar.lanes.groups import GroupBook
-    from pytest_ultrapar.lanes.lane_state import LaneState
+    from pytest_ultrapar.lanes.lane_state import LaneState, ModelState
     from pytest_ultrapar.lanes.lane_table import LaneTable
     from pytest_ultrapar.lanes.queueing import Waiting, WorkerState
 
@@ -49,7 +49,8 @@ class Dispatcher:
         """
         if waiting.clock.n_seated == 0:
             return False
-        lane = best_lane(waiting, _free(waiting.lane_set.lanes, now_s))
+        free = [lane for lane in waiting.lane_set.lanes if lane.is_free(now_s)]
+        lane = best_lane(waiting, free)
         if lane is None:
             return False
         self._grant(waiting, lane, now_s)
@@ -80,16 +81,19 @@ class Dispatcher:
         """Serve all that changed lanes can serve: turns first, then opens."""
         looked_at = [lane for lane in self._table.changed if lane.model.n_waiting]
         self._table.changed.clear()
-        free = _free(looked_at, now_s)
-        while free:
-            waiting = next_turn(free) or next_open(self._rotation.values(), free)
-            lane = best_lane(waiting, free) if waiting is not None else None
-            if waiting is None or lane is None:
+        free = looked_at
+        while free := [lane for lane in free if lane.model.n_waiting and lane.is_free(now_s)]:
+            by_model: dict[ModelState, list[LaneState]] = {}
+            for lane in free:
+                by_model.setdefault(lane.model, []).append(lane)
+            waiting = next_turn(by_model) or next_open(self._rotation.values(), by_model)
+            if waiting is None:
                 break
-            if waiting.line is not None:
-                waiting.line.leave(waiting)
-            self._grant(waiting, lane, now_s)
-            free = [lane for lane in _free(free, now_s) if lane.model.n_waiting]
+            served_by = best_lane(waiting, by_model[waiting.model])
+            assert served_by is not None
+            assert waiting.line is not None
+            waiting.line.leave(waiting)
+            self._grant(waiting, served_by, now_s)
         for lane in looked_at:
             if lane.model.n_waiting:
                 self._table.watch(lane, now_s)
@@ -132,14 +136,6 @@ class Dispatcher:
             self._episodes.open(worker, request.case_id, waiting.group)
             if waiting.group is not None:
                 self._groups.refresh(waiting.group, now_s)
-
-
-def _free(lanes: list[LaneState] | tuple[LaneState, ...], now_s: float) -> list[LaneState]:
-    return [
-        lane
-        for lane in lanes
-        if lane.is_up and lane.has_seat and (not lane.rated or lane.rate_bound(now_s) is None)
-    ]
 
 
 def _split_wait(waiting: Waiting, lane: LaneState, now_s: float) -> tuple[float, float]:

@@ -75,11 +75,20 @@ class LaneTable:
 
     def watch(self, lane: LaneState, now_s: float) -> None:
         """Wake up when the rate that keeps a lane with free seats waiting is ready."""
-        if lane.is_up and lane.has_seat:
-            bound = lane.rate_bound(now_s)
-            if bound is not None:
-                lane.rate_label = bound.name
-                self._wakes.ensure(bound, bound.ready_s)
+        if not (lane.is_up and lane.rated and lane.has_seat()):
+            return
+        bound: LimitState | None = None
+        for limit in lane.rated:
+            if limit.ready_s > now_s:
+                if limit.wake_s <= limit.ready_s:
+                    # All lanes of that limit are looked at then, this one among them.
+                    lane.rate_label = limit.name
+                    return
+                if bound is None or limit.ready_s > bound.ready_s:
+                    bound = limit
+        if bound is not None:
+            lane.rate_label = bound.name
+            self._wakes.ensure(bound, bound.ready_s)
 
     def take(self, lane: LaneState, now_s: float) -> None:
         """Take one unit of every limit on the lane's path; all must be free."""
@@ -135,6 +144,7 @@ class LaneTable:
 
     def resume(self, lane: LaneState) -> None:
         """A pause is over."""
+        lane.is_up = True
         lane.paused_until_s = -math.inf
         lane.reason = ""
         del lane.model.down[lane]
@@ -193,6 +203,7 @@ class LaneTable:
     def _pause(self, lane: LaneState, pause: Pause) -> None:
         if lane.is_out or pause.until_s <= lane.paused_until_s:
             return
+        lane.is_up = False
         lane.paused_until_s = pause.until_s
         lane.reason = pause.reason
         lane.rate_label = "pause"
@@ -201,6 +212,7 @@ class LaneTable:
         self.look_at(lane.model.lanes)
 
     def _take_out(self, lane: LaneState, reason: str, now_s: float) -> None:
+        lane.is_up = False
         lane.paused_until_s = math.inf
         lane.wake_s = math.inf
         lane.reason = reason

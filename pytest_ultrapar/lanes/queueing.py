@@ -120,6 +120,8 @@ class Line:
         self._queue[waiting.order] = waiting
         waiting.line = self
         waiting.worker.waiting[waiting.request.request_id] = waiting
+        if self.worker is None:
+            self.model.n_turns += 1
         if self.is_linked:
             self.model.n_waiting += 1
         elif len(self._queue) == 1:
@@ -130,6 +132,8 @@ class Line:
         del self._queue[waiting.order]
         waiting.line = None
         del waiting.worker.waiting[waiting.request.request_id]
+        if self.worker is None:
+            self.model.n_turns -= 1
         if self.is_linked:
             self.model.n_waiting -= 1
         if not self._queue:

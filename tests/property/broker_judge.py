@@ -1,16 +1,19 @@
-"""An independent, slow bookkeeper beside the broker: it sees only calls and actions, and judges them."""
+"""An independent, slow bookkeeper beside the broker: it sees calls and actions and judges them."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pytest_ultrapar.lanes.actions import Grant
-from pytest_ultrapar.lanes.assignment import Assignment
 from pytest_ultrapar.lanes.broker import LaneBroker
-from pytest_ultrapar.lanes.protocol import LeaseRequest
 from pytest_ultrapar.pool.model import Key, Lane, LaneId, Limit, Model, Pool, Provider
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.lanes.assignment import Assignment
+    from pytest_ultrapar.lanes.protocol import LeaseRequest
 
 
 def lane(instance: str, key: str, *limits: str, model: str = "m", grace_s: float = 0.0) -> Lane:
@@ -50,7 +53,7 @@ class Rules:
 
 
 class Judge:
-    """Plays the broker's calls, books every action, and fails at the first one that breaks a rule."""
+    """Plays the broker's calls, books every action, fails at the first that breaks a rule."""
 
     def __init__(self, of: Pool, assignment: Assignment, *, seed: int = 0) -> None:
         self.pool = of

@@ -1,4 +1,4 @@
-"""The broker's rules over random pools, assignments and lives of workers, judged from the outside."""
+"""The broker's rules over random pools, assignments and lives of workers, judged from outside."""
 
 from __future__ import annotations
 
