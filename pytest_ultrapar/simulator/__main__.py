@@ -22,12 +22,13 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     stdin = sys.stdin.fileno()
     try:
-        server = Server(msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings))
+        settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings)
+        server = Server(settings)
     except UltraparError as error:
         _say(Ready(error=str(error)))
         return _USAGE
     _say(Ready(port=server.port))
-    server.run(lambda: controller_gone(stdin))
+    server.run(lambda: controller_gone(stdin, settings.controller_pid))
     return 0
 
 

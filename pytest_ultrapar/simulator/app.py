@@ -7,7 +7,15 @@ import traceback
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.simulator.api_error import ApiError
-from pytest_ultrapar.simulator.asgi import DEPARTED, Receive, Scope, Send, read_body, respond
+from pytest_ultrapar.simulator.asgi import (
+    DEPARTED,
+    ON_DEPARTURE,
+    Receive,
+    Scope,
+    Send,
+    read_body,
+    respond,
+)
 from pytest_ultrapar.simulator.chat import (
     ChatRequest,
     decode_request,
@@ -73,6 +81,7 @@ class Simulator:
         if DEPARTED in scope:
             flight.leave()
         else:
+            scope[ON_DEPARTURE] = flight.leave
             await flight.run(receive)
 
     def _judge(  # noqa: PLR0911 - one gate after the other, as a request meets them

@@ -12,6 +12,8 @@ Header = tuple[bytes, bytes]
 
 DEPARTED = "ultrapar.departed"
 """In the scope of a request whose client left before the request was even looked at."""
+ON_DEPARTURE = "ultrapar.on_departure"
+"""Where the application puts into the scope what is to be called when the client leaves."""
 _JSON: Header = (b"content-type", b"application/json")
 
 

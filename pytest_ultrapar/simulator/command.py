@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
             tuple((*place, token) for place, token in tokens.items()),
             log_path,
             arguments.port,
-            dict(arguments.refuse),
+            refusals=dict(arguments.refuse),
         )
     )
 

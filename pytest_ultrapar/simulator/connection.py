@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from pytest_ultrapar.simulator.asgi import DEPARTED
+from pytest_ultrapar.simulator.asgi import DEPARTED, ON_DEPARTURE, Scope
 
 
 class Connection(HttpToolsProtocol):
-    """Ends `receive` at the client's FIN.
+    """Acts on the client's FIN in the very callback that brings it.
 
     uvicorn 0.54.0 waits for `connection_lost`, which uvloop calls a turn of the loop later
-    (`httptools_impl.py:142`). In that turn a request on another connection, sent after the FIN,
-    would be judged while the departed one still held its seat.
+    (`httptools_impl.py:142`), and then a task must wake up. Meanwhile a request that another
+    connection sent after the FIN would be judged as if the departed one still held its seat. Nor
+    does the kernel report connections in order: one that was active in the turn before comes first.
+    All callbacks of a turn come before all tasks, so a seat freed here is free for all of them.
     """
 
     def eof_received(self) -> None:
@@ -20,9 +24,12 @@ class Connection(HttpToolsProtocol):
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
             return
+        scope = cast("Scope", cycle.scope)
         if cycle.body and not cycle.more_body:
             # Complete but unread. uvicorn would drop it; a judge of rates must have seen it.
-            cycle.scope[DEPARTED] = True  # type: ignore[literal-required]
+            scope[DEPARTED] = True
             return
+        if (leave := scope.get(ON_DEPARTURE)) is not None:
+            leave()
         cycle.disconnected = True
         cycle.message_event.set()

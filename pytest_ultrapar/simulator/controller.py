@@ -9,15 +9,14 @@ import signal
 _LOOK_EVERY_S = 0.5
 
 
-async def controller_gone(pipe: int) -> None:
-    """Return at the end of file of `pipe`, at SIGTERM, or when this process has got another parent.
+async def controller_gone(pipe: int, controller_pid: int | None) -> None:
+    """Return at the end of file of `pipe`, at SIGTERM, or when the parent is not the controller.
 
     The kernel closes the pipe however the controller ends. The parent is looked at as well, since a
     process that the controller forked, and that outlives it, holds the pipe open.
     """
     loop = asyncio.get_running_loop()
     gone = asyncio.Event()
-    parent = os.getppid()
 
     def read() -> None:
         if not os.read(pipe, 4096):
@@ -26,7 +25,7 @@ async def controller_gone(pipe: int) -> None:
 
     loop.add_reader(pipe, read)
     loop.add_signal_handler(signal.SIGTERM, gone.set)
-    while os.getppid() == parent:
+    while controller_pid in {None, os.getppid()}:
         try:
             await asyncio.wait_for(gone.wait(), _LOOK_EVERY_S)
         except TimeoutError:

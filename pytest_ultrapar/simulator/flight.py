@@ -38,12 +38,9 @@ class Admitted:
 
 
 class Flight:
-    """Holds the seat until the answer is sent or the client has left; gives it back once.
+    """Holds the seat until the answer is sent or the client has left; gives it back once."""
 
-    Either `run` or `leave` is called, once.
-    """
-
-    __slots__ = ("_admitted", "_answer", "_clock", "_log", "_request_id", "_send")
+    __slots__ = ("_admitted", "_answer", "_clock", "_holds_seat", "_log", "_request_id", "_send")
 
     def __init__(
         self, admitted: Admitted, *, request_id: int, send: Send, log: Log, clock: Clock
@@ -53,6 +50,7 @@ class Flight:
         self._send = send
         self._log = log
         self._clock = clock
+        self._holds_seat = True
         self._answer: asyncio.Task[None] | None = None
 
     async def run(self, receive: Receive) -> None:
@@ -67,14 +65,14 @@ class Flight:
         try:
             await receive()
         finally:
+            timer.cancel()
             if self._answer is None:
-                timer.cancel()
                 self.leave()
         if self._answer is not None:
             await self._answer
 
     def leave(self) -> None:
-        """End without an answer, since the client has left already."""
+        """End without an answer, since the client has left; does nothing after an end."""
         self._end("disconnect")
 
     def _begin_answer(self) -> None:
@@ -82,11 +80,15 @@ class Flight:
 
     async def _send_answer(self) -> None:
         try:
-            await respond(self._send, 200, self._admitted.body, [])
+            if self._holds_seat:
+                await respond(self._send, 200, self._admitted.body, [])
         finally:
             self._end("end", 200)
 
     def _end(self, event: Event, status: int | None = None) -> None:
+        if not self._holds_seat:
+            return
+        self._holds_seat = False
         lane = self._admitted.lane
         lane.path.free()
         self._log.write(self._clock.now_s(), event, self._request_id, lane.names, status)

@@ -74,6 +74,7 @@ class SimulatorProcess:
             tuple((provider, key, token) for (provider, key), token in (tokens or {}).items()),
             str(log_path),
             port,
+            os.getpid(),
             dict(refusals or {}),
         )
         with tempfile.TemporaryFile() as stderr:

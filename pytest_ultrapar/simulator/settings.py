@@ -14,6 +14,7 @@ class Settings(msgspec.Struct, frozen=True):
         tokens: (provider, key, token); keys that are not here have their default token.
         log_path: Where the server's own log goes; None for none.
         port: On 127.0.0.1; 0 takes any free one.
+        controller_pid: Who started the server; it ends when its parent is another.
         refusals: Status by `KEY`, `PROVIDER/KEY`, `instance:NAME` or `instance:PROVIDER/NAME`.
     """
 
@@ -21,6 +22,7 @@ class Settings(msgspec.Struct, frozen=True):
     tokens: tuple[tuple[str, str, str], ...] = ()
     log_path: str | None = None
     port: int = 0
+    controller_pid: int | None = None
     refusals: dict[str, int] = {}
 
     def __repr__(self) -> str:

@@ -12,7 +12,6 @@ import psutil
 import pytest
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.testing import read_server_log
 from tests.simulated_pool import (
@@ -135,28 +134,31 @@ CLIENT = """
 """
 
 
+def slow_rows_when(server, log_path, enough):
+    """The rows of the model `slow` once they are enough; asks meanwhile, to let time pass."""
+    for _ in range(3000):
+        rows = [row for row in read_server_log(log_path).requests if row.model == "slow"]
+        if enough(rows):
+            break
+        ask(server, "quick")
+    return rows
+
+
 def test_log_is_complete_after_the_kill_of_a_client(tmp_path):
     pool = simulated_pool(
         models={"slow": ("slow",), "quick": ("quick",)},
         latency={"slow": NEVER, "quick": AT_ONCE},
-        per_key=Limit("", "key", workers=50),
     )
+    log_path = tmp_path / "server.log"
     with running(pool, tmp_path) as server:
         client = python(CLIENT, server.base_url(PROVIDER) + "/chat/completions")
-        while ask(server, "quick") == 200:
-            assert client.poll() is None
+        rows = slow_rows_when(server, log_path, lambda rows: len(rows) == 50)
         client.kill()
         client.wait()
-        # The log is written while the server works: ask on until it says that all fifty have left.
-        for _ in range(2000):
-            log = read_server_log(tmp_path / "server.log")
-            slow = [row for row in log.requests if row.model == "slow"]
-            if all(row.disconnected for row in slow):
-                break
-            ask(server, "quick")
-    assert len(slow) == 50
-    assert all(row.disconnected for row in slow)
-    assert log.max_in_flight() == 50
+        assert len(rows) == 50
+        rows = slow_rows_when(server, log_path, lambda rows: all(row.disconnected for row in rows))
+    assert [row.disconnected for row in rows] == [True] * 50
+    assert read_server_log(log_path).max_in_flight(model="slow") == 50
 
 
 def test_taken_port_is_a_config_error_that_names_it(tmp_path):

@@ -67,7 +67,7 @@ def test_no_token_shows_in_a_repr():
 
 def test_settings_survive_the_pipe():
     pool = simulated_pool(per_key=Limit("", "key", workers=2, qps=1.5, rpm=10))
-    settings = Settings(pool, ((PROVIDER, "key0", "t"),), "x.log", 8123, {"key0": 401})
+    settings = Settings(pool, ((PROVIDER, "key0", "t"),), "x.log", 8123, 7, {"key0": 401})
     assert msgspec.json.decode(msgspec.json.encode(settings), type=Settings) == settings
 
 
