@@ -1,0 +1,91 @@
+"""The same cases, prompts, outcomes and scores, however many processes run them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+PLACE_AND_TIME = {
+    "run_id", "mode", "queue_wait_s", "rate_wait_s", "backoff_s", "service_s", "duration_s",
+    "started_at", "ended_at", "provider", "instance", "key", "worker", "n_attempts",
+}  # fmt: skip
+SUITE = """
+import dataclasses, random
+import pytest
+from pytest_ultrapar import prefetch
+
+@dataclasses.dataclass(frozen=True)
+class Talk:
+    words: list[str]
+    luck: float
+
+@prefetch
+async def talk(llm, model, topic, case) -> Talk:
+    words, messages = [], [{"role": "user", "content": f"{topic} {case.seed}"}]
+    for turn in range(3):
+        reply = await llm.chat(messages, temperature=0)
+        words.append(reply.text)
+        messages += [{"role": "assistant", "content": reply.text}, {"role": "user", "content": f"{turn}"}]
+    return Talk(words, random.Random(case.seed).random())
+
+@pytest.mark.parametrize("topic", ["alpha", "beta", "gamma"])
+def test_talk(talk, topic, grade):
+    grade("solved" if talk.luck > 0.5 else "partial", luck=talk.luck)
+    assert talk.words[0].startswith(f"echo: {topic}")
+"""
+
+
+def tables(folder: Path, suite: str, pool: str, *args: str) -> tuple[str, str, str]:
+    """Results and transcripts without places and times, as text, and what pytest printed."""
+    out = folder / f"run{len(list(folder.glob('run*')))}"
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "pytest", suite, "-p", "no:cacheprovider",
+            "--ultrapar-pool", pool, "--ultrapar-out", str(out), *args,
+        ],  # fmt: skip
+        cwd=folder if not suite.startswith("bench_suites") else REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = pq.read_table(out / "results.parquet").to_pylist()
+    kept = [{k: v for k, v in row.items() if k not in PLACE_AND_TIME} for row in rows]
+    said = pq.read_table(out / "transcripts.parquet").drop_columns(["run_id"]).to_pylist()
+    kept.sort(key=lambda row: row["case_id"])
+    said.sort(key=lambda row: (row["case_id"], row["turn"]))
+    return json.dumps(kept), json.dumps(said), done.stdout
+
+
+@pytest.mark.slow
+def test_tables_are_the_same_for_any_number_of_workers(tmp_path):
+    tmp_path.joinpath("pool.toml").write_text((REPOSITORY / "pools" / "limits.toml").read_text())
+    tmp_path.joinpath("test_suite.py").write_text(SUITE)
+    runs = [
+        tables(tmp_path, "test_suite.py", "pool.toml", "--ultrapar-repeats", "3", *args)
+        for args in (["-p", "no:xdist"], ["-n", "0"], ["-n", "2"], ["-n", "15"], ["-n", "auto"])
+    ]
+    assert len({results for results, _, _ in runs}) == 1
+    assert len({said for _, said, _ in runs}) == 1
+    assert len(json.loads(runs[0][0])) == 18
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["serial", "rotate"])
+def test_modes_give_the_same_answers_one_at_a_time(tmp_path, mode):
+    tmp_path.joinpath("pool.toml").write_text((REPOSITORY / "pools" / "limits.toml").read_text())
+    tmp_path.joinpath("test_suite.py").write_text(SUITE)
+    alone = tables(tmp_path, "test_suite.py", "pool.toml", "-n0", "--ultrapar-mode", mode)
+    ultra = tables(tmp_path, "test_suite.py", "pool.toml", "-n0")
+    assert alone[:2] == ultra[:2]
+    attempts = pq.read_table(tmp_path / "run0" / "attempts.parquet").to_pylist()
+    spans = sorted((a["t_send_s"], a["t_end_s"]) for a in attempts)
+    assert all(end <= begin for (_, end), (begin, _) in zip(spans, spans[1:], strict=False))
+    keys = {(a["instance"], a["key"]) for a in attempts}
+    assert len(keys) == (2 if mode == "serial" else 6)
