@@ -84,7 +84,7 @@ class Simulator:
             scope[ON_DEPARTURE] = flight.leave
             await flight.run(receive)
 
-    def _judge(  # noqa: PLR0911 - one gate after the other, as a request meets them
+    def _judge(
         self, scope: Scope, target: Target | None, body: bytes, now_s: float
     ) -> tuple[bytes, Admitted | ApiError]:
         """The names to log, and what the request gets: a seat and an answer, or an error now."""
@@ -118,7 +118,7 @@ class Simulator:
             return ApiError.over_limit(exceeded)
         try:
             return _compose(lane, request, now_s)
-        except Exception:  # One broken persona must not take the server along.
+        except Exception:  # noqa: BLE001 - one broken persona must not take the server along
             lane.path.free()
             traceback.print_exc(file=sys.stderr)
             return ApiError.of_status(500, "The persona failed; the server's stderr says how")

@@ -76,20 +76,18 @@ def run(arguments: argparse.Namespace) -> int:
     from pytest_ultrapar.simulator.server import Server  # noqa: PLC0415 - light `--help`
 
     pool = load_pool(arguments.pool, environ=os.environ, overrides=Overrides())
-    tokens = tokens_from(pool, os.environ)
-    log_path = None if arguments.log is None else str(arguments.log)
     server = Server(
-        Settings(
+        Settings.of(
             pool,
-            tuple((*place, token) for place, token in tokens.items()),
-            log_path,
-            arguments.port,
+            tokens=tokens_from(pool, os.environ),
+            log_path=arguments.log,
+            port=arguments.port,
             refusals=dict(arguments.refuse),
         )
     )
 
     def announce() -> None:
-        sys.stdout.write("\n".join(banner(pool, server.port, os.environ, log_path)) + "\n")
+        sys.stdout.write("\n".join(banner(pool, server.port, os.environ, arguments.log)) + "\n")
         sys.stdout.flush()
 
     server.run(lambda: until_interrupted(announce))
@@ -108,7 +106,7 @@ def tokens_from(pool: Pool, environ: Mapping[str, str]) -> dict[tuple[str, str],
 
 
 def banner(
-    pool: Pool, port: int, environ: Mapping[str, str], log_path: str | None
+    pool: Pool, port: int, environ: Mapping[str, str], log_path: Path | None
 ) -> Iterator[str]:
     """What the user is told at the start, line by line; never the value of a variable."""
     yield f"SIMULATED provider for {pool.path}; no answer comes from a real model"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from pytest_ultrapar.pool.model import Limit  # noqa: TC001 - msgspec reads it at run time
+from pytest_ultrapar.pool.model import Limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from pytest_ultrapar.engine.reply import ToolCall  # noqa: TC001 - msgspec may read it at run time
+from pytest_ultrapar.engine.reply import ToolCall
 
 if TYPE_CHECKING:
     import random

@@ -69,13 +69,13 @@ class SimulatorProcess:
             ConfigError: The port is taken, the log cannot be written, a refusal names nothing in
                 the pool, or the pool cannot be served.
         """
-        settings = Settings(
+        settings = Settings.of(
             pool,
-            tuple((provider, key, token) for (provider, key), token in (tokens or {}).items()),
-            str(log_path),
-            port,
-            os.getpid(),
-            dict(refusals or {}),
+            tokens=tokens or {},
+            log_path=log_path,
+            port=port,
+            refusals=refusals or {},
+            controller_pid=os.getpid(),
         )
         with tempfile.TemporaryFile() as stderr:
             child = _spawn(stderr)

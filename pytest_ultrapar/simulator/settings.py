@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
-from pytest_ultrapar.pool.model import Pool  # noqa: TC001 - msgspec reads it at run time
+from pytest_ultrapar.pool.model import Lane, Limit, Pool, Provider
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
 
 
-class Settings(msgspec.Struct, frozen=True):
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All that a server needs; goes through a pipe, since arguments and environments can be read.
 
     Attributes:
+        providers: Who is served, in parts of a pool: what a controller makes of the rest is no
+            business of a server's.
+        lanes: The lanes of these providers.
+        limits: The limits on the paths of these lanes.
+        pool_path: Where the pool was read.
         tokens: (provider, key, token); keys that are not here have their default token.
         log_path: Where the server's own log goes; None for none.
         port: On 127.0.0.1; 0 takes any free one.
@@ -18,15 +29,54 @@ class Settings(msgspec.Struct, frozen=True):
         refusals: Status by `KEY`, `PROVIDER/KEY`, `instance:NAME` or `instance:PROVIDER/NAME`.
     """
 
-    pool: Pool
+    providers: tuple[Provider, ...]
+    lanes: tuple[Lane, ...]
+    limits: tuple[Limit, ...]
+    pool_path: str
     tokens: tuple[tuple[str, str, str], ...] = ()
     log_path: str | None = None
     port: int = 0
     controller_pid: int | None = None
     refusals: dict[str, int] = {}
 
+    @classmethod
+    def of(
+        cls,
+        pool: Pool,
+        *,
+        tokens: Mapping[tuple[str, str], str],
+        log_path: Path | None,
+        port: int,
+        refusals: Mapping[str, int],
+        controller_pid: int | None = None,
+    ) -> Settings:
+        """The settings that serve all providers of a pool."""
+        return cls(
+            providers=pool.providers,
+            lanes=pool.lanes,
+            limits=tuple(pool.limits.values()),
+            pool_path=pool.path,
+            tokens=tuple((*place, token) for place, token in tokens.items()),
+            log_path=None if log_path is None else str(log_path),
+            port=port,
+            controller_pid=controller_pid,
+            refusals=dict(refusals),
+        )
+
     def __repr__(self) -> str:
-        return f"Settings({self.pool.path!r}, port={self.port}, log_path={self.log_path!r})"
+        return f"Settings({self.pool_path!r}, port={self.port}, log_path={self.log_path!r})"
+
+    @property
+    def pool(self) -> Pool:
+        """The pool as far as it is served."""
+        return Pool(
+            path=self.pool_path,
+            digest="",
+            rate_mode="fixed",
+            providers=self.providers,
+            lanes=self.lanes,
+            limits={limit.name: limit for limit in self.limits},
+        )
 
     @property
     def token_of(self) -> dict[tuple[str, str], str]:

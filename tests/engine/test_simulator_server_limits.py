@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import os
+import signal
 from itertools import pairwise
 from urllib.parse import urlsplit
 
@@ -210,10 +212,15 @@ def test_request_whose_client_leaves_at_once_is_in_the_log(tmp_path):
     pool = simulated_pool(models={"slow": ("slow",)}, latency=NEVER)
     n = 60
     with running(pool, tmp_path) as server:
-        for caller in [Caller(server) for _ in range(n)]:
+        callers = [Caller(server) for _ in range(n)]
+        last = Caller(server)
+        assert last.ask("none") == 404
+        # Request and end reach the stopped server together.
+        os.kill(server.pid, signal.SIGSTOP)
+        for caller in callers:
             caller.send("slow")
             caller.leave()
-        last = Caller(server)
+        os.kill(server.pid, signal.SIGCONT)
         assert [last.ask("none"), last.ask("none")] == [404, 404]
     slow = [r for r in read_server_log(tmp_path / "server.log").requests if r.model == "slow"]
     assert [row.disconnected for row in slow] == [True] * n

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -60,15 +61,26 @@ def test_two_instances_with_one_api_name_are_refused():
 def test_no_token_shows_in_a_repr():
     tokens = {(PROVIDER, "key0"): "s3cret"}
     (provider,) = served_providers(POOL, tokens).values()
-    settings = Settings(POOL, ((PROVIDER, "key0", "s3cret"),))
+    settings = Settings.of(POOL, tokens=tokens, log_path=None, port=0, refusals={})
     for shown in (provider, settings, *targets([provider]).values()):
         assert "s3cret" not in repr(shown)
 
 
 def test_settings_survive_the_pipe():
     pool = simulated_pool(per_key=Limit("", "key", workers=2, qps=1.5, rpm=10))
-    settings = Settings(pool, ((PROVIDER, "key0", "t"),), "x.log", 8123, 7, {"key0": 401})
-    assert msgspec.json.decode(msgspec.json.encode(settings), type=Settings) == settings
+    settings = Settings.of(
+        pool,
+        tokens={(PROVIDER, "key0"): "t"},
+        log_path=Path("x.log"),
+        port=8123,
+        refusals={"key0": 401},
+        controller_pid=7,
+    )
+    arrived = msgspec.json.decode(msgspec.json.encode(settings), type=Settings)
+    assert arrived == settings
+    assert arrived.token_of == {(PROVIDER, "key0"): "t"}
+    assert (arrived.pool.providers, arrived.pool.lanes) == (pool.providers, pool.lanes)
+    assert dict(arrived.pool.limits) == dict(pool.limits)
 
 
 @pytest.mark.parametrize("name", ["key1", "lab/key1"])
