@@ -1,19 +1,26 @@
 """Run LLM evaluations in pytest as fast as a pool of API keys allows, and never faster.
 
-Suites import `prefetch`; conftests that assign workers to lanes themselves import `Assignment` and `Group`.
+Suites import `prefetch`; conftests that assign workers to lanes themselves import `Assignment` and
+`Group`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_ultrapar.errors import BadRequestError, ConfigError, InfraError, PromptRefused, UltraparError
+from pytest_ultrapar.errors import (
+    BadRequestError,
+    ConfigError,
+    InfraError,
+    PromptRefused,
+    UltraparError,
+)
 from pytest_ultrapar.prefetched import prefetch
 
 if TYPE_CHECKING:
     from pytest_ultrapar.engine.llm import Llm
     from pytest_ultrapar.engine.reply import Reply, ToolCall
-    from pytest_ultrapar.fixtures import CaseInfo
+    from pytest_ultrapar.case_state import CaseInfo
     from pytest_ultrapar.lanes.assignment import Assignment, Group
 
 __all__ = [
@@ -34,7 +41,7 @@ __all__ = [
 # Imported at first use: every pytest run imports this package, also those that have no pool.
 _LATE = {
     "Assignment": "pytest_ultrapar.lanes.assignment",
-    "CaseInfo": "pytest_ultrapar.fixtures",
+    "CaseInfo": "pytest_ultrapar.case_state",
     "Group": "pytest_ultrapar.lanes.assignment",
     "Llm": "pytest_ultrapar.engine.llm",
     "Reply": "pytest_ultrapar.engine.reply",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_ultrapar import pytest_internals
+from pytest_ultrapar.case_state import CaseInfo, CaseState
 from pytest_ultrapar.clock import utc_now_us
 from pytest_ultrapar.collection import (
     REPEAT,
@@ -22,11 +22,15 @@ from pytest_ultrapar.collection import (
 )
 from pytest_ultrapar.engine.engine import Engine, EngineSettings
 from pytest_ultrapar.engine.episode import EpisodeSkipped, Work
-from pytest_ultrapar.engine.llm import Llm
-from pytest_ultrapar.fixtures import CaseInfo, CaseState, state_key
+from pytest_ultrapar.fixtures import state_key
 from pytest_ultrapar.ready import ReadyQueue
 from pytest_ultrapar.records import Ending, EpisodeEnded
-from pytest_ultrapar.runtime import Runtime
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from pytest_ultrapar.engine.llm import Llm
+    from pytest_ultrapar.runtime import Runtime
 
 _SWITCH_INTERVAL_S = 0.0005
 _YIELD_LAG_S = 0.003
@@ -37,8 +41,8 @@ _MOST_YIELDS = 10
 class RunAhead:
     """Takes item positions in, gives them back when their episodes have ended.
 
-    `put` and `close` may be called from any thread; everything else belongs to pytest's main thread, which alone
-    evaluates marks and sets up session fixtures.
+    `put` and `close` may be called from any thread; everything else belongs to pytest's main
+    thread, which alone evaluates marks and sets up session fixtures.
     """
 
     def __init__(
@@ -57,8 +61,8 @@ class RunAhead:
             collected: The cases among them.
             runtime: The run's files and settings.
             settings: For the engine.
-            alone: One episode at a time, and only while pytest waits for one: whoever kills the process then
-                is found beyond doubt.
+            alone: One episode at a time, and only while pytest waits for one: whoever kills the
+                process then is found beyond doubt.
         """
         self._items = items
         self._collected = collected
@@ -80,7 +84,7 @@ class RunAhead:
         self._streams: pytest_internals.EpisodeStreams | None = None
         self._engine: Engine | None = None
 
-    # -- any thread ---------------------------------------------------------------------------------------
+    # -- any thread --------------------------------------------------------------------------------
 
     def put(self, indices: Sequence[int]) -> None:
         """Line items up by their positions in pytest's collection."""
@@ -100,10 +104,10 @@ class RunAhead:
             self._abandoned = True
             self._changed.notify()
 
-    # -- the main thread ----------------------------------------------------------------------------------
+    # -- the main thread ---------------------------------------------------------------------------
 
     def take(self) -> int | None:
-        """The position of the next item whose episode has ended; waits for one. None when there is no more."""
+        """Wait for the next item whose episode has ended; its position, or None when there is no more."""
         while True:
             with self._changed:
                 while not self._has_news():
@@ -135,7 +139,7 @@ class RunAhead:
         return not self._running and (bool(self._backlog) or self._closing)
 
     def begin_item(self, item: pytest.Item) -> CaseState | None:
-        """The state of the case whose item pytest is about to run; None for an item that is no case."""
+        """The state of the case whose item pytest is about to run; None if the item is no case."""
         if self._current is not None and self._current[0] is item:
             return self._current[1]  # run again by a plugin such as pytest-rerunfailures
         index = self._taken.popleft() if self._taken else -1
@@ -200,8 +204,11 @@ class RunAhead:
             except pytest.skip.Exception:
                 self._make_ready(index, None)
             except BaseException as error:  # noqa: BLE001 - pytest's own outcomes are no `Exception`s
-                # A session fixture's failure is repeated, and reported, when pytest sets the item up.
-                self._make_ready(index, self._ended_early(index, "error", type(error).__name__, str(error)))
+                # A session fixture's failure is repeated, and reported, when pytest sets the item
+                # up.
+                self._make_ready(
+                    index, self._ended_early(index, "error", type(error).__name__, str(error))
+                )
         self._running.update(work.index for work in works)
         if works:
             self._start_engine().submit(works)
@@ -235,8 +242,8 @@ class RunAhead:
 
     def _start_engine(self) -> Engine:
         if self._engine is None:
-            # With CPython's 5 ms a busy main thread makes the engine wake 5 ms late (p99 10 ms), with 0.5 ms it
-            # is 0.7 ms (p99 1.3 ms).
+            # With CPython's 5 ms a busy main thread makes the engine wake 5 ms late (p99 10 ms),
+            # with 0.5 ms it is 0.7 ms (p99 1.3 ms).
             sys.setswitchinterval(_SWITCH_INTERVAL_S)
             self._streams = pytest_internals.EpisodeStreams(self._runtime.config)
             self._streams.enter()
@@ -253,8 +260,8 @@ class RunAhead:
     def _let_engine_run(self) -> None:
         """Wait a moment while the engine's loop lags: answers go before reports.
 
-        Without it pytest's thread takes the interpreter lock for whole items while replies wait; the time from
-        the first request to the last reply was 8 % longer.
+        Without it pytest's thread takes the interpreter lock for whole items while replies wait;
+        the time from the first request to the last reply was 8 % longer.
         """
         engine = self._engine
         if engine is None:
@@ -285,7 +292,7 @@ class RunAhead:
             detail=detail,
         )
 
-    # -- the engine's thread ------------------------------------------------------------------------------
+    # -- the engine's thread -----------------------------------------------------------------------
 
     def _on_ended(self, work: Work, _ended: EpisodeEnded, position: object) -> None:
         with self._changed:

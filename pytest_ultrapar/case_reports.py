@@ -6,17 +6,19 @@ Registered in every process that runs items (the workers, or the one process wit
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_ultrapar.case_state import CaseState
 from pytest_ultrapar.clock import utc_now_us
 from pytest_ultrapar.collection import case_id_of
-from pytest_ultrapar.fixtures import CaseState, EpisodeError, state_key
+from pytest_ultrapar.fixtures import EpisodeError, state_key
 from pytest_ultrapar.records import Grade, Outcome
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from pytest_ultrapar.ahead import RunAhead
     from pytest_ultrapar.runtime import Runtime
 
@@ -46,7 +48,10 @@ class CaseReports:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Mark the report that decides, and write the grade after teardown. Main thread, three times per item."""
+        """Mark the report that decides, and write the grade after teardown.
+
+        Called on the main thread, three times per item.
+        """
         report = yield
         state = item.stash.get(state_key, None)
         if state is not None:
@@ -112,9 +117,7 @@ class CaseReports:
         report.sections = [(title, text(content)) for title, content in report.sections]
 
 
-def _outcome(
-    state: CaseState, report: pytest.TestReport, error: BaseException | None
-) -> Outcome:
+def _outcome(state: CaseState, report: pytest.TestReport, error: BaseException | None) -> Outcome:
     ended = state.ended
     if ended is not None and ended.ending == "infra":
         return "infra"
@@ -144,13 +147,16 @@ def _test_word(report: pytest.TestReport) -> str:
 def _first_line(report: pytest.TestReport) -> str:
     text = report.longreprtext.strip()
     crash = getattr(getattr(report.longrepr, "reprcrash", None), "message", None)
-    # A fixture that does not exist: its report ends with a place, not with what is wrong (`fixtures.py:1040`).
+    # A fixture that does not exist: its report ends with a place, not with what is wrong
+    # (`fixtures.py:1040`).
     unknown = getattr(report.longrepr, "errorstring", "").split("\n", 1)[0]
     return (crash or unknown or (text.splitlines()[-1] if text else "failed"))[:2000]
 
 
-def status_of(report: pytest.TestReport) -> tuple[str, str, str | tuple[str, dict[str, bool]]] | None:
-    """Category, letter and word with which a case's report is shown; None for reports that are pytest's own.
+def status_of(
+    report: pytest.TestReport,
+) -> tuple[str, str, str | tuple[str, dict[str, bool]]] | None:
+    """Category, letter and word with which a case's report is shown; None for pytest's own reports.
 
     Called in the controller (or the one process) for every report.
     """
@@ -158,7 +164,8 @@ def status_of(report: pytest.TestReport) -> tuple[str, str, str | tuple[str, dic
     if outcome is None or hasattr(report, "wasxfail"):
         return None
     if report.failed:
-        # An exception that is no assertion is an error of the suite, also when it came in the test's body.
+        # An exception that is no assertion is an error of the suite, also when it came in the
+        # test's body.
         return ("error", "E", "ERROR") if outcome == "error" else None
     if outcome == "skipped":
         return None

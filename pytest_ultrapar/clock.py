@@ -25,5 +25,5 @@ class MonotonicClock:
 
 
 def utc_now_us() -> int:
-    """Microseconds since the epoch, for timestamps people read; never used for limits or durations."""
+    """Microseconds since the epoch, for timestamps people read; never for limits or durations."""
     return time.time_ns() // 1000

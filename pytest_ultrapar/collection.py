@@ -1,27 +1,36 @@
-"""From pytest's items to cases: which items run ahead, what they are called, and what is wrong with them."""
+"""From pytest's items to cases: which run ahead, what they are called, what is wrong with them."""
 
 from __future__ import annotations
 
 import hashlib
 import inspect
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytest
-
-from pytest_ultrapar import fixtures, pytest_internals
+from pytest_ultrapar import pytest_internals
+from pytest_ultrapar.case_state import CaseInfo
 from pytest_ultrapar.prefetched import ATTRIBUTE, Prefetched
 from pytest_ultrapar.records import Case, Scalar
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import pytest
+
 REPEAT = "ultrapar_repeat"
-_CONFIG_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
-_ALLOWED = (
-    "allowed are parametrised values, llm, model, case, and session-scoped, unparametrised, synchronous fixtures"
+_CONFIG_FILES = (
+    "pytest.toml",
+    ".pytest.toml",
+    "pytest.ini",
+    ".pytest.ini",
+    "pyproject.toml",
+    "tox.ini",
+    "setup.cfg",
 )
+_ALLOWED = "allowed are parametrised values, llm, model, case, and session-scoped, unparametrised, synchronous fixtures"
 
 
 @dataclass(slots=True)
@@ -30,8 +39,8 @@ class Collected:
 
     Attributes:
         case_ids: By position in pytest's collection; items that are no cases are missing.
-        cases: What the run directory's list of cases holds; emptied once that is written, since twenty
-            thousand of them would weigh 10 MB in every worker.
+        cases: What the run directory's list of cases holds; emptied once that is written, since
+            twenty thousand of them would weigh 10 MB in every worker.
         prefetched: The prefetched function of each case, by position.
         not_run: Why marks keep a case from running, by position.
         faults: What makes the suite unusable, one sentence each.
@@ -73,7 +82,8 @@ def collect_cases(
     """
     collected = Collected()
     seen: dict[str, str] = {}
-    # Items of one test share what pytest knows of its fixtures; 20,000 need not be searched one by one.
+    # Items of one test share what pytest knows of its fixtures; 20,000 need not be searched one by
+    # one.
     by_test: dict[int, list[Prefetched]] = {}
     for index, item in enumerate(items):
         test = pytest_internals.test_identity(item)
@@ -115,7 +125,9 @@ def parameter(item: pytest.Item, name: str) -> object:
     return callspec.params.get(name) if callspec is not None else None
 
 
-def arguments_for(item: pytest.Item, prefetched: Prefetched, case: fixtures.CaseInfo) -> dict[str, Any]:
+def arguments_for(
+    item: pytest.Item, prefetched: Prefetched, case: CaseInfo
+) -> dict[str, Any]:
     """What a prefetched function is called with, `llm` apart. Called on the main thread.
 
     Session-scoped fixtures are set up here, at their first use.
@@ -179,7 +191,7 @@ def _case(index: int, item: pytest.Item, model: str, run_seed: int) -> Case:
 
 
 def _scalar(value: object) -> Scalar:
-    """A parameter's value as a column can hold it: plain values as they are, others by their name."""
+    """A parameter's value as a column can hold it: plain values as they are, others by name."""
     if value is None or isinstance(value, str | int | float | bool):
         return value
     name = getattr(value, "name", None) or getattr(value, "__name__", None)
@@ -196,7 +208,8 @@ def _project(folder: Path) -> Path:
 
 @cache
 def _below_project(path: Path) -> str:
-    # Not pytest's rootdir: the value of an option that names a file elsewhere moves it (pytest 9.2).
+    # Not pytest's rootdir: the value of an option that names a file elsewhere moves it (pytest
+    # 9.2).
     return path.relative_to(_project(path.parent)).as_posix()
 
 
@@ -231,7 +244,11 @@ def _argument_fault(item: pytest.Item, name: str) -> str | None:
     callspec = getattr(item, "callspec", None)
     definition = pytest_internals.fixture_definition(item, name)
     if definition is None:
-        return None if callspec and name in callspec.params else "no fixture or parameter has this name"
+        return (
+            None
+            if callspec and name in callspec.params
+            else "no fixture or parameter has this name"
+        )
     if pytest_internals.is_direct_parameter(definition) or hasattr(definition.func, "__ultrapar__"):
         return None
     if callspec and name in callspec.params:

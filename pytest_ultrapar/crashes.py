@@ -1,22 +1,26 @@
 """What is to be done with the cases of a worker that died.
 
-Only a case that the journal says was started and not ended, or whose item pytest was running, can have killed its
-worker. Such suspects are first run again like all others; at a second death each runs alone, and only one that
-kills its worker alone is given up. So one poisonous case never takes its neighbours along.
+Only a case that the journal says was started and not ended, or whose item pytest was running, can
+have killed its worker. Such suspects are first run again like all others; at a second death each
+runs alone, and only one that kills its worker alone is given up. So one poisonous case never takes
+its neighbours along.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_ultrapar.results.recovered import (
     RecoveredIndex,
     find_finished,
     find_started_not_ended,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Set
+    from pathlib import Path
 
 _DEATHS_BEFORE_ALONE = 2
 
@@ -102,12 +106,9 @@ class Crashes:
         suspects = {
             index
             for index in pending
-            if index in self._case_ids
-            and (self._case_ids[index] in started or index in running)
+            if index in self._case_ids and (self._case_ids[index] in started or index in running)
         }
-        plain = next(
-            (i for i in pending if i in running and i not in self._case_ids), None
-        )
+        plain = next((i for i in pending if i in running and i not in self._case_ids), None)
         wanted = {self._case_ids[index] for index in pending if index in self._case_ids}
         finished = {
             case_id: position

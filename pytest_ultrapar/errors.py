@@ -1,6 +1,7 @@
 """Every exception of the package, as one tree by cause.
 
-Messages follow one form: what was found, where, and what is allowed. No message ever holds a secret.
+Messages follow one form: what was found, where, and what is allowed. No message ever holds a
+secret.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class PromptRefused(UltraparError):  # noqa: N818 - the model's answer, no fault
 
 
 class BadRequestError(UltraparError):
-    """The API calls the request malformed (400 or 422): a fault of the suite, reported as `error`."""
+    """The API calls the request malformed (400, 422): a fault of the suite, reported as `error`."""
 
 
 class ResultsError(UltraparError):

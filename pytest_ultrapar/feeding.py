@@ -1,14 +1,18 @@
 """Which worker is given which case, and when: pure decisions, carried out by the xdist scheduler.
 
-Cases are fed late, by eligibility: a worker gets cases that its home lanes can serve, a little more than it can
-have in flight; only when none of those is left does it get a few others, so that idle seats are lent.
+Cases are fed late, by eligibility: a worker gets cases that its home lanes can serve, a little more
+than it can have in flight; only when none of those is left does it get a few others, so that idle
+seats are lent.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
 
 LEAST_PENDING = 2
 """An xdist worker starts item A only when it holds item B (xdist 3.8.0, remote.py:213)."""
@@ -63,7 +67,8 @@ class Feeding:
         Args:
             items: All items, in pytest's order.
             seats_of: Seats over all lanes of a model, >= 1.
-            home_of: By worker id; a worker that is missing (a replacement, say) is at home everywhere.
+            home_of: By worker id; a worker that is missing (a replacement, say) is at home
+                everywhere.
         """
         self._items = {item.index: item for item in items}
         self._seats_of = seats_of
@@ -97,7 +102,7 @@ class Feeding:
         return self._pending.get(worker, ())
 
     def add_worker(self, worker: str, home: HomeOf | None = None, *, alone: bool = False) -> None:
-        """A worker is ready to be fed; `alone` ones run one episode at a time and take the suspects."""
+        """A worker is ready to be fed; those `alone` run one episode at a time: the suspects."""
         self._pending[worker] = []
         if home is not None:
             self._home_of[worker] = home

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast, runtime_checkable
 
 import pytest
 
 from pytest_ultrapar.errors import UltraparError
-from pytest_ultrapar.prefetched import Prefetched
 
 if TYPE_CHECKING:
     # Every pytest run imports this module; the records bring msgspec along (25 ms).
-    from pytest_ultrapar.records import EpisodeEnded, Outcome
+    from collections.abc import Mapping
+
+    from pytest_ultrapar.prefetched import Prefetched
+    from pytest_ultrapar.case_state import CaseState
+    from pytest_ultrapar.records import Outcome
 
 GRADES: tuple[Outcome, ...] = ("solved", "partial", "unsolved")
 
@@ -38,52 +39,11 @@ class Verdict(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class CaseInfo:
-    """What an episode may know of its case.
-
-    Attributes:
-        case_id: 16 hex digits, the same in every run of the suite with the same seed.
-        seed: `hash(run_seed, case_id)`: seed whatever is random in the episode with it.
-        run_seed: Seed of the run, for draws that all models and prompts share.
-        repeat: Repetition number, from 0.
-        params: The item's parameters, `model` included.
-        markers: Names of the marks on the test.
-    """
-
-    case_id: str
-    seed: int
-    run_seed: int
-    repeat: int
-    model: str
-    params: Mapping[str, Any]
-    markers: tuple[str, ...]
-
-
-@dataclass(slots=True)
-class CaseState:
-    """What is known of the case whose item is running; made at set-up, gone after teardown.
-
-    Attributes:
-        ended: The stored episode; None when a mark kept it from running.
-        graded: What `grade` was called with: outcome, scores, kind.
-        outcome: The measurement, once the deciding report is made.
-        test: pytest's own result in one word.
-        error: One line for the results.
-    """
-
-    ended: EpisodeEnded | None
-    graded: tuple[Outcome, dict[str, float], str | None] | None = None
-    outcome: Outcome | None = None
-    test: str | None = None
-    error: str | None = None
-
-
-state_key = pytest.StashKey[CaseState]()
+state_key = pytest.StashKey["CaseState"]()
 
 
 class Grade:
-    """The `grade` fixture's value: call it once to record a measurement. It never fails the test."""
+    """The `grade` fixture's value: call it once to record a measurement; it never fails the test."""
 
     def __init__(self, state: CaseState | None) -> None:
         self._state = state
@@ -92,7 +52,8 @@ class Grade:
         """Record what the episode was worth.
 
         Args:
-            verdict: `solved`, `partial` or `unsolved`, or an object with `outcome`, `scores` and perhaps `kind`.
+            verdict: `solved`, `partial` or `unsolved`, or an object with `outcome`, `scores` and
+                perhaps `kind`.
             scores: Numbers by name; True and False count as 1 and 0.
 
         Raises:
@@ -135,9 +96,7 @@ def take_episode(request: pytest.FixtureRequest, prefetched: Prefetched) -> obje
     try:
         return msgspec.json.decode(ended.value, type=prefetched.return_type())
     except (msgspec.MsgspecError, RecursionError) as error:
-        msg = (
-            f"{prefetched.place}: the value that {prefetched.name!r} returned does not fit its annotation: {error}"
-        )
+        msg = f"{prefetched.place}: the value that {prefetched.name!r} returned does not fit its annotation: {error}"
         raise EpisodeError(msg) from None
 
 
@@ -161,8 +120,8 @@ class _OutOfReach:
 
 
 @pytest.fixture
-def llm(model: str) -> object:  # noqa: ARG001 - `llm` brings the model's parametrisation along
-    """In a prefetched function: the client bound to the case's model. `await llm.chat(messages) -> Reply`."""
+def llm(model: str) -> object:
+    """In a prefetched function: the client of the case's model, `await llm.chat(messages) -> Reply`."""
     return _OutOfReach("llm")
 
 
@@ -184,7 +143,7 @@ def case(request: pytest.FixtureRequest) -> object:
 
 @pytest.fixture
 def grade(request: pytest.FixtureRequest) -> Grade:
-    """Record a measurement: `grade("solved", steps=3)` or `grade(verdict)`. It does not fail the test."""
+    """Record a measurement: `grade("solved", steps=3)` or `grade(verdict)`; it fails no test."""
     return Grade(request.node.stash.get(state_key, None))
 
 
@@ -195,6 +154,7 @@ def ultrapar_repeat(request: pytest.FixtureRequest) -> int:
     return param if isinstance(param, int) else 0
 
 
-# The mark by which collection knows these functions, also when a suite has a fixture of the same name.
+# The mark by which collection knows these functions, also when a suite has a fixture of the same
+# name.
 for _name, _fixture in (("llm", llm), ("case", case), ("model", model)):
     _fixture._get_wrapped_function().__ultrapar__ = _name  # type: ignore[attr-defined]  # noqa: SLF001

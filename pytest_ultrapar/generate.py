@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-
-import pytest
+from typing import TYPE_CHECKING
 
 from pytest_ultrapar import process, pytest_internals
 from pytest_ultrapar.collection import REPEAT
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.prefetched import ATTRIBUTE
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def parametrize_models(metafunc: pytest.Metafunc) -> bool:
@@ -32,8 +34,8 @@ def parametrize_models(metafunc: pytest.Metafunc) -> bool:
 def parametrize_repeats(metafunc: pytest.Metafunc) -> None:
     """Give a case its repetitions.
 
-    They are always a parameter, also when there is one: the first repetition of a case then has the same id in a
-    run of one and in a run of twenty.
+    They are always a parameter, also when there is one: the first repetition of a case then has the
+    same id in a run of one and in a run of twenty.
     """
     options, _ = process.settings(metafunc.config)
     if REPEAT not in metafunc.fixturenames:

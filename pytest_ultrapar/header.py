@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.xdist_options import SEATS_PER_WORKER
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_ultrapar.lanes.assignment import Assignment
+    from pytest_ultrapar.pool.model import LaneId
     from pytest_ultrapar.run import Run
 
+
 def lines(run: Run) -> list[str]:
-    """The header: pool, mode, models, lanes, seats, where the results go, and values that are not the file's."""
+    """The header: pool, mode, models, lanes, seats, the run's place, and values not of the file."""
     pool, options = run.pool, run.options
     lanes = run.lanes
     seats = pool.seats(lanes)

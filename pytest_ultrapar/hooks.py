@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_ultrapar.finish import FinishedRun
     from pytest_ultrapar.lanes.assignment import Assignment
     from pytest_ultrapar.pool.model import Lane, Pool
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 def pytest_ultrapar_pool(config: pytest.Config) -> Pool | None:
     """Give the pool instead of the file that --ultrapar-pool names.
 
-    Called once in every process that needs the pool (controller and workers, main thread), before collection.
-    It must return the same pool everywhere.
+    Called once in every process that needs the pool (controller and workers, main thread), before
+    collection. It must return the same pool everywhere.
     """
 
 
@@ -29,9 +30,9 @@ def pytest_ultrapar_assign(
 ) -> Assignment | None:
     """Say which lanes each worker is at home on, and which cases run together.
 
-    Called once, in the controller (without xdist: in the pytest process), main thread, after collection and
-    before the first request. The first result that is not None is carried out by scheduler and broker; the
-    shipped policies (--ultrapar-policy) come last.
+    Called once, in the controller (without xdist: in the pytest process), main thread, after
+    collection and before the first request. The first result that is not None is carried out by
+    scheduler and broker; the shipped policies (--ultrapar-policy) come last.
 
     Args:
         config: pytest's.
@@ -44,7 +45,8 @@ def pytest_ultrapar_assign(
 def pytest_ultrapar_attempt(record: Attempt) -> None:
     """See one HTTP request of a case.
 
-    Called in the process that ran it, main thread, when the case's item is reported; once per attempt.
+    Called in the process that ran it, main thread, when the case's item is reported; once per
+    attempt.
     """
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,8 @@ from pytest_ultrapar.run import Run
 from pytest_ultrapar.terminal import show
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+
     from pytest_ultrapar.lanes.protocol import BrokerStatus
     from pytest_ultrapar.records import Case
 
@@ -45,7 +46,7 @@ class Leader:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        """Make the run's directory and start the simulated provider, before xdist starts workers."""
+        """Make the run's directory, start the simulated provider; before xdist starts workers."""
         with self.usage_errors():
             self._run = Run(self.config)
             try:
@@ -59,7 +60,7 @@ class Leader:
         return header.lines(self.run) if self._run is not None else []
 
     def plan(self, workers: Sequence[str], cases: Sequence[Case]) -> None:
-        """Make the assignment, show it, and start counting. Called once, when the cases are known."""
+        """Make the assignment, show it, start counting. Called once, when the cases are known."""
         assignment = self.run.assign(workers, cases)
         reporter = self.config.pluginmanager.getplugin("terminalreporter")
         if reporter is not None and self.config.option.verbose > -2:
@@ -89,7 +90,7 @@ class Leader:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the results and judge coverage, when workers are gone and before pytest's summary."""
+        """Write the results, judge coverage; when workers are gone, before pytest's summary."""
         if self._live is not None:
             self._live.stop()
         if self._run is None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from typing import TYPE_CHECKING
-
-import pytest
 
 from pytest_ultrapar.report.progress import ProgressState, observe, progress_line
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
     from pytest_ultrapar.lanes.protocol import BrokerStatus
 
 _REDRAW_S = 0.5
@@ -21,9 +22,10 @@ _CLEAR = "\r\x1b[2K"
 
 
 class LiveProgress:
-    """Shows progress from a thread of its own: under xdist nothing calls us while workers are silent.
+    """Shows progress from its own thread: under xdist nothing calls us while workers are silent.
 
-    It counts episodes, not reports: an xdist worker holds one finished, unreported item to the very end.
+    It counts episodes, not reports: an xdist worker holds one finished, unreported item to the very
+    end.
     """
 
     def __init__(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +16,8 @@ from pytest_ultrapar.results.cases_file import write_cases
 from pytest_ultrapar.runtime import Runtime, write_tables
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_ultrapar.ahead import RunAhead
     from pytest_ultrapar.lanes.protocol import BrokerPort, BrokerStatus
     from pytest_ultrapar.leader import Leader
@@ -67,9 +68,7 @@ class LocalSession:
     async def _connect(self) -> BrokerPort:
         """Make the broker. Called once on the engine's loop."""
         self._loop = asyncio.get_running_loop()
-        self._port = LocalBroker(
-            self._leader.run.pool, MonotonicClock(), self._loop, worker=WORKER
-        )
+        self._port = LocalBroker(self._leader.run.pool, MonotonicClock(), self._loop, worker=WORKER)
         await self._port.assign(self._leader.run.assignment)
         return self._port
 
@@ -123,4 +122,3 @@ class LocalSession:
         """Leave nothing open when the loop never ran."""
         if self._runtime is not None:
             self._runtime.close()
-

@@ -18,7 +18,7 @@ KIND = "worker_lost"
 
 
 class LostCases:
-    """Writes and reports lost cases; the controller's only segment of the journal is made for the first one."""
+    """Writes and reports lost cases; the controller's journal segment is made for the first one."""
 
     def __init__(self, leader: Leader) -> None:
         self._leader = leader

@@ -1,9 +1,8 @@
-"""The pytest plugin: options, marks, hooks and fixtures; everything else is registered when a pool is given."""
+"""The pytest plugin: options, marks, hooks, fixtures; the rest is registered with a pool only."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +12,8 @@ from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.fixtures import case, grade, llm, model, ultrapar_repeat
 
 if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
     from pytest_ultrapar.lanes.assignment import Assignment
     from pytest_ultrapar.pool.model import Lane
     from pytest_ultrapar.records import Case
@@ -107,7 +108,10 @@ def _has_workers(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Few workers for `-n auto`: seats, not processes, say what is in flight. Called before pytest_configure."""
+    """Few workers for `-n auto`: seats, not processes, say what is in flight.
+
+    Called before pytest_configure.
+    """
     if options.pool_path(config) is None:
         return None
     from pytest_ultrapar.xdist_options import suggested_workers  # noqa: PLC0415

@@ -1,7 +1,9 @@
-"""The shipped policies: which worker calls which lanes home. Each uses only what the public hook gives.
+"""The shipped policies: which worker calls which lanes home.
 
-A unit is the smallest set of lanes that shares its tightest limit: a key whose models share five seats, or a
-deployment with fifty of its own. Workers are dealt to units.
+Each uses only what the public hook gives.
+
+A unit is the smallest set of lanes that shares its tightest limit: a key whose models share five
+seats, or a deployment with fifty of its own. Workers are dealt to units.
 """
 
 from __future__ import annotations
@@ -39,7 +41,10 @@ Policy = Callable[[Pool, Sequence[str], Sequence[Lane], Sequence[Case]], Assignm
 def even(
     pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
 ) -> Assignment:
-    """Workers to keys and instances by expected work (cases x latency), capped by seats; none left out."""
+    """Workers to keys and instances by expected work (cases x latency), capped by seats.
+
+    None is left out.
+    """
     units = _units(pool, lanes, cases, _tightest_limit)
     return Assignment(home=_deal(units, workers, capped=True))
 
@@ -83,7 +88,7 @@ POLICIES: dict[str, Policy] = {
 def one_at_a_time(
     lanes: Sequence[Lane], cases: Sequence[Case], *, lanes_per_model: int | None
 ) -> Assignment:
-    """The modes `serial` (one lane per model) and `rotate` (all lanes in turn): one open episode at a time.
+    """Modes `serial` (one lane per model) and `rotate` (all lanes in turn): one episode at a time.
 
     With one episode at a time the broker's choice of the least recently used lane is the rotation.
     """

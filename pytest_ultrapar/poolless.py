@@ -1,16 +1,16 @@
-"""Sessions without a pool: a suite that needs one is refused with exit code 4, everything else is left alone."""
+"""Sessions without a pool: a suite that needs one is refused (exit 4), all else is left alone."""
 
 from __future__ import annotations
 
-import tempfile
-import uuid
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_ultrapar.prefetched import ATTRIBUTE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class PoollessSession:
@@ -72,6 +72,9 @@ def needs_pool(items: Sequence[pytest.Item]) -> str | None:
 
 def fault_path() -> Path:
     """A path for a worker's fault that nobody else uses; not yet a file."""
+    import tempfile  # noqa: PLC0415 - sessions without workers need neither, and there are many
+    import uuid  # noqa: PLC0415
+
     return Path(tempfile.gettempdir()) / f"ultrapar-fault-{uuid.uuid4().hex}"
 
 

@@ -77,9 +77,9 @@ class Prefetched:
 def prefetch(function: PrefetchFunction) -> Any:  # noqa: ANN401 - a pytest fixture definition
     """Make a pytest fixture out of an async function that runs ahead, hundreds at once.
 
-    Its arguments may be parametrised values, `llm`, `model`, `case`, and session-scoped, unparametrised,
-    synchronous fixtures. Its return annotation says how the episode is stored. Faults are reported when tests
-    are collected, never when the module is imported.
+    Its arguments may be parametrised values, `llm`, `model`, `case`, and session-scoped,
+    unparametrised, synchronous fixtures. Its return annotation says how the episode is stored.
+    Faults are reported when tests are collected, never when the module is imported.
 
     Example:
         ```python
@@ -110,7 +110,8 @@ def prefetch(function: PrefetchFunction) -> Any:  # noqa: ANN401 - a pytest fixt
 
     wanted = [parameter for parameter in parameters if parameter.name not in {"self", "request"}]
     request_parameter = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    # pytest reads a fixture's requests from its signature; `__wrapped__` would lead it to the async function.
+    # pytest reads a fixture's requests from its signature; `__wrapped__` would lead it to the async
+    # function.
     take.__signature__ = inspect.Signature([request_parameter, *wanted])  # type: ignore[attr-defined]
     take.__name__ = function.__name__
     take.__doc__ = function.__doc__
@@ -120,7 +121,8 @@ def prefetch(function: PrefetchFunction) -> Any:  # noqa: ANN401 - a pytest fixt
 
 
 def _unstorable(annotation: object) -> str | None:
-    # Imported late: an import of this package alone must stay light, and collection needs it only with a pool.
+    # Imported late: an import of this package alone must stay light, and collection needs it only
+    # with a pool.
     import msgspec  # noqa: PLC0415
 
     try:

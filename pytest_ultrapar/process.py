@@ -1,10 +1,9 @@
-"""What every process of a run does alike: read its settings, load the pool, put engine and pytest together."""
+"""What every process of a run does: read settings, load the pool, join engine and pytest."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,14 +13,19 @@ from pytest_ultrapar.collection import Collected, collect_cases
 from pytest_ultrapar.engine.endpoints import endpoints
 from pytest_ultrapar.engine.engine import EngineSettings
 from pytest_ultrapar.engine.retry import RetryPolicy
-from pytest_ultrapar.lanes.protocol import BrokerPort
-from pytest_ultrapar.options import Options, read_options, selected_models
 from pytest_ultrapar.pool.config import check_supported, load_pool
 from pytest_ultrapar.pool.model import Pool
 from pytest_ultrapar.pool.secret import check_secrets, read_secrets
 from pytest_ultrapar.results.redact import Redactor
 from pytest_ultrapar.runtime import Runtime
+from pytest_ultrapar.settings import Options, read_options, selected_models
 from pytest_ultrapar.simulator.process import default_token
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from pytest_ultrapar.lanes.protocol import BrokerPort
 
 _settings_key = pytest.StashKey[tuple[Options, Pool]]()
 _MOST_OPEN = 1000
@@ -68,7 +72,7 @@ def check_keys(config: pytest.Config) -> None:
 
 
 class CollectOnly:
-    """The plugin of `--collect-only` with a pool: faults of the suite are still found, nothing is started."""
+    """The plugin of `--collect-only` with a pool: faults are still found, nothing is started."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:

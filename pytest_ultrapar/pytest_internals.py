@@ -6,8 +6,7 @@ Read in pytest 9.2.0. `check` says clearly what is missing when a later release 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from _pytest.compat import NOTSET
@@ -17,6 +16,9 @@ from _pytest.scope import Scope
 from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 
 from pytest_ultrapar.engine.output import EpisodeLogHandler, RoutedStream, is_outside_episodes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def fixture_definition(item: pytest.Item, name: str) -> pytest.FixtureDef[Any] | None:
@@ -32,7 +34,7 @@ def fixture_names(item: pytest.Item) -> list[str]:
 
 
 def test_identity(item: pytest.Item) -> int:
-    """The same number for all items of one test function, whatever their parameters (`python.py:1700`)."""
+    """The same number for all items of one test function, of any parameters (`python.py:1700`)."""
     return id(getattr(item, "_fixtureinfo", item))
 
 
@@ -64,9 +66,10 @@ def will_not_run(item: pytest.Item) -> str | None:
 def session_fixture(item: pytest.Item, name: str) -> object:
     """The value of a session-scoped fixture, set up now, before any item runs.
 
-    The session itself is put onto pytest's stack of set-up nodes first (`runner.py:524`), where every item
-    would put it anyway; the fixture is torn down when pytest tears the session down. It is asked for in the
-    session's name, since the item is not on the stack yet (`fixtures.py:786` warns, pytest 10.1 refuses).
+    The session itself is put onto pytest's stack of set-up nodes first (`runner.py:524`), where
+    every item would put it anyway; the fixture is torn down when pytest tears the session down. It
+    is asked for in the session's name, since the item is not on the stack yet (`fixtures.py:786`
+    warns, pytest 10.1 refuses).
     """
     definition = fixture_definition(item, name)
     assert definition is not None
@@ -78,7 +81,8 @@ def session_fixture(item: pytest.Item, name: str) -> object:
     manager = item.config.pluginmanager.getplugin("capturemanager")
     if manager is None:
         return definition.execute(request)
-    # Between items capture is suspended. What the fixture prints is shown with the item that runs next.
+    # Between items capture is suspended. What the fixture prints is shown with the item that runs
+    # next.
     manager.resume_global_capture()
     try:
         return definition.execute(request)
@@ -87,7 +91,10 @@ def session_fixture(item: pytest.Item, name: str) -> object:
 
 
 def higher_scopes(item: pytest.Item) -> tuple[object, ...]:
-    """What must be equal for two items to share their module and its parametrised fixtures (`python.py:1170`)."""
+    """What is equal in items that share their module and its parametrised fixtures.
+
+    Source: pytest's own sorting of items (`python.py:1170`).
+    """
     callspec = getattr(item, "callspec", None)
     shared: list[object] = [item.parent]
     if callspec is not None:
@@ -100,10 +107,11 @@ def higher_scopes(item: pytest.Item) -> tuple[object, ...]:
 
 
 class EpisodeStreams:
-    """While entered, episodes' prints and log records go to their own record instead of pytest's capture.
+    """While entered, episodes' prints and log records go to their own record, not pytest's capture.
 
-    pytest sets `sys.stdout` to its capture's file at every resume and back to the stream of before at every
-    suspension (`capture.py:359`, `:366`). Episodes run in both states, so both are wrapped.
+    pytest sets `sys.stdout` to its capture's file at every resume and back to the stream of before
+    at every suspension (`capture.py:359`, `:366`). Episodes run in both states, so both are
+    wrapped.
     """
 
     def __init__(self, config: pytest.Config) -> None:

@@ -1,16 +1,20 @@
-"""Which finished case pytest runs next: the order of completion, without thrashing module fixtures."""
+"""Which finished case pytest runs next: in order of completion, without thrashing fixtures."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
 
 
 class ReadyQueue:
     """Finished items, taken in the order of completion but same place by same place.
 
-    An item's place is its module together with its higher-scoped parameters. As long as items of the place
-    last taken are ready they go first, so that fixtures of that place are set up once and not once per item.
+    An item's place is its module together with its higher-scoped parameters. As long as items of
+    the place last taken are ready they go first, so that fixtures of that place are set up once and
+    not once per item.
     """
 
     def __init__(self) -> None:

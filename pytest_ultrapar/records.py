@@ -1,4 +1,4 @@
-"""What a run leaves behind, as typed records: written by engines and graders, read by everything after them."""
+"""What a run leaves behind, as typed records: written by engines and graders, read by the rest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 Outcome = Literal["solved", "partial", "unsolved", "infra", "error", "skipped"]
-"""What became of a case as a measurement. `solved`, `partial` and `unsolved` count in scores, the others never."""
+"""What became of a case as a measurement; only `solved`, `partial`, `unsolved` count in scores."""
 
 Ending = Literal["returned", "refused", "infra", "error", "skipped", "interrupted"]
 """How an episode ended; `interrupted` episodes run again on resume."""
@@ -72,7 +72,7 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TurnMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message of the conversation; a turn's record holds only what is new since the turn before."""
+    """One message of the conversation; a turn's record holds only what the turn before had not."""
 
     turn: int
     role: str
@@ -89,10 +89,11 @@ class EpisodeStarted(msgspec.Struct, frozen=True, tag="started"):
 
 
 class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True):
-    """An episode is over; what is here is all that grading, replay and the tables will ever know of it.
+    """An episode is over; this is all that grading, replay and the tables will ever know of it.
 
     Attributes:
-        kind: One word for `refused`, `infra` and `error`: `timeout`, `context_length`, `ValueError`, ...
+        kind: One word for `refused`, `infra` and `error`: `timeout`, `context_length`,
+            `ValueError`, ...
         detail: Message or traceback for people.
         value: What the prefetched function returned, as JSON; None unless `returned`.
         stdout: What the episode printed, at most 64 KiB.

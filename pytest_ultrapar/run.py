@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
-
-import pytest
 
 from pytest_ultrapar import process
 from pytest_ultrapar.errors import ConfigError
@@ -20,6 +17,10 @@ from pytest_ultrapar.runtime import write_assignment
 from pytest_ultrapar.services import Services
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pytest
+
     from pytest_ultrapar.lanes.protocol import BrokerStatus
     from pytest_ultrapar.pool.model import Lane
     from pytest_ultrapar.records import Case

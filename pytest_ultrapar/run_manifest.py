@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import ConfigError
@@ -19,6 +18,8 @@ from pytest_ultrapar.results.manifest import (
 from pytest_ultrapar.runtime import read_tables
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_ultrapar.records import Case
     from pytest_ultrapar.run import Run
 
@@ -59,8 +60,9 @@ def make_manifest(run: Run, cases: Sequence[Case]) -> Manifest:
     if resumed and (run.directory.path / FILE_NAME).exists():
         differences = resume_differences(read_manifest(run.directory.path), manifest)
         if differences:
-            msg = f"--ultrapar-resume: {run.directory.path} cannot be finished by this run: " + "; ".join(
-                differences
+            msg = (
+                f"--ultrapar-resume: {run.directory.path} cannot be finished by this run: "
+                + "; ".join(differences)
             )
             raise ConfigError(msg)
     return manifest

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,12 +11,15 @@ from pytest_ultrapar.lanes.assignment import Assignment
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.results.journal import JournalReader, JournalWriter, Position
 from pytest_ultrapar.results.recovered import RecoveredIndex
-from pytest_ultrapar.results.redact import Redactor
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     import pytest
 
-    from pytest_ultrapar.options import Options
+    from pytest_ultrapar.settings import Options
+    from pytest_ultrapar.results.redact import Redactor
 
 ASSIGNMENT_FILE = "assignment.json"
 TABLES_FILE = "tables.json"
@@ -72,7 +73,7 @@ class Runtime:
         return record
 
     def group_of(self, case_id: str) -> str:
-        """The assignment's group of a case; empty for none. The assignment is made before any case is fed."""
+        """The assignment's group of a case; empty for none. It is made before any case is fed."""
         if self._groups is None:
             assignment = read_assignment(self.directory)
             self._groups = {
@@ -112,7 +113,7 @@ def write_tables(directory: Path, tables: Mapping[str, tuple[str, ...]]) -> None
 
 
 def read_tables(directory: Path) -> dict[str, tuple[str, ...]]:
-    """By suite, the names of the two parameters that make its summary table; empty while unknown."""
+    """By suite, the two parameters that make its summary table; empty while unknown."""
     try:
         data = (directory / TABLES_FILE).read_bytes()
     except FileNotFoundError:

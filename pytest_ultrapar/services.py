@@ -1,24 +1,25 @@
-"""The processes that a run starts beside pytest's own: the simulated provider and, with xdist, the broker."""
+"""Processes beside pytest's own: the simulated provider and, with xdist, the broker."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.model import Pool
 from pytest_ultrapar.simulator.process import SimulatorProcess
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     from pytest_ultrapar.lanes.broker_process import BrokerProcess
+    from pytest_ultrapar.pool.model import Pool
 
 SERVER_LOG = "simulator.jsonl"
 
 
 class Services:
-    """Starts what a run needs; everything ends with `stop`, or with this process, however that ends."""
+    """Starts what a run needs; all ends with `stop`, or with this process, however that ends."""
 
     def __init__(self, pool: Pool, directory: Path) -> None:
         self._pool = pool
@@ -39,7 +40,7 @@ class Services:
         names = [provider.name for provider in self._pool.providers if provider.api == "simulated"]
         if not names:
             if running_at is not None:
-                msg = f"--ultrapar-simulator is given, but {self._pool.path} has no provider with api = \"simulated\""
+                msg = f'--ultrapar-simulator is given, but {self._pool.path} has no provider with api = "simulated"'
                 raise ConfigError(msg)
             return
         if running_at is not None:

@@ -1,13 +1,13 @@
 """In xdist's controller: starts the broker, feeds the workers, and deals with those that die.
 
-Reliance on xdist, read in 3.8.0: the scheduler protocol (scheduler/protocol.py:9), `node.gateway.id`,
-`node.workerinput`, `node.workeroutput` (absent after a crash), `send_runtest_some`, `shutting_down`
-(workermanage.py:308-381), and the order testnodedown, remove_node, clone after a crash (dsession.py:238-267).
+Reliance on xdist, read in 3.8.0: the scheduler protocol (scheduler/protocol.py:9),
+`node.gateway.id`, `node.workerinput`, `node.workeroutput` (absent after a crash),
+`send_runtest_some`, `shutting_down` (workermanage.py:308-381), and the order testnodedown,
+remove_node, clone after a crash (dsession.py:238-267).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,6 +24,8 @@ from pytest_ultrapar.results.cases_file import read_cases
 from pytest_ultrapar.xdist_worker import INPUT
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_ultrapar.lanes.assignment import Assignment
     from pytest_ultrapar.lanes.protocol import BrokerStatus
     from pytest_ultrapar.leader import Leader
@@ -33,7 +35,7 @@ _MANY_SEATS = 1000
 
 
 class Scheduling:
-    """xdist's scheduler for runs on a pool; all its methods are called by `DSession` on the main thread."""
+    """xdist's scheduler for runs on a pool; `DSession` calls all its methods on the main thread."""
 
     def __init__(self, config: pytest.Config, session: ControllerSession) -> None:
         self._config = config
@@ -59,7 +61,7 @@ class Scheduling:
 
     @property
     def tests_finished(self) -> bool:
-        """Whether nothing is left to feed and each worker holds at most the one item that waits for shutdown."""
+        """Whether nothing is left to feed and workers hold at most the item kept to the end."""
         if not self.collection_is_completed:
             return False
         if self._feeding is None:
@@ -118,7 +120,7 @@ class Scheduling:
         raise NotImplementedError
 
     def remove_node(self, node: Any) -> str | None:  # noqa: ANN401
-        """A worker is gone, at the end or by a crash; returns a plain test that was running, if one was."""
+        """A worker is gone, at the end or by a crash; returns the plain test it ran, if any."""
         worker = node.gateway.id
         del self._nodes[worker]  # KeyError for a worker that never came up: xdist expects it
         if self._feeding is None:
@@ -130,7 +132,8 @@ class Scheduling:
         if worker in self._homes:
             self._vacant.append(self._homes.pop(worker))
         assert self._crashes is not None
-        # Its last report came, and with it went its grade: only xdist's own word was lost with the worker.
+        # Its last report came, and with it went its grade: only xdist's own word was lost with the
+        # worker.
         pending = [i for i in pending if i not in self._session.reported]
         crash = self._crashes.worker_died(
             worker, pending, running=self._running(pending), alone=alone
@@ -253,7 +256,7 @@ class ControllerSession:
         raise_fault(self._fault_path)
 
     def begin(self, workers: list[str], collection: Sequence[str]) -> list[Feedable]:
-        """Make the assignment and say what there is to feed. Called once, when all have collected."""
+        """Make the assignment, say what there is to feed. Called once, when all have collected."""
         if not (self.run.directory.path / "cases.json").exists():
             return [Feedable(index, None) for index in range(len(collection))]
         with self._leader.usage_errors():

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import TYPE_CHECKING
 
 from pytest_ultrapar import process
 from pytest_ultrapar.errors import ConfigError
 
+if TYPE_CHECKING:
+    import pytest
+
 SEATS_PER_WORKER = 100
-"""One process drives some 600 requests/s on one core: at 0.2 s an answer that is more than 100 seats."""
+"""One process drives some 600 requests/s on one core: at 0.2 s an answer, above 100 seats."""
 
 _MANY_SEATS = 1000
 
@@ -33,7 +36,7 @@ def refuse(config: pytest.Config) -> None:
 
 
 def suggested_workers(config: pytest.Config, n_cpus: int) -> int:
-    """How many workers `-n auto` means: few, since seats and not processes limit what is in flight."""
+    """How many workers `-n auto` means: few, since seats and not processes limit the requests."""
     _, pool = process.settings(config)
     seats = pool.seats(pool.lanes) or _MANY_SEATS
     return max(1, min(n_cpus, -(-seats // SEATS_PER_WORKER)))

@@ -1,8 +1,9 @@
 """Inside an xdist worker: items are taken in the order in which their episodes end.
 
-Reliance on xdist's worker, read in 3.8.0: the interactor takes positions of items from its `torun` queue
-(remote.py:126, 203, 211) and puts them there from execnet's receiver thread (remote.py:164); a marker in the
-queue says "shutdown". The queue is replaced before the main loop starts reading from it.
+Reliance on xdist's worker, read in 3.8.0: the interactor takes positions of items from its `torun`
+queue (remote.py:126, 203, 211) and puts them there from execnet's receiver thread (remote.py:164);
+a marker in the queue says "shutdown". The queue is replaced before the main loop starts reading
+from it.
 """
 
 from __future__ import annotations
@@ -49,11 +50,13 @@ class AheadQueue:
             self._n_put += 1
             self._ahead.put([item])
             return
-        # The class of the marker lives in execnet's own namespace here, so only "no int" tells it (remote.py:70).
+        # The class of the marker lives in execnet's own namespace here, so only "no int" tells it
+        # (remote.py:70).
         self._marker = item
         n_waiting = self._n_put - self._n_given
         held = 1 if self._n_given else 0
-        # xdist says "drain" and "stop now" with the same word. It drains only workers with fewer than two items.
+        # xdist says "drain" and "stop now" with the same word. It drains only workers with fewer
+        # than two items.
         if n_waiting + held >= 2:
             self._ahead.abandon()
         else:
@@ -83,7 +86,8 @@ class WorkerSession:
         try:
             self._prepare(session.items)
         except UltraparError as error:
-            # Raised here it would be an internal error of the worker; the controller reads it and ends with 4.
+            # Raised here it would be an internal error of the worker; the controller reads it and
+            # ends with 4.
             report_fault(self._given, str(error))
             session.shouldstop = "pytest-ultrapar: the suite cannot be run"
 
@@ -134,7 +138,5 @@ def _replace_queue(config: pytest.Config, queue: AheadQueue) -> None:
         if hasattr(plugin, "torun") and hasattr(plugin, "handle_command"):
             plugin.torun = queue
             return
-    msg = (
-        "this release of pytest-xdist has no queue that pytest-ultrapar knows; known to work: pytest-xdist 3.8"
-    )
+    msg = "this release of pytest-xdist has no queue that pytest-ultrapar knows; known to work: pytest-xdist 3.8"
     raise ConfigError(msg)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pytest_ultrapar.engine.openai_api import PATH
-from pytest_ultrapar.pool.model import LaneId, Pool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pytest_ultrapar.pool.model import LaneId, Pool
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -40,7 +44,8 @@ def endpoints(
 
     Args:
         token_of: The secret of (provider, key).
-        base_url_of: Base URL by provider where it is known at run time only (the simulated provider).
+        base_url_of: Base URL by provider where it is known at run time only (the simulated
+            provider).
     """
     found: dict[LaneId, Endpoint] = {}
     providers = {provider.name: provider for provider in pool.providers}

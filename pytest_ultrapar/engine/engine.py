@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pytest_ultrapar.clock import Clock, utc_now_us
-from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.episode import Work, run_episode
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.llm import Wire
 from pytest_ultrapar.engine.opener import Line, Opener
-from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.errors import NoLaneError
 from pytest_ultrapar.lanes.protocol import BrokerPort, Lease, LeaseRequest
-from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, JournalRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from pytest_ultrapar.engine.endpoints import Endpoint
+    from pytest_ultrapar.engine.retry import RetryPolicy
+    from pytest_ultrapar.pool.model import LaneId
 
 _HEARTBEAT_S = 0.005
 _SYNC_S = 1.0
@@ -50,9 +54,9 @@ class EngineSettings:
 class Engine:
     """Runs episodes in a thread; every public method may be called from any thread.
 
-    `record` appends to the journal and `ended` announces a finished episode; both are called on the engine's
-    thread. An episode is announced only after its record was written. `lost` is called once if the engine ends
-    before it was told to, with the reason.
+    `record` appends to the journal and `ended` announces a finished episode; both are called on the
+    engine's thread. An episode is announced only after its record was written. `lost` is called
+    once if the engine ends before it was told to, with the reason.
     """
 
     def __init__(
@@ -97,12 +101,12 @@ class Engine:
         self._ready.wait()
 
     def submit(self, works: list[Work]) -> None:
-        """Line cases up; each is announced by `ended` sooner or later, unless the engine is stopped."""
+        """Line cases up; `ended` announces each sooner or later, unless the engine is stopped."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._line_up, works)
 
     def note_skipped(self, case_id: str, group: str) -> None:
-        """Tell the broker of a case that needs no episode, so that groups waiting for it can start."""
+        """Tell the broker of a case that needs no episode, so that groups that wait can start."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._tell_ended, case_id, group)
 
@@ -119,7 +123,7 @@ class Engine:
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
 
-    # -- on the engine's thread ---------------------------------------------------------------------------
+    # -- on the engine's thread --------------------------------------------------------------------
 
     def _main(self) -> None:
         try:
@@ -149,9 +153,7 @@ class Engine:
             beat = asyncio.ensure_future(self._beat())
             sync = asyncio.ensure_future(self._sync_always())
             stopped = asyncio.ensure_future(self._stop.wait())
-            done, _ = await asyncio.wait(
-                {beat, sync, stopped}, return_when=asyncio.FIRST_COMPLETED
-            )
+            done, _ = await asyncio.wait({beat, sync, stopped}, return_when=asyncio.FIRST_COMPLETED)
             for task in {beat, sync, stopped} - done:
                 task.cancel()
             for task in done - {stopped}:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -15,15 +14,19 @@ from pytest_ultrapar.clock import utc_now_us
 from pytest_ultrapar.engine.llm import Llm, Wire
 from pytest_ultrapar.engine.output import EpisodeOutput, current_output
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused
-from pytest_ultrapar.lanes.protocol import Lease
 from pytest_ultrapar.records import Ending, EpisodeEnded
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from pytest_ultrapar.lanes.protocol import Lease
 
 _OUR_FOLDER = str(Path(__file__).parents[1])
 _encoder = msgspec.json.Encoder()
 
 
 class EpisodeSkipped(Exception):  # noqa: N818 - no error
-    """An episode asked to be skipped; whoever submits work turns its host's own exception into this one."""
+    """An episode asked to be skipped; who submits work turns the host's own exception into this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,8 @@ async def run_episode(
         worker=worker,
         ending=end.ending,
         started_at_us=started_at_us,
-        # One clock for both ends: a step of the wall clock must not make an episode end before it began.
+        # One clock for both ends: a step of the wall clock must not make an episode end before it
+        # began.
         ended_at_us=started_at_us + round(duration_s * 1e6),
         duration_s=duration_s,
         value=end.value,
@@ -112,7 +116,11 @@ async def _outcome(work: Work, llm: Llm, timeout_s: float) -> _End:
         return _End("interrupted")
     except EpisodeSkipped as skipped:
         return _End("skipped", detail=str(skipped))
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # whatever a suite raises is its record
+    except (
+        Exception,
+        SystemExit,
+        KeyboardInterrupt,
+    ) as error:  # whatever a suite raises is its record
         if isinstance(error, TimeoutError) and deadline.expired():
             return _End("infra", "timeout", f"the episode took longer than {timeout_s:g} s")
         return _failed(llm.conversation.failure) or _error(error)

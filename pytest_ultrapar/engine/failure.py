@@ -1,10 +1,12 @@
-"""What an HTTP answer that is no reply means: one table for all APIs that speak OpenAI's error shape."""
+"""What an HTTP answer that is no reply means: one table for all APIs of OpenAI's error shape."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from pytest_ultrapar.lanes.protocol import LeaseOutcome
+if TYPE_CHECKING:
+    from pytest_ultrapar.lanes.protocol import LeaseOutcome
 
 _BY_STATUS: dict[int, LeaseOutcome] = {
     400: "bad_request",
@@ -65,6 +67,7 @@ def classify_status(status: int, body: bytes, retry_after_s: float | None) -> Fa
         return Failure("rate", message, retry_after_s=retry_after_s)
     outcome = _BY_STATUS.get(status)
     if outcome is None:
-        # A redirect or another 2xx is an answer that we cannot read; every other 4xx is our own fault.
+        # A redirect or another 2xx is an answer that we cannot read; every other 4xx is our own
+        # fault.
         outcome = "overload" if status >= 500 else "bad_request" if status >= 400 else "malformed"
     return Failure(outcome, message, retry_after_s=retry_after_s)

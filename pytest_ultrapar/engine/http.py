@@ -1,7 +1,8 @@
 """One HTTP exchange, with a total deadline and a bounded answer.
 
-httpx with aiohttp as its transport: at 300 connections httpx's own pool costs 8.4 ms of CPU per request (it
-looks through all its connections each time), aiohttp's connector 0.4 ms, behind the same httpx seam.
+httpx with aiohttp as its transport: at 300 connections httpx's own pool costs 8.4 ms of CPU per
+request (it looks through all its connections each time), aiohttp's connector 0.4 ms, behind the
+same httpx seam.
 """
 
 from __future__ import annotations
@@ -9,15 +10,19 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import aiohttp
 import httpx
 from httpx_aiohttp import AiohttpTransport
 
-from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.failure import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_ultrapar.engine.endpoints import Endpoint
 
 LARGEST_BODY_BYTES = 16 * 1024 * 1024
 _CONNECT_S = 30.0
@@ -41,10 +46,11 @@ class HttpClient:
     """Sends requests to every endpoint of a run; lives on one event loop."""
 
     def __init__(self, endpoints: Iterable[Endpoint], *, max_connections: int) -> None:
-        # httpx-aiohttp 0.2.0 takes `max_connections=None` as aiohttp's default of 100, so the number is set here.
+        # httpx-aiohttp 0.2.0 takes `max_connections=None` as aiohttp's default of 100, so the
+        # number is set here.
         self._max_connections = max_connections
-        # Reading the CA bundle takes 20 ms of every worker's start; a pool on plain loopback needs none, and
-        # gets a context that trusts nobody.
+        # Reading the CA bundle takes 20 ms of every worker's start; a pool on plain loopback needs
+        # none, and gets a context that trusts nobody.
         needs_tls = any(endpoint.url.startswith("https:") for endpoint in endpoints)
         self._tls = (
             httpx.create_ssl_context(trust_env=False)
@@ -106,7 +112,8 @@ class HttpClient:
             return _transport_failure(error, sent=sent)
 
     def _request(self, endpoint: Endpoint, body: bytes) -> httpx.Request:
-        # Headers and URL are the same for every request of a lane: parsing them anew cost 60 us each time.
+        # Headers and URL are the same for every request of a lane: parsing them anew cost 60 us
+        # each time.
         url = self._urls.get(endpoint.url)
         if url is None:
             url = self._urls[endpoint.url] = httpx.URL(endpoint.url)
@@ -142,7 +149,8 @@ async def _read(response: httpx.Response) -> bytes | None:
 
 
 def _transport_failure(error: Exception, *, sent: bool) -> Failure:
-    # httpx-aiohttp 0.2.0 calls every lost connection a ConnectTimeout (transport.py:18), so the cause decides.
+    # httpx-aiohttp 0.2.0 calls every lost connection a ConnectTimeout (transport.py:18), so the
+    # cause decides.
     cause = error.__cause__ or error
     if isinstance(cause, aiohttp.ClientConnectorError | httpx.ConnectError):
         return Failure("connect", f"cannot connect: {_say(cause)}")

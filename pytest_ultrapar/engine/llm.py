@@ -5,25 +5,28 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import msgspec
 
-from pytest_ultrapar.clock import Clock
-from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.failure import Failure, classify_status
 from pytest_ultrapar.engine.http import Answer
 from pytest_ultrapar.engine.openai_api import RESERVED, decode_response, encode_request
 from pytest_ultrapar.engine.reply import Messages, Reply
-from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.retry_after import parse_retry_after
 from pytest_ultrapar.errors import BadRequestError, InfraError, NoLaneError, PromptRefused
 from pytest_ultrapar.lanes.holding import acquire_lease
 from pytest_ultrapar.lanes.protocol import BrokerPort, Lease, LeaseOutcome, LeaseRequest
-from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt, TurnMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pytest_ultrapar.clock import Clock
+    from pytest_ultrapar.engine.endpoints import Endpoint
+    from pytest_ultrapar.engine.retry import RetryPolicy
+    from pytest_ultrapar.pool.model import LaneId
 
 _HOLD_FIRST_LEASE_S = 1.0
 
@@ -63,7 +66,7 @@ class Conversation:
 
 
 class Llm:
-    """A client bound to the case's model; made by the engine, one per episode, used on the engine's loop."""
+    """A client bound to the case's model; one per episode, made by the engine, used on its loop."""
 
     def __init__(
         self, *, model: str, group: str, case_id: str, seed: int, wire: Wire, first: Lease
@@ -76,7 +79,8 @@ class Llm:
         self._rng = random.Random(seed)
         self._lane = first.lane
         self._first: Lease | None = first
-        # A seat is scarce: an episode that prepares for long before its first request gives it back.
+        # A seat is scarce: an episode that prepares for long before its first request gives it
+        # back.
         self._first_timer = asyncio.get_running_loop().call_later(
             _HOLD_FIRST_LEASE_S, self.return_unused
         )
@@ -85,17 +89,20 @@ class Llm:
     async def chat(self, messages: Messages, **parameters: Any) -> Reply:  # noqa: ANN401
         """The model's answer to a conversation.
 
-        Waits as long as the pool's limits ask, tries again where that may help, and always on the same model.
+        Waits as long as the pool's limits ask, tries again where that may help, and always on the
+        same model.
 
         Args:
             messages: The whole conversation so far, as the chat-completions API has it.
             parameters: Further parameters of the API, such as `temperature`, passed on as they are.
 
         Raises:
-            InfraError: The request could not be answered; the case becomes `infra` whatever the episode does next.
+            InfraError: The request could not be answered; the case becomes `infra` whatever the
+                episode does next.
             PromptRefused: The provider refused the prompt for good; the case becomes `unsolved`.
             BadRequestError: The API calls the request malformed; the case becomes an `error`.
-            TypeError: A parameter is reserved (`model`, `messages`, `stream`) or cannot be sent as JSON.
+            TypeError: A parameter is reserved (`model`, `messages`, `stream`) or cannot be sent as
+                JSON.
         """
         conversation = self.conversation
         if conversation.failure is not None:
@@ -252,13 +259,21 @@ class Llm:
             for message in messages[known:]
         ]
         # Callers append the last answer to their own list; it was noted when it came.
-        if known and new and noted and (new[0].role, new[0].content) == ("assistant", noted[-1].content):
+        if (
+            known
+            and new
+            and noted
+            and (new[0].role, new[0].content) == ("assistant", noted[-1].content)
+        ):
             del new[0]
         noted.extend(new)
         self._said = [dict(message) for message in messages]
 
     def return_unused(self) -> None:
-        """Give the first lease back if no request used it. Called by the timer and at the episode's end."""
+        """Give the first lease back if no request used it.
+
+        Called by the timer and at the episode's end.
+        """
         first, self._first = self._first, None
         self._first_timer.cancel()
         if first is not None:

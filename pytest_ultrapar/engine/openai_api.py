@@ -1,14 +1,16 @@
-"""The chat-completions protocol of OpenAI, as vLLM and most gateways speak it too; not streaming."""
+"""OpenAI's chat-completions protocol, as vLLM and most gateways speak it too; not streaming."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from pytest_ultrapar.engine.failure import Failure
 from pytest_ultrapar.engine.reply import Messages, Reply, ToolCall
-from pytest_ultrapar.pool.model import LaneId
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.pool.model import LaneId
 
 PATH = "/chat/completions"
 RESERVED = frozenset({"model", "messages", "stream"})
@@ -65,9 +67,7 @@ def decode_response(body: bytes, lane: LaneId, latency_s: float) -> Reply | Fail
     try:
         completion = _decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        return Failure(
-            "malformed", f"the answer is no chat completion: {error}", maybe_billed=True
-        )
+        return Failure("malformed", f"the answer is no chat completion: {error}", maybe_billed=True)
     if not completion.choices:
         return Failure("malformed", "the answer has no choices", maybe_billed=True)
     choice = completion.choices[0]

@@ -1,15 +1,17 @@
 """Which cases wait for their first lease, and how many of them ask for one at a time.
 
-A case becomes an episode only when the broker grants its first lease. Twenty thousand waiting cases need no
-twenty thousand requests: a few per model (and group) stand in the broker's queue, and each grant lets the next
-case ask.
+A case becomes an episode only when the broker grants its first lease. Twenty thousand waiting cases
+need no twenty thousand requests: a few per model (and group) stand in the broker's queue, and each
+grant lets the next case ask.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING
 
-from pytest_ultrapar.engine.episode import Work
+if TYPE_CHECKING:
+    from pytest_ultrapar.engine.episode import Work
 
 MOST_ASKING = 64
 """Cases per line that ask at a time: enough to fill 300 seats within five passes of the loop."""

@@ -1,15 +1,18 @@
 """What episodes print and log, kept apart from what the running test prints.
 
-Many episodes run at once in a thread beside pytest's, so a print could land under any test. A context variable
-says whose it is: `sys.stdout` is wrapped once per run, log records are taken by a handler.
+Many episodes run at once in a thread beside pytest's, so a print could land under any test. A
+context variable says whose it is: `sys.stdout` is wrapped once per run, log records are taken by a
+handler.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from contextvars import ContextVar
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 LARGEST_TEXT = 64 * 1024
 """Characters of prints, and of log text, that are kept per episode."""
@@ -38,10 +41,10 @@ current_output: ContextVar[EpisodeOutput | None] = ContextVar("current_output", 
 
 
 class RoutedStream:
-    """A text stream that gives episodes' writes to their own record, and all others to the wrapped stream.
+    """A text stream: episodes' writes go to their own record, all others to the wrapped stream.
 
-    Not an `io` class on purpose: whatever is not said here (`buffer`, `encoding`, `getvalue`, `seek`) is the
-    wrapped stream's own, and pytest's capture asks for much of it.
+    Not an `io` class on purpose: whatever is not said here (`buffer`, `encoding`, `getvalue`,
+    `seek`) is the wrapped stream's own, and pytest's capture asks for much of it.
     """
 
     def __init__(self, wrapped: TextIO) -> None:
@@ -65,7 +68,7 @@ class RoutedStream:
 
     @property  # type: ignore[misc] # typeshed has it settable
     def __class__(self) -> type:
-        """The wrapped stream's class: pytest asserts what it captures into (`capture.py:393`, 9.2)."""
+        """The wrapped stream's class, since pytest asserts it (`capture.py:393`, 9.2)."""
         return type(self.wrapped)
 
 

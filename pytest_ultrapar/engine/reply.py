@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_ultrapar.pool.model import LaneId
+# At run time too, for msgspec reads the annotations of a reply that an episode returns.
+from pytest_ultrapar.pool.model import LaneId  # noqa: TC001
 
 Message = Mapping[str, Any]
-"""One message of a conversation as the chat-completions API has it: `role`, `content`, perhaps `tool_calls`."""
+"""One message as the chat-completions API has it: `role`, `content`, perhaps `tool_calls`."""
 
 Messages = Sequence[Message]
 

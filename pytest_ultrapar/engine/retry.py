@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from pytest_ultrapar.lanes.protocol import LeaseOutcome
+if TYPE_CHECKING:
+    import random
+
+    from pytest_ultrapar.lanes.protocol import LeaseOutcome
 
 Verdict = Literal["again", "give_up", "refused", "bad_request"]
 
-# The lane pauses or goes out by the broker's rule, so these cost the episode no attempt: its next lease comes
-# when a lane of the model is usable again, or never (`NoLaneError`).
+# The lane pauses or goes out by the broker's rule, so these cost the episode no attempt: its next
+# lease comes when a lane of the model is usable again, or never (`NoLaneError`).
 _THE_LANES_FAULT: frozenset[LeaseOutcome] = frozenset(
     {"rate", "quota", "auth", "not_found", "connect"}
 )
@@ -24,8 +26,8 @@ class RetryPolicy:
     """How often one turn is tried.
 
     Attributes:
-        max_attempts: Failures of the request's own (transport, time-out, 5xx, malformed) per turn before the
-            case is `infra`, >= 1. With 1 nothing is tried again, not even after 429.
+        max_attempts: Failures of the request's own (transport, time-out, 5xx, malformed) per turn
+            before the case is `infra`, >= 1. With 1 nothing is tried again, not even after 429.
     """
 
     max_attempts: int = 3

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import email.utils
 import math
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 LONGEST_S = 120.0
-"""A server that asks for more is not waited for longer than this. Source: the official OpenAI client's bound."""
+"""A server that asks for more is not waited for longer than this.
+
+Source: the official OpenAI client's bound.
+"""
 
 
 def parse_retry_after(headers: Mapping[str, str], *, epoch_s: float) -> float | None:
     """Seconds to wait as the response's headers ask, or None when they ask for nothing usable.
 
-    `retry-after-ms` goes before `retry-after`, which is a number of seconds or an HTTP date. Zero, past dates,
-    negative, infinite, non-ASCII and unreadable values are None: the caller then backs off by its own rule.
+    `retry-after-ms` goes before `retry-after`, which is a number of seconds or an HTTP date. Zero,
+    past dates, negative, infinite, non-ASCII and unreadable values are None: the caller then backs
+    off by its own rule.
 
     Args:
         headers: Response headers with lower-case lookup.
@@ -39,7 +46,8 @@ def parse_retry_after(headers: Mapping[str, str], *, epoch_s: float) -> float | 
 
 
 def _number(value: str | None) -> float | None:
-    # Python's float accepts "inf", "nan", "1e999", underscores and non-ASCII digits: none is a wait.
+    # Python's float accepts "inf", "nan", "1e999", underscores and non-ASCII digits: none is a
+    # wait.
     if value is None or not value.isascii() or "_" in value:
         return None
     try:

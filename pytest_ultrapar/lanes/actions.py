@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pytest_ultrapar.lanes.protocol import Lease  # noqa: TC001 - msgspec reads it
+from pytest_ultrapar.lanes.protocol import Lease
 
 
 class Grant(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""An assignment: plain data that says which worker calls which lanes home, and which cases run together."""
+"""An assignment: plain data that says where workers are at home, and which cases run together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ class Group(msgspec.Struct, frozen=True):
         cases: Case ids; a case belongs to at most one group, and a case in none is free.
         lanes: The only lanes these cases may use; None allows every lane of their model.
         after: Names of groups that must have ended before this one starts.
-        start_after_s: Seconds after the run's start (and after the groups in `after`) before this one starts.
+        start_after_s: Seconds after the run's start (and after the groups in `after`) before this
+            one starts.
         exclusive: Groups with the same word here never run at the same time.
         at_once: At most so many episodes of the group are open at once; None is unlimited.
     """
@@ -35,8 +36,9 @@ class Assignment(msgspec.Struct, frozen=True):
     """What the assignment hook returns, carried out by scheduler and broker.
 
     Attributes:
-        home: Lanes of each worker id. Leases stay on them while their own workers have work for them; idle
-            seats are lent to whoever has work. A worker that is not named is at home everywhere.
+        home: Lanes of each worker id. Leases stay on them while their own workers have work for
+            them; idle seats are lent to whoever has work. A worker that is not named is at home
+            everywhere.
         groups: Rules for sets of cases, in the order in which they should be fed.
     """
 

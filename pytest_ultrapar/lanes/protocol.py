@@ -1,18 +1,21 @@
 """What the broker and its clients say to each other, and the port that engines use.
 
-The same words serve in-process and over a socket. An engine knows only `BrokerPort`, so that the broker may
-one day live on another machine.
+The same words serve in-process and over a socket. An engine knows only `BrokerPort`, so that the
+broker may one day live on another machine.
 """
 
 from __future__ import annotations
 
-import asyncio
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
-from pytest_ultrapar.lanes.assignment import Assignment
 from pytest_ultrapar.pool.model import LaneId
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from pytest_ultrapar.lanes.assignment import Assignment
 
 LeaseOutcome = Literal[
     "ok",  # an answer of the provider, whatever it says
@@ -39,10 +42,12 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
         request_id: Unique per connection, chosen by the client.
         model: The lease is for a lane of this model only.
         group: Name of the assignment's group that the case belongs to; empty for none.
-        opens: Whether this is the first lease of an episode not yet open. Turns of open episodes go first.
+        opens: Whether this is the first lease of an episode not yet open. Turns of open episodes go
+            first.
         lane: The lane of the episode so far: kept while it is up, else another of the same model.
-        case_id: The case of the episode; lets the broker count open episodes by name, so that asking twice
-            for a first lease (the first one came back `unsent`) opens one episode and not two.
+        case_id: The case of the episode; lets the broker count open episodes by name, so that
+            asking twice for a first lease (the first one came back `unsent`) opens one episode and
+            not two.
     """
 
     request_id: int
@@ -59,10 +64,11 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         lease_id: Unique per broker.
         granted_s: When it was granted, monotonic seconds of the host.
-        send_by_s: A request not sent by then must not be sent: return the lease as `unsent` and ask again,
-            else a late sender would compress the spacing that the rate limits guarantee.
+        send_by_s: A request not sent by then must not be sent: return the lease as `unsent` and ask
+            again, else a late sender would compress the spacing that the rate limits guarantee.
         seat_wait_s: Seconds this request waited while some limit on requests in flight was full.
-        rate_wait_s: Seconds it waited for a rate limit or a pause of the lane while seats were free.
+        rate_wait_s: Seconds it waited for a rate limit or a pause of the lane while seats were
+            free.
         in_flight: Leases out on this lane including this one.
     """
 
@@ -81,8 +87,8 @@ class LaneStatus(msgspec.Struct, frozen=True):
     Attributes:
         state: `up`, `paused` (until a time) or `out` (until the end of the run).
         reason: One sentence for people when `paused` or `out`, else empty.
-        waited_s: Seconds that requests waited, by the name of the limit that bound them (or `pause`, `group`,
-            `home`).
+        waited_s: Seconds that requests waited, by the name of the limit that bound them (or
+            `pause`, `group`, `home`).
         outcomes: Leases given back, by outcome; a lease lost with its holder is `lost`.
         orphans: Seats kept taken because their holder died and its request may still be running.
     """
@@ -126,9 +132,9 @@ class BrokerPort(Protocol):
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
         """A future of the lease; cancelling it withdraws the request.
 
-        It fails with `NoLaneError` when every lane of the model is out, and with `ConnectionError` when the
-        broker is gone. A task that is cancelled between the grant and its own next step loses the result
-        of the future: `holding.acquire_lease` gives such a lease back.
+        It fails with `NoLaneError` when every lane of the model is out, and with `ConnectionError`
+        when the broker is gone. A task that is cancelled between the grant and its own next step
+        loses the result of the future: `holding.acquire_lease` gives such a lease back.
         """
         ...
 
@@ -143,7 +149,7 @@ class BrokerPort(Protocol):
         ...
 
     async def assign(self, assignment: Assignment) -> None:
-        """Carry out an assignment from now on. Called once, by the controller, before any request."""
+        """Carry out an assignment. Called once, by the controller, before any request."""
         ...
 
     async def status(self) -> BrokerStatus:

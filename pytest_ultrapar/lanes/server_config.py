@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pytest_ultrapar.pool.model import Pool  # noqa: TC001 - msgspec reads it
+from pytest_ultrapar.pool.model import Pool
 
 SERVER_MODULE = "pytest_ultrapar.lanes.broker_server"
 READY_LINE = b"ready\n"

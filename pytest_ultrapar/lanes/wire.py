@@ -10,8 +10,8 @@ from typing import Literal
 
 import msgspec
 
-from pytest_ultrapar.lanes.assignment import Assignment  # noqa: TC001 - msgspec reads it
-from pytest_ultrapar.lanes.protocol import (  # noqa: TC001 - msgspec reads them
+from pytest_ultrapar.lanes.assignment import Assignment
+from pytest_ultrapar.lanes.protocol import (
     BrokerStatus,
     Lease,
     LeaseOutcome,

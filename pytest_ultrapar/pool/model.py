@@ -1,12 +1,13 @@
 """The pool as plain data: providers, instances, keys, lanes and the limits that bind them.
 
-Nothing here reads a file or the environment; `config.load_pool` makes these values and is the only place
-that checks them.
+Nothing here reads a file or the environment; `config.load_pool` makes these values and is the only
+place that checks them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+# At run time too, for msgspec reads the annotations of what goes to the broker's process.
+from collections.abc import Mapping  # noqa: TC003
 from dataclasses import dataclass, field
 from typing import Literal, NewType
 
@@ -76,7 +77,8 @@ class Instance:
     Attributes:
         name: Unique within its provider; part of the lane's id.
         api_name: The model or deployment name sent to the API.
-        base_url: Where requests go; empty for the simulated provider, whose port is known at run time.
+        base_url: Where requests go; empty for the simulated provider, whose port is known at run
+            time.
     """
 
     name: str
@@ -86,7 +88,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One model as it is named in results, with everything that can answer for it at one provider."""
+    """One model as it is named in results, and everything that answers for it at one provider."""
 
     name: str
     instances: tuple[Instance, ...]
@@ -121,8 +123,8 @@ class Lane:
 
     Attributes:
         limits: Names of the limits on its path, outermost first.
-        orphan_grace_s: Seconds for which a seat stays taken after its holder died, since the provider may
-            still be at work on the dead holder's request.
+        orphan_grace_s: Seconds for which a seat stays taken after its holder died, since the
+            provider may still be at work on the dead holder's request.
     """
 
     lane_id: LaneId
@@ -136,7 +138,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveValue:
-    """One number or word in force, and where it came from (`command line`, `environment MAX_WORKERS`, ...)."""
+    """One number or word in force, and whence (`command line`, `environment MAX_WORKERS`, ...)."""
 
     name: str
     value: str | int | float | bool | None
@@ -178,10 +180,10 @@ class Pool:
         return tuple(lane for lane in self.lanes if lane.model == model)
 
     def seats(self, lanes: tuple[Lane, ...]) -> int | None:
-        """An upper bound of requests in flight over `lanes` together; None when nothing bounds them.
+        """An upper bound of requests in flight over `lanes` together; None: nothing bounds them.
 
-        Greedy over the tree of limits: a lane adds what every limit on its path still has free. Exact for
-        limits that nest (pool, provider, instance), never too low otherwise.
+        Greedy over the tree of limits: a lane adds what every limit on its path still has free.
+        Exact for limits that nest (pool, provider, instance), never too low otherwise.
         """
         bounded = [lane for lane in lanes if self._path_workers(lane) is not None]
         if len(bounded) < len(lanes):

@@ -1,0 +1,50 @@
+"""A case while it is run: what its episode may know of it, and what is known of its item."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_ultrapar.records import EpisodeEnded, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class CaseInfo:
+    """What an episode may know of its case.
+
+    Attributes:
+        case_id: 16 hex digits, the same in every run of the suite with the same seed.
+        seed: `hash(run_seed, case_id)`: seed whatever is random in the episode with it.
+        run_seed: Seed of the run, for draws that all models and prompts share.
+        repeat: Repetition number, from 0.
+        params: The item's parameters, `model` included.
+        markers: Names of the marks on the test.
+    """
+
+    case_id: str
+    seed: int
+    run_seed: int
+    repeat: int
+    model: str
+    params: Mapping[str, Any]
+    markers: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class CaseState:
+    """What is known of the case whose item is running; made at set-up, gone after teardown.
+
+    Attributes:
+        ended: The stored episode; None when a mark kept it from running.
+        graded: What `grade` was called with: outcome, scores, kind.
+        outcome: The measurement, once the deciding report is made.
+        test: pytest's own result in one word.
+        error: One line for the results.
+    """
+
+    ended: EpisodeEnded | None
+    graded: tuple[Outcome, dict[str, float], str | None] | None = None
+    outcome: Outcome | None = None
+    test: str | None = None
+    error: str | None = None

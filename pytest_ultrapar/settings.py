@@ -1,0 +1,165 @@
+"""What the user asked for, settled: every option with the origin of its value."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import pytest
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.options import (
+    DEFAULT_COVERAGE,
+    DEFAULT_EPISODE_TIMEOUT_S,
+    DEFAULT_MAX_ATTEMPTS,
+    pool_path,
+)
+from pytest_ultrapar.pool.environment import Environment, Overrides, read_environment, resolve
+from pytest_ultrapar.pool.model import EffectiveValue, Pool
+
+Mode = Literal["serial", "rotate", "ultra"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the user asked for, settled: command line over environment over pool file over default.
+
+    Attributes:
+        pool: Path of the pool file, as given.
+        out: The run's own directory, or None for a new one below `.ultrapar`.
+        models: Patterns of model names; empty selects all.
+        repeats: Repetitions of each cell, >= 1.
+        coverage: Least share of planned cases that must be graded, 0 to 1.
+        resume: An interrupted run to finish, or `latest`.
+        simulator: URL of a simulated provider that already runs.
+        effective: Every setting here with its origin.
+    """
+
+    pool: Path
+    out: Path | None
+    models: tuple[str, ...]
+    repeats: int
+    seed: int
+    mode: Mode
+    policy: str
+    storage: Literal["parquet", "json"]
+    coverage: float
+    episode_timeout_s: float
+    max_attempts: int
+    resume: str | None
+    simulator: str | None
+    overrides: Overrides
+    effective: tuple[EffectiveValue, ...]
+
+
+def read_options(config: pytest.Config) -> Options:
+    """All settings, checked.
+
+    Raises:
+        ConfigError: A value is not allowed, or two of them contradict each other.
+    """
+    path = pool_path(config)
+    assert path is not None
+    environment = read_environment(os.environ)
+
+    def given(name: str) -> Any:
+        return config.getoption(f"ultrapar_{name}")
+
+    repeats = resolve(
+        "repeats",
+        command_line=given("repeats"),
+        environment=environment.num_instances,
+        file=None,
+        default=1,
+    )
+    storage = resolve(
+        "storage",
+        command_line=given("storage"),
+        environment=environment.storage_format,
+        file=None,
+        default="parquet",
+    )
+    mode = resolve(
+        "mode",
+        command_line=given("mode"),
+        environment=_mode_of(environment),
+        file=None,
+        default="ultra",
+    )
+    plain = {
+        "seed": 0,
+        "policy": "even",
+        "max_attempts": DEFAULT_MAX_ATTEMPTS,
+        "episode_timeout": DEFAULT_EPISODE_TIMEOUT_S,
+        "coverage": DEFAULT_COVERAGE,
+    }
+    settled = {
+        name: resolve(name, command_line=given(name), environment=None, file=None, default=default)
+        for name, default in plain.items()
+    }
+    values: dict[str, Any] = {name: effective.value for name, effective in settled.items()}
+    options = Options(
+        pool=path,
+        out=Path(given("out")) if given("out") else None,
+        models=tuple(given("model") or ()),
+        repeats=cast("int", repeats.value),
+        seed=values["seed"],
+        mode=cast("Mode", mode.value),
+        policy=values["policy"],
+        storage=cast("Any", storage.value),
+        coverage=values["coverage"],
+        episode_timeout_s=values["episode_timeout"],
+        max_attempts=values["max_attempts"],
+        resume=given("resume"),
+        simulator=given("simulator"),
+        overrides=Overrides(max_workers=given("max_workers"), rate_mode=given("rate_mode")),
+        effective=(mode, repeats, storage, *settled.values()),
+    )
+    _check(options)
+    return options
+
+
+def selected_models(pool: Pool, patterns: Sequence[str]) -> tuple[str, ...]:
+    """The pool's models that match a pattern, in the pool's order.
+
+    Raises:
+        ConfigError: A pattern matches none.
+    """
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in pool.models):
+            msg = f"--ultrapar-model {pattern!r} matches no model of {pool.path}; it has {', '.join(pool.models)}"
+            raise ConfigError(msg)
+    if not patterns:
+        return pool.models
+    return tuple(
+        name for name in pool.models if any(fnmatchcase(name, pattern) for pattern in patterns)
+    )
+
+
+def _mode_of(environment: Environment) -> str | None:
+    if environment.use_concurrent is None:
+        return None
+    return "ultra" if environment.use_concurrent else "rotate"
+
+
+def _check(options: Options) -> None:
+    _within("repeats", options.repeats, 1, 100_000)
+    _within("seed", options.seed, 0, 2**63 - 1)
+    _within("max-attempts", options.max_attempts, 1, 100)
+    _within("episode-timeout", options.episode_timeout_s, 0.001, 7 * 86_400)
+    _within("coverage", options.coverage, 0, 1)
+    if options.overrides.max_workers is not None:
+        _within("max-workers", options.overrides.max_workers, 1, 100_000)
+    if options.resume and options.out:
+        msg = "--ultrapar-resume names the run's directory already; leave --ultrapar-out away"
+        raise ConfigError(msg)
+
+
+def _within(name: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:
+        msg = f"--ultrapar-{name} must be between {least:g} and {most:g} (got {value})"
+        raise ConfigError(msg)
