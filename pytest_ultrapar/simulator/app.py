@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.asgi import (
-    DEPARTED,
     ON_DEPARTURE,
     Receive,
     Scope,
@@ -78,11 +77,8 @@ class Simulator:
             await _refuse(send, judged)
             return
         flight = Flight(judged, request_id=request_id, send=send, log=self._log, clock=self._clock)
-        if DEPARTED in scope:
-            flight.leave()
-        else:
-            scope[ON_DEPARTURE] = flight.leave
-            await flight.run(receive)
+        scope[ON_DEPARTURE] = flight.leave
+        await flight.run(receive)
 
     def _judge(
         self, scope: Scope, target: Target | None, body: bytes, now_s: float

@@ -10,8 +10,6 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
-DEPARTED = "ultrapar.departed"
-"""In the scope of a request whose client left before the request was even looked at."""
 ON_DEPARTURE = "ultrapar.on_departure"
 """Where the application puts into the scope what is to be called when the client leaves."""
 _JSON: Header = (b"content-type", b"application/json")

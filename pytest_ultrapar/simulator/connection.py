@@ -6,7 +6,7 @@ from typing import cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from pytest_ultrapar.simulator.asgi import DEPARTED, ON_DEPARTURE, Scope
+from pytest_ultrapar.simulator.asgi import ON_DEPARTURE, Scope
 
 
 class Connection(HttpToolsProtocol):
@@ -25,10 +25,6 @@ class Connection(HttpToolsProtocol):
         if cycle is None or cycle.response_complete:
             return
         scope = cast("Scope", cycle.scope)
-        if cycle.body and not cycle.more_body:
-            # Complete but unread. uvicorn would drop it; a judge of rates must have seen it.
-            scope[DEPARTED] = True
-            return
         if (leave := scope.get(ON_DEPARTURE)) is not None:
             leave()
         cycle.disconnected = True
