@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
 
 import pytest
 
@@ -74,7 +74,7 @@ class Grade:
                 raise ValueError(msg)
         if self._state is not None:
             plain = {name: float(value) for name, value in numbers.items()}
-            self._state.graded = (cast("Outcome", outcome), plain, kind)
+            self._state.graded = (outcome, plain, kind)
 
 
 def take_episode(request: pytest.FixtureRequest, prefetched: Prefetched) -> object:

@@ -52,7 +52,13 @@ class Prefetched:
         Raises:
             NameError: The annotation names something that does not exist.
         """
-        return typing.get_type_hints(self.function).get("return", inspect.Signature.empty)
+        annotations = {
+            name: a for name, a in self.function.__annotations__.items() if name == "return"
+        }
+        # Only this one: suites import the types of their arguments for type checkers alone.
+        holder = type("Holder", (), {"__annotations__": annotations})
+        hints = typing.get_type_hints(holder, globalns=self.function.__globals__)
+        return hints.get("return", inspect.Signature.empty)
 
     def _annotation_fault(self) -> str | None:
         allowed = (

@@ -90,7 +90,7 @@ def read_options(config: pytest.Config) -> Options:
         file=None,
         default="ultra",
     )
-    plain = {
+    plain: dict[str, str | float] = {
         "seed": 0,
         "policy": "even",
         "max_attempts": DEFAULT_MAX_ATTEMPTS,

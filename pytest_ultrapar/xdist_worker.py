@@ -20,7 +20,7 @@ from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.lanes.broker_client import connect_broker
 from pytest_ultrapar.poolless import report_fault
 from pytest_ultrapar.results.cases_file import write_cases
-from pytest_ultrapar.runtime import write_tables
+from pytest_ultrapar.runtime import Runtime, write_tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +78,7 @@ class WorkerSession:
         self._config = config
         self._given = given
         self._ahead: RunAhead | None = None
-        self._runtime: process.Runtime | None = None
+        self._runtime: Runtime | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:

@@ -1,15 +1,14 @@
 """What the tool itself costs: cases without a domain, on pools whose ideal time is known.
 
-Run with `pools/overhead-small.toml`, `-wide.toml` or `-episodes.toml`; `python -m bench_suites.overhead` measures.
+Run with `pools/overhead-small.toml`, `-wide.toml` or `-episodes.toml`;
+`python -m bench_suites.overhead` measures.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from pytest_ultrapar import prefetch
+from pytest_ultrapar import Llm, prefetch
 
 TURNS = {"one": 1, "six": 6}
 FILLER = "The quick brown fox jumps over the lazy dog near the quiet river bank. " * 12
@@ -21,13 +20,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @prefetch
-async def one_turn(llm: Any, number: int) -> str:
+async def one_turn(llm: Llm, number: int) -> str:
     """A prompt of 0.9 kB and its answer."""
     return (await llm.chat([{"role": "user", "content": f"{number}: {FILLER}"}])).text
 
 
 @prefetch
-async def six_turns(llm: Any, number: int) -> int:
+async def six_turns(llm: Llm, number: int) -> int:
     """A conversation of six turns; returns how many answers came."""
     messages = [{"role": "user", "content": f"{number}: {FILLER}"}]
     for turn in range(TURNS["six"]):
