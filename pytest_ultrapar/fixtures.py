@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
 
 import pytest
@@ -13,8 +14,10 @@ if TYPE_CHECKING:
     # Every pytest run imports this module; the records bring msgspec along (25 ms).
     from collections.abc import Mapping
 
-    from pytest_ultrapar.prefetched import Prefetched
+    import msgspec
+
     from pytest_ultrapar.case_state import CaseState
+    from pytest_ultrapar.prefetched import Prefetched
     from pytest_ultrapar.records import Outcome
 
 GRADES: tuple[Outcome, ...] = ("solved", "partial", "unsolved")
@@ -94,10 +97,21 @@ def take_episode(request: pytest.FixtureRequest, prefetched: Prefetched) -> obje
     import msgspec  # noqa: PLC0415 - only runs with a pool come here
 
     try:
-        return msgspec.json.decode(ended.value, type=prefetched.return_type())
+        return _decoder(prefetched).decode(ended.value)
     except (msgspec.MsgspecError, RecursionError) as error:
-        msg = f"{prefetched.place}: the value that {prefetched.name!r} returned does not fit its annotation: {error}"
+        msg = (
+            f"{prefetched.place}: the value that {prefetched.name!r} returned does not fit its "
+            f"annotation: {error}"
+        )
         raise EpisodeError(msg) from None
+
+
+@cache
+def _decoder(prefetched: Prefetched) -> msgspec.json.Decoder[Any]:
+    # Made once per function: for every item anew it would cost 60 us.
+    import msgspec  # noqa: PLC0415
+
+    return msgspec.json.Decoder(prefetched.return_type())
 
 
 def _no_episode(prefetched: Prefetched) -> NoReturn:
