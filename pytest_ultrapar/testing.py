@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.simulator.log_line import FORMAT, LogHeader, LogLine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pytest_ultrapar.pool.model import Limit
 
 __all__ = ["ServerLog", "ServerRequest", "read_server_log"]
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_ultrapar.simulator.asgi import Receive, Send, respond
+from pytest_ultrapar.simulator.served import ServedLane
 
 if TYPE_CHECKING:
     from pytest_ultrapar.clock import Clock
     from pytest_ultrapar.simulator.log_line import Event
-    from pytest_ultrapar.simulator.served import ServedLane
 
 
 class Log(Protocol):

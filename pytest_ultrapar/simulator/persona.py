@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -11,7 +12,6 @@ from pytest_ultrapar.engine.reply import ToolCall
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Sequence
 
     from pytest_ultrapar.pool.model import PersonaName
 

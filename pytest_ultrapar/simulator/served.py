@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.model import Simulation
 from pytest_ultrapar.simulator.limits import Gate, LimitPath
 from pytest_ultrapar.simulator.log_line import encode_names
 from pytest_ultrapar.simulator.persona import Persona, persona_by_name
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.pool.model import Pool, Provider, Simulation
+    from pytest_ultrapar.pool.model import Pool, Provider
 
 Tokens = Mapping[tuple[str, str], str]
 """The token of each (provider, key)."""

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from pytest_ultrapar.simulator.served import ServedProvider
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_ultrapar.simulator.asgi import Scope
-    from pytest_ultrapar.simulator.served import ServedProvider
 
 
 @dataclass(frozen=True, slots=True)

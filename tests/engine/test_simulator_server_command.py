@@ -63,13 +63,6 @@ def simulating(*arguments):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_simulate_serves_until_it_is_interrupted(tmp_path, pool, number):
     log_path = tmp_path / "server.log"
-    with simulating("--pool", pool, "--port", 0, "--log", log_path, "--refuse", "i=1") as (
-        process,
-        said,
-    ):
-        assert process.wait() == 4
-        assert "no such key or instance" not in said
-        assert "400 to 599" in said
     with simulating(
         "--pool", pool, "--port", 0, "--log", log_path, "--refuse", "instance:i1=500"
     ) as (process, said):
@@ -112,6 +105,24 @@ def test_pool_that_is_not_there_is_one_line_and_exit_code_4(tmp_path, capsys):
     assert said.err.startswith("ultrapar simulate: error: ")
     assert said.err.count("\n") == 1
     assert "none.toml" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--refuse", "i=1"], "400 to 599"),
+        (["--refuse", "i=404"], "no such key or instance"),
+        (["--port", "99999"], "not 0 to 65535"),
+    ],
+)
+def test_settings_that_do_not_fit_the_pool_are_one_line_and_exit_code_4(
+    pool, capsys, arguments, says
+):
+    assert main(["simulate", "--pool", str(pool), *arguments]) == 4
+    said = capsys.readouterr().err
+    assert said.startswith("ultrapar simulate: error: ")
+    assert said.count("\n") == 1
+    assert says in said
 
 
 @pytest.mark.parametrize(
