@@ -63,9 +63,12 @@ class Leader:
         """Make the assignment, show it, start counting. Called once, when the cases are known."""
         assignment = self.run.assign(workers, cases)
         reporter = self.config.pluginmanager.getplugin("terminalreporter")
-        if reporter is not None and self.config.option.verbose > -2:
+        if reporter is None:
+            return
+        if self.config.option.verbose >= 0:
             for line in header.assignment_lines(self.run, assignment, workers):
                 reporter.write_line(line)
+        if self.config.option.verbose > -2:
             self._live = LiveProgress(reporter, len(cases), lambda: self.status_source())
             self._live.start()
 
