@@ -1,10 +1,11 @@
 """A foreign chat-completions server for tests: it does what the prompt's last message says.
 
-Another stack than the simulator's, so that the two cannot share a misunderstanding. What it understands:
+Another stack than the simulator's, so that the two cannot share a misunderstanding. It understands:
 
     say WORDS          answers with WORDS
     status N           answers with HTTP status N
-    once N WORDS       answers with N the first time this prompt comes (429: Retry-After 0.05), then says WORDS
+    once N WORDS       answers with N the first time this prompt comes (with Retry-After 0.05), then
+                       says WORDS
     context | filter   refuses the prompt for good
     garbage            answers 200 with something that is no completion
     drop               closes the connection without an answer
@@ -18,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from aiohttp import web
@@ -37,6 +39,7 @@ class ScriptedServer:
         self._seen: Counter[str] = Counter()
         self._loop = asyncio.new_event_loop()
         self._started = threading.Event()
+        self._arrived = threading.Condition()
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
         self._started.wait()
@@ -52,6 +55,11 @@ class ScriptedServer:
         self.missing_models.clear()
         self._seen.clear()
 
+    def wait_for(self, seen: Callable[[list[str]], bool], timeout_s: float = 30) -> bool:
+        """Wait until the prompts that came satisfy `seen`; False when they did not in time."""
+        with self._arrived:
+            return self._arrived.wait_for(lambda: seen(self.prompts), timeout_s)
+
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -60,7 +68,8 @@ class ScriptedServer:
         asyncio.set_event_loop(self._loop)
         app = web.Application()
         app.router.add_post("/v1/chat/completions", self._answer)
-        runner = web.AppRunner(app, access_log=None)
+        # Some answers never come on purpose; the server's end must not wait for them.
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         self._loop.run_until_complete(runner.setup())
         site = web.TCPSite(runner, "127.0.0.1", 0)
         self._loop.run_until_complete(site.start())
@@ -74,8 +83,10 @@ class ScriptedServer:
         body = await request.json()
         prompt = body["messages"][-1]["content"]
         token = request.headers["authorization"].removeprefix("Bearer ")
-        self.prompts.append(prompt)
-        self.tokens.append(token)
+        with self._arrived:
+            self.prompts.append(prompt)
+            self.tokens.append(token)
+            self._arrived.notify_all()
         self._seen[prompt] += 1
         if token in self.refused_tokens:
             return _error(self.refused_tokens[token], "wrong key")
@@ -112,7 +123,11 @@ class ScriptedServer:
 
 
 def _say(words: str) -> web.Response:
-    choice = {"index": 0, "message": {"role": "assistant", "content": words}, "finish_reason": "stop"}
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": words},
+        "finish_reason": "stop",
+    }
     usage = {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}
     return web.json_response({"id": "x", "choices": [choice], "usage": usage})
 

@@ -1,0 +1,130 @@
+"""Ctrl-C in the middle of a run: exit code 2, finished episodes are kept, no process stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import psutil
+import pytest
+
+from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, Grade
+from pytest_ultrapar.results.journal import scan_journal
+
+SUITE = """
+FAST = ["say one", "say two", "say three"]
+
+@pytest.mark.parametrize("prompt", FAST + [f"slow 60 {n}" for n in range(6)])
+def test_it(answer): pass
+"""
+
+
+class RunningPytest:
+    """pytest in a process group of its own, as a shell starts it."""
+
+    def __init__(self, project, *options: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "pytest", "--ultrapar-pool=pool.toml", *options],
+            cwd=project.pytester.path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self._output = ""
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        self.family: list[psutil.Process] = []
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        self._output = self._process.stdout.read()
+
+    def note_family(self) -> None:
+        itself = psutil.Process(self._process.pid)
+        self.family = [itself, *itself.children(recursive=True)]
+
+    def interrupt(self, whom: str) -> None:
+        send = os.killpg if whom == "group" else os.kill
+        send(self._process.pid, signal.SIGINT)
+
+    def wait(self, timeout_s: float = 30) -> tuple[int, str]:
+        code = self._process.wait(timeout_s)
+        self._reader.join(timeout_s)
+        return code, self._output
+
+    def left_behind(self) -> list[psutil.Process]:
+        """Processes of the run that are still there five seconds after its end."""
+        return psutil.wait_procs(self.family, timeout=5)[1]
+
+    def end(self) -> None:
+        for process in self.family or [psutil.Process(self._process.pid)]:
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                process.kill()
+        self._process.wait()
+        self._reader.join()
+
+
+@pytest.fixture
+def start(project):
+    started: list[RunningPytest] = []
+
+    def run(*options: str) -> RunningPytest:
+        started.append(RunningPytest(project, *options))
+        return started[-1]
+
+    yield run
+    for running in started:
+        running.end()
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 30) -> None:
+    pause = threading.Event()
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s
+        pause.wait(0.02)
+
+
+def grades(project) -> set[str]:
+    records = (record for _, record in scan_journal(project.directory / "journal"))
+    return {record.case_id for record in records if isinstance(record, Grade)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whom", ["group", "process"])
+def test_interrupted_run_keeps_what_was_finished(project, start, workers, whom):
+    project.suite(SUITE)
+    running = start(workers)
+    assert project.server.wait_for(lambda prompts: sum(p.startswith("slow") for p in prompts) == 4)
+    # A worker holds one finished item back until it knows the next.
+    n_reported = 2 if workers == "-n0" else 1
+    wait_until(lambda: len(grades(project)) >= n_reported)
+    running.note_family()
+    running.interrupt(whom)
+    code, output = running.wait()
+    assert code == 2, output
+    assert running.left_behind() == []
+    assert "Traceback" not in output, output
+    assert "INTERNALERROR" not in output, output
+    assert "KeyboardInterrupt" in output
+
+    records = [record for _, record in scan_journal(project.directory / "journal")]
+    finished = [r for r in records if isinstance(r, EpisodeEnded) and r.ending == "returned"]
+    interrupted = [r for r in records if isinstance(r, EpisodeEnded) and r.ending == "interrupted"]
+    graded = grades(project)
+    assert len(finished) == 3
+    assert sum(isinstance(r, EpisodeStarted) for r in records) == len(finished) + len(interrupted)
+    # The seats of the worker that stops first may be used by the other, until that stops too.
+    assert len(interrupted) == 4 if workers == "-n0" else 4 <= len(interrupted) <= 6
+    assert graded <= {record.case_id for record in finished}
+    assert len(graded) >= n_reported
+    solved = [row for row in project.rows() if row["outcome"] == "solved"]
+    assert {row["case_id"] for row in solved} == graded
+    # Some of those were cancelled before they were sent.
+    assert 7 <= len(project.server.prompts) <= len(finished) + len(interrupted)
