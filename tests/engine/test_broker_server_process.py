@@ -1,0 +1,156 @@
+"""The broker's process: how it starts, what it shows, how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pytest_ultrapar.errors import UltraparError
+from pytest_ultrapar.lanes import broker_process
+from pytest_ultrapar.lanes.broker_client import BlockingBrokerClient
+from pytest_ultrapar.lanes.broker_server import BrokerProcess
+from pytest_ultrapar.pool.model import Limit
+from tests.property.broker_judge import lane, pool
+
+POOL = pool([lane("a", "k0", "k0")], Limit("k0", "key", 1))
+PATIENCE_S = 30.0
+
+# A controller that starts the broker, says where it is, and waits for its death.
+CONTROLLER = """
+import json, sys
+from pathlib import Path
+from pytest_ultrapar.lanes.broker_server import BrokerProcess
+from tests.engine.test_broker_server_process import POOL
+broker = BrokerProcess.start(POOL, Path(sys.argv[1]))
+print(json.dumps([broker.pid, str(broker.path)]), flush=True)
+sys.stdin.read()
+"""
+
+
+def wait_gone(pid: int) -> None:
+    """Wait until a process has ended, reaped or not."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        assert select.select([handle], [], [], PATIENCE_S)[0], "the process lives on"
+    finally:
+        os.close(handle)
+
+
+def test_process_serves_until_stopped_and_leaves_nothing(tmp_path):
+    broker = BrokerProcess.start(POOL, tmp_path)
+    client = BlockingBrokerClient(broker.path, broker.token)
+    assert client.status().lanes[0].lane == "p/a/k0"
+    client.close()
+    broker.stop()
+    broker.stop()
+    assert not broker.is_alive
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_socket_lies_in_a_directory_that_nobody_else_may_enter(tmp_path):
+    broker = BrokerProcess.start(POOL, tmp_path)
+    try:
+        assert broker.path.parent.parent == tmp_path.resolve()
+        assert stat.S_IMODE(broker.path.parent.stat().st_mode) == 0o700
+    finally:
+        broker.stop()
+
+
+def test_socket_of_a_run_with_a_long_path_goes_to_the_temporary_directory(tmp_path):
+    deep = tmp_path.joinpath(*["a-rather-long-name-for-a-directory"] * 4)
+    deep.mkdir(parents=True)
+    broker = BrokerProcess.start(POOL, deep)
+    try:
+        assert len(os.fsencode(broker.path)) <= broker_process.MAX_PATH_BYTES
+        assert stat.S_IMODE(broker.path.parent.stat().st_mode) == 0o700
+        BlockingBrokerClient(broker.path, broker.token).close()
+        assert list(deep.iterdir()) == []
+    finally:
+        broker.stop()
+    assert not broker.path.parent.exists()
+
+
+def test_token_and_keys_are_in_no_argument_variable_or_repr(tmp_path, monkeypatch):
+    monkeypatch.setenv("SOME_API_KEY", "sk-canary")
+    broker = BrokerProcess.start(POOL, tmp_path)
+    try:
+        process = psutil.Process(broker.pid)
+        shown = " ".join(process.cmdline()) + json.dumps(process.environ()) + repr(broker)
+        assert broker.token not in shown
+        assert "sk-canary" not in shown
+    finally:
+        broker.stop()
+
+
+def test_process_ends_at_once_when_its_controller_is_killed(tmp_path):
+    controller = subprocess.Popen(
+        [sys.executable, "-c", CONTROLLER, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+    )
+    pid, path = json.loads(controller.stdout.readline())
+    assert psutil.pid_exists(pid)
+    controller.kill()
+    controller.wait(PATIENCE_S)
+    controller.stdin.close()
+    controller.stdout.close()
+    wait_gone(pid)
+    assert not Path(path).parent.exists()
+
+
+def test_interrupt_of_the_terminal_does_not_end_it(tmp_path):
+    broker = BrokerProcess.start(POOL, tmp_path)
+    try:
+        os.kill(broker.pid, signal.SIGINT)
+        client = BlockingBrokerClient(broker.path, broker.token)
+        assert client.status().in_flight == 0
+        client.close()
+    finally:
+        broker.stop()
+
+
+def test_terminated_process_ends(tmp_path):
+    broker = BrokerProcess.start(POOL, tmp_path)
+    os.kill(broker.pid, signal.SIGTERM)
+    wait_gone(broker.pid)
+    assert not broker.is_alive
+    broker.stop()
+
+
+def test_process_that_cannot_start_says_why(tmp_path, monkeypatch):
+    monkeypatch.setattr(broker_process, "SERVER_MODULE", "pytest_ultrapar.lanes.nowhere")
+    with pytest.raises(UltraparError, match="No module named pytest_ultrapar"):
+        BrokerProcess.start(POOL, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_modules_in_the_users_directory_do_not_become_the_brokers(tmp_path, monkeypatch):
+    (tmp_path / "msgspec.py").write_text("raise SystemExit('the wrong msgspec')")
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "run"
+    run.mkdir()
+    broker = BrokerProcess.start(POOL, run)
+    broker.stop()
+
+
+def test_blocking_client_of_a_broker_that_is_gone_raises(tmp_path):
+    broker = BrokerProcess.start(POOL, tmp_path)
+    client = BlockingBrokerClient(broker.path, broker.token)
+    broker.stop()
+    with pytest.raises(ConnectionError, match="the broker is gone"):
+        client.status()
+    with pytest.raises(ConnectionError, match="no broker listens"):
+        BlockingBrokerClient(broker.path, broker.token)

@@ -1,0 +1,86 @@
+"""A broker and a clock moved by hand, for short stories about who gets what."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.lanes.actions import Grant, Refusal
+from pytest_ultrapar.lanes.broker import LaneBroker
+from pytest_ultrapar.lanes.protocol import LeaseRequest
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.lanes.actions import Action
+    from pytest_ultrapar.lanes.protocol import LaneStatus, Lease
+    from pytest_ultrapar.pool.model import Pool
+
+
+class Play:
+    """Workers are connected at their first request. Leases are known by the id of their request."""
+
+    def __init__(self, pool: Pool, **settings: object) -> None:
+        self.broker = LaneBroker(pool, **settings)
+        self.now_s = 100.0
+        self.leases: dict[int, Lease] = {}
+        self.whose: dict[int, str] = {}
+        self.refused: dict[int, str] = {}
+        self.order: list[int] = []
+        self._ids = itertools.count(1)
+        self._connected: set[str] = set()
+
+    def connect(self, *workers: str) -> None:
+        for worker in workers:
+            self._connected.add(worker)
+            self.book(self.broker.connect(worker, self.now_s))
+
+    def ask(self, worker: str = "gw0", model: str = "m", **wish: object) -> int:
+        """An open by default; `lane=...` or `opens=False` for a turn."""
+        if worker not in self._connected:
+            self.connect(worker)
+        wish.setdefault("opens", "lane" not in wish)
+        request = LeaseRequest(next(self._ids), model, **wish)
+        self.whose[request.request_id] = worker
+        self.book(self.broker.request(worker, request, self.now_s))
+        return request.request_id
+
+    def back(
+        self, request_id: int, outcome: str = "ok", retry_after_s: float | None = None
+    ) -> None:
+        lease = self.leases.pop(request_id)
+        worker = self.whose[request_id]
+        self.book(self.broker.release(worker, lease.lease_id, outcome, retry_after_s, self.now_s))
+
+    def end(self, case_id: str, group: str = "", worker: str = "gw0") -> None:
+        self.book(self.broker.episode_ended(worker, case_id, group, self.now_s))
+
+    def leave(self, worker: str) -> None:
+        self._connected.discard(worker)
+        self.book(self.broker.disconnect(worker, self.now_s))
+        self.leases = {n: one for n, one in self.leases.items() if self.whose[n] != worker}
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, looking exactly when the broker wants to."""
+        until_s = self.now_s + seconds
+        while (wake_s := self.broker.next_wake_s()) is not None and wake_s <= until_s:
+            self.now_s = max(self.now_s, wake_s)
+            self.book(self.broker.tick(self.now_s))
+        self.now_s = until_s
+
+    def book(self, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Grant):
+                assert self.whose[action.request_id] == action.worker
+                self.leases[action.request_id] = action.lease
+                self.order.append(action.request_id)
+            else:
+                assert isinstance(action, Refusal)
+                self.refused[action.request_id] = action.reason
+
+    def lane(self, request_id: int) -> str | None:
+        """Where a request got its lease, None while it waits."""
+        lease = self.leases.get(request_id)
+        return None if lease is None else lease.lane
+
+    def status(self, lane_id: str) -> LaneStatus:
+        lanes = self.broker.status(self.now_s).lanes
+        return next(one for one in lanes if one.lane == lane_id)

@@ -1,0 +1,113 @@
+"""What is counted for `explain`: waits by cause, peaks, outcomes."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ultrapar.pool.model import Limit
+from tests.property.broker_judge import lane, pool
+from tests.unit.broker_play import Play
+
+
+def test_wait_for_a_seat_is_named_after_the_limit_that_was_full():
+    limits = (Limit("pool", "pool", 9), Limit("k0", "key", 1, qps=100))
+    play = Play(pool([lane("a", "k0", "pool", "k0")], *limits))
+    first, second = play.ask(), play.ask()
+    play.wait(4)
+    play.back(first)
+    lease = play.leases[second]
+    assert (lease.seat_wait_s, lease.rate_wait_s) == (4.0, 0.0)
+    assert play.status("p/a/k0").waited_s == {"k0": 4.0}
+
+
+def test_wait_for_a_rate_is_named_after_the_limit_with_that_rate():
+    limits = (Limit("pool", "pool", qps=1), Limit("k0", "key", 5, qps=100))
+    play = Play(pool([lane("a", "k0", "pool", "k0")], *limits))
+    play.ask()
+    second = play.ask()
+    play.wait(3)
+    lease = play.leases[second]
+    assert lease.seat_wait_s == 0.0
+    assert lease.rate_wait_s == pytest.approx(1.0)
+    assert play.status("p/a/k0").waited_s == {"pool": pytest.approx(1.0)}
+
+
+def test_wait_is_split_between_seats_and_rate():
+    play = Play(pool([lane("a", "k0", "k0")], Limit("k0", "key", 1, qps=0.1)))
+    first, second = play.ask(), play.ask()
+    play.wait(4)
+    play.back(first)
+    assert play.lane(second) is None
+    play.wait(60)
+    lease = play.leases[second]
+    assert lease.seat_wait_s == pytest.approx(4.0)
+    assert lease.rate_wait_s == pytest.approx(6.0)
+
+
+def test_wait_for_a_pause_counts_as_rate_wait_under_its_own_name():
+    play = Play(pool([lane("a", "k0", "k0")], Limit("k0", "key", 1)))
+    first, second = play.ask(), play.ask()
+    play.wait(1)
+    play.back(first, "rate", 10.0)
+    play.wait(20)
+    lease = play.leases[second]
+    assert lease.seat_wait_s == pytest.approx(1.0)
+    assert 10.0 <= lease.rate_wait_s <= 11.0
+    assert set(play.status("p/a/k0").waited_s) == {"k0", "pause"}
+
+
+def test_seat_wait_runs_only_while_every_lane_is_full():
+    limits = (Limit("k0", "key", 1), Limit("k1", "key", 1, qps=0.5))
+    play = Play(pool([lane("a", "k0", "k0"), lane("a", "k1", "k1")], *limits))
+    first, second = play.ask(), play.ask()
+    third = play.ask()
+    play.wait(0.5)
+    play.back(second)
+    play.wait(1.0)
+    play.back(first)
+    lease = play.leases[third]
+    assert lease.seat_wait_s == pytest.approx(0.5)
+    assert lease.rate_wait_s == pytest.approx(1.0)
+
+
+def test_turn_waits_for_the_seat_of_its_own_lane():
+    play = Play(
+        pool(
+            [lane("a", "k0", "k0"), lane("a", "k1", "k1")],
+            Limit("k0", "key", 1),
+            Limit("k1", "key", 1),
+        )
+    )
+    first, turn = play.ask(lane="p/a/k0"), play.ask(lane="p/a/k0")
+    play.wait(2)
+    play.back(first)
+    assert play.leases[turn].seat_wait_s == pytest.approx(2.0)
+
+
+def test_peaks_and_counts_by_outcome():
+    play = Play(pool([lane("a", "k0", "k0")], Limit("k0", "key", 3)))
+    asked = [play.ask() for _ in range(3)]
+    for request, outcome in zip(asked, ("ok", "timeout", "rate"), strict=True):
+        play.back(request, outcome, 1.0)
+    play.wait(5)
+    for outcome in ("refused", "unsent", "cancelled", "bad_request"):
+        play.back(play.ask(), outcome)
+    status = play.status("p/a/k0")
+    assert (status.peak_in_flight, status.in_flight, status.granted) == (3, 0, 7)
+    assert (status.n_ok, status.n_rate_limited, status.n_failed) == (2, 1, 2)
+    assert sum(status.outcomes.values()) == 7
+
+
+def test_broker_status_counts_leases_episodes_and_waiting_requests():
+    play = Play(pool([lane("a", "k0", "k0")], Limit("k0", "key", 2)))
+    first = play.ask(case_id="a")
+    for case in "bcd":
+        play.ask(case_id=case)
+    status = play.broker.status(play.now_s)
+    assert (status.in_flight, status.peak_in_flight, status.waiting) == (2, 2, 2)
+    assert (status.open_episodes, status.ended_episodes) == (2, 0)
+    play.back(first)
+    play.end("a")
+    status = play.broker.status(play.now_s)
+    assert (status.in_flight, status.peak_in_flight, status.waiting) == (2, 2, 1)
+    assert (status.open_episodes, status.ended_episodes) == (2, 1)

@@ -1,0 +1,199 @@
+"""The broker in-process: futures, cancelling, timer, closing; on asyncio's loop and uvloop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import uvloop
+
+from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.errors import ConfigError, NoLaneError
+from pytest_ultrapar.lanes.assignment import Assignment, Group
+from pytest_ultrapar.lanes.broker_local import LocalBroker
+from pytest_ultrapar.lanes.holding import acquire_lease
+from pytest_ultrapar.lanes.protocol import LeaseRequest
+from pytest_ultrapar.pool.model import Limit
+from tests.property.broker_judge import check_rate, lane, pool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def play(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Runs a story with a broker of one lane, and fails at anything the loop complains of."""
+
+    def run(story: Any, **limits: Any) -> None:
+        async def main() -> None:
+            loop = asyncio.get_running_loop()
+            broken: list[Any] = []
+            loop.set_exception_handler(lambda _, context: broken.append(context))
+            of = pool([lane("a", "k0", "k0")], Limit("k0", "key", **limits))
+            broker = LocalBroker(of, MonotonicClock(), loop, worker="gw0")
+            await asyncio.wait_for(story(broker), 30)
+            await broker.close()
+            assert broken == []
+
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(main())
+
+    return run
+
+
+async def settled() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+def test_future_is_done_at_once_when_a_lane_is_free(play):
+    async def story(broker: LocalBroker) -> None:
+        future = broker.acquire(LeaseRequest(1, "m"))
+        assert future.done()
+        assert future.result().lane == "p/a/k0"
+
+    play(story, workers=1)
+
+
+def test_waiting_future_is_done_when_a_seat_returns(play):
+    async def story(broker: LocalBroker) -> None:
+        first = await broker.acquire(LeaseRequest(1, "m"))
+        waiting = broker.acquire(LeaseRequest(2, "m"))
+        assert not waiting.done()
+        broker.release(first, "ok")
+        assert (await waiting).in_flight == 1
+
+    play(story, workers=1)
+
+
+def test_timer_serves_a_rate_without_any_call(play):
+    async def story(broker: LocalBroker) -> None:
+        leases = await asyncio.gather(*(broker.acquire(LeaseRequest(n, "m")) for n in range(6)))
+        check_rate([lease.granted_s for lease in leases], 50.0, 1.0)
+
+    play(story, qps=50.0)
+
+
+def test_cancelled_future_withdraws_its_request(play):
+    async def story(broker: LocalBroker) -> None:
+        first = await broker.acquire(LeaseRequest(1, "m"))
+        cancelled, heir = broker.acquire(LeaseRequest(2, "m")), broker.acquire(LeaseRequest(3, "m"))
+        cancelled.cancel()
+        await settled()
+        assert (await broker.status()).waiting == 1
+        broker.release(first, "ok")
+        assert await heir
+
+    play(story, workers=1)
+
+
+def test_lease_for_a_future_cancelled_in_the_same_turn_goes_to_the_next(play):
+    async def story(broker: LocalBroker) -> None:
+        first = await broker.acquire(LeaseRequest(1, "m"))
+        cancelled, heir = broker.acquire(LeaseRequest(2, "m")), broker.acquire(LeaseRequest(3, "m"))
+        cancelled.cancel()
+        broker.release(first, "ok")
+        assert await heir
+        await settled()
+        assert (await broker.status()).lanes[0].outcomes == {"ok": 1, "unsent": 1}
+
+    play(story, workers=1)
+
+
+def test_task_cancelled_between_grant_and_wake_up_leaves_no_lease_behind(play):
+    async def story(broker: LocalBroker) -> None:
+        first = await broker.acquire(LeaseRequest(1, "m"))
+        task = asyncio.create_task(acquire_lease(broker, LeaseRequest(2, "m")))
+        await settled()
+        broker.release(first, "ok")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (await broker.status()).in_flight == 0
+
+    play(story, workers=1)
+
+
+def test_task_cancelled_while_waiting_leaves_no_request_behind(play):
+    async def story(broker: LocalBroker) -> None:
+        await broker.acquire(LeaseRequest(1, "m"))
+        task = asyncio.create_task(acquire_lease(broker, LeaseRequest(2, "m")))
+        await settled()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await settled()
+        assert (await broker.status()).waiting == 0
+
+    play(story, workers=1)
+
+
+def test_model_without_lanes_fails_the_future(play):
+    async def story(broker: LocalBroker) -> None:
+        first = await broker.acquire(LeaseRequest(1, "m"))
+        waiting = broker.acquire(LeaseRequest(2, "m"))
+        broker.release(first, "auth")
+        for future in (waiting, broker.acquire(LeaseRequest(3, "m"))):
+            with pytest.raises(NoLaneError, match="key p/k0 was refused"):
+                await future
+
+    play(story, workers=1)
+
+
+def test_group_of_the_assignment_starts_when_the_one_before_has_ended(play):
+    async def story(broker: LocalBroker) -> None:
+        groups = (Group("one", ("a",)), Group("two", ("b",), after=("one",)))
+        await broker.assign(Assignment(groups=groups))
+        waiting = broker.acquire(LeaseRequest(1, "m", "two", opens=True, case_id="b"))
+        assert not waiting.done()
+        broker.episode_ended("a", "one")
+        assert (await waiting).lane == "p/a/k0"
+
+    play(story)
+
+
+def test_impossible_assignment_is_refused(play):
+    async def story(broker: LocalBroker) -> None:
+        with pytest.raises(ConfigError, match="unknown lane"):
+            await broker.assign(Assignment(home={"gw0": ("no/such/lane",)}))
+
+    play(story)
+
+
+def test_closing_fails_what_waits_and_everything_later(play):
+    async def story(broker: LocalBroker) -> None:
+        held = await broker.acquire(LeaseRequest(1, "m"))
+        waiting = broker.acquire(LeaseRequest(2, "m"))
+        await broker.close()
+        await broker.close()
+        for future in (waiting, broker.acquire(LeaseRequest(3, "m"))):
+            with pytest.raises(ConnectionError):
+                await future
+        broker.release(held, "ok")
+        broker.episode_ended("a", "")
+        assert (await broker.status()).in_flight == 0
+
+    play(story, workers=1)
+
+
+def test_many_tasks_share_the_seats_and_all_are_served(play):
+    async def story(broker: LocalBroker) -> None:
+        in_flight = peak = 0
+
+        async def one(n: int) -> None:
+            nonlocal in_flight, peak
+            lease = await acquire_lease(broker, LeaseRequest(n, "m", opens=True, case_id=str(n)))
+            in_flight += 1
+            peak = max(peak, in_flight)
+            await settled()
+            in_flight -= 1
+            broker.release(lease, "ok")
+            broker.episode_ended(str(n), "")
+
+        await asyncio.gather(*(one(n) for n in range(500)))
+        status = await broker.status()
+        assert (peak, status.peak_in_flight, status.ended_episodes) == (7, 7, 500)
+        assert status.open_episodes == status.in_flight == 0
+
+    play(story, workers=7)
