@@ -1,0 +1,133 @@
+"""What an episode achieved and how well it was carried out: the original's second phase of scoring.
+
+The original's batch path scored without the execution history: execution success was the constant
+0.8, recovery 0 and any successful call an output. Here all of it comes from the calls that were
+made, progress counts tools of the sound plan only, and an output is the success of a step that an
+expected output comes from (the last two of the plan). So figures differ from the published ones.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from bench_suites.workflow.adherence import adherence
+
+if TYPE_CHECKING:
+    from bench_suites.workflow.episode import Episode
+    from bench_suites.workflow.task import TaskType
+
+Level = Literal["full", "partial", "failure"]
+
+MINIMUM_TOOLS: dict[TaskType, int] = {
+    "simple_task": 1,
+    "basic_task": 2,
+    "data_pipeline": 3,
+    "api_integration": 2,
+    "multi_stage_pipeline": 3,
+}
+"""How many tools make for progress. Source: the original's scorer."""
+
+N_OUTPUT_STEPS = 2
+PARTIAL_COVERAGE = 0.6
+PARTIAL_CRITERIA = 2
+_MUCH_OUTPUT = 0.8
+_RECOVERY_STEP = 0.3
+
+
+def coverage(episode: Episode) -> float:
+    """Share of the required tools that succeeded, 0 to 1."""
+    return len(set(episode.sound) & set(episode.succeeded)) / len(set(episode.sound))
+
+
+def output(episode: Episode) -> float:
+    """Share of the steps behind the expected outputs that succeeded, 0 to 1."""
+    outputs = episode.sound[-N_OUTPUT_STEPS:]
+    return sum(tool in episode.succeeded for tool in outputs) / len(outputs)
+
+
+def progress(episode: Episode) -> float:
+    """Required tools that succeeded / the task type's minimum, at most 1."""
+    done = len(set(episode.sound) & set(episode.succeeded))
+    return min(done / MINIMUM_TOOLS[episode.task_type], 1.0)
+
+
+def level(episode: Episode) -> Level:
+    """The first stage's judgement.
+
+    full: all required tools succeeded, first in the plan's order. partial: two of coverage >= 0.6,
+    the last step's success, enough progress, a completion phrase.
+    """
+    first = [tool for tool in episode.first_successes if tool in episode.sound]
+    if first == list(episode.sound):
+        return "full"
+    met = (
+        coverage(episode) >= PARTIAL_COVERAGE,
+        episode.sound[-1] in episode.succeeded,
+        progress(episode) >= 1,
+        episode.completed,
+    )
+    return "partial" if sum(met) >= PARTIAL_CRITERIA else "failure"
+
+
+def task_achievement(episode: Episode) -> float:
+    """How much of the task was done, 0 to 1.
+
+    Source: the original's weights: output, progress and coverage by 0.5 / 0.3 / 0.2 where output is
+    above 0.8, else by 0.3 / 0.3 / 0.4.
+    """
+    parts = (output(episode), progress(episode), coverage(episode))
+    weights = (0.5, 0.3, 0.2) if parts[0] > _MUCH_OUTPUT else (0.3, 0.3, 0.4)
+    return sum(weight * part for weight, part in zip(weights, parts, strict=True))
+
+
+def execution_quality(episode: Episode) -> float:
+    """How well it was carried out, 0 to 1.
+
+    Source: the original's weights: 0.4 execution success + 0.3 efficiency + 0.2 adherence (to the
+    sound plan) + 0.1 recovery.
+    """
+    if not episode.calls:
+        return 0.0
+    success = len(episode.succeeded) / len(episode.calls)
+    return (
+        0.4 * success
+        + 0.3 * _efficiency(episode)
+        + 0.2 * adherence(episode.sound, episode.calls)
+        + 0.1 * _recovery(episode)
+    )
+
+
+def adjusted(
+    achievement: float, quality: float, judged: Level, *, n_calls: int
+) -> tuple[float, float]:
+    """Both parts after the first stage's judgement: full and partial raise them to a floor.
+
+    Source: full -> at least 0.8 / 0.7; partial -> at least 0.5 / as it is; failure with any call ->
+    the larger of 0.8 x value and 0.2; failure without a call -> 0.5 x value.
+    """
+    if judged == "full":
+        return max(achievement, 0.8), max(quality, 0.7)
+    if judged == "partial":
+        return max(achievement, 0.5), quality
+    if n_calls:
+        return max(0.8 * achievement, 0.2), max(0.8 * quality, 0.2)
+    return 0.5 * achievement, 0.5 * quality
+
+
+def _efficiency(episode: Episode) -> float:
+    total = len(episode.calls)
+    distinct = len({call.tool for call in episode.calls})
+    share = distinct / total
+    return min(1.2 * share, 1.0) if total <= 2 * distinct else 0.8 * share
+
+
+def _recovery(episode: Episode) -> float:
+    failed: set[str] = set()
+    recovered = 0.0
+    for call in episode.calls:
+        if not call.ok:
+            failed.add(call.tool)
+        elif call.tool in failed:
+            failed.discard(call.tool)
+            recovered += _RECOVERY_STEP
+    return min(recovered, 1.0)

@@ -1,0 +1,133 @@
+"""Which sequences of tools the library's tasks ask for.
+
+Counts per task type and plan length keep the original benchmark's numbers of tasks and mean lengths
+(simple 2.98, basic 3.04, pipeline 4.29, api 3.04, multi-stage 4.94); the sequences are ours, closed
+under the tools' dependencies, and use all 30 tools where the original used 11.
+
+Source: counted over the task library of github.com/Archer222arc/WorkflowBench at 8342eda.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bench_suites.workflow.tool import load_tools
+
+if TYPE_CHECKING:
+    from bench_suites.workflow.task import TaskType
+    from bench_suites.workflow.task_values import Draw
+
+LENGTHS: dict[TaskType, dict[int, int]] = {
+    "simple_task": {2: 1, 3: 39},
+    "basic_task": {3: 144, 4: 6},
+    "data_pipeline": {3: 20, 4: 95, 5: 75},
+    "api_integration": {3: 163, 4: 7},
+    "multi_stage_pipeline": {4: 15, 5: 55, 6: 10},
+}
+"""How many tasks of each type have a plan of which length."""
+
+_ORDER = [
+    "utility_helper",
+    "integration_authenticator",
+    "integration_connector",
+    "network_router",
+    "file_operations_scanner",
+    "network_fetcher",
+    "file_operations_reader",
+    "data_processing_parser",
+    "integration_mapper",
+    "data_processing_filter",
+    "data_processing_transformer",
+    "data_processing_validator",
+    "network_validator",
+    "data_processing_aggregator",
+    "computation_calculator",
+    "computation_analyzer",
+    "computation_predictor",
+    "computation_simulator",
+    "computation_optimizer",
+    "file_operations_converter",
+    "file_operations_compressor",
+    "file_operations_writer",
+    "network_poster",
+    "integration_queue",
+    "utility_cache",
+    "integration_scheduler",
+    "network_monitor",
+    "utility_tracker",
+    "utility_logger",
+    "utility_notifier",
+]
+"""The order in which a sensible person would do things; it respects every dependency."""
+
+_INTAKE = frozenset(
+    {
+        "file_operations_scanner",
+        "network_fetcher",
+        "file_operations_reader",
+        "data_processing_parser",
+        "integration_connector",
+        "integration_authenticator",
+        "file_operations_converter",
+    }
+)
+"""A sequence begins to make sense with one of these."""
+
+_GOALS: dict[TaskType, str] = {
+    "simple_task": (
+        "reader scanner converter compressor parser transformer data_validator aggregator fetcher "
+        "filter helper logger cache calculator"
+    ),
+    "basic_task": (
+        "reader scanner converter compressor parser transformer data_validator filter aggregator "
+        "analyzer predictor simulator optimizer mapper connector fetcher helper logger tracker "
+        "cache writer"
+    ),
+    "data_pipeline": (
+        "parser transformer data_validator filter aggregator writer calculator analyzer "
+        "network_validator reader mapper cache logger writer aggregator compressor predictor"
+    ),
+    "api_integration": (
+        "authenticator fetcher connector poster mapper queue router monitor parser transformer "
+        "network_validator scheduler poster tracker"
+    ),
+    "multi_stage_pipeline": (
+        "writer poster notifier analyzer calculator predictor optimizer simulator data_validator "
+        "aggregator fetcher authenticator scheduler tracker filter writer notifier queue "
+        "compressor monitor"
+    ),
+}
+_AMBIGUOUS = {
+    "data_validator": "data_processing_validator",
+    "network_validator": "network_validator",
+}
+
+
+def draw_sequence(task_type: TaskType, length: int, draw: Draw) -> tuple[str, ...]:
+    """Tools in a sensible order, every dependency before what needs it.
+
+    Args:
+        task_type: Whose goals to choose from.
+        length: How many tools, 2 to 6.
+        draw: The generator's source of chance.
+    """
+    goals = [_full_name(word) for word in _GOALS[task_type].split()]
+    while True:
+        chosen: set[str] = set()
+        while len(chosen) < length:
+            chosen |= _with_needs(draw.one_of(goals))
+        if len(chosen) == length and chosen & _INTAKE:
+            return tuple(name for name in _ORDER if name in chosen)
+
+
+def _with_needs(name: str) -> set[str]:
+    found = {name}
+    for need in load_tools()[name].dependencies:
+        found |= _with_needs(need)
+    return found
+
+
+def _full_name(word: str) -> str:
+    if word in _AMBIGUOUS:
+        return _AMBIGUOUS[word]
+    return next(tool.name for tool in load_tools().values() if tool.operation == word)

@@ -1,0 +1,82 @@
+"""What an episode leaves behind: plain data, all that grading will ever know of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bench_suites.workflow.prompts import PromptType
+from bench_suites.workflow.task import Difficulty, TaskType
+
+StopReason = Literal["completed", "done", "failing", "repeating", "silent", "max_turns"]
+"""Why an episode ended.
+
+completed: the model said that it is done, rightly or not.
+done: everything required had succeeded and the model went on for two more turns.
+failing: the last five calls failed.
+repeating: the same tool five times in a row.
+silent: three messages in a row asked for nothing.
+max_turns: the limit of turns.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One tool call of the model.
+
+    Attributes:
+        turn: In which turn, from 0.
+        tool: The registry's name; what the model wrote if there is no such tool.
+        arguments: JSON text; `null` if the model wrote no JSON object.
+        ok: Whether the tool did its work.
+        error: Error code of a failure.
+    """
+
+    turn: int
+    tool: str
+    arguments: str
+    ok: bool
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """The course of one episode.
+
+    Attributes:
+        given: Tools of the plan that the model was shown; None if it was shown none.
+        sound: Tools of the task's sound plan, the required ones.
+        calls: In order.
+        n_turns: Answers of the model.
+        n_searches: Queries answered.
+        n_infos: Questions about tools answered.
+        n_helped: Messages that asked for nothing and were answered with help.
+        n_unclosed: Tags that the model did not close; they cost it nothing.
+        completed: Whether the model said that it is done.
+    """
+
+    task_id: str
+    task_type: TaskType
+    prompt_type: PromptType
+    difficulty: Difficulty
+    tool_success_rate: float
+    given: tuple[str, ...] | None
+    sound: tuple[str, ...]
+    calls: tuple[Call, ...]
+    n_turns: int
+    n_searches: int
+    n_infos: int
+    n_helped: int
+    n_unclosed: int
+    completed: bool
+    stop: StopReason
+
+    @property
+    def succeeded(self) -> tuple[str, ...]:
+        """Tools of the successful calls, in order, repeats included."""
+        return tuple(call.tool for call in self.calls if call.ok)
+
+    @property
+    def first_successes(self) -> tuple[str, ...]:
+        """Tools in the order of their first success."""
+        return tuple(dict.fromkeys(self.succeeded))

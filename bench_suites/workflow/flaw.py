@@ -1,0 +1,127 @@
+"""The eleven flaws of a plan, by name, group and set."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, get_args
+
+from bench_suites.workflow import flaws_logic, flaws_operation, flaws_structure
+from bench_suites.workflow.severity import SEVERITIES, Severity
+from bench_suites.workflow.task_values import Draw
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench_suites.workflow.plan import Plan
+
+FlawGroup = Literal["structure", "operation", "logic"]
+FlawSet = Literal["core", "document", "all"]
+FLAW_SETS: tuple[FlawSet, ...] = get_args(FlawSet)
+
+PREFIX = "flawed_"
+
+
+class FlawError(ValueError):
+    """A flaw could not change a plan, or there is no flaw of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """One way to spoil a plan.
+
+    Attributes:
+        group: Which of the documents' three groups it belongs to.
+        severity: How much of the plan it touches.
+    """
+
+    name: str
+    group: FlawGroup
+    change: Callable[[Plan, Severity, Draw], Plan]
+    severity: Severity = "severe"
+
+    def apply(self, plan: Plan, *, seed: int = 0) -> Plan:
+        """The spoilt plan. Pure: the same plan and seed give the same result.
+
+        What it returns always looks different to the model.
+
+        Raises:
+            FlawError: The plan has too few steps to be spoilt this way.
+        """
+        text = f"{seed}/{self.name}/{self.severity}/{plan.task_id}"
+        digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+        spoilt = self.change(plan, self.severity, Draw(int.from_bytes(digest, "big")))
+        if not spoilt.steps or spoilt.rendered() == plan.rendered():
+            msg = (
+                f"flaw {self.name} ({self.severity}) cannot change the plan of {plan.task_id}, "
+                f"which has {len(plan.steps)} steps"
+            )
+            raise FlawError(msg)
+        return spoilt
+
+
+FLAWS: dict[str, Flaw] = {
+    flaw.name: flaw
+    for flaw in (
+        Flaw("sequence_disorder", "structure", flaws_structure.disorder),
+        Flaw("tool_misuse", "structure", flaws_structure.misuse_tools),
+        Flaw("parameter_error", "structure", flaws_structure.spoil_values),
+        Flaw("incomplete_description", "structure", flaws_structure.break_off),
+        Flaw("missing_step", "operation", flaws_operation.drop_steps),
+        Flaw("redundant_operations", "operation", flaws_operation.repeat_steps),
+        Flaw("insufficient_detail", "operation", flaws_operation.withhold_detail),
+        Flaw("parameter_issues", "operation", flaws_operation.spoil_names),
+        Flaw("logical_inconsistency", "logic", flaws_logic.break_handover),
+        Flaw("semantic_drift", "logic", flaws_logic.drift),
+        Flaw("contradictory_instructions", "logic", flaws_logic.contradict),
+    )
+}
+
+_CORE = [
+    "sequence_disorder",
+    "tool_misuse",
+    "parameter_error",
+    "missing_step",
+    "redundant_operations",
+    "logical_inconsistency",
+    "semantic_drift",
+]
+_DOCUMENT = [
+    "sequence_disorder",
+    "incomplete_description",
+    "missing_step",
+    "insufficient_detail",
+    "parameter_issues",
+    "logical_inconsistency",
+    "contradictory_instructions",
+]
+
+
+def flaw(name: str, *, severity: str = "severe") -> Flaw:
+    """The flaw of that name, with or without the documents' prefix `flawed_`.
+
+    Raises:
+        FlawError: There is no such flaw or severity.
+    """
+    found = FLAWS.get(name.removeprefix(PREFIX))
+    if found is None:
+        msg = f"flaw {name!r} is unknown; allowed are {', '.join(FLAWS)}"
+        raise FlawError(msg)
+    for allowed in SEVERITIES:
+        if severity == allowed:
+            return replace(found, severity=allowed)
+    msg = f"severity {severity!r} is unknown; allowed are {', '.join(SEVERITIES)}"
+    raise FlawError(msg)
+
+
+def flaw_set(name: str) -> tuple[str, ...]:
+    """Names of the flaws of a set, group by group.
+
+    Raises:
+        FlawError: There is no such set.
+    """
+    sets: dict[str, list[str]] = {"core": _CORE, "document": _DOCUMENT, "all": list(FLAWS)}
+    if name not in sets:
+        msg = f"flaw set {name!r} is unknown; allowed are {', '.join(sets)}"
+        raise FlawError(msg)
+    return tuple(sets[name])

@@ -1,0 +1,127 @@
+"""Flaws of a plan's logic: steps that do not fit each other, the goal, or themselves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from bench_suites.workflow.flaws_structure import arguments_for
+from bench_suites.workflow.severity import Severity, n_described, some_of
+from bench_suites.workflow.tool import Value, load_tools
+from bench_suites.workflow.tool_search import search_tools
+
+if TYPE_CHECKING:
+    from bench_suites.workflow.plan import Plan, PlanStep
+    from bench_suites.workflow.task_values import Draw
+
+_SHAPES = ("csv rows", "xml text", "yaml text", "json objects", "binary blocks", "log lines")
+_FORMATS = frozenset({"format", "target_format"})
+_CONTRADICTIONS = (
+    "; do not run this step, yet it must not be left out",
+    "; run this step before step 1, and only after the last step",
+    "; skip this step if it is needed, run it if it is not",
+    "; keep the data unchanged while doing so",
+)
+
+
+def break_handover(plan: Plan, severity: Severity, draw: Draw) -> Plan:
+    """A step hands on what the next does not take, and needs the next one's result itself.
+
+    Formats among the arguments change, so that they contradict the data. Light breaks one pair of
+    neighbours, medium half of them, severe every pair.
+    """
+    steps = list(plan.steps)
+    pairs = range(len(steps) - 1)
+    if not pairs:
+        return plan
+    n = {"light": 1, "medium": max(1, len(pairs) // 2), "severe": len(pairs)}[severity]
+    for first in some_of(pairs, n, draw):
+        given, taken = some_of(_SHAPES, 2, draw)
+        before, after = steps[first], steps[first + 1]
+        steps[first] = replace(
+            before,
+            purpose=f"{before.purpose}; hand {given} on to step {first + 2}",
+            parameters=_other_formats(before, draw),
+            needs=(*before.needs, after.tool),
+        )
+        steps[first + 1] = replace(
+            after, purpose=f"{after.purpose}; take {taken} only from step {first + 1}"
+        )
+    return replace(plan, steps=tuple(steps))
+
+
+def drift(plan: Plan, severity: Severity, draw: Draw) -> Plan:
+    """The plan slides to another goal: each drifted step resembles the drifted step before it.
+
+    Light: the last step's purpose. Medium: the last step, tool and all. Severe: the purposes from
+    the second step on, and the tools of the last third to half.
+    """
+    steps = list(plan.steps)
+    n = len(steps)
+    n_tools = {"light": 0, "medium": 1, "severe": max(1, (n - 1) // 2)}[severity]
+    n_purposes = max(1, n - 1) if severity == "severe" else 1
+    used = set(plan.tools)
+    previous = steps[max(n - n_purposes - 1, 0)].tool
+    for index in range(n - n_purposes, n):
+        previous = _similar(previous, used, draw)
+        aim = load_tools()[previous].description.rstrip(".").lower()
+        if index >= n - n_tools:
+            used.add(previous)
+            steps[index] = replace(
+                steps[index],
+                tool=previous,
+                purpose=f"the step that {aim}",
+                parameters=arguments_for(previous, plan),
+            )
+        else:
+            purpose = f"{steps[index].purpose}, or rather a step that {aim}"
+            steps[index] = replace(steps[index], purpose=purpose)
+    return replace(plan, steps=tuple(steps))
+
+
+def contradict(plan: Plan, severity: Severity, draw: Draw) -> Plan:
+    """Steps contradict themselves: in their purpose, and by a parameter that has two values."""
+    steps = list(plan.steps)
+    for index in some_of(range(len(steps)), n_described(len(steps), severity), draw):
+        step = steps[index]
+        purpose = step.purpose + draw.one_of(_CONTRADICTIONS)
+        steps[index] = replace(step, purpose=purpose, parameters=_doubled(step, draw))
+    return replace(plan, steps=tuple(steps))
+
+
+def _similar(tool: str, used: set[str], draw: Draw) -> str:
+    described = load_tools()[tool]
+    query = f"{described.description} {' '.join(described.keywords)}"
+    hits = [hit.name for hit in search_tools(query) if hit.name not in {tool, *used}]
+    return hits[0] if hits else draw.one_of([n for n in load_tools() if n not in {tool, *used}])
+
+
+def _other_formats(step: PlanStep, draw: Draw) -> tuple[tuple[str, Value], ...]:
+    return tuple(
+        (name, _other(step, name, value, draw) if name in _FORMATS else value)
+        for name, value in step.parameters
+    )
+
+
+def _doubled(step: PlanStep, draw: Draw) -> tuple[tuple[str, Value], ...]:
+    if not step.parameters:
+        return ()
+    place = draw.between(0, len(step.parameters) - 1)
+    name, value = step.parameters[place]
+    pair = ((name, value), (name, _other(step, name, value, draw)))
+    return (*step.parameters[:place], *pair, *step.parameters[place + 1 :])
+
+
+def _other(step: PlanStep, name: str, value: Value, draw: Draw) -> Value:
+    """A value of the same kind that says something else."""
+    parameter = load_tools()[step.tool].parameter(name)
+    choices = parameter.constraints.enum if parameter else None
+    if choices:
+        return draw.one_of([choice for choice in choices if choice != value])
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1
+    if isinstance(value, tuple):
+        return (*value, "another")
+    return f"{value}-2"

@@ -1,0 +1,89 @@
+"""Flaws of a plan's operations: steps missing or repeated, detail withheld, names spoilt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from bench_suites.workflow.severity import Severity, n_described, n_touched, some_of
+from bench_suites.workflow.tool import load_tools
+
+if TYPE_CHECKING:
+    from bench_suites.workflow.plan import Plan, PlanStep
+    from bench_suites.workflow.task_values import Draw
+
+_ENDS = 2
+_INNER_FROM = 3
+_VAGUE = ("Process the data.", "Do what is usual here.", "Handle this part.", "Continue the work.")
+
+
+def drop_steps(plan: Plan, severity: Severity, draw: Draw) -> Plan:
+    """Steps are missing: one between the ends; up to two; all but the ends.
+
+    Where the ends would be more than half of the plan, severe leaves the last step alone. Light
+    still mentions the missing step where others need it; medium and severe do not.
+    """
+    steps = list(plan.steps)
+    if len(steps) < _INNER_FROM or severity == "severe":
+        ends = {0, len(steps) - 1} if len(steps) >= 2 * _ENDS else {len(steps) - 1}
+        dropped = set(range(len(steps))) - ends
+    else:
+        inner = range(1, len(steps) - 1)
+        dropped = set(some_of(inner, min(n_touched(len(steps), severity), len(inner)), draw))
+    kept = [step for index, step in enumerate(steps) if index not in dropped]
+    if severity != "light":
+        left = {step.tool for step in kept}
+        kept = [replace(s, needs=tuple(need for need in s.needs if need in left)) for s in kept]
+    return replace(plan, steps=tuple(kept))
+
+
+def repeat_steps(plan: Plan, severity: Severity, draw: Draw) -> Plan:
+    """Steps stand there twice in a row: one; up to two; all."""
+    n_steps = len(plan.steps)
+    n = n_steps if severity == "severe" else n_touched(n_steps, severity)
+    twice = set(some_of(range(n_steps), n, draw))
+    steps = [step for index, step in enumerate(plan.steps) for _ in range(1 + (index in twice))]
+    return replace(plan, steps=tuple(steps))
+
+
+def withhold_detail(plan: Plan, severity: Severity, draw: Draw) -> Plan:
+    """Steps name their tool and nothing else: no parameters, no needs, a vague purpose."""
+    steps = list(plan.steps)
+    for index in some_of(range(len(steps)), n_described(len(steps), severity), draw):
+        vague = draw.one_of(_VAGUE)
+        steps[index] = replace(steps[index], purpose=vague, parameters=(), needs=())
+    return replace(plan, steps=tuple(steps))
+
+
+def spoil_names(plan: Plan, severity: Severity, draw: Draw) -> Plan:
+    """Parameters go by names that their tool does not know, or a required one is left out.
+
+    Light and medium do one of the two to a step, severe renames all of a step's parameters.
+    """
+    steps = list(plan.steps)
+    candidates = [index for index, step in enumerate(steps) if step.parameters]
+    n = min(n_touched(len(steps), severity), len(candidates))
+    for index in some_of(candidates, n, draw):
+        steps[index] = _renamed(steps[index], severity, draw)
+    return replace(plan, steps=tuple(steps))
+
+
+def _renamed(step: PlanStep, severity: Severity, draw: Draw) -> PlanStep:
+    if severity == "severe":
+        return replace(step, parameters=tuple((_misspelt(n), v) for n, v in step.parameters))
+    required = [p.name for p in load_tools()[step.tool].parameters if p.required]
+    places = [i for i, (name, _) in enumerate(step.parameters) if name in required]
+    place = draw.one_of(places or range(len(step.parameters)))
+    parameters = list(step.parameters)
+    if draw.chance(0.5):
+        del parameters[place]
+    else:
+        name, value = parameters[place]
+        parameters[place] = (_misspelt(name), value)
+    return replace(step, parameters=tuple(parameters))
+
+
+def _misspelt(name: str) -> str:
+    """`source` -> `sourceParam`, `group_by` -> `groupByParam`: no tool has a name of this form."""
+    first, *others = name.split("_")
+    return first + "".join(part.capitalize() for part in others) + "Param"

@@ -1,0 +1,123 @@
+"""Flaws of a plan's structure: order, tools, values of parameters, text that breaks off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from bench_suites.workflow.severity import Severity, n_described, n_touched, some_of
+from bench_suites.workflow.tool import Parameter, Value, load_tools
+
+if TYPE_CHECKING:
+    from bench_suites.workflow.plan import Plan, PlanStep
+    from bench_suites.workflow.task_values import Draw
+
+_PAIR = 2
+_PAIRS = 4
+
+
+def disorder(plan: Plan, severity: Severity, draw: Draw) -> Plan:
+    """Steps change places: one pair of neighbours; two pairs; everything turned around.
+
+    What a step needs stays written at it, so that the right order can be found again.
+    """
+    steps = list(plan.steps)
+    if len(steps) < _PAIR:
+        return plan
+    if severity == "severe":
+        steps.reverse()
+    elif severity == "medium" and len(steps) >= _PAIRS:
+        steps[0], steps[1] = steps[1], steps[0]
+        steps[-2], steps[-1] = steps[-1], steps[-2]
+    elif severity == "medium":
+        steps.insert(0, steps.pop())
+    else:
+        first = draw.between(0, len(steps) - 2)
+        steps[first], steps[first + 1] = steps[first + 1], steps[first]
+    return replace(plan, steps=tuple(steps))
+
+
+def misuse_tools(plan: Plan, severity: Severity, draw: Draw) -> Plan:
+    """Steps name a tool of the same category that does something else; the purpose stays."""
+    steps = list(plan.steps)
+    used = set(plan.tools)
+    for index in some_of(range(len(steps)), n_touched(len(steps), severity), draw):
+        replacement = _neighbour(steps[index].tool, used, draw)
+        used.add(replacement)
+        parameters = arguments_for(replacement, plan)
+        steps[index] = replace(steps[index], tool=replacement, parameters=parameters)
+    return replace(plan, steps=tuple(steps))
+
+
+def arguments_for(tool: str, plan: Plan) -> tuple[tuple[str, Value], ...]:
+    """Arguments that a tool accepts: the plan's values where the names agree, else examples."""
+    values = {name: value for step in plan.steps for name, value in step.parameters}
+    return tuple(
+        (parameter.name, values.get(parameter.name, parameter.example))
+        for parameter in load_tools()[tool].parameters
+        if parameter.required or parameter.name in values
+    )
+
+
+def spoil_values(plan: Plan, severity: Severity, draw: Draw) -> Plan:
+    """Arguments get values that their tool refuses: of a wrong type, out of range, of nowhere.
+
+    Light and medium spoil one argument of a step, severe all of them.
+    """
+    steps = list(plan.steps)
+    candidates = [index for index, step in enumerate(steps) if step.parameters]
+    n = min(n_touched(len(steps), severity), len(candidates))
+    for index in some_of(candidates, n, draw):
+        step = steps[index]
+        every = range(len(step.parameters))
+        spoilt = every if severity == "severe" else [draw.one_of(every)]
+        parameters = list(step.parameters)
+        for place in spoilt:
+            name, _ = parameters[place]
+            parameters[place] = (name, _refused(_parameter(step, name), draw))
+        steps[index] = replace(step, parameters=tuple(parameters))
+    return replace(plan, steps=tuple(steps))
+
+
+def break_off(plan: Plan, severity: Severity, draw: Draw) -> Plan:
+    """Steps break off: the purpose after a word, the parameters midway, the needs entirely."""
+    steps = list(plan.steps)
+    for index in some_of(range(len(steps)), n_described(len(steps), severity), draw):
+        step = steps[index]
+        steps[index] = replace(
+            step,
+            purpose=f"{step.purpose.split(' ', 1)[0]} ...",
+            parameters=step.parameters[: len(step.parameters) // 2],
+            needs=(),
+        )
+    return replace(plan, steps=tuple(steps))
+
+
+def _neighbour(tool: str, used: set[str], draw: Draw) -> str:
+    category = load_tools()[tool].category
+    near = [t.name for t in load_tools().values() if t.category == category and t.name not in used]
+    return draw.one_of(near or [name for name in load_tools() if name not in used])
+
+
+def _parameter(step: PlanStep, name: str) -> Parameter:
+    parameter = load_tools()[step.tool].parameter(name)
+    assert parameter is not None, f"{step.tool} has no parameter {name}"
+    return parameter
+
+
+def _refused(parameter: Parameter, draw: Draw) -> Value:
+    limits = parameter.constraints
+    if limits.resource == "new_file":
+        return "/result"
+    if limits.resource == "url":
+        return "https://unknown.example/nowhere"
+    if limits.resource is not None:
+        return f"data/missing/{draw.between(100, 999)}.csv"
+    if limits.enum is not None:
+        return f"{draw.one_of(limits.enum)}-or-similar"
+    if limits.maximum is not None:
+        return int(limits.maximum * 10) + draw.between(1, 9)
+    if parameter.type == "string":
+        # Too short for a minimum length, and nothing that any pattern of the registry takes.
+        return ""
+    return "as usual"

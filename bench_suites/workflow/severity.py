@@ -1,0 +1,38 @@
+"""How much of a plan a flaw touches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench_suites.workflow.task_values import Draw
+
+_T = TypeVar("_T")
+
+Severity = Literal["light", "medium", "severe"]
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
+
+
+def n_touched(n_steps: int, severity: Severity) -> int:
+    """How many steps a flaw touches: one, up to two, more than half."""
+    counts = {"light": 1, "medium": 2, "severe": n_steps // 2 + 1}
+    return min(counts[severity], n_steps)
+
+
+def n_described(n_steps: int, severity: Severity) -> int:
+    """How many steps a flaw of the descriptions touches: one, up to two, all."""
+    counts = {"light": 1, "medium": 2, "severe": n_steps}
+    return min(counts[severity], n_steps)
+
+
+def some_of(choices: Sequence[_T], n: int, draw: Draw) -> list[_T]:
+    """`n` different ones of the choices, in their order."""
+    left = list(range(len(choices)))
+    taken: set[int] = set()
+    while len(taken) < n:
+        index = draw.one_of(left)
+        left.remove(index)
+        taken.add(index)
+    return [choices[index] for index in sorted(taken)]

@@ -1,0 +1,147 @@
+"""Whether a tool call succeeds: the arguments decide first, then seeded chance.
+
+All chance of an episode comes from its seed, the tool and how often it was run, never from the
+order of other calls: two models that run the same tool for the first time in cases of one seed meet
+the same luck, and a lower success rate can only turn successes into failures.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from bench_suites.workflow.arguments import check_arguments
+from bench_suites.workflow.tool import Tool, load_tools, tool_named
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bench_suites.workflow.tool import Value
+
+UNKNOWN_TOOL = "UNKNOWN_TOOL"
+MALFORMED_CALL = "MALFORMED_CALL"
+ARGUMENT_ERRORS = ("INVALID_INPUT", "FILE_NOT_FOUND")
+"""Codes that only arguments cause; chance draws from a tool's other codes."""
+
+LOWEST_CHANCE = 0.1
+HIGHEST_CHANCE = 0.95
+MISSING_NEED_FACTOR = 0.5
+FAILED_NEED_FACTOR = 0.7
+RECENT_FAILURE_FACTOR = 0.9
+N_RECENT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a call came to.
+
+    Attributes:
+        tool: The registry's name of the tool; what the model wrote if there is none.
+        error: Error code, None for a success.
+        output: What the model is told: the result as JSON, or why there is none.
+    """
+
+    tool: str
+    error: str | None
+    output: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether the call succeeded."""
+        return self.error is None
+
+
+@dataclass(slots=True)
+class ToolSimulation:
+    """The tools of one episode, with what was run so far.
+
+    Attributes:
+        success_rate: Nominal chance of a success, 0 to 1.
+        seed: The episode's.
+        inputs: The task's; what they name exists.
+    """
+
+    success_rate: float
+    seed: int
+    inputs: Mapping[str, Value]
+    _runs: dict[str, list[bool]] = field(default_factory=dict)
+    _known: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.success_rate <= 1:
+            msg = f"tool_success_rate must be from 0 to 1 (got {self.success_rate})"
+            raise ValueError(msg)
+        self._known.update(value for value in self.inputs.values() if isinstance(value, str))
+        self._known.update(_EXAMPLES)
+
+    def run(self, name: str, arguments: Mapping[str, object] | None) -> ToolResult:
+        """Run a tool once.
+
+        Args:
+            name: As the model wrote it.
+            arguments: None if what the model wrote is no JSON object.
+        """
+        tool = tool_named(name)
+        if tool is None:
+            return ToolResult(name, UNKNOWN_TOOL, "there is no tool of this name")
+        if arguments is None:
+            return ToolResult(
+                tool.name,
+                MALFORMED_CALL,
+                'the arguments must be one JSON object, as in {"name": "value"}',
+            )
+        fault = check_arguments(tool, arguments, self._known)
+        runs = self._runs.setdefault(tool.name, [])
+        if fault is not None:
+            # It never ran, so it does not count among its runs.
+            return ToolResult(tool.name, fault.code, fault.message)
+        chance = self.chance_of(tool)
+        runs.append(self._uniform(tool.name, len(runs), "run") < chance)
+        if not runs[-1]:
+            code = self._error_code(tool, len(runs))
+            return ToolResult(tool.name, code, tool.errors[code])
+        destination = arguments.get("destination")
+        if isinstance(destination, str):
+            self._known.add(destination)
+        return ToolResult(tool.name, None, self._output(tool, arguments, len(runs)))
+
+    def chance_of(self, tool: Tool) -> float:
+        """The chance that the tool's next run succeeds, its arguments being right.
+
+        Source: the original's rule: the nominal rate, halved per dependency that never succeeded,
+        times 0.7 where a dependency's last run failed, times 0.9 per failure among its own last
+        three runs once it had three, clamped to 0.1 .. 0.95.
+        """
+        chance = self.success_rate
+        needs = [self._runs.get(need, []) for need in tool.dependencies]
+        chance *= MISSING_NEED_FACTOR ** sum(not any(runs) for runs in needs)
+        if any(runs and not runs[-1] for runs in needs):
+            chance *= FAILED_NEED_FACTOR
+        own = self._runs.get(tool.name, [])
+        if len(own) >= N_RECENT:
+            chance *= RECENT_FAILURE_FACTOR ** own[-N_RECENT:].count(False)
+        return min(max(chance, LOWEST_CHANCE), HIGHEST_CHANCE)
+
+    def _error_code(self, tool: Tool, n_runs: int) -> str:
+        codes = [code for code in tool.errors if code not in ARGUMENT_ERRORS]
+        return codes[int(self._uniform(tool.name, n_runs, "code") * len(codes))]
+
+    def _output(self, tool: Tool, arguments: Mapping[str, object], n_runs: int) -> str:
+        digest = hashlib.blake2b(f"{self.seed}/{tool.name}/{n_runs}".encode(), digest_size=3)
+        result = {"with": dict(arguments), "returns": tool.returns, "ref": digest.hexdigest()}
+        return json.dumps(result)
+
+    def _uniform(self, tool: str, number: int, what: str) -> float:
+        text = f"{self.seed}/{tool}/{number}/{what}"
+        digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+        return (int.from_bytes(digest, "big") >> 11) / 2**53
+
+
+_EXAMPLES = frozenset(
+    parameter.example
+    for tool in load_tools().values()
+    for parameter in tool.parameters
+    if parameter.constraints.resource is not None and isinstance(parameter.example, str)
+)

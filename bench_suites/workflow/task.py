@@ -1,0 +1,59 @@
+"""What a task is, and the words that tell tasks apart: type and difficulty."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import msgspec
+
+from bench_suites.workflow.plan import Plan, PlanStep
+from bench_suites.workflow.tool import Value, load_tools
+
+TaskType = Literal[
+    "simple_task", "basic_task", "data_pipeline", "api_integration", "multi_stage_pipeline"
+]
+TASK_TYPES: tuple[TaskType, ...] = get_args(TaskType)
+
+Difficulty = Literal["very_easy", "easy", "medium", "hard", "very_hard"]
+DIFFICULTIES: tuple[Difficulty, ...] = get_args(Difficulty)
+"""How plainly a task is put. It changes the description's wording and nothing else."""
+
+
+class Task(msgspec.Struct, frozen=True):
+    """One task of the library.
+
+    Attributes:
+        required: The tools of the sound plan, in an order that their dependencies allow.
+        purposes: What each of these steps is for.
+        inputs: The task's concrete values, by the name of the parameter that takes them.
+        expected_outputs: What there is when the task is done.
+    """
+
+    task_id: str
+    task_type: TaskType
+    required: tuple[str, ...]
+    purposes: tuple[str, ...]
+    inputs: dict[str, Value]
+    expected_outputs: tuple[str, ...]
+
+    @property
+    def plan(self) -> Plan:
+        """The sound plan: followed exactly, it needs no argument or tool that it does not name."""
+        return Plan(
+            self.task_id,
+            tuple(
+                self._step(tool, purpose)
+                for tool, purpose in zip(self.required, self.purposes, strict=True)
+            ),
+        )
+
+    def _step(self, name: str, purpose: str) -> PlanStep:
+        tool = load_tools()[name]
+        return PlanStep(
+            tool=name,
+            purpose=purpose,
+            parameters=tuple(
+                (p.name, self.inputs[p.name]) for p in tool.parameters if p.name in self.inputs
+            ),
+            needs=tuple(need for need in tool.dependencies if need in self.required),
+        )

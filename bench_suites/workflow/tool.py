@@ -1,0 +1,93 @@
+"""What a tool is: its parameters, its errors and the tools whose work it needs."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+Value = str | bool | int | float | tuple[str, ...]
+"""An argument, an input or a default."""
+
+ParameterType = Literal["string", "integer", "number", "boolean", "array"]
+Resource = Literal["file", "directory", "url", "file_or_url", "new_file"]
+
+_DATA = Path(__file__).parent / "data" / "tools.json"
+
+
+class Constraints(msgspec.Struct, frozen=True):
+    """What a parameter's value must obey beyond its type.
+
+    Attributes:
+        resource: The value names something that must exist (or, for `new_file`, a place for it).
+    """
+
+    enum: tuple[str, ...] | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    min_length: int | None = None
+    pattern: str | None = None
+    resource: Resource | None = None
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """One parameter of a tool.
+
+    Parameters of one name mean the same in all tools, so that a task's inputs go by that name.
+
+    Attributes:
+        example: A value that is always valid; a resource of that name exists in every task.
+    """
+
+    name: str
+    type: ParameterType
+    description: str
+    required: bool
+    example: Value
+    default: Value | None = None
+    constraints: Constraints = Constraints()
+
+
+class Tool(msgspec.Struct, frozen=True):
+    """One tool of the registry.
+
+    Attributes:
+        name: `category_operation`.
+        errors: Error codes and what they mean.
+        dependencies: Names of tools whose work this one needs; all of them.
+        keywords: Further words by which a search finds it.
+    """
+
+    name: str
+    category: str
+    operation: str
+    description: str
+    parameters: tuple[Parameter, ...]
+    returns: str
+    errors: dict[str, str]
+    dependencies: tuple[str, ...]
+    keywords: tuple[str, ...]
+
+    def parameter(self, name: str) -> Parameter | None:
+        """The parameter of that name, or None."""
+        return next((p for p in self.parameters if p.name == name), None)
+
+
+@cache
+def load_tools() -> dict[str, Tool]:
+    """The registry: the 30 tools by name, in the order of the file."""
+    tools = msgspec.json.decode(_DATA.read_bytes(), type=tuple[Tool, ...])
+    return {tool.name: tool for tool in tools}
+
+
+def tool_named(name: str) -> Tool | None:
+    """The tool of that name, whatever its letter case; None for any other text. Never a guess."""
+    return load_tools().get(name) or load_tools().get(name.casefold())
+
+
+def needed_by(name: str) -> tuple[str, ...]:
+    """The dependencies of a tool; none for a name that is no tool's."""
+    tool = load_tools().get(name)
+    return tool.dependencies if tool else ()
