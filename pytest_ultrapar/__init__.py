@@ -18,9 +18,9 @@ from pytest_ultrapar.errors import (
 from pytest_ultrapar.prefetched import prefetch
 
 if TYPE_CHECKING:
+    from pytest_ultrapar.case_state import CaseInfo
     from pytest_ultrapar.engine.llm import Llm
     from pytest_ultrapar.engine.reply import Reply, ToolCall
-    from pytest_ultrapar.case_state import CaseInfo
     from pytest_ultrapar.lanes.assignment import Assignment, Group
 
 __all__ = [
@@ -49,13 +49,13 @@ _LATE = {
 }
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module's attribute may be anything
+def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version  # noqa: PLC0415
+        from importlib.metadata import version
 
         return version("pytest-ultrapar")
     if name in _LATE:
-        from importlib import import_module  # noqa: PLC0415
+        from importlib import import_module
 
         return getattr(import_module(_LATE[name]), name)
     msg = f"module {__name__!r} has no attribute {name!r}"

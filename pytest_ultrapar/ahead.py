@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_ultrapar import pytest_internals
+from pytest_ultrapar import pytest_internals, running
 from pytest_ultrapar.case_state import CaseInfo, CaseState
 from pytest_ultrapar.clock import utc_now_us
 from pytest_ultrapar.collection import (
@@ -17,12 +17,10 @@ from pytest_ultrapar.collection import (
     Collected,
     arguments_for,
     case_seed,
-    llm_argument,
     parameter,
 )
 from pytest_ultrapar.engine.engine import Engine, EngineSettings
 from pytest_ultrapar.engine.episode import EpisodeSkipped, Work
-from pytest_ultrapar.fixtures import state_key
 from pytest_ultrapar.ready import ReadyQueue
 from pytest_ultrapar.records import Ending, EpisodeEnded
 
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from pytest_ultrapar.engine.llm import Llm
+    from pytest_ultrapar.prefetched import Prefetched
     from pytest_ultrapar.runtime import Runtime
 
 _SWITCH_INTERVAL_S = 0.0005
@@ -138,6 +137,10 @@ class RunAhead:
             return True
         return not self._running and (bool(self._backlog) or self._closing)
 
+    def state_of(self, item: pytest.Item) -> CaseState | None:
+        """The state of the item that is running; None for one that is no case."""
+        return self._current[1] if self._current is not None and self._current[0] is item else None
+
     def begin_item(self, item: pytest.Item) -> CaseState | None:
         """The state of the case whose item pytest is about to run; None if the item is no case."""
         if self._current is not None and self._current[0] is item:
@@ -149,8 +152,8 @@ class RunAhead:
             ended = position if isinstance(position, EpisodeEnded) else None
             if ended is None and position is not None:
                 ended = self._runtime.read_episode(position)
-            state = CaseState(ended)
-            item.stash[state_key] = state
+            state = CaseState(self._collected.prefetched[index], ended)
+        running.state = state
         self._current = (item, state)
         return state
 
@@ -203,7 +206,7 @@ class RunAhead:
                 raise
             except pytest.skip.Exception:
                 self._make_ready(index, None)
-            except BaseException as error:  # noqa: BLE001 - pytest's own outcomes are no `Exception`s
+            except BaseException as error:
                 # A session fixture's failure is repeated, and reported, when pytest sets the item
                 # up.
                 self._make_ready(
@@ -237,7 +240,7 @@ class RunAhead:
             model=model,
             group=self._runtime.group_of(case_id),
             seed=seed,
-            start=_starter(prefetched.function, arguments, llm_argument(item, prefetched)),
+            start=_starter(prefetched, arguments),
         )
 
     def _start_engine(self) -> Engine:
@@ -305,14 +308,12 @@ class RunAhead:
             self._changed.notify()
 
 
-def _starter(
-    function: Callable[..., Awaitable[Any]], arguments: dict[str, Any], llm_name: str | None
-) -> Callable[[Llm], Awaitable[Any]]:
-    async def start(llm: Llm) -> Any:  # noqa: ANN401 - whatever the suite returns
-        if llm_name is not None:
-            arguments[llm_name] = llm
+def _starter(prefetched: Prefetched, arguments: dict[str, Any]) -> Callable[[Llm], Awaitable[Any]]:
+    async def start(llm: Llm) -> Any:
+        if "llm" in prefetched.arguments:
+            arguments["llm"] = llm
         try:
-            return await function(**arguments)
+            return await prefetched.function(**arguments)
         except pytest.skip.Exception as skipped:
             raise EpisodeSkipped(str(skipped)) from None
         except (pytest.fail.Exception, pytest.exit.Exception) as outcome:

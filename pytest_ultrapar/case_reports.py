@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_ultrapar.case_state import CaseState
+from pytest_ultrapar import running
 from pytest_ultrapar.clock import utc_now_us
 from pytest_ultrapar.collection import case_id_of
-from pytest_ultrapar.fixtures import EpisodeError, state_key
 from pytest_ultrapar.records import Grade, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from pytest_ultrapar.ahead import RunAhead
+    from pytest_ultrapar.case_state import CaseState
     from pytest_ultrapar.runtime import Runtime
 
 OUTCOME = "ultrapar_outcome"
@@ -53,7 +53,7 @@ class CaseReports:
         Called on the main thread, three times per item.
         """
         report = yield
-        state = item.stash.get(state_key, None)
+        state = self._ahead.state_of(item)
         if state is not None:
             self._judge(item, state, call, report)
         self._redact(report)
@@ -67,7 +67,7 @@ class CaseReports:
         report: pytest.TestReport,
     ) -> None:
         error = call.excinfo.value if call.excinfo is not None else None
-        if isinstance(error, EpisodeError):
+        if isinstance(error, running.EpisodeError):
             report.longrepr = str(error)
         if report.when == "call" or (report.when == "setup" and not report.passed):
             state.outcome = _outcome(state, report, error)
@@ -101,7 +101,7 @@ class CaseReports:
         for attempt in ended.attempts if ended is not None else ():
             hook.pytest_ultrapar_attempt(record=attempt)
         hook.pytest_ultrapar_case(record=grade)
-        del item.stash[state_key]
+        running.state = None
 
     def _redact(self, report: pytest.TestReport) -> None:
         text = self._runtime.redactor.text

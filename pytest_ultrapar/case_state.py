@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_ultrapar.prefetched import Prefetched
 from pytest_ultrapar.records import EpisodeEnded, Outcome
 
 
@@ -36,6 +37,7 @@ class CaseState:
     """What is known of the case whose item is running; made at set-up, gone after teardown.
 
     Attributes:
+        prefetched: The function whose episode it is.
         ended: The stored episode; None when a mark kept it from running.
         graded: What `grade` was called with: outcome, scores, kind.
         outcome: The measurement, once the deciding report is made.
@@ -43,6 +45,7 @@ class CaseState:
         error: One line for the results.
     """
 
+    prefetched: Prefetched
     ended: EpisodeEnded | None
     graded: tuple[Outcome, dict[str, float], str | None] | None = None
     outcome: Outcome | None = None

@@ -10,7 +10,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar import pytest_internals
-from pytest_ultrapar.case_state import CaseInfo
 from pytest_ultrapar.prefetched import ATTRIBUTE, Prefetched
 from pytest_ultrapar.records import Case, Scalar
 
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
+
+    from pytest_ultrapar.case_state import CaseInfo
 
 REPEAT = "ultrapar_repeat"
 _CONFIG_FILES = (
@@ -125,34 +126,24 @@ def parameter(item: pytest.Item, name: str) -> object:
     return callspec.params.get(name) if callspec is not None else None
 
 
-def arguments_for(
-    item: pytest.Item, prefetched: Prefetched, case: CaseInfo
-) -> dict[str, Any]:
+def arguments_for(item: pytest.Item, prefetched: Prefetched, case: CaseInfo) -> dict[str, Any]:
     """What a prefetched function is called with, `llm` apart. Called on the main thread.
 
     Session-scoped fixtures are set up here, at their first use.
     """
     arguments: dict[str, Any] = {}
     for name in prefetched.arguments:
-        definition = pytest_internals.fixture_definition(item, name)
-        if definition is not None and getattr(definition.func, "__ultrapar__", None) == "llm":
+        if name == "llm":
             continue
-        if definition is not None and getattr(definition.func, "__ultrapar__", None) == "case":
+        if name == "case":
             arguments[name] = case
-        elif definition is None or pytest_internals.is_direct_parameter(definition):
+            continue
+        definition = pytest_internals.fixture_definition(item, name)
+        if definition is None or pytest_internals.is_direct_parameter(definition):
             arguments[name] = parameter(item, name)
         else:
             arguments[name] = pytest_internals.session_fixture(item, name)
     return arguments
-
-
-def llm_argument(item: pytest.Item, prefetched: Prefetched) -> str | None:
-    """The name of the argument that takes the client, or None when the function uses none."""
-    for name in prefetched.arguments:
-        definition = pytest_internals.fixture_definition(item, name)
-        if definition is not None and getattr(definition.func, "__ultrapar__", None) == "llm":
-            return name
-    return None
 
 
 def case_id_of(item: pytest.Item, run_seed: int) -> str:
@@ -241,6 +232,8 @@ def _faults(item: pytest.Item, found: list[Prefetched]) -> list[str]:
 
 
 def _argument_fault(item: pytest.Item, name: str) -> str | None:
+    if name in {"llm", "case"}:
+        return None
     callspec = getattr(item, "callspec", None)
     definition = pytest_internals.fixture_definition(item, name)
     if definition is None:

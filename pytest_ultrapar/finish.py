@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,11 +12,9 @@ import msgspec
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.results.compact import compact_in_subprocess
 from pytest_ultrapar.results.manifest import Manifest, write_manifest
+from pytest_ultrapar.results.run_summary import RunSummary
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_ultrapar.results.run_summary import RunSummary
     from pytest_ultrapar.run import Run
 
 

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
 
 import pytest
 
-from pytest_ultrapar.errors import UltraparError
+from pytest_ultrapar import running
 
 if TYPE_CHECKING:
     # Every pytest run imports this module; the records bring msgspec along (25 ms).
     from collections.abc import Mapping
 
-    import msgspec
-
     from pytest_ultrapar.case_state import CaseState
-    from pytest_ultrapar.prefetched import Prefetched
     from pytest_ultrapar.records import Outcome
 
 GRADES: tuple[Outcome, ...] = ("solved", "partial", "unsolved")
-
-
-class EpisodeError(UltraparError):
-    """An episode failed; its own traceback, as text, is the message."""
 
 
 @runtime_checkable
@@ -40,9 +32,6 @@ class Verdict(Protocol):
     def scores(self) -> Mapping[str, float]:
         """Numbers by name."""
         ...
-
-
-state_key = pytest.StashKey["CaseState"]()
 
 
 class Grade:
@@ -80,48 +69,6 @@ class Grade:
             self._state.graded = (outcome, plain, kind)
 
 
-def take_episode(request: pytest.FixtureRequest, prefetched: Prefetched) -> object:
-    """The value of a finished episode, as the prefetched fixture hands it to the test."""
-    state = request.node.stash.get(state_key, None)
-    if state is None or state.ended is None:
-        _no_episode(prefetched)
-    ended = state.ended
-    if ended.ending == "infra":
-        pytest.skip(f"infra: {ended.kind}: {ended.detail}")
-    if ended.ending == "refused":
-        pytest.skip(f"refused by the provider: {ended.kind}: {ended.detail}")
-    if ended.ending == "skipped":
-        pytest.skip(ended.detail or "skipped by its episode")
-    if ended.ending != "returned" or ended.value is None:
-        raise EpisodeError(ended.detail or ended.kind or "the episode failed")
-    import msgspec  # noqa: PLC0415 - only runs with a pool come here
-
-    try:
-        return _decoder(prefetched).decode(ended.value)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        msg = (
-            f"{prefetched.place}: the value that {prefetched.name!r} returned does not fit its "
-            f"annotation: {error}"
-        )
-        raise EpisodeError(msg) from None
-
-
-@cache
-def _decoder(prefetched: Prefetched) -> msgspec.json.Decoder[Any]:
-    # Made once per function: for every item anew it would cost 60 us.
-    import msgspec  # noqa: PLC0415
-
-    return msgspec.json.Decoder(prefetched.return_type())
-
-
-def _no_episode(prefetched: Prefetched) -> NoReturn:
-    msg = (
-        f"prefetched fixture {prefetched.name!r} has no episode: it must be named by the test or its fixtures, "
-        "not asked for with request.getfixturevalue()"
-    )
-    raise EpisodeError(msg)
-
-
 class _OutOfReach:
     """Stands for `llm` and `case` in a test body, where they have no meaning."""
 
@@ -150,15 +97,15 @@ def model(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def case(request: pytest.FixtureRequest) -> object:
+def case() -> object:
     """In a prefetched function: the case's id, seed, repetition, parameters and markers."""
     return _OutOfReach("case")
 
 
 @pytest.fixture
-def grade(request: pytest.FixtureRequest) -> Grade:
+def grade() -> Grade:
     """Record a measurement: `grade("solved", steps=3)` or `grade(verdict)`; it fails no test."""
-    return Grade(request.node.stash.get(state_key, None))
+    return Grade(running.state)
 
 
 @pytest.fixture
@@ -168,7 +115,5 @@ def ultrapar_repeat(request: pytest.FixtureRequest) -> int:
     return param if isinstance(param, int) else 0
 
 
-# The mark by which collection knows these functions, also when a suite has a fixture of the same
-# name.
-for _name, _fixture in (("llm", llm), ("case", case), ("model", model)):
-    _fixture._get_wrapped_function().__ultrapar__ = _name  # type: ignore[attr-defined]  # noqa: SLF001
+# The mark by which collection knows ours from a suite's own fixture of the same name.
+model._get_wrapped_function().__ultrapar__ = "model"  # type: ignore[attr-defined]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytest
+if TYPE_CHECKING:
+    import pytest
 
 MODES = ("serial", "rotate", "ultra")
 POLICIES = ("even", "by-key", "by-model", "round-robin")

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from pytest_ultrapar import running
+
 ATTRIBUTE = "__ultrapar_prefetched__"
 
 PrefetchFunction = Callable[..., Awaitable[Any]]
@@ -46,7 +48,7 @@ class Prefetched:
             )
         return self._annotation_fault()
 
-    def return_type(self) -> Any:  # noqa: ANN401 - an annotation may be anything
+    def return_type(self) -> Any:
         """The return annotation, resolved.
 
         Raises:
@@ -67,7 +69,7 @@ class Prefetched:
         )
         try:
             annotation = self.return_type()
-        except Exception as error:  # noqa: BLE001 - evaluating an annotation runs the suite's code
+        except Exception as error:
             return f"{self.place}: the return annotation of prefetched {self.name!r} cannot be resolved: {error}"
         if annotation is inspect.Signature.empty:
             return f"{self.place}: prefetched {self.name!r} has no return annotation; {allowed}"
@@ -80,7 +82,7 @@ class Prefetched:
         return None
 
 
-def prefetch(function: PrefetchFunction) -> Any:  # noqa: ANN401 - a pytest fixture definition
+def prefetch(function: PrefetchFunction) -> Any:
     """Make a pytest fixture out of an async function that runs ahead, hundreds at once.
 
     Its arguments may be parametrised values, `llm`, `model`, `case`, and session-scoped,
@@ -109,16 +111,17 @@ def prefetch(function: PrefetchFunction) -> Any:  # noqa: ANN401 - a pytest fixt
         place=f"{code.co_filename}:{code.co_firstlineno}",
     )
 
-    def take(request: pytest.FixtureRequest, **_arguments: object) -> object:
-        from pytest_ultrapar.fixtures import take_episode  # noqa: PLC0415 - fixtures imports this module
+    def take(**_arguments: object) -> object:
+        return running.take_value(prefetched)
 
-        return take_episode(request, prefetched)
-
-    wanted = [parameter for parameter in parameters if parameter.name not in {"self", "request"}]
-    request_parameter = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     # pytest reads a fixture's requests from its signature; `__wrapped__` would lead it to the async
-    # function.
-    take.__signature__ = inspect.Signature([request_parameter, *wanted])  # type: ignore[attr-defined]
+    # function. It has nothing to set up for `llm` and `case`, and `request` alone would cost 0.14 ms
+    # an item (pytest 9.2.0 inspects a signature for each).
+    wanted = dict.fromkeys(name for name in names if name not in {"self", "cls", "llm", "case"})
+    if "llm" in names:
+        wanted["model"] = None
+    kind = inspect.Parameter.KEYWORD_ONLY
+    take.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in wanted])  # type: ignore[attr-defined]
     take.__name__ = function.__name__
     take.__doc__ = function.__doc__
     take.__module__ = function.__module__
@@ -129,16 +132,16 @@ def prefetch(function: PrefetchFunction) -> Any:  # noqa: ANN401 - a pytest fixt
 def _unstorable(annotation: object) -> str | None:
     # Imported late: an import of this package alone must stay light, and collection needs it only
     # with a pool.
-    import msgspec  # noqa: PLC0415
+    import msgspec
 
     try:
         described = msgspec.inspect.type_info(annotation)
-    except Exception as error:  # noqa: BLE001 - msgspec raises several kinds for what it cannot take
+    except Exception as error:
         return str(error)
     return _custom_type(described, msgspec.inspect, set())
 
 
-def _custom_type(described: Any, inspection: Any, seen: set[int]) -> str | None:  # noqa: ANN401
+def _custom_type(described: Any, inspection: Any, seen: set[int]) -> str | None:
     """The first part of a type that only its own program could store, in words."""
     if isinstance(described, inspection.CustomType):
         return f"{getattr(described.cls, '__name__', described.cls)} is a class of its own"

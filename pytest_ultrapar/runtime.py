@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pytest_ultrapar.settings import Options
     from pytest_ultrapar.results.redact import Redactor
+    from pytest_ultrapar.settings import Options
 
 ASSIGNMENT_FILE = "assignment.json"
 TABLES_FILE = "tables.json"

@@ -54,7 +54,7 @@ class Services:
 
     def start_broker(self) -> BrokerProcess:
         """Have a broker process; with xdist only."""
-        from pytest_ultrapar.lanes.broker_process import BrokerProcess  # noqa: PLC0415 - with xdist only
+        from pytest_ultrapar.lanes.broker_process import BrokerProcess
 
         self.broker = BrokerProcess.start(self._pool, self._directory)
         return self.broker

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal, cast
-
-import pytest
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.options import (
@@ -20,6 +17,11 @@ from pytest_ultrapar.options import (
 )
 from pytest_ultrapar.pool.environment import Environment, Overrides, read_environment, resolve
 from pytest_ultrapar.pool.model import EffectiveValue, Pool
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pytest
 
 Mode = Literal["serial", "rotate", "ultra"]
 

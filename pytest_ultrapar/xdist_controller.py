@@ -78,11 +78,11 @@ class Scheduling:
             return False
         return bool(feeding.n_unsent or any(feeding.pending(w) for w in feeding.workers))
 
-    def add_node(self, node: Any) -> None:  # noqa: ANN401 - xdist ships no types
+    def add_node(self, node: Any) -> None:
         """A worker is up; it will say what it collected."""
         self._nodes[node.gateway.id] = node
 
-    def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:  # noqa: ANN401
+    def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:
         """A worker has collected."""
         worker = node.gateway.id
         self._collections[worker] = list(collection)
@@ -101,7 +101,7 @@ class Scheduling:
         for worker, indices in self._feeding.feed_all().items():
             self._send(worker, indices)
 
-    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:  # noqa: ANN401
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
         """A worker has reported an item."""
         del duration
         assert self._feeding is not None
@@ -115,11 +115,11 @@ class Scheduling:
         self._feeding.give_back([self.collection.index(item)])
         self.schedule()
 
-    def remove_pending_tests_from_node(self, node: Any, indices: Sequence[int]) -> None:  # noqa: ANN401
+    def remove_pending_tests_from_node(self, node: Any, indices: Sequence[int]) -> None:
         """Not used: nothing is ever stolen from a worker."""
         raise NotImplementedError
 
-    def remove_node(self, node: Any) -> str | None:  # noqa: ANN401
+    def remove_node(self, node: Any) -> str | None:
         """A worker is gone, at the end or by a crash; returns the plain test it ran, if any."""
         worker = node.gateway.id
         del self._nodes[worker]  # KeyError for a worker that never came up: xdist expects it
@@ -211,7 +211,7 @@ class ControllerSession:
         self._lost = LostCases(leader)
 
     @property
-    def run(self) -> Any:  # noqa: ANN401 - Leader.run
+    def run(self) -> Any:
         """The run."""
         return self._leader.run
 
@@ -223,7 +223,7 @@ class ControllerSession:
             self._client = BlockingBrokerClient(broker.path, broker.token)
             self._leader.status_source = self.status
 
-    def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401
+    def pytest_configure_node(self, node: Any) -> None:
         """Tell a worker where everything is, before it starts. Called for replacements too."""
         run, worker = self.run, node.gateway.id
         alone = self._scheduling is not None and self._scheduling.wants_alone_worker
@@ -327,7 +327,7 @@ class ControllerSession:
         self._lost.close()
 
 
-def homes(pool: Any, lanes: Sequence[Lane], assignment: Assignment) -> dict[str, HomeOf]:  # noqa: ANN401
+def homes(pool: Any, lanes: Sequence[Lane], assignment: Assignment) -> dict[str, HomeOf]:
     """What feeding needs of an assignment: each worker's models and its share of seats."""
     by_id = {lane.lane_id: lane for lane in lanes}
     sharers: dict[tuple[str, ...], int] = {}
