@@ -31,6 +31,17 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     pluginmanager.add_hookspecs(hooks)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Refuse `-f`: xdist enters its loop before any plugin is configured (looponfail.py:41, 3.8.0)."""
+    if options.pool_path(config) is not None and config.getoption("looponfail", default=False):
+        msg = (
+            "-f (--looponfail) cannot be used together with --ultrapar-pool: it would send the "
+            "requests of failed cases again at every change of a file"
+        )
+        raise pytest.UsageError(msg)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Register what this process needs; without a pool next to nothing."""

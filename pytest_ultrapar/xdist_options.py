@@ -26,9 +26,6 @@ def refuse(config: pytest.Config) -> None:
     if dist not in {"no", "load"}:
         msg = f"--dist {dist} cannot be used together with --ultrapar-pool, which schedules itself; allowed is load (the default of -n)"
         raise ConfigError(msg)
-    if config.getoption("looponfail", default=False):
-        msg = "-f (--looponfail) cannot be used together with --ultrapar-pool"
-        raise ConfigError(msg)
     for spec in config.getoption("tx") or ():
         if not str(spec).split("*")[-1].startswith("popen"):
             msg = f"--tx {spec} cannot be used together with --ultrapar-pool, whose limits hold on this host; allowed is popen"

@@ -1,0 +1,271 @@
+"""Input that cannot be used: one clear message, exit code 4, nothing sent, nothing started."""
+
+from __future__ import annotations
+
+import fcntl
+from importlib import import_module
+
+import pytest
+
+from tests.plugin.conftest import CANARY
+
+assert pytest_ultrapar.leader and pytest_ultrapar.local and pytest_ultrapar.xdist_controller
+
+# pytester forgets what a run in this process was the first to import, and half of a package with it.
+for name in ("leader", "local", "xdist_controller"):
+    import_module(f"pytest_ultrapar.{name}")
+
+PLAIN_SUITE = """
+@pytest.mark.parametrize("prompt", ["say a", "say b"])
+def test_it(answer): pass
+"""
+
+
+def pool_text(
+    *,
+    api='api = "openai"',
+    url='base_url = "http://127.0.0.1:9/v1"',
+    keys='keys = [{ name = "key0", env = "TEST_KEY_0" }]',
+    provider="",
+    model='name = "m"',
+    top="",
+):
+    return f"""schema = 1
+{top}
+[[provider]]
+name = "p"
+{api}
+{url}
+{keys}
+{provider}
+[[provider.model]]
+{model}
+"""
+
+
+def refusal(project, *options, in_process=True):
+    """The message with which pytest refuses to run; asserts what every refusal must hold."""
+    if in_process:
+        result = project.pytester.runpytest_inprocess("--ultrapar-pool=pool.toml", *options)
+    else:
+        result = project.run(*options)
+    said = result.stdout.str() + result.stderr.str()
+    assert result.ret == 4, said
+    assert "Traceback" not in said, said
+    assert "INTERNALERROR" not in said, said
+    assert CANARY not in said
+    assert project.server.prompts == []
+    messages = [line for line in result.errlines if line.strip()]
+    assert messages, said
+    assert messages[0].startswith("ERROR: "), messages
+    assert "test session starts" not in said or "no tests ran" in said, said
+    return "\n".join(messages).removeprefix("ERROR: ")
+
+
+POOLS = {
+    "syntax": (
+        "schema = 1\n[[provider]]\nname = \n",
+        "pool.toml: line 3 is not TOML: Invalid value: name =",
+    ),
+    "unknown field": (
+        pool_text(provider="per_key = { worker = 3 }"),
+        "pool.toml: provider[0].per_key.worker is not a known field; did you mean workers?",
+    ),
+    "wrong type": (
+        pool_text(provider='timeout_s = "5"'),
+        "pool.toml: provider[0].timeout_s must be a number (got a string)",
+    ),
+    "negative": (
+        pool_text(provider="per_key = { qps = -5 }"),
+        "pool.toml: provider[0].per_key.qps must be",
+    ),
+    "zero": (
+        pool_text(provider="per_key = { workers = 0 }"),
+        "pool.toml: provider[0].per_key.workers must be",
+    ),
+    "nan": (
+        pool_text(provider="per_key = { rpm = nan }"),
+        "pool.toml: provider[0].per_key.rpm must be",
+    ),
+    "huge": (
+        pool_text(provider="per_key = { workers = 99999999999999999999 }"),
+        "pool.toml: provider[0].per_key.workers must be",
+    ),
+    "duplicate keys": (
+        pool_text(
+            keys='keys = [{ name = "k", env = "TEST_KEY_0" }, { name = "k", env = "TEST_KEY_1" }]'
+        ),
+        'provider[0].keys[1].name must be unique (got "k", as in provider[0].keys[0].name)',
+    ),
+    "no keys": (pool_text(keys=""), "pool.toml: provider[0].keys is empty"),
+    "no models": (
+        pool_text(model="").replace("[[provider.model]]", ""),
+        "pool.toml: provider[0].model",
+    ),
+    "no providers": ("schema = 1\n", "pool.toml: provider"),
+    "literal key": (
+        pool_text(keys=f'keys = [{{ name = "k", api_key = "{CANARY}" }}]'),
+        "pool.toml: provider[0].keys[0].api_key is refused: a secret never stands in the file",
+    ),
+    "literal key as a variable": (
+        pool_text(keys=f'keys = [{{ name = "k", env = "{CANARY}" }}]'),
+        "pool.toml: provider[0].keys[0].env must be the name of an environment variable",
+    ),
+    "unset variable": (
+        pool_text(keys='keys = [{ name = "k", env = "NOT_SET_KEY" }]'),
+        "provider[0].keys[0].env names the environment variable NOT_SET_KEY, which is not set",
+    ),
+    "plain http": (
+        pool_text(url='base_url = "http://api.example.com/v1"'),
+        "pool.toml: provider[0].base_url must",
+    ),
+    "not available": (
+        pool_text(api='api = "azure-openai"\napi_version = "1"', url='base_url = "https://a.test"'),
+        'provider[0].api = "azure-openai" is not available yet',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_bad_pool_is_refused(project, name):
+    text, message = POOLS[name]
+    project.suite(PLAIN_SUITE)
+    project.pytester.path.joinpath("pool.toml").write_text(text)
+    for workers in ("-n0", "-n2"):
+        said = refusal(project, workers)
+        assert message in said
+        assert "\n" not in said
+    assert not (project.pytester.path / ".ultrapar").exists()
+
+
+def test_missing_or_unreadable_pool_is_refused(project):
+    project.suite(PLAIN_SUITE)
+    path = project.pytester.path / "pool.toml"
+    path.unlink()
+    assert refusal(project, "-n2") == "pool.toml: there is no such file"
+    path.mkdir()
+    assert refusal(project) == "pool.toml: must be a TOML file (got a directory)"
+    path.rmdir()
+    path.symlink_to(path)
+    assert "pool.toml: cannot be read" in refusal(project)
+    # Once as users run it, and with the pool named by the ini file.
+    path.unlink()
+    project.pytester.makeini("[pytest]\nultrapar_pool = config/pool.toml\n")
+    result = project.run("-n2", pool=False)
+    assert result.ret == 4
+    assert result.outlines == []
+    assert [line for line in result.errlines if line] == [
+        f"ERROR: {project.pytester.path}/config/pool.toml: there is no such file"
+    ]
+
+
+OPTIONS = {
+    "model": (
+        ["--ultrapar-model=gpt*"],
+        "--ultrapar-model 'gpt*' matches no model of pool.toml; it has m",
+    ),
+    "repeats": (["--ultrapar-repeats=0"], "--ultrapar-repeats must be between 1 and"),
+    "coverage": (["--ultrapar-coverage=1.5"], "--ultrapar-coverage must be between 0 and 1 "),
+    "coverage nan": (["--ultrapar-coverage=nan"], "--ultrapar-coverage must be between 0 and 1 "),
+    "timeout": (["--ultrapar-episode-timeout=0"], "--ultrapar-episode-timeout must be between"),
+    "attempts": (["--ultrapar-max-attempts=0"], "--ultrapar-max-attempts must be between 1 and"),
+    "workers": (["--ultrapar-max-workers=-1"], "--ultrapar-max-workers must be between 1 and"),
+    "resume and out": (
+        ["--ultrapar-resume=latest", "--ultrapar-out=x"],
+        "--ultrapar-resume names the run's directory already; leave --ultrapar-out away",
+    ),
+    "resume nothing": (
+        ["--ultrapar-resume=latest"],
+        "no run found at .ultrapar/latest; name a run directory",
+    ),
+    "resume no run": (["--ultrapar-resume=."], "no run found at . or .ultrapar; name a run"),
+    "simulator": (
+        ["--ultrapar-simulator=http://127.0.0.1:1"],
+        '--ultrapar-simulator is given, but pool.toml has no provider with api = "simulated"',
+    ),
+    "dist": (
+        ["-n2", "--dist=loadscope"],
+        "--dist loadscope cannot be used together with --ultrapar-pool",
+    ),
+    "tx": (["--dist=load", "--tx=ssh=host"], "--tx ssh=host cannot be used together with"),
+    "looponfail": (["-f"], "-f (--looponfail) cannot be used together with --ultrapar-pool"),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_bad_option_is_refused(project, name):
+    options, message = OPTIONS[name]
+    project.suite(PLAIN_SUITE)
+    # With -n, xdist itself overrides --tx.
+    for workers in [["-n0"], ["-n2"]] if name not in {"dist", "tx"} else [[]]:
+        said = refusal(project, *workers, *options)
+        assert message in said
+        assert "\n" not in said
+
+
+VARIABLES = {
+    "RATE_MODE": ("adaptive", "environment: RATE_MODE must be", "fixed"),
+    "NUM_INSTANCES": ("0", "environment: NUM_INSTANCES must be", "1"),
+    "MAX_WORKERS": ("abc", "environment: MAX_WORKERS must be an integer", '"abc"'),
+    "STORAGE_FORMAT": ("xml", "environment: STORAGE_FORMAT must be", "parquet"),
+    "USE_CONCURRENT": ("maybe", "environment: USE_CONCURRENT must be", "true"),
+}
+
+
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_bad_environment_variable_is_refused(project, monkeypatch, variable):
+    value, message, allowed = VARIABLES[variable]
+    project.suite(PLAIN_SUITE)
+    monkeypatch.setenv(variable, value)
+    for workers in ("-n0", "-n2"):
+        said = refusal(project, workers)
+        assert message in said
+        assert allowed in said
+        assert "\n" not in said
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_run_directory_in_use_or_of_an_earlier_run_is_refused(project, workers):
+    project.suite(PLAIN_SUITE)
+    directory = project.pytester.path / "run"
+    directory.mkdir()
+    with (directory / "run.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        said = refusal(project, workers, "--ultrapar-out=run")
+        assert f"{directory} is in use by another process" in said
+    directory.joinpath("run.lock").unlink()
+    directory.joinpath("thesis.txt").write_text("mine")
+    said = refusal(project, workers, "--ultrapar-out=run")
+    assert f"{directory} is not empty and holds no run" in said
+    assert [path.name for path in directory.iterdir()] == ["thesis.txt"]
+    project.pytester.path.joinpath("file").write_text("x")
+    assert "cannot use" in refusal(project, workers, "--ultrapar-out=file")
+
+
+def test_earlier_run_is_not_overwritten_and_not_resumed_by_another_suite(project):
+    project.suite(PLAIN_SUITE)
+    first = project.run("--ultrapar-out=run")
+    assert first.ret == 0
+    project.server.reset()
+    for workers in ("-n0", "-n2"):
+        said = refusal(project, workers, "--ultrapar-out=run")
+        assert "holds an earlier run; use another directory" in said
+    said = refusal(project, "--ultrapar-resume=run", "--ultrapar-seed=7", in_process=False)
+    assert "cannot be finished by this run: " in said
+    assert "seed" in said
+    project.suite(PLAIN_SUITE.replace("say b", "say c"))
+    said = refusal(project, "--ultrapar-resume=latest", "-n2", in_process=False)
+    assert "cannot be finished by this run: " in said
+
+
+def test_suite_without_pool_is_refused_but_listed(project, workers):
+    project.suite(PLAIN_SUITE)
+    result = project.run(workers, pool=False)
+    assert result.ret == 4
+    assert [line for line in result.errlines if line] == [
+        "ERROR: test_suite.py::test_it[say a] runs on a pool of models and needs "
+        "--ultrapar-pool FILE (or ini ultrapar_pool)"
+    ]
+    assert "Traceback" not in result.stdout.str()
+    if workers == "-n2":
+        assert project.run(workers, "--collect-only", pool=False).ret == 0
