@@ -1,0 +1,113 @@
+"""The three personas of the workflow suites: one obeys its plan, one mends it, one is careless.
+
+Each sees only what a model sees, the text of the conversation, and finds its plan there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.simulator.persona import ChatMessage, PersonaReply
+from pytest_ultrapar.simulator.personas.intent import Intent, LookUp
+from pytest_ultrapar.simulator.personas.situation import Situation, read_situation
+from pytest_ultrapar.simulator.personas.steps import Step, next_call
+from pytest_ultrapar.simulator.personas.utterance import utter
+from pytest_ultrapar.simulator.personas.wishes import steps_from_wishes
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Sequence
+
+OBEDIENT_PATIENCE = 3
+"""How often an obedient model tries a step before it goes on to the next."""
+REPAIRING_PATIENCE = 5
+_REASONS_ONLY = 0.25
+_PROSE = (
+    "Let me see. The next thing to do is this:\n",
+    "I go on with the task.\n\n",
+    "Sure! ",
+)
+
+
+class Obedient:
+    """Follows the plan as given, step by step; tries a failed tool again a few times.
+
+    Refused arguments are corrected from the task's inputs. Without a plan it searches for what the
+    task's wording asks for.
+    """
+
+    __slots__ = ()
+
+    def reply(
+        self, messages: Sequence[ChatMessage], rng: random.Random, skill: float
+    ) -> PersonaReply:
+        """The next step of the plan."""
+        situation = read_situation(messages)
+        return PersonaReply(_say(_obey(situation, skill), situation, rng, skill))
+
+
+class Repairing:
+    """Does what the task's wording asks for, and takes from the plan what helps.
+
+    Steps that are missing are searched for; steps twice, out of order or beside the point do not
+    matter, since the wording decides.
+    """
+
+    __slots__ = ()
+
+    def reply(
+        self, messages: Sequence[ChatMessage], rng: random.Random, skill: float
+    ) -> PersonaReply:
+        """The next step of the mended plan."""
+        situation = read_situation(messages)
+        return PersonaReply(_say(_work_out(situation, skill), situation, rng, skill))
+
+
+class Sloppy:
+    """Means what an obedient model means, but closes no tag and sometimes chats around it."""
+
+    __slots__ = ()
+
+    def reply(
+        self, messages: Sequence[ChatMessage], rng: random.Random, skill: float
+    ) -> PersonaReply:
+        """The next step of the plan, carelessly written."""
+        situation = read_situation(messages)
+        said = _say(_obey(situation, skill), situation, rng, skill)
+        for tag in ("</tool_call>", "</tool_search>", "</tool_info>"):
+            said = said.replace(tag, "")
+        prose = _PROSE[int(rng.random() * len(_PROSE))] if rng.random() < 1 / 3 else ""
+        return PersonaReply(prose + said)
+
+
+obedient = Obedient()
+repairing = Repairing()
+sloppy = Sloppy()
+
+
+def _obey(situation: Situation, skill: float) -> Intent:
+    plan = situation.prompt.plan
+    if not plan:
+        return _work_out(situation, skill)
+    steps = [Step(step.tool, step.arguments) for step in plan]
+    return next_call(steps, situation.answered, situation.prompt.inputs, patience=OBEDIENT_PATIENCE)
+
+
+def _work_out(situation: Situation, skill: float) -> Intent:
+    steps = steps_from_wishes(situation, skill=skill)
+    if isinstance(steps, LookUp):
+        return steps
+    return next_call(
+        steps, situation.answered, situation.prompt.inputs, patience=REPAIRING_PATIENCE
+    )
+
+
+def _say(intent: Intent, situation: Situation, rng: random.Random, skill: float) -> str:
+    said = utter(intent, rng, skill)
+    if not situation.prompt.wants_reasoning:
+        return said
+    reasoning = "Reasoning: I look at what there is and take the next step of the job."
+    # Thinking aloud tempts into stopping there.
+    if rng.random() < _REASONS_ONLY * (1 - skill):
+        return reasoning
+    return f"{reasoning}\n{said}"
