@@ -31,7 +31,11 @@ _CONFIG_FILES = (
     "tox.ini",
     "setup.cfg",
 )
-_ALLOWED = "allowed are parametrised values, llm, model, case, and session-scoped, unparametrised, synchronous fixtures"
+_ALLOWED = (
+    "allowed are parametrised values, llm, model, case, and session-scoped, unparametrised, "
+    "synchronous fixtures"
+)
+_ENOUGH_FAULTS = 20
 
 
 @dataclass(slots=True)
@@ -91,21 +95,25 @@ def collect_cases(
         found = by_test.get(test)
         if found is None:
             found = by_test[test] = prefetched_of(item)
-            collected.faults += _faults(item, found) if found else []
+            faults = _faults(item, found) if found else []
+            if faults:
+                collected.faults += faults
+                found = by_test[test] = []
         if not found:
             continue
         model = parameter(item, "model")
         if not isinstance(model, str) or model not in models:
             collected.faults.append(
-                f"{item.nodeid}: the case has no model of the pool (model is {model!r}); a prefetched function "
-                f"or its test must use `llm` or `model`, and the pool has {', '.join(models)}"
+                f"{item.nodeid}: the case has no model of the pool (model is {model!r}); a prefetched "
+                "function or its test must use `llm` or `model`, and the pool has "
+                f"{', '.join(models)}"
             )
             continue
         case = _case(index, item, model, run_seed)
         if case.case_id in seen:
             collected.faults.append(
-                f"{item.nodeid}: two items have the same case id (the other is {seen[case.case_id]}); "
-                "give their parameters different ids"
+                f"{item.nodeid}: two items have the same case id (the other is "
+                f"{seen[case.case_id]}); give their parameters different ids"
             )
             continue
         seen[case.case_id] = case.nodeid
@@ -115,7 +123,7 @@ def collect_cases(
             collected.not_run[index] = case.skipped
         collected.prefetched[index] = found[0]
         _note_table(collected, item, case)
-        if collected.faults and len(collected.faults) > 20:
+        if len(collected.faults) > _ENOUGH_FAULTS:
             break
     return collected
 
@@ -225,8 +233,8 @@ def _faults(item: pytest.Item, found: list[Prefetched]) -> list[str]:
             reason = _argument_fault(item, name)
             if reason:
                 faults.append(
-                    f"{found[0].place}: argument {name!r} of prefetched {found[0].name!r} is not allowed: "
-                    f"{reason}; {_ALLOWED}"
+                    f"{found[0].place}: argument {name!r} of prefetched {found[0].name!r} is not "
+                    f"allowed: {reason}; {_ALLOWED}"
                 )
     return faults
 
@@ -244,6 +252,8 @@ def _argument_fault(item: pytest.Item, name: str) -> str | None:
         )
     if pytest_internals.is_direct_parameter(definition) or hasattr(definition.func, "__ultrapar__"):
         return None
+    if definition.params is not None:
+        return "it is a parametrised fixture"
     if callspec and name in callspec.params:
         return "it is parametrised through a fixture (indirect)"
     if getattr(definition.func, ATTRIBUTE, None) is not None:
@@ -252,4 +262,21 @@ def _argument_fault(item: pytest.Item, name: str) -> str | None:
         return f"it is a {definition.scope}-scoped fixture"
     if inspect.iscoroutinefunction(definition.func) or inspect.isasyncgenfunction(definition.func):
         return "it is an asynchronous fixture"
+    several = _parametrised_below(item, definition)
+    return f"it depends on the parametrised fixture {several!r}" if several else None
+
+
+def _parametrised_below(item: pytest.Item, definition: pytest.FixtureDef[Any]) -> str | None:
+    """A parametrised fixture that this one needs: pytest would make it anew in mid-episode."""
+    callspec = getattr(item, "callspec", None)
+    seen: set[str] = set()
+    names = list(definition.argnames)
+    while callspec is not None and names:
+        name = names.pop()
+        if name in callspec.params:
+            return name
+        needed = pytest_internals.fixture_definition(item, name)
+        if needed is not None and name not in seen:
+            seen.add(name)
+            names += needed.argnames
     return None

@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar import process, pytest_internals
 from pytest_ultrapar.collection import REPEAT
-from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.prefetched import ATTRIBUTE
 
 if TYPE_CHECKING:
     import pytest
 
+_MARK_ARGUMENTS = {"models", "summary"}
+
 
 def parametrize_models(metafunc: pytest.Metafunc) -> bool:
     """Give a test that has a prefetched fixture its models; returns whether it has one.
 
-    Raises:
-        ConfigError: The test's mark selects no model.
+    What is wrong with its mark is noted: raised while tests are generated it would be a traceback
+    and exit code 2.
     """
     names = list(metafunc.fixturenames)
     functions = [pytest_internals.fixture_function(metafunc, name) for name in names]
@@ -56,16 +57,26 @@ def _by_hand(metafunc: pytest.Metafunc) -> bool:
 def _models(metafunc: pytest.Metafunc) -> list[str]:
     selected = process.models(metafunc.config)
     mark = metafunc.definition.get_closest_marker("ultrapar")
-    patterns = mark.kwargs.get("models") if mark is not None else None
+    if mark is None:
+        return list(selected)
+    strange = [*map(repr, mark.args), *sorted(mark.kwargs.keys() - _MARK_ARGUMENTS)]
+    if strange:
+        _note_fault(metafunc, f"got {strange[0]}; it takes models=... and summary=... by name")
+    patterns = mark.kwargs.get("models")
     if patterns is None:
         return list(selected)
     listed = [patterns] if isinstance(patterns, str) else list(patterns)
     _, pool = process.settings(metafunc.config)
     for pattern in listed:
-        if not any(fnmatchcase(name, pattern) for name in pool.models):
-            msg = (
-                f"{metafunc.definition.nodeid}: mark ultrapar(models=...) names {pattern!r}, which matches no model "
-                f"of {pool.path}; it has {', '.join(pool.models)}"
+        if not any(fnmatchcase(name, str(pattern)) for name in pool.models):
+            names = ", ".join(pool.models)
+            _note_fault(
+                metafunc,
+                f"names {pattern!r}, which matches no model of {pool.path}; it has {names}",
             )
-            raise ConfigError(msg)
-    return [name for name in selected if any(fnmatchcase(name, pattern) for pattern in listed)]
+    return [name for name in selected if any(fnmatchcase(name, str(one)) for one in listed)]
+
+
+def _note_fault(metafunc: pytest.Metafunc, what: str) -> None:
+    faults = metafunc.config.stash.setdefault(process.mark_faults_key, [])
+    faults.append(f"{metafunc.definition.nodeid}: mark ultrapar(...) {what}")

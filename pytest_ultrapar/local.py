@@ -10,8 +10,8 @@ import pytest
 from pytest_ultrapar import process
 from pytest_ultrapar.case_reports import CaseReports
 from pytest_ultrapar.clock import MonotonicClock
-from pytest_ultrapar.collection import collect_cases
 from pytest_ultrapar.lanes.broker_local import LocalBroker
+from pytest_ultrapar.lanes.headroom import with_headroom
 from pytest_ultrapar.results.cases_file import write_cases
 from pytest_ultrapar.runtime import Runtime, write_tables
 
@@ -41,9 +41,7 @@ class LocalSession:
         """Find the cases; a suite that cannot run ends here with exit code 4."""
         config = session.config
         run = self._leader.run
-        collected = collect_cases(
-            session.items, run_seed=run.options.seed, models=process.models(config)
-        )
+        collected = process.collect(config, session.items)
         if collected.faults:
             raise pytest.UsageError(process.faults_message(collected.faults))
         if config.option.collectonly or not collected.case_ids:
@@ -68,7 +66,9 @@ class LocalSession:
     async def _connect(self) -> BrokerPort:
         """Make the broker. Called once on the engine's loop."""
         self._loop = asyncio.get_running_loop()
-        self._port = LocalBroker(self._leader.run.pool, MonotonicClock(), self._loop, worker=WORKER)
+        self._port = LocalBroker(
+            with_headroom(self._leader.run.pool), MonotonicClock(), self._loop, worker=WORKER
+        )
         await self._port.assign(self._leader.run.assignment)
         return self._port
 

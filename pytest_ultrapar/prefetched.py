@@ -38,8 +38,8 @@ class Prefetched:
         for parameter in inspect.signature(self.function).parameters.values():
             if parameter.kind not in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}:
                 return (
-                    f"{self.place}: argument {parameter!s} of prefetched {self.name!r} is not allowed; "
-                    "its arguments must have names"
+                    f"{self.place}: argument {parameter!s} of prefetched {self.name!r} is not "
+                    "allowed; its arguments must have names"
                 )
         if "self" in self.arguments or "cls" in self.arguments:
             return (
@@ -48,7 +48,7 @@ class Prefetched:
             )
         return self._annotation_fault()
 
-    def return_type(self) -> Any:
+    def return_type(self) -> Any:  # noqa: ANN401 - an annotation may be anything
         """The return annotation, resolved.
 
         Raises:
@@ -69,20 +69,23 @@ class Prefetched:
         )
         try:
             annotation = self.return_type()
-        except Exception as error:
-            return f"{self.place}: the return annotation of prefetched {self.name!r} cannot be resolved: {error}"
+        except Exception as error:  # noqa: BLE001 - evaluating an annotation runs the suite's code
+            return (
+                f"{self.place}: the return annotation of prefetched {self.name!r} cannot be "
+                f"resolved: {error}"
+            )
         if annotation is inspect.Signature.empty:
             return f"{self.place}: prefetched {self.name!r} has no return annotation; {allowed}"
         reason = _unstorable(annotation)
         if reason:
             return (
-                f"{self.place}: the return annotation of prefetched {self.name!r} cannot be stored: "
-                f"{reason}; {allowed}"
+                f"{self.place}: the return annotation of prefetched {self.name!r} cannot be "
+                f"stored: {reason}; {allowed}"
             )
         return None
 
 
-def prefetch(function: PrefetchFunction) -> Any:
+def prefetch(function: PrefetchFunction) -> Any:  # noqa: ANN401 - a pytest fixture definition
     """Make a pytest fixture out of an async function that runs ahead, hundreds at once.
 
     Its arguments may be parametrised values, `llm`, `model`, `case`, and session-scoped,
@@ -97,12 +100,13 @@ def prefetch(function: PrefetchFunction) -> Any:
             return reply.text
         ```
     """
-    parameters = [
-        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    # As with any fixture, what has a default is no request for one.
+    names = tuple(
+        name
         for name, parameter in inspect.signature(function).parameters.items()
         if parameter.kind in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}
-    ]
-    names = tuple(parameter.name for parameter in parameters)
+        and parameter.default is parameter.empty
+    )
     code = function.__code__
     prefetched = Prefetched(
         name=function.__name__,
@@ -111,17 +115,22 @@ def prefetch(function: PrefetchFunction) -> Any:
         place=f"{code.co_filename}:{code.co_firstlineno}",
     )
 
-    def take(**_arguments: object) -> object:
+    def take(*_self: object, **_arguments: object) -> object:
         return running.take_value(prefetched)
 
     # pytest reads a fixture's requests from its signature; `__wrapped__` would lead it to the async
-    # function. It has nothing to set up for `llm` and `case`, and `request` alone would cost 0.14 ms
-    # an item (pytest 9.2.0 inspects a signature for each).
+    # function. It has nothing to set up for `llm` and `case`, and `request` alone would cost 0.14
+    # ms an item (pytest 9.2.0 inspects a signature for each).
     wanted = dict.fromkeys(name for name in names if name not in {"self", "cls", "llm", "case"})
     if "llm" in names:
         wanted["model"] = None
-    kind = inspect.Parameter.KEYWORD_ONLY
-    take.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in wanted])  # type: ignore[attr-defined]
+    # In a class it is a method, which is refused at collection; until then pytest must be able to
+    # read its signature.
+    itself = [name for name in names[:1] if name in {"self", "cls"}]
+    take.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in itself]
+        + [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in wanted]
+    )
     take.__name__ = function.__name__
     take.__doc__ = function.__doc__
     take.__module__ = function.__module__
@@ -132,16 +141,16 @@ def prefetch(function: PrefetchFunction) -> Any:
 def _unstorable(annotation: object) -> str | None:
     # Imported late: an import of this package alone must stay light, and collection needs it only
     # with a pool.
-    import msgspec
+    import msgspec  # noqa: PLC0415
 
     try:
         described = msgspec.inspect.type_info(annotation)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - msgspec raises several kinds for what it cannot take
         return str(error)
     return _custom_type(described, msgspec.inspect, set())
 
 
-def _custom_type(described: Any, inspection: Any, seen: set[int]) -> str | None:
+def _custom_type(described: Any, inspection: Any, seen: set[int]) -> str | None:  # noqa: ANN401
     """The first part of a type that only its own program could store, in words."""
     if isinstance(described, inspection.CustomType):
         return f"{getattr(described.cls, '__name__', described.cls)} is a class of its own"

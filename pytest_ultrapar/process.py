@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.lanes.protocol import BrokerPort
 
+_SHOWN = 5
+
+mark_faults_key = pytest.StashKey[list[str]]()
+"""What is wrong with marks, noted while tests are generated."""
 _settings_key = pytest.StashKey[tuple[Options, Pool]]()
 _MOST_OPEN = 1000
 """Episodes open at once in one process where no limit says less."""
@@ -72,22 +76,30 @@ def check_keys(config: pytest.Config) -> None:
 
 
 class CollectOnly:
-    """The plugin of `--collect-only` with a pool: faults are still found, nothing is started."""
+    """The plugin of `--collect-only` with a pool: faults are found, nothing is started."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Check the suite."""
-        options, _ = settings(session.config)
-        found = collect_cases(session.items, run_seed=options.seed, models=models(session.config))
+        found = collect(session.config, session.items)
         if found.faults:
             raise pytest.UsageError(faults_message(found.faults))
+
+
+def collect(config: pytest.Config, items: Sequence[pytest.Item]) -> Collected:
+    """The cases among pytest's items, and all that is wrong with the suite."""
+    options, _ = settings(config)
+    collected = collect_cases(items, run_seed=options.seed, models=models(config))
+    collected.faults[:0] = config.stash.get(mark_faults_key, None) or ()
+    return collected
 
 
 def faults_message(faults: Sequence[str]) -> str:
     """The faults of a suite as one message."""
     distinct = list(dict.fromkeys(faults))
-    more = f"\n(and {len(distinct) - 5} more)" if len(distinct) > 5 else ""
-    return "\n".join(distinct[:5]) + more
+    n_more = len(distinct) - _SHOWN
+    more = f"\n(and {n_more} more)" if n_more > 0 else ""
+    return "\n".join(distinct[:_SHOWN]) + more
 
 
 def start(

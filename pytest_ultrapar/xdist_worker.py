@@ -15,7 +15,6 @@ import pytest
 
 from pytest_ultrapar import process
 from pytest_ultrapar.case_reports import CaseReports
-from pytest_ultrapar.collection import collect_cases
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.lanes.broker_client import connect_broker
 from pytest_ultrapar.poolless import report_fault
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.lanes.protocol import BrokerPort
 
 INPUT = "ultrapar"
+_NOT_DRAINED = 2
 """Key of our part of `workerinput`; plain values only, never a secret."""
 
 
@@ -57,7 +57,7 @@ class AheadQueue:
         held = 1 if self._n_given else 0
         # xdist says "drain" and "stop now" with the same word. It drains only workers with fewer
         # than two items.
-        if n_waiting + held >= 2:
+        if n_waiting + held >= _NOT_DRAINED:
             self._ahead.abandon()
         else:
             self._ahead.close()
@@ -93,11 +93,11 @@ class WorkerSession:
 
     def _prepare(self, items: Sequence[pytest.Item]) -> None:
         config, given = self._config, self._given
-        options, pool = process.settings(config)
+        _, pool = process.settings(config)
         if pool.digest != given["pool_digest"]:
             msg = f"{pool.path} changed while the run was starting; start it again"
             raise ConfigError(msg)
-        collected = collect_cases(items, run_seed=options.seed, models=process.models(config))
+        collected = process.collect(config, items)
         if collected.faults:
             raise ConfigError(process.faults_message(collected.faults))
         directory = Path(given["directory"])
@@ -138,5 +138,8 @@ def _replace_queue(config: pytest.Config, queue: AheadQueue) -> None:
         if hasattr(plugin, "torun") and hasattr(plugin, "handle_command"):
             plugin.torun = queue
             return
-    msg = "this release of pytest-xdist has no queue that pytest-ultrapar knows; known to work: pytest-xdist 3.8"
+    msg = (
+        "this release of pytest-xdist has no queue that pytest-ultrapar knows; "
+        "known to work: pytest-xdist 3.8"
+    )
     raise ConfigError(msg)

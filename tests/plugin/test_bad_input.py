@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import fcntl
-from importlib import import_module
 
 import pytest
 
 from tests.plugin.conftest import CANARY
-
-assert pytest_ultrapar.leader and pytest_ultrapar.local and pytest_ultrapar.xdist_controller
-
-# pytester forgets what a run in this process was the first to import, and half of a package with it.
-for name in ("leader", "local", "xdist_controller"):
-    import_module(f"pytest_ultrapar.{name}")
 
 PLAIN_SUITE = """
 @pytest.mark.parametrize("prompt", ["say a", "say b"])
@@ -46,7 +39,7 @@ name = "p"
 def refusal(project, *options, in_process=True):
     """The message with which pytest refuses to run; asserts what every refusal must hold."""
     if in_process:
-        result = project.pytester.runpytest_inprocess("--ultrapar-pool=pool.toml", *options)
+        result = project.run_here(*options)
     else:
         result = project.run(*options)
     said = result.stdout.str() + result.stderr.str()

@@ -1,0 +1,271 @@
+"""What may be prefetched with which arguments, and how a suite learns what may not."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+FAULTS = {
+    "sync function": (
+        """
+@prefetch
+def made(llm) -> str:
+    return "x"
+""",
+        "@prefetch needs an `async def`, but 'made' is not one",
+    ),
+    "function fixture": (
+        """
+@pytest.fixture
+def narrow(): ...
+
+@prefetch
+async def made(llm, narrow) -> str: ...
+""",
+        "argument 'narrow' of prefetched 'made' is not allowed: it is a function-scoped fixture; "
+        "allowed are parametrised values, llm, model, case, and session-scoped, unparametrised, "
+        "synchronous fixtures",
+    ),
+    "module fixture": (
+        """
+@pytest.fixture(scope="module")
+def narrow(): ...
+
+@prefetch
+async def made(llm, narrow) -> str: ...
+""",
+        "argument 'narrow' of prefetched 'made' is not allowed: it is a module-scoped fixture",
+    ),
+    "built-in fixture": (
+        """
+@prefetch
+async def made(llm, tmp_path) -> str: ...
+""",
+        "argument 'tmp_path' of prefetched 'made' is not allowed: it is a function-scoped fixture",
+    ),
+    "request": (
+        """
+@prefetch
+async def made(llm, request) -> str: ...
+""",
+        "argument 'request' of prefetched 'made' is not allowed",
+    ),
+    "session fixture that needs a parametrised one": (
+        """
+@pytest.fixture(scope="session", params=[1, 2])
+def many(request): return request.param
+
+@pytest.fixture(scope="session")
+def one(many): return many
+
+@prefetch
+async def made(llm, one) -> str: ...
+""",
+        "argument 'one' of prefetched 'made' is not allowed: it depends on the parametrised fixture "
+        "'many'",
+    ),
+    "parametrised session fixture": (
+        """
+@pytest.fixture(scope="session", params=[1, 2])
+def many(request): return request.param
+
+@prefetch
+async def made(llm, many) -> str: ...
+""",
+        "argument 'many' of prefetched 'made' is not allowed: it is a parametrised fixture",
+    ),
+    "asynchronous fixture": (
+        """
+@pytest.fixture(scope="session")
+async def late(): return 1
+
+@prefetch
+async def made(llm, late) -> str: ...
+""",
+        "argument 'late' of prefetched 'made' is not allowed: it is an asynchronous fixture",
+    ),
+    "undefined name": (
+        """
+@prefetch
+async def made(llm, nobody) -> str: ...
+""",
+        "argument 'nobody' of prefetched 'made' is not allowed: no fixture or parameter has this",
+    ),
+    "another prefetched one": (
+        """
+@prefetch
+async def first(llm) -> str: ...
+
+@prefetch
+async def made(llm, first) -> str: ...
+""",
+        "one item may have one prefetched fixture, this has 2",
+    ),
+    "grade": (
+        """
+@prefetch
+async def made(llm, grade) -> str: ...
+""",
+        "argument 'grade' of prefetched 'made' is not allowed: it is a function-scoped fixture",
+    ),
+    "no names": (
+        """
+@prefetch
+async def made(llm, *others) -> str: ...
+""",
+        "argument *others of prefetched 'made' is not allowed; its arguments must have names",
+    ),
+    "no annotation": (
+        """
+@prefetch
+async def made(llm): ...
+""",
+        "prefetched 'made' has no return annotation; allowed are a dataclass",
+    ),
+    "annotation of nothing": (
+        """
+@prefetch
+async def made(llm) -> "Missing": ...
+""",
+        "the return annotation of prefetched 'made' cannot be resolved: name 'Missing' is not",
+    ),
+    "annotation that cannot be stored": (
+        """
+class Own: ...
+
+@prefetch
+async def made(llm) -> dict[str, list[Own]]: ...
+""",
+        "the return annotation of prefetched 'made' cannot be stored: Own is a class of its own",
+    ),
+    "model of nobody": (
+        """
+@prefetch
+async def made(case) -> str: ...
+""",
+        "the case has no model of the pool (model is None); a prefetched function or its test must "
+        "use `llm` or `model`, and the pool has m",
+    ),
+}
+
+OTHER_FAULTS = {
+    "method": (
+        """
+class TestGroup:
+    @prefetch
+    async def made(self, llm) -> str: ...
+
+    def test_it(self, made): pass
+""",
+        "argument 'self' of prefetched 'made' is not allowed",
+    ),
+    "indirect": (
+        """
+@pytest.fixture(scope="session")
+def shaped(request): return request.param
+
+@prefetch
+async def made(llm, shaped) -> str: ...
+
+@pytest.mark.parametrize("shaped", [1, 2], indirect=True)
+def test_it(made): pass
+""",
+        "argument 'shaped' of prefetched 'made' is not allowed: it is parametrised through a "
+        "fixture (indirect)",
+    ),
+    "two in one item": (
+        """
+@prefetch
+async def first(llm) -> str: ...
+
+@prefetch
+async def made(llm) -> str: ...
+
+def test_it(first, made): pass
+""",
+        "one item may have one prefetched fixture, this has 2: first, made",
+    ),
+    "two through a fixture": (
+        """
+@prefetch
+async def first(llm) -> str: ...
+
+@prefetch
+async def made(llm) -> str: ...
+
+@pytest.fixture
+def through(first): return first
+
+def test_it(through, made): pass
+""",
+        "one item may have one prefetched fixture, this has 2: ",
+    ),
+    "mark": (
+        """
+@pytest.mark.ultrapar(models=["m", "gpt*"])
+@pytest.mark.parametrize("prompt", ["x"])
+def test_it(answer): pass
+""",
+        "mark ultrapar(...) names 'gpt*', which matches no model of pool.toml; it has m",
+    ),
+    "mark by position": (
+        """
+@pytest.mark.ultrapar("m")
+@pytest.mark.parametrize("prompt", ["x"])
+def test_it(answer): pass
+""",
+        "mark ultrapar(...) got 'm'; it takes models=... and summary=... by name",
+    ),
+    "mark with a slip": (
+        """
+@pytest.mark.ultrapar(model="m")
+@pytest.mark.parametrize("prompt", ["x"])
+def test_it(answer): pass
+""",
+        "mark ultrapar(...) got model; it takes models=... and summary=... by name",
+    ),
+}
+ALL = {name: (body + "\ndef test_it(made): pass\n", said) for name, (body, said) in FAULTS.items()}
+ALL |= OTHER_FAULTS
+
+
+def refused(project, *options):
+    result = project.run_here(*options)
+    said = "\n".join(line for line in result.errlines if line)
+    everything = result.stdout.str() + said
+    assert result.ret == 4, everything
+    assert "Traceback" not in everything
+    assert "INTERNALERROR" not in everything
+    assert project.server.prompts == []
+    return said
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_fault_of_a_suite_is_named(project, name):
+    body, message = ALL[name]
+    project.suite(body)
+    for options in ([], ["--collect-only"]):
+        said = refused(project, *options)
+        assert message in said
+        # Where: the file with its line, or the node id.
+        assert re.search(r"test_suite\.py(:\d+:|::)", said)
+        assert len(said.splitlines()) == 1
+
+
+def test_faults_are_named_under_xdist_too(project):
+    for number, name in enumerate(("function fixture", "no annotation", "method")):
+        project.suite(ALL[name][0], name=f"test_{number}.py")
+    result = project.run("-n2")
+    said = result.stderr.str()
+    assert result.ret == 4
+    for name in ("function fixture", "no annotation", "method"):
+        assert ALL[name][1] in said
+    assert "Traceback" not in said + result.stdout.str()
+    assert "INTERNALERROR" not in said + result.stdout.str()
+    assert project.server.prompts == []
+    project.suite(ALL["mark"][0], name="test_0.py")
+    by_mark = project.run("-n2", "test_0.py")
+    assert by_mark.ret == 4, by_mark.stdout.str()
+    assert ALL["mark"][1] in by_mark.stderr.str() + by_mark.stdout.str()
+    assert "Traceback" not in by_mark.stderr.str() + by_mark.stdout.str()
