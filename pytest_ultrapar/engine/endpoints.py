@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.engine.openai_api import PATH
+from pytest_ultrapar.pool.model import LaneId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pytest_ultrapar.pool.model import LaneId, Pool
+    from pytest_ultrapar.pool.model import Pool
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -43,6 +44,7 @@ def endpoints(
     """The endpoint of every lane of the pool.
 
     Args:
+        pool: Where the lanes are.
         token_of: The secret of (provider, key).
         base_url_of: Base URL by provider where it is known at run time only (the simulated
             provider).

@@ -5,24 +5,20 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pytest_ultrapar.clock import Clock, utc_now_us
+from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.episode import Work, run_episode
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.llm import Wire
 from pytest_ultrapar.engine.opener import Line, Opener
+from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.errors import NoLaneError
 from pytest_ultrapar.lanes.protocol import BrokerPort, Lease, LeaseRequest
+from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, JournalRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from pytest_ultrapar.engine.endpoints import Endpoint
-    from pytest_ultrapar.engine.retry import RetryPolicy
-    from pytest_ultrapar.pool.model import LaneId
 
 _HEARTBEAT_S = 0.005
 _SYNC_S = 1.0

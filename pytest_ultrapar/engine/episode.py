@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,6 @@ from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused
 from pytest_ultrapar.records import Ending, EpisodeEnded
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from pytest_ultrapar.lanes.protocol import Lease
 
 _OUR_FOLDER = str(Path(__file__).parents[1])
@@ -116,11 +115,8 @@ async def _outcome(work: Work, llm: Llm, timeout_s: float) -> _End:
         return _End("interrupted")
     except EpisodeSkipped as skipped:
         return _End("skipped", detail=str(skipped))
-    except (
-        Exception,
-        SystemExit,
-        KeyboardInterrupt,
-    ) as error:  # whatever a suite raises is its record
+    # Whatever a suite raises is its record.
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001
         if isinstance(error, TimeoutError) and deadline.expired():
             return _End("infra", "timeout", f"the episode took longer than {timeout_s:g} s")
         return _failed(llm.conversation.failure) or _error(error)

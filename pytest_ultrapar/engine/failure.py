@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from http import HTTPStatus
 
-if TYPE_CHECKING:
-    from pytest_ultrapar.lanes.protocol import LeaseOutcome
+from pytest_ultrapar.lanes.protocol import LeaseOutcome
 
 _BY_STATUS: dict[int, LeaseOutcome] = {
     400: "bad_request",
@@ -45,6 +44,12 @@ class Failure:
     maybe_billed: bool = False
 
 
+def _of_class(status: int) -> LeaseOutcome:
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return "overload"
+    return "bad_request" if status >= HTTPStatus.BAD_REQUEST else "malformed"
+
+
 def classify_status(status: int, body: bytes, retry_after_s: float | None) -> Failure:
     """The failure that a response other than 200 stands for.
 
@@ -61,13 +66,12 @@ def classify_status(status: int, body: bytes, retry_after_s: float | None) -> Fa
             return Failure("refused", message, refused_kind="context_length")
         if any(word in words for word in _FILTER_WORDS):
             return Failure("refused", message, refused_kind="content_filter")
-    if status == 429 and "insufficient_quota" in words:
+    if status == HTTPStatus.TOO_MANY_REQUESTS and "insufficient_quota" in words:
         return Failure("quota", message)
-    if status == 503 and retry_after_s is not None:
+    if status == HTTPStatus.SERVICE_UNAVAILABLE and retry_after_s is not None:
         return Failure("rate", message, retry_after_s=retry_after_s)
     outcome = _BY_STATUS.get(status)
     if outcome is None:
-        # A redirect or another 2xx is an answer that we cannot read; every other 4xx is our own
-        # fault.
-        outcome = "overload" if status >= 500 else "bad_request" if status >= 400 else "malformed"
+        # A redirect or another 2xx cannot be read; every other 4xx is our own fault.
+        outcome = _of_class(status)
     return Failure(outcome, message, retry_after_s=retry_after_s)

@@ -5,28 +5,26 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from http import HTTPStatus
+from typing import Any, NoReturn, Protocol
 
 import msgspec
 
+from pytest_ultrapar.clock import Clock
+from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.failure import Failure, classify_status
 from pytest_ultrapar.engine.http import Answer
 from pytest_ultrapar.engine.openai_api import RESERVED, decode_response, encode_request
 from pytest_ultrapar.engine.reply import Messages, Reply
+from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.retry_after import parse_retry_after
 from pytest_ultrapar.errors import BadRequestError, InfraError, NoLaneError, PromptRefused
 from pytest_ultrapar.lanes.holding import acquire_lease
 from pytest_ultrapar.lanes.protocol import BrokerPort, Lease, LeaseOutcome, LeaseRequest
+from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt, TurnMessage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from pytest_ultrapar.clock import Clock
-    from pytest_ultrapar.engine.endpoints import Endpoint
-    from pytest_ultrapar.engine.retry import RetryPolicy
-    from pytest_ultrapar.pool.model import LaneId
 
 _HOLD_FIRST_LEASE_S = 1.0
 
@@ -109,7 +107,10 @@ class Llm:
             raise conversation.failure
         reserved = RESERVED & parameters.keys()
         if reserved:
-            msg = f"llm.chat() got {sorted(reserved)[0]!r}, which is the client's own; other parameters are passed on"
+            msg = (
+                f"llm.chat() got {min(reserved)!r}, which is the client's own; "
+                "other parameters are passed on"
+            )
             raise TypeError(msg)
         turn = conversation.n_turns
         conversation.n_turns += 1
@@ -140,7 +141,12 @@ class Llm:
                     self._wire.port.release(lease, "unsent")
                     raise
             result = await self._send(
-                turn, attempt, lease, endpoint, body[endpoint.api_name], t_ready_s
+                turn,
+                attempt,
+                lease=lease,
+                endpoint=endpoint,
+                body=body[endpoint.api_name],
+                t_ready_s=t_ready_s,
             )
             if result is None:
                 continue
@@ -182,6 +188,7 @@ class Llm:
         self,
         turn: int,
         attempt: int,
+        *,
         lease: Lease,
         endpoint: Endpoint,
         body: bytes,
@@ -283,7 +290,7 @@ class Llm:
 def _read(answer: Answer | Failure, lane: LaneId, latency_s: float) -> Reply | Failure:
     if isinstance(answer, Failure):
         return answer
-    if answer.status == 200:
+    if answer.status == HTTPStatus.OK:
         return decode_response(answer.body, lane, latency_s)
     retry_after_s = parse_retry_after(answer.headers, epoch_s=time.time())
     return classify_status(answer.status, answer.body, retry_after_s)

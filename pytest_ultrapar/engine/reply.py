@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 # At run time too, for msgspec reads the annotations of a reply that an episode returns.
-from pytest_ultrapar.pool.model import LaneId  # noqa: TC001
+from pytest_ultrapar.pool.model import LaneId
 
 Message = Mapping[str, Any]
 """One message as the chat-completions API has it: `role`, `content`, perhaps `tool_calls`."""
