@@ -1,6 +1,7 @@
 """Options of the benchmark suites, and pytest's own plugin for testing plugins.
 
-They stand here and not beside the suites: pytest reads options of deeper conftests only for paths below them.
+They stand here and not beside the suites: pytest reads options of deeper conftests only for paths
+below them.
 """
 
 from __future__ import annotations

@@ -49,13 +49,13 @@ _LATE = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module's attribute may be anything
     if name == "__version__":
-        from importlib.metadata import version
+        from importlib.metadata import version  # noqa: PLC0415
 
         return version("pytest-ultrapar")
     if name in _LATE:
-        from importlib import import_module
+        from importlib import import_module  # noqa: PLC0415
 
         return getattr(import_module(_LATE[name]), name)
     msg = f"module {__name__!r} has no attribute {name!r}"

@@ -107,7 +107,7 @@ class RunAhead:
     # -- the main thread ---------------------------------------------------------------------------
 
     def take(self) -> int | None:
-        """Wait for the next item whose episode has ended; its position, or None when there is no more."""
+        """Wait for the next item whose episode has ended; None when there is no more."""
         while True:
             with self._changed:
                 while not self._has_news():
@@ -207,7 +207,7 @@ class RunAhead:
                 raise
             except pytest.skip.Exception:
                 self._make_ready(index, None)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - whatever it was, waiting for it would hang for ever
                 # A session fixture's failure is repeated, and reported, when pytest sets the item
                 # up.
                 self._make_ready(
@@ -311,7 +311,7 @@ class RunAhead:
 
 
 def _starter(prefetched: Prefetched, arguments: dict[str, Any]) -> Callable[[Llm], Awaitable[Any]]:
-    async def start(llm: Llm) -> Any:
+    async def start(llm: Llm) -> Any:  # noqa: ANN401 - whatever the suite returns
         if "llm" in prefetched.arguments:
             arguments["llm"] = llm
         try:

@@ -128,9 +128,9 @@ def _outcome(state: CaseState, report: pytest.TestReport, error: BaseException |
         return "skipped" if by_mark else "error"
     if report.skipped and not hasattr(report, "wasxfail"):
         return "skipped"
-    if error is not None and not isinstance(error, AssertionError | pytest.fail.Exception):
-        if not isinstance(error, pytest.xfail.Exception):
-            return "error"
+    expected = AssertionError | pytest.fail.Exception | pytest.xfail.Exception
+    if error is not None and not isinstance(error, expected):
+        return "error"
     if state.graded is not None:
         return state.graded[0]
     return "unsolved" if error is not None else "solved"

@@ -104,8 +104,8 @@ def collect_cases(
         model = parameter(item, "model")
         if not isinstance(model, str) or model not in models:
             collected.faults.append(
-                f"{item.nodeid}: the case has no model of the pool (model is {model!r}); a prefetched "
-                "function or its test must use `llm` or `model`, and the pool has "
+                f"{item.nodeid}: the case has no model of the pool (model is {model!r}); a "
+                "prefetched function or its test must use `llm` or `model`, and the pool has "
                 f"{', '.join(models)}"
             )
             continue

@@ -19,7 +19,8 @@ from pytest_ultrapar.results.recovered import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Set
+    from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
 _DEATHS_BEFORE_ALONE = 2
@@ -45,7 +46,7 @@ class Crash:
 def judge(
     pending: list[int],
     *,
-    suspects: Set[int],
+    suspects: AbstractSet[int],
     plain: int | None,
     deaths: Counter[int],
     alone: bool,
@@ -60,10 +61,7 @@ def judge(
         alone: Whether the worker ran one episode at a time.
     """
     deaths.update(suspects)
-    if alone and len(suspects) == 1:
-        lost = set(suspects)
-    else:
-        lost = set()
+    lost = set(suspects) if alone and len(suspects) == 1 else set()
     together = {
         index for index in suspects - lost if alone or deaths[index] >= _DEATHS_BEFORE_ALONE
     }
@@ -91,7 +89,7 @@ class Crashes:
         self._deaths: Counter[int] = Counter()
 
     def worker_died(
-        self, worker: str, pending: list[int], *, running: Set[int], alone: bool
+        self, worker: str, pending: list[int], *, running: AbstractSet[int], alone: bool
     ) -> Crash:
         """Judge a dead worker's items, and save the episodes that it had finished.
 

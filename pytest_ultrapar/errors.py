@@ -37,7 +37,7 @@ class NoLaneError(InfraError):
         super().__init__("no_lane", message)
 
 
-class PromptRefused(UltraparError):
+class PromptRefused(UltraparError):  # noqa: N818 - the model's answer, no fault of ours
     """The provider refused this prompt for good: a result of the case, not a failure of the run.
 
     Attributes:

@@ -63,7 +63,8 @@ def failures(summary: RunSummary, least_coverage: float) -> tuple[str, ...]:
         )
     if statistics.coverage < least_coverage:
         found.append(
-            f"coverage {statistics.coverage:.1%} is below {least_coverage:.1%} (--ultrapar-coverage): "
-            f"{statistics.n_graded} of {statistics.n_planned - statistics.counts['skipped']} cases were graded"
+            f"coverage {statistics.coverage:.1%} is below {least_coverage:.1%} "
+            f"(--ultrapar-coverage): {statistics.n_graded} of "
+            f"{statistics.n_planned - statistics.counts['skipped']} cases were graded"
         )
     return tuple(found)

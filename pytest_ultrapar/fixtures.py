@@ -35,7 +35,7 @@ class Verdict(Protocol):
 
 
 class Grade:
-    """The `grade` fixture's value: call it once to record a measurement; it never fails the test."""
+    """The `grade` fixture's value: call it once to record a measurement; it fails no test."""
 
     def __init__(self, state: CaseState | None) -> None:
         self._state = state
@@ -76,13 +76,16 @@ class _OutOfReach:
         self._name = name
 
     def __getattr__(self, attribute: str) -> NoReturn:
-        msg = f"{self._name!r} belongs to the prefetched function; a test sees only what that returned"
+        msg = (
+            f"{self._name!r} belongs to the prefetched function; "
+            "a test sees only what that returned"
+        )
         raise AttributeError(msg)
 
 
 @pytest.fixture
 def llm(model: str) -> object:
-    """In a prefetched function: the client of the case's model, `await llm.chat(messages) -> Reply`."""
+    """In a prefetched function: the case's client, `await llm.chat(messages) -> Reply`."""
     return _OutOfReach("llm")
 
 
@@ -116,4 +119,4 @@ def ultrapar_repeat(request: pytest.FixtureRequest) -> int:
 
 
 # The mark by which collection knows ours from a suite's own fixture of the same name.
-model._get_wrapped_function().__ultrapar__ = "model"  # type: ignore[attr-defined]
+model._get_wrapped_function().__ultrapar__ = "model"  # type: ignore[attr-defined]  # noqa: SLF001

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import LaneId
     from pytest_ultrapar.run import Run
 
+_SHOWN = 3
+
 
 def lines(run: Run) -> list[str]:
     """The header: pool, mode, models, lanes, seats, the run's place, and values not of the file."""
@@ -37,7 +39,8 @@ def lines(run: Run) -> list[str]:
         text.append("ultrapar: " + ", ".join(said))
     if run.options.resume is not None:
         text.append(
-            f"ultrapar: resuming {run.directory.run_id}: {run.n_recovered} finished episodes are kept"
+            f"ultrapar: resuming {run.directory.run_id}: "
+            f"{run.n_recovered} finished episodes are kept"
         )
     return text
 
@@ -53,7 +56,8 @@ def assignment_lines(run: Run, assignment: Assignment, workers: Sequence[str]) -
     enough = max(1, -(-(seats or len(workers) * SEATS_PER_WORKER) // SEATS_PER_WORKER))
     if len(workers) > 2 * enough:
         text.append(
-            f"ultrapar: {len(workers)} workers for {seats} seats; -n {enough} would be as fast and start sooner"
+            f"ultrapar: {len(workers)} workers for {seats} seats; "
+            f"-n {enough} would be as fast and start sooner"
         )
     return text
 
@@ -71,7 +75,8 @@ def _place(run: Run, home: tuple[LaneId, ...]) -> str:
             for lane in lanes
         )
     )
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    n_more = len(names) - _SHOWN
+    shown = ", ".join(names[:_SHOWN]) + (f" and {n_more} more" if n_more > 0 else "")
     return f"{shown} ({seats if seats is not None else 'unlimited'} seats)"
 
 

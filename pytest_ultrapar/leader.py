@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.lanes.protocol import BrokerStatus
     from pytest_ultrapar.records import Case
 
+_SILENT = -2
+"""`-qq`: nothing but pytest's own dots."""
+
 
 class Leader:
     """The plugin that starts a run, shows it and finishes it."""
@@ -68,8 +71,8 @@ class Leader:
         if self.config.option.verbose >= 0:
             for line in header.assignment_lines(self.run, assignment, workers):
                 reporter.write_line(line)
-        if self.config.option.verbose > -2:
-            self._live = LiveProgress(reporter, len(cases), lambda: self.status_source())
+        if self.config.option.verbose > _SILENT:
+            self._live = LiveProgress(reporter, len(cases), lambda: self.status_source())  # noqa: PLW0108 - it is set after this
             self._live.start()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -109,7 +112,7 @@ class Leader:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say what has happened."""
-        if self._finished is not None and self.config.option.verbose > -2:
+        if self._finished is not None and self.config.option.verbose > _SILENT:
             show(self._finished, terminalreporter)
 
     @pytest.hookimpl(trylast=True)

@@ -34,7 +34,7 @@ class LiveProgress:
         planned: int,
         status: Callable[[], BrokerStatus | None],
     ) -> None:
-        self._writer = reporter._tw
+        self._writer = reporter._tw  # noqa: SLF001 - pytest 9.2.0, terminal.py:405: the writer behind all lines
         self._reporter = reporter
         self._status = status
         self._counts: Counter[str] = Counter()

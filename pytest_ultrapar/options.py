@@ -1,4 +1,7 @@
-"""The options of the plugin, as pytest's parser sees them. Imported by every pytest run, so it stays light."""
+"""The options of the plugin, as pytest's parser sees them.
+
+Every pytest run imports this module, so it stays light.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ def add_options(parser: pytest.Parser) -> None:
     """Declare the options and their ini twins. Called once by pytest at start-up."""
     group = parser.getgroup("ultrapar", "LLM evaluations on a pool of API keys (pytest-ultrapar)")
 
-    def option(name: str, help_text: str, **settings: Any) -> None:
+    def option(name: str, help_text: str, **settings: Any) -> None:  # noqa: ANN401
         group.addoption(
             f"--ultrapar-{name}",
             dest="ultrapar_" + name.replace("-", "_"),
@@ -30,17 +33,20 @@ def add_options(parser: pytest.Parser) -> None:
 
     option(
         "pool",
-        "Pool of providers, keys and limits to run on (ini: ultrapar_pool). Without it nothing of this plugin acts.",
+        "Pool of providers, keys and limits to run on (ini: ultrapar_pool). Without it nothing of "
+        "this plugin acts.",
         metavar="FILE",
     )
     option(
         "out",
-        "The run's own directory (default: .ultrapar/<time>-<id>, with .ultrapar/latest pointing at it).",
+        "The run's own directory (default: .ultrapar/<time>-<id>, with .ultrapar/latest pointing "
+        "at it).",
         metavar="DIR",
     )
     option(
         "model",
-        "Only models whose name matches; may be repeated, patterns such as 'qwen*' work (default: all of the pool).",
+        "Only models whose name matches; may be repeated, patterns such as 'qwen*' work (default: "
+        "all of the pool).",
         metavar="PATTERN",
         action="append",
     )
@@ -52,13 +58,16 @@ def add_options(parser: pytest.Parser) -> None:
     )
     option(
         "seed",
-        "Seed of the run: same suite, pool of models and seed give the same cases and prompts (default: 0).",
+        "Seed of the run: same suite, pool of models and seed give the same cases and prompts "
+        "(default: 0).",
         metavar="N",
         type=int,
     )
     option(
         "mode",
-        "How cases meet lanes: 'serial' one at a time on one lane, 'rotate' one at a time over all lanes in turn, 'ultra' all that the pool allows (default: ultra; USE_CONCURRENT=false means rotate).",
+        "How cases meet lanes: 'serial' one at a time on one lane, 'rotate' one at a time over all "
+        "lanes in turn, 'ultra' all that the pool allows (default: ultra; USE_CONCURRENT=false "
+        "means rotate).",
         choices=MODES,
     )
     option(
@@ -73,13 +82,15 @@ def add_options(parser: pytest.Parser) -> None:
     )
     option(
         "max-workers",
-        "Requests in flight over the whole pool at most (default: as the pool says; environment: MAX_WORKERS).",
+        "Requests in flight over the whole pool at most (default: as the pool says; environment: "
+        "MAX_WORKERS).",
         metavar="N",
         type=int,
     )
     option(
         "max-attempts",
-        f"Tries of one request before its case is 'infra'; 1 never tries again (default: {DEFAULT_MAX_ATTEMPTS}).",
+        "Tries of one request before its case is 'infra'; 1 never tries again (default: "
+        f"{DEFAULT_MAX_ATTEMPTS}).",
         metavar="N",
         type=int,
     )
@@ -91,7 +102,8 @@ def add_options(parser: pytest.Parser) -> None:
     )
     option(
         "coverage",
-        f"Least share of planned cases that must be graded, else exit code 1 (default: {DEFAULT_COVERAGE}).",
+        "Least share of planned cases that must be graded, else exit code 1 (default: "
+        f"{DEFAULT_COVERAGE}).",
         metavar="SHARE",
         type=float,
     )
@@ -102,7 +114,8 @@ def add_options(parser: pytest.Parser) -> None:
     )
     option(
         "resume",
-        "Finish an interrupted run: its directory, or 'latest'. Name the same suite and pool again; finished episodes cost no request.",
+        "Finish an interrupted run: its directory, or 'latest'. Name the same suite and pool "
+        "again; finished episodes cost no request.",
         metavar="RUN",
     )
     option(

@@ -33,7 +33,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Refuse `-f`: xdist enters its loop before any plugin is configured (looponfail.py:41, 3.8.0)."""
+    """Refuse `-f`: xdist loops before any plugin is configured (looponfail.py:41, 3.8.0)."""
     if options.pool_path(config) is not None and config.getoption("looponfail", default=False):
         msg = (
             "-f (--looponfail) cannot be used together with --ultrapar-pool: it would send the "
@@ -47,14 +47,14 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register what this process needs; without a pool next to nothing."""
     config.addinivalue_line(
         "markers",
-        "ultrapar(models=..., summary=...): models that a test runs on (patterns), and the two parameters by "
-        "which the summary table is laid out",
+        "ultrapar(models=..., summary=...): models that a test runs on (patterns), and the two "
+        "parameters by which the summary table is laid out",
     )
     given = getattr(config, "workerinput", {}).get("ultrapar")
     if options.pool_path(config) is None:
         _without_pool(config, given)
     elif given is not None:
-        from pytest_ultrapar.xdist_worker import WorkerSession
+        from pytest_ultrapar.xdist_worker import WorkerSession  # noqa: PLC0415 - heavy, needed with a pool only
 
         config.pluginmanager.register(WorkerSession(config, given), "ultrapar-worker")
     else:
@@ -66,23 +66,23 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _without_pool(config: pytest.Config, given: dict[str, Any] | None) -> None:
     if given is not None:
-        from pytest_ultrapar.poolless import PoollessWorker
+        from pytest_ultrapar.poolless import PoollessWorker  # noqa: PLC0415
 
         config.pluginmanager.register(PoollessWorker(given), "ultrapar-poolless")
     elif _has_workers(config):
-        from pytest_ultrapar.poolless import PoollessController
+        from pytest_ultrapar.poolless import PoollessController  # noqa: PLC0415
 
         config.pluginmanager.register(PoollessController(), "ultrapar-poolless")
     else:
-        from pytest_ultrapar.poolless import PoollessSession
+        from pytest_ultrapar.poolless import PoollessSession  # noqa: PLC0415
 
         config.pluginmanager.register(PoollessSession(), "ultrapar-poolless")
 
 
 def _lead(config: pytest.Config) -> None:
-    from pytest_ultrapar import process, pytest_internals
-    from pytest_ultrapar.leader import Leader
-    from pytest_ultrapar.local import LocalSession
+    from pytest_ultrapar import process, pytest_internals  # noqa: PLC0415 - heavy, needed with a pool only
+    from pytest_ultrapar.leader import Leader  # noqa: PLC0415
+    from pytest_ultrapar.local import LocalSession  # noqa: PLC0415
 
     pytest_internals.check()
     _refuse(config)
@@ -95,7 +95,7 @@ def _lead(config: pytest.Config) -> None:
     leader = Leader(config)
     config.pluginmanager.register(leader, "ultrapar-leader")
     if _has_workers(config):
-        from pytest_ultrapar.xdist_controller import ControllerSession
+        from pytest_ultrapar.xdist_controller import ControllerSession  # noqa: PLC0415
 
         config.pluginmanager.register(ControllerSession(leader), "ultrapar-controller")
     else:
@@ -106,7 +106,7 @@ def _lead(config: pytest.Config) -> None:
 
 def _refuse(config: pytest.Config) -> None:
     if config.pluginmanager.hasplugin("xdist"):
-        from pytest_ultrapar import xdist_options
+        from pytest_ultrapar import xdist_options  # noqa: PLC0415
 
         xdist_options.refuse(config)
 
@@ -125,7 +125,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """
     if options.pool_path(config) is None:
         return None
-    from pytest_ultrapar.xdist_options import suggested_workers
+    from pytest_ultrapar.xdist_options import suggested_workers  # noqa: PLC0415
 
     try:
         return suggested_workers(config, os.cpu_count() or 1)
@@ -138,7 +138,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
     """Parametrise cases over the selected models, outermost, and over repetitions, innermost."""
     if options.pool_path(metafunc.config) is None:
         return (yield)
-    from pytest_ultrapar import generate
+    from pytest_ultrapar import generate  # noqa: PLC0415 - heavy, needed with a pool only
 
     try:
         is_case = generate.parametrize_models(metafunc)
@@ -154,8 +154,8 @@ def pytest_ultrapar_assign(
     config: pytest.Config, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
 ) -> Assignment:
     """The shipped policies, after all others."""
-    from pytest_ultrapar import process
-    from pytest_ultrapar.policies import POLICIES
+    from pytest_ultrapar import process  # noqa: PLC0415
+    from pytest_ultrapar.policies import POLICIES  # noqa: PLC0415
 
     settled, pool = process.settings(config)
     return POLICIES[settled.policy](pool, workers, lanes, cases)

@@ -47,7 +47,7 @@ class PoollessController:
         self._fault_path = fault_path()
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_configure_node(self, node: Any) -> None:
+    def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401
         """Tell a worker where to leave a fault. Called before each worker starts."""
         node.workerinput["ultrapar"] = {"fault": str(self._fault_path)}
 
@@ -72,8 +72,8 @@ def needs_pool(items: Sequence[pytest.Item]) -> str | None:
 
 def fault_path() -> Path:
     """A path for a worker's fault that nobody else uses; not yet a file."""
-    import tempfile
-    import uuid
+    import tempfile  # noqa: PLC0415 - faults are rare
+    import uuid  # noqa: PLC0415
 
     return Path(tempfile.gettempdir()) / f"ultrapar-fault-{uuid.uuid4().hex}"
 

@@ -13,12 +13,13 @@ from pytest_ultrapar.collection import Collected, collect_cases
 from pytest_ultrapar.engine.endpoints import endpoints
 from pytest_ultrapar.engine.engine import EngineSettings
 from pytest_ultrapar.engine.retry import RetryPolicy
+from pytest_ultrapar.options import pool_path
 from pytest_ultrapar.pool.config import check_supported, load_pool
 from pytest_ultrapar.pool.model import Pool
 from pytest_ultrapar.pool.secret import check_secrets, read_secrets
 from pytest_ultrapar.results.redact import Redactor
 from pytest_ultrapar.runtime import Runtime
-from pytest_ultrapar.settings import Options, read_options, selected_models
+from pytest_ultrapar.settings import Options, read_options, read_overrides, selected_models
 from pytest_ultrapar.simulator.process import default_token
 
 if TYPE_CHECKING:
@@ -44,11 +45,13 @@ def settings(config: pytest.Config) -> tuple[Options, Pool]:
     """
     found = config.stash.get(_settings_key, None)
     if found is None:
-        options = read_options(config)
         pool = config.hook.pytest_ultrapar_pool(config=config)
         if pool is None:
-            pool = load_pool(options.pool, environ=os.environ, overrides=options.overrides)
+            path = pool_path(config)
+            assert path is not None
+            pool = load_pool(path, environ=os.environ, overrides=read_overrides(config))
         check_supported(pool)
+        options = read_options(config, pool)
         found = config.stash[_settings_key] = (options, pool)
     return found
 

@@ -38,7 +38,7 @@ def test_identity(item: pytest.Item) -> int:
     return id(getattr(item, "_fixtureinfo", item))
 
 
-def fixture_function(metafunc: pytest.Metafunc, name: str) -> Any:
+def fixture_function(metafunc: pytest.Metafunc, name: str) -> Any:  # noqa: ANN401
     """The function behind a fixture name while tests are generated (`python.py:1268`), or None."""
     definitions = metafunc._arg2fixturedefs.get(name)
     return definitions[-1].func if definitions else None
@@ -140,7 +140,7 @@ class EpisodeStreams:
             yield sys, stdio
 
     def _take_logs(self) -> None:
-        import logging
+        import logging  # noqa: PLC0415
 
         root = logging.getLogger()
         plugin = self._config.pluginmanager.getplugin("logging-plugin")
@@ -155,7 +155,7 @@ class EpisodeStreams:
 
     def leave(self) -> None:
         """Put everything back; called on the main thread when the engine has ended."""
-        import logging
+        import logging  # noqa: PLC0415
 
         for owner, name in self._stream_places():
             stream = getattr(owner, name)
@@ -176,7 +176,7 @@ def check() -> None:
     for owner, name in ((pytest.Item, "listchain"), (DirectParamFixtureDef, "execute")):
         if not hasattr(owner, name):
             msg = (
-                f"pytest {pytest.__version__} has no {owner.__name__}.{name}, which pytest-ultrapar relies "
-                "on; known to work: pytest 9.2"
+                f"pytest {pytest.__version__} has no {owner.__name__}.{name}, which "
+                "pytest-ultrapar relies on; known to work: pytest 9.2"
             )
             raise pytest.UsageError(msg)

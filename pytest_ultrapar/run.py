@@ -108,18 +108,30 @@ def _check(assignment: object, *, lanes: Sequence[Lane], cases: Sequence[Case]) 
     for worker, home in assignment.home.items():
         for lane in home:
             if lane not in known:
-                msg = f"pytest_ultrapar_assign: home of {worker} names lane {lane!r}; the run's lanes are {', '.join(sorted(known))}"
+                msg = (
+                    f"pytest_ultrapar_assign: home of {worker} names lane {lane!r}; "
+                    f"the run's lanes are {', '.join(sorted(known))}"
+                )
                 raise ConfigError(msg)
     seen: set[str] = set()
     for group in assignment.groups:
         strange = [name for name in group.after if name not in names]
         if not group.name or names.count(group.name) > 1:
-            msg = f"pytest_ultrapar_assign: group names must be unique and not empty (got {group.name!r})"
+            msg = (
+                "pytest_ultrapar_assign: group names must be unique and not empty "
+                f"(got {group.name!r})"
+            )
             raise ConfigError(msg)
         if strange:
-            msg = f"pytest_ultrapar_assign: group {group.name!r} waits for {strange[0]!r}; the groups are {', '.join(names)}"
+            msg = (
+                f"pytest_ultrapar_assign: group {group.name!r} waits for {strange[0]!r}; "
+                f"the groups are {', '.join(names)}"
+            )
             raise ConfigError(msg)
         if not ids.issuperset(group.cases) or seen.intersection(group.cases):
-            msg = f"pytest_ultrapar_assign: group {group.name!r} has cases that do not run or are in another group"
+            msg = (
+                f"pytest_ultrapar_assign: group {group.name!r} has cases that do not run "
+                "or are in another group"
+            )
             raise ConfigError(msg)
         seen.update(group.cases)

@@ -1,4 +1,4 @@
-"""The case whose item pytest is running now; there is one per process, as pytest runs one item at a time."""
+"""The case whose item pytest is running now: one per process, as pytest runs one at a time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def take_value(prefetched: Prefetched) -> object:
         pytest.skip(ended.detail or "skipped by its episode")
     if ended.ending != "returned" or ended.value is None:
         raise EpisodeError(ended.detail or ended.kind or "the episode failed")
-    import msgspec
+    import msgspec  # noqa: PLC0415
 
     try:
         return _decoder(prefetched).decode(ended.value)
@@ -56,14 +56,14 @@ def take_value(prefetched: Prefetched) -> object:
 @cache
 def _decoder(prefetched: Prefetched) -> msgspec.json.Decoder[Any]:
     # Made once per function: for every item anew it would cost 60 us.
-    import msgspec
+    import msgspec  # noqa: PLC0415
 
     return msgspec.json.Decoder(prefetched.return_type())
 
 
 def _no_episode(prefetched: Prefetched) -> NoReturn:
     msg = (
-        f"prefetched fixture {prefetched.name!r} has no episode: it must be named by the test or its fixtures, "
-        "not asked for with request.getfixturevalue()"
+        f"prefetched fixture {prefetched.name!r} has no episode: it must be named by the test or "
+        "its fixtures, not asked for with request.getfixturevalue()"
     )
     raise EpisodeError(msg)

@@ -68,7 +68,10 @@ class Runtime:
         """
         record = self._reader.read(position)
         if not isinstance(record, EpisodeEnded):
-            msg = f"the journal has no finished episode in {position.segment} at byte {position.offset}"
+            msg = (
+                f"the journal has no finished episode in {position.segment} "
+                f"at byte {position.offset}"
+            )
             raise ResultsError(msg)
         return record
 

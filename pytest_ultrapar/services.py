@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.lanes.headroom import with_headroom
 from pytest_ultrapar.simulator.process import SimulatorProcess
 
 if TYPE_CHECKING:
@@ -40,7 +41,10 @@ class Services:
         names = [provider.name for provider in self._pool.providers if provider.api == "simulated"]
         if not names:
             if running_at is not None:
-                msg = f'--ultrapar-simulator is given, but {self._pool.path} has no provider with api = "simulated"'
+                msg = (
+                    f"--ultrapar-simulator is given, but {self._pool.path} has no provider "
+                    'with api = "simulated"'
+                )
                 raise ConfigError(msg)
             return
         if running_at is not None:
@@ -54,9 +58,9 @@ class Services:
 
     def start_broker(self) -> BrokerProcess:
         """Have a broker process; with xdist only."""
-        from pytest_ultrapar.lanes.broker_process import BrokerProcess
+        from pytest_ultrapar.lanes.broker_process import BrokerProcess  # noqa: PLC0415 - with xdist only
 
-        self.broker = BrokerProcess.start(self._pool, self._directory)
+        self.broker = BrokerProcess.start(with_headroom(self._pool), self._directory)
         return self.broker
 
     def stop(self) -> None:
@@ -71,6 +75,9 @@ class Services:
 def _checked(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.hostname not in {"127.0.0.1", "localhost", "::1"}:
-        msg = f"--ultrapar-simulator must be an http:// URL of the loopback, such as http://127.0.0.1:8123 (got {url!r})"
+        msg = (
+            "--ultrapar-simulator must be an http:// URL of the loopback, "
+            f"such as http://127.0.0.1:8123 (got {url!r})"
+        )
         raise ConfigError(msg)
     return url.rstrip("/")

@@ -13,7 +13,6 @@ from pytest_ultrapar.options import (
     DEFAULT_COVERAGE,
     DEFAULT_EPISODE_TIMEOUT_S,
     DEFAULT_MAX_ATTEMPTS,
-    pool_path,
 )
 from pytest_ultrapar.pool.environment import Environment, Overrides, read_environment, resolve
 from pytest_ultrapar.pool.model import EffectiveValue, Pool
@@ -31,7 +30,6 @@ class Options:
     """What the user asked for, settled: command line over environment over pool file over default.
 
     Attributes:
-        pool: Path of the pool file, as given.
         out: The run's own directory, or None for a new one below `.ultrapar`.
         models: Patterns of model names; empty selects all.
         repeats: Repetitions of each cell, >= 1.
@@ -41,7 +39,6 @@ class Options:
         effective: Every setting here with its origin.
     """
 
-    pool: Path
     out: Path | None
     models: tuple[str, ...]
     repeats: int
@@ -54,29 +51,39 @@ class Options:
     max_attempts: int
     resume: str | None
     simulator: str | None
-    overrides: Overrides
     effective: tuple[EffectiveValue, ...]
 
 
-def read_options(config: pytest.Config) -> Options:
+def read_overrides(config: pytest.Config) -> Overrides:
+    """What the command line says about the pool.
+
+    Raises:
+        ConfigError: A value is not allowed.
+    """
+    max_workers = config.getoption("ultrapar_max_workers")
+    if max_workers is not None:
+        _within("max-workers", max_workers, 1, 100_000)
+    return Overrides(max_workers=max_workers, rate_mode=config.getoption("ultrapar_rate_mode"))
+
+
+def read_options(config: pytest.Config, pool: Pool) -> Options:
     """All settings, checked.
 
     Raises:
         ConfigError: A value is not allowed, or two of them contradict each other.
     """
-    path = pool_path(config)
-    assert path is not None
     environment = read_environment(os.environ)
 
-    def given(name: str) -> Any:
+    def given(name: str) -> Any:  # noqa: ANN401 - argparse knows the types
         return config.getoption(f"ultrapar_{name}")
 
     repeats = resolve(
         "repeats",
         command_line=given("repeats"),
         environment=environment.num_instances,
-        file=None,
+        file=pool.repeats,
         default=1,
+        file_name=Path(pool.path).name,
     )
     storage = resolve(
         "storage",
@@ -105,7 +112,6 @@ def read_options(config: pytest.Config) -> Options:
     }
     values: dict[str, Any] = {name: effective.value for name, effective in settled.items()}
     options = Options(
-        pool=path,
         out=Path(given("out")) if given("out") else None,
         models=tuple(given("model") or ()),
         repeats=cast("int", repeats.value),
@@ -118,7 +124,6 @@ def read_options(config: pytest.Config) -> Options:
         max_attempts=values["max_attempts"],
         resume=given("resume"),
         simulator=given("simulator"),
-        overrides=Overrides(max_workers=given("max_workers"), rate_mode=given("rate_mode")),
         effective=(mode, repeats, storage, *settled.values()),
     )
     _check(options)
@@ -133,7 +138,10 @@ def selected_models(pool: Pool, patterns: Sequence[str]) -> tuple[str, ...]:
     """
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in pool.models):
-            msg = f"--ultrapar-model {pattern!r} matches no model of {pool.path}; it has {', '.join(pool.models)}"
+            msg = (
+                f"--ultrapar-model {pattern!r} matches no model of {pool.path}; "
+                f"it has {', '.join(pool.models)}"
+            )
             raise ConfigError(msg)
     if not patterns:
         return pool.models
@@ -154,8 +162,6 @@ def _check(options: Options) -> None:
     _within("max-attempts", options.max_attempts, 1, 100)
     _within("episode-timeout", options.episode_timeout_s, 0.001, 7 * 86_400)
     _within("coverage", options.coverage, 0, 1)
-    if options.overrides.max_workers is not None:
-        _within("max-workers", options.overrides.max_workers, 1, 100_000)
     if options.resume and options.out:
         msg = "--ultrapar-resume names the run's directory already; leave --ultrapar-out away"
         raise ConfigError(msg)

@@ -21,7 +21,7 @@ def show(finished: FinishedRun, reporter: pytest.TerminalReporter) -> None:
             finished.summary,
             finished.manifest.lanes,
             directory=str(finished.directory),
-            width=reporter._tw.fullwidth,
+            width=reporter._tw.fullwidth,  # noqa: SLF001 - pytest 9.2.0, terminal.py:405
         )
         for line in lines:
             reporter.write_line(line)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane
 
 _MANY_SEATS = 1000
+_KEPT_TO_THE_END = 1
+"""A worker starts an item only when it holds another or was told to shut down (remote.py:70)."""
 
 
 class Scheduling:
@@ -68,7 +70,10 @@ class Scheduling:
             return True
         if self._feeding.n_unsent:
             return False
-        return all(len(self._feeding.pending(worker)) < 2 for worker in self._feeding.workers)
+        return all(
+            len(self._feeding.pending(worker)) <= _KEPT_TO_THE_END
+            for worker in self._feeding.workers
+        )
 
     @property
     def has_pending(self) -> bool:
@@ -78,11 +83,11 @@ class Scheduling:
             return False
         return bool(feeding.n_unsent or any(feeding.pending(w) for w in feeding.workers))
 
-    def add_node(self, node: Any) -> None:
+    def add_node(self, node: Any) -> None:  # noqa: ANN401 - xdist ships no types
         """A worker is up; it will say what it collected."""
         self._nodes[node.gateway.id] = node
 
-    def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:
+    def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:  # noqa: ANN401
         """A worker has collected."""
         worker = node.gateway.id
         self._collections[worker] = list(collection)
@@ -94,14 +99,13 @@ class Scheduling:
 
     def schedule(self) -> None:
         """Start feeding, or feed a replacement. Called each time a worker has collected."""
-        if self._feeding is None:
-            if not self._begin():
-                return
+        if self._feeding is None and not self._begin():
+            return
         assert self._feeding is not None
         for worker, indices in self._feeding.feed_all().items():
             self._send(worker, indices)
 
-    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:  # noqa: ANN401
         """A worker has reported an item."""
         del duration
         assert self._feeding is not None
@@ -111,15 +115,16 @@ class Scheduling:
 
     def mark_test_pending(self, item: str) -> None:
         """Run an item again. Called by plugins through `pytest_handlecrashitem`."""
-        assert self._feeding is not None and self.collection is not None
+        assert self._feeding is not None
+        assert self.collection is not None
         self._feeding.give_back([self.collection.index(item)])
         self.schedule()
 
-    def remove_pending_tests_from_node(self, node: Any, indices: Sequence[int]) -> None:
+    def remove_pending_tests_from_node(self, node: Any, indices: Sequence[int]) -> None:  # noqa: ANN401
         """Not used: nothing is ever stolen from a worker."""
         raise NotImplementedError
 
-    def remove_node(self, node: Any) -> str | None:
+    def remove_node(self, node: Any) -> str | None:  # noqa: ANN401
         """A worker is gone, at the end or by a crash; returns the plain test it ran, if any."""
         worker = node.gateway.id
         del self._nodes[worker]  # KeyError for a worker that never came up: xdist expects it
@@ -211,7 +216,7 @@ class ControllerSession:
         self._lost = LostCases(leader)
 
     @property
-    def run(self) -> Any:
+    def run(self) -> Any:  # noqa: ANN401 - Leader.run
         """The run."""
         return self._leader.run
 
@@ -223,7 +228,7 @@ class ControllerSession:
             self._client = BlockingBrokerClient(broker.path, broker.token)
             self._leader.status_source = self.status
 
-    def pytest_configure_node(self, node: Any) -> None:
+    def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401
         """Tell a worker where everything is, before it starts. Called for replacements too."""
         run, worker = self.run, node.gateway.id
         alone = self._scheduling is not None and self._scheduling.wants_alone_worker
@@ -305,7 +310,8 @@ class ControllerSession:
 
     def report_lost(self, index: int, worker: str) -> None:
         """Report a case that kills every worker which runs it."""
-        assert self._scheduling is not None and self._scheduling.collection is not None
+        assert self._scheduling is not None
+        assert self._scheduling.collection is not None
         nodeid = self._scheduling.collection[index]
         case_id = self.case_ids[index]
         report = self._lost.report(nodeid, case_id, worker)
@@ -327,7 +333,7 @@ class ControllerSession:
         self._lost.close()
 
 
-def homes(pool: Any, lanes: Sequence[Lane], assignment: Assignment) -> dict[str, HomeOf]:
+def homes(pool: Any, lanes: Sequence[Lane], assignment: Assignment) -> dict[str, HomeOf]:  # noqa: ANN401
     """What feeding needs of an assignment: each worker's models and its share of seats."""
     by_id = {lane.lane_id: lane for lane in lanes}
     sharers: dict[tuple[str, ...], int] = {}

@@ -24,11 +24,17 @@ def refuse(config: pytest.Config) -> None:
     """
     dist = config.getoption("dist")
     if dist not in {"no", "load"}:
-        msg = f"--dist {dist} cannot be used together with --ultrapar-pool, which schedules itself; allowed is load (the default of -n)"
+        msg = (
+            f"--dist {dist} cannot be used together with --ultrapar-pool, which schedules itself; "
+            "allowed is load (the default of -n)"
+        )
         raise ConfigError(msg)
     for spec in config.getoption("tx") or ():
         if not str(spec).split("*")[-1].startswith("popen"):
-            msg = f"--tx {spec} cannot be used together with --ultrapar-pool, whose limits hold on this host; allowed is popen"
+            msg = (
+                f"--tx {spec} cannot be used together with --ultrapar-pool, whose limits hold on "
+                "this host; allowed is popen"
+            )
             raise ConfigError(msg)
 
 

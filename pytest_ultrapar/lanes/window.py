@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from pytest_ultrapar.lanes.protocol import LeaseOutcome
+from pytest_ultrapar.lanes.protocol import LeaseOutcome
 
 
 @dataclass(frozen=True, slots=True)

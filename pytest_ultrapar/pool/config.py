@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pytest_ultrapar.pool.bounds import WORKERS, check_different, check_word
+from pytest_ultrapar.pool.bounds import REPEATS, WORKERS, check_different, check_word
 from pytest_ultrapar.pool.decode import decode
 from pytest_ultrapar.pool.environment import RATE_MODES, Overrides, option_of, read_environment
 from pytest_ultrapar.pool.lane_paths import build_lanes
@@ -48,6 +48,8 @@ def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overri
     sources = Sources(overrides, environ, read_environment(environ), Path(path).name)
     whole = file.pool or WholePoolTable()
     rate_mode = _rate_mode(place.at("pool").at("rate_mode"), whole.rate_mode, sources)
+    if whole.repeats is not None:
+        REPEATS.check(place.at("pool").at("repeats"), whole.repeats)
     book = LimitBook(sources)
     _add_pool_limit(place.at("pool"), whole, book)
     if not file.provider:
@@ -71,6 +73,7 @@ def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overri
         lanes=tuple(lanes),
         limits=dict(book.limits),
         effective=tuple(sources.effective),
+        repeats=whole.repeats,
     )
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, TypeVar
 from pytest_ultrapar.pool.bounds import RATE, WORKERS, Bounds
 from pytest_ultrapar.pool.model import Level, Limit
 from pytest_ultrapar.pool.schema import CountByMode, LimitTable, RateByMode
+from pytest_ultrapar.pool.sources import Sources
 
 if TYPE_CHECKING:
     from pytest_ultrapar.pool.place import Place
-    from pytest_ultrapar.pool.sources import Sources
 
 _N = TypeVar("_N", int, float)
 

@@ -7,7 +7,7 @@ place that checks them.
 from __future__ import annotations
 
 # At run time too, for msgspec reads the annotations of what goes to the broker's process.
-from collections.abc import Mapping  # noqa: TC003
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NewType
 
@@ -155,6 +155,7 @@ class Pool:
         lanes: All lanes, in the order of the file.
         limits: All limits by name.
         effective: Each configured value in force with its origin, for the manifest and the header.
+        repeats: Repetitions of each cell, unless command line or environment say otherwise.
     """
 
     path: str
@@ -164,6 +165,7 @@ class Pool:
     lanes: tuple[Lane, ...]
     limits: Mapping[str, Limit]
     effective: tuple[EffectiveValue, ...] = ()
+    repeats: int | None = None
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -96,6 +96,7 @@ class WholePoolTable(LimitTable, kw_only=True):
     """`[pool]`."""
 
     rate_mode: str | None = None
+    repeats: int | None = None
 
 
 class PoolFile(FileTable, kw_only=True):

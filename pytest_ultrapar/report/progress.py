@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from pytest_ultrapar.report.numbers import duration, rate
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 WINDOW_S = 30.0
 """Seconds over which the rate is taken: enough for slow models, few enough to see a pause."""
