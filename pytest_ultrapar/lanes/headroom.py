@@ -1,4 +1,4 @@
-"""How much slower than its rate a lane is driven, so that the receiver never counts one too many."""
+"""How much slower than its rate a lane is driven, lest the receiver counts one too many."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ if TYPE_CHECKING:
 HEADROOM = 0.05
 """Share by which sends are spaced wider than the declared rate asks.
 
-Sends that are spaced exactly reach a server spaced less exactly. Fifteen workers that opened their first
-connections at once on two cores sent their first requests up to 70 ms late, and 3 of 3,634 requests at
-18 per second were then one call too many in the server's own window of a second; with 5 % none was.
+Sends that are spaced exactly reach a server spaced less exactly. Fifteen workers that opened their
+first connections at once on two cores sent their first requests up to 70 ms late, and 3 of 3,634
+requests at 18 per second were then one call too many in the server's own window of a second; with
+5 % none was.
 """
 
 
 def with_headroom(pool: Pool) -> Pool:
-    """The pool as the broker of a run is given it: rates lowered by `HEADROOM`, all else as declared."""
+    """The pool as a run's broker is given it: rates lowered by `HEADROOM`, all else as declared."""
     return replace(pool, limits={name: _lowered(limit) for name, limit in pool.limits.items()})
 
 

@@ -57,14 +57,24 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _write(folder: Path, *, n: int, turns: int = 1, poison: str = "pass", body: str = "pass") -> None:
+def _write(
+    folder: Path, *, n: int, turns: int = 1, poison: str = "pass", body: str = "pass"
+) -> None:
     text = TALK.replace("TURNS", str(turns)).replace("POISON", poison).replace("BODY", body)
     folder.joinpath("test_talk.py").write_text(text.replace("range(N)", f"range({n})"))
 
 
 def _start(folder: Path, *args: str) -> subprocess.Popen[bytes]:
     environ = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--ultrapar-pool", "pool.toml"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "--ultrapar-pool",
+        "pool.toml",
+    ]
     return subprocess.Popen(
         [*command, *args],
         cwd=folder,
@@ -123,7 +133,9 @@ def test_killed_worker_costs_no_case_and_no_seat(folder):
     for key in ("key0", "key1", "key2"):
         assert log.max_in_flight(key=key) <= 5
         # Within a second of the death every key has its five seats in use again.
-        again = [r for r in log.requests if r.key == key and killed_s < r.t_arrival_s < killed_s + 1]
+        again = [
+            r for r in log.requests if r.key == key and killed_s < r.t_arrival_s < killed_s + 1
+        ]
         assert len(again) >= 5
     assert log.count(429) == 0
 

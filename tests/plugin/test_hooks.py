@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 CASES = """
@@ -63,7 +64,7 @@ def pytest_ultrapar_assign(config, workers, lanes, cases):
     early = [a for a in project.rows("attempts") if a["case_id"] in _cases(project, range(6, 12))]
     assert {a["key"] for a in early} == {"key1"}
     spans = sorted((a["t_send_s"], a["t_end_s"]) for a in early)
-    assert all(end <= begin for (_, end), (begin, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
 
 
 def test_an_assignment_that_cannot_be_carried_out_is_refused(project, workers):
@@ -78,7 +79,9 @@ def pytest_ultrapar_assign(config, workers, lanes, cases):
     )
     result = project.run(workers)
     assert result.ret == 4
-    assert "names lane 'p/nowhere/key0'; the run's lanes are p/m/key0" in str(result.outlines + result.errlines)
+    assert "names lane 'p/nowhere/key0'; the run's lanes are p/m/key0" in str(
+        result.outlines + result.errlines
+    )
     assert not project.server.prompts
 
 
@@ -94,7 +97,9 @@ def pytest_ultrapar_pool(config):
 """
     )
     path = project.pytester.path
-    path.joinpath("other.toml").write_text(path.joinpath("pool.toml").read_text().replace('"m"', '"other"'))
+    path.joinpath("other.toml").write_text(
+        path.joinpath("pool.toml").read_text().replace('"m"', '"other"')
+    )
     assert project.run("-n0").ret == 0
     assert {row["model"] for row in project.rows()} == {"other"}
 

@@ -53,8 +53,18 @@ def _run(folder: Path, *args: str, common: int, rare: int) -> ServerLog:
     folder.joinpath("pool.toml").write_text(POOL)
     suite = SUITE.replace("COMMON", str(common)).replace("RARE", str(rare))
     folder.joinpath("test_suite.py").write_text(suite)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--ultrapar-pool", "pool.toml"]
-    done = subprocess.run([*command, *args], cwd=folder, capture_output=True, text=True, timeout=180)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "--ultrapar-pool",
+        "pool.toml",
+    ]
+    done = subprocess.run(
+        [*command, *args], cwd=folder, capture_output=True, text=True, timeout=180
+    )
     assert done.returncode == 0, done.stdout
     return read_server_log(folder / ".ultrapar" / "latest" / "simulator.jsonl")
 

@@ -83,7 +83,14 @@ def test_wrong_type(wrong_type): pass
 def test_outcome_table_holds_in_every_row(project, workers):
     project.suite(ALL)
     result = project.run(workers, "--ultrapar-coverage", "0.1")
-    rows = {row["nodeid"].split("::")[-1].replace("m-", "").replace("-r0", "").replace("[r0]", "[m]"): row for row in project.rows()}
+    rows = {
+        row["nodeid"]
+        .split("::")[-1]
+        .replace("m-", "")
+        .replace("-r0", "")
+        .replace("[r0]", "[m]"): row
+        for row in project.rows()
+    }
     found = {name: (row["outcome"], row["test"], row["kind"]) for name, row in rows.items()}
     assert found == {
         "test_row[graded]": ("solved", "passed", None),

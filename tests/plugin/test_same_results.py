@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -46,9 +47,18 @@ def tables(folder: Path, suite: str, pool: str, *args: str) -> tuple[str, str, s
     out = folder / f"run{len(list(folder.glob('run*')))}"
     done = subprocess.run(
         [
-            sys.executable, "-m", "pytest", suite, "-p", "no:cacheprovider",
-            "--ultrapar-pool", pool, "--ultrapar-out", str(out), *args,
-        ],  # fmt: skip
+            sys.executable,
+            "-m",
+            "pytest",
+            suite,
+            "-p",
+            "no:cacheprovider",
+            "--ultrapar-pool",
+            pool,
+            "--ultrapar-out",
+            str(out),
+            *args,
+        ],
         cwd=folder if not suite.startswith("bench_suites") else REPOSITORY,
         capture_output=True,
         text=True,
@@ -86,6 +96,6 @@ def test_modes_give_the_same_answers_one_at_a_time(tmp_path, mode):
     assert alone[:2] == ultra[:2]
     attempts = pq.read_table(tmp_path / "run0" / "attempts.parquet").to_pylist()
     spans = sorted((a["t_send_s"], a["t_end_s"]) for a in attempts)
-    assert all(end <= begin for (_, end), (begin, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
     keys = {(a["instance"], a["key"]) for a in attempts}
     assert len(keys) == (2 if mode == "serial" else 6)
