@@ -41,7 +41,8 @@ async def talk(llm, number) -> int:
     for turn in range(TURNS):
         reply = await llm.chat(messages)
         POISON
-        messages += [{"role": "assistant", "content": reply.text}, {"role": "user", "content": str(turn)}]
+        messages.append({"role": "assistant", "content": reply.text})
+        messages.append({"role": "user", "content": str(turn)})
     return number
 
 @pytest.mark.parametrize("number", range(N))
@@ -101,7 +102,7 @@ def _outcomes(folder: Path) -> Counter[str]:
 
 
 def _wait_for_requests(folder: Path, n: int) -> None:
-    """Until the server has seen n requests: by its own log, since only that says that work goes on."""
+    """Until the server has seen n requests, by its own log."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         log = folder / ".ultrapar" / "latest" / "simulator.jsonl"

@@ -32,7 +32,8 @@ async def talk(llm, model, topic, case) -> Talk:
     for turn in range(3):
         reply = await llm.chat(messages, temperature=0)
         words.append(reply.text)
-        messages += [{"role": "assistant", "content": reply.text}, {"role": "user", "content": f"{turn}"}]
+        messages.append({"role": "assistant", "content": reply.text})
+        messages.append({"role": "user", "content": f"{turn}"})
     return Talk(words, random.Random(case.seed).random())
 
 @pytest.mark.parametrize("topic", ["alpha", "beta", "gamma"])
@@ -63,6 +64,7 @@ def tables(folder: Path, suite: str, pool: str, *args: str) -> tuple[str, str, s
         capture_output=True,
         text=True,
         timeout=300,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     rows = pq.read_table(out / "results.parquet").to_pylist()

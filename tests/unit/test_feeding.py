@@ -72,7 +72,7 @@ def test_feeding_gives_each_item_once_and_never_starves(models, n_workers, data)
     n_names = n_workers
     while any(feeding.pending(w) for w in feeding.workers) or feeding.n_unsent:
         for worker in feeding.workers:
-            # A worker with one item runs nothing (look ahead), so liveness needs two while any are unsent.
+            # A worker with one item runs nothing (look ahead): it needs two while any are unsent.
             assert len(feeding.pending(worker)) >= 2 or feeding.n_unsent == 0
         busy = [w for w in feeding.workers if feeding.pending(w)]
         worker = data.draw(st.sampled_from(busy))
