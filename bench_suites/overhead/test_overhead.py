@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import pytest
 
+from bench_suites.overhead.conversation import N_TURNS, answer, follow_up, opening
 from pytest_ultrapar import Llm, prefetch
-
-TURNS = {"one": 1, "six": 6}
-FILLER = "The quick brown fox jumps over the lazy dog near the quiet river bank. " * 12
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -22,19 +20,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @prefetch
 async def one_turn(llm: Llm, number: int) -> str:
     """A prompt of 0.9 kB and its answer."""
-    return (await llm.chat([{"role": "user", "content": f"{number}: {FILLER}"}])).text
+    return (await llm.chat([opening(number)])).text
 
 
 @prefetch
 async def six_turns(llm: Llm, number: int) -> int:
     """A conversation of six turns; returns how many answers came."""
-    messages = [{"role": "user", "content": f"{number}: {FILLER}"}]
-    for turn in range(TURNS["six"]):
+    messages = [opening(number)]
+    for turn in range(N_TURNS):
         reply = await llm.chat(messages)
-        messages += [
-            {"role": "assistant", "content": reply.text},
-            {"role": "user", "content": f"go on, {turn}"},
-        ]
+        messages += [answer(reply.text), follow_up(turn)]
     return len(messages) // 2
 
 
@@ -45,4 +40,4 @@ def test_one_turn(one_turn: str) -> None:
 
 def test_six_turns(six_turns: int) -> None:
     """All answers came."""
-    assert six_turns == TURNS["six"]
+    assert six_turns == N_TURNS

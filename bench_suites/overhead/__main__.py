@@ -1,0 +1,144 @@
+"""`python -m bench_suites.overhead WORKLOAD`: measures the tool beside a raw client."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from bench_suites.overhead import cores, machine, tables
+from bench_suites.overhead.comparison import compare
+from bench_suites.overhead.ideal import ideal_of
+from bench_suites.overhead.memory import measure_growth
+from bench_suites.overhead.plugin_cost import measure_plugin_cost
+from bench_suites.overhead.workload import COMPARISONS, MEMORY
+from pytest_ultrapar.errors import ConfigError, UltraparError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+ALL = (*COMPARISONS, "memory", "imports")
+_DEFAULT_ROUNDS = 3
+_LEAST_IMPORT_RUNS = 20
+_FAILED = 1
+_BAD_INPUT = 4
+_DESCRIPTION = f"""\
+Measures what the tool itself costs, on the simulated provider: {", ".join(ALL)}, or all.
+
+small, wide and episodes run the same cases with the tool and with a raw aiohttp client in turn,
+each against a fresh server, and compare both with the pool's ideal time. memory compares each
+process's peak with that of as many empty tests. imports compares `pytest --collect-only` with and
+without the plugin.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print tables, write JSON if asked; the exit code."""
+    arguments = _parser().parse_args(argv)
+    names = ALL if arguments.workload == "all" else (arguments.workload,)
+    document: dict[str, Any] = {
+        "machine": machine.describe(),
+        "simulated": True,
+        "pinned": arguments.pinned,
+        "results": {},
+    }
+    _say(", ".join(f"{name} {value}" for name, value in document["machine"].items()))
+    try:
+        if arguments.pinned:
+            cores.check_cores()
+            cores.pin_clients()
+        for name in names:
+            lines, rows = _measure(name, arguments)
+            document["results"][name] = rows
+            _say("", *lines)
+    except UltraparError as error:
+        sys.stderr.write(f"overhead: {error}\n")
+        return _BAD_INPUT if isinstance(error, ConfigError) else _FAILED
+    if arguments.json is not None:
+        pretty = msgspec.json.format(msgspec.json.encode(document), indent=1)
+        arguments.json.write_bytes(pretty + b"\n")
+    return 0
+
+
+def _measure(name: str, arguments: argparse.Namespace) -> tuple[Iterator[str], Sequence[Any]]:
+    n_rounds: int = arguments.runs
+    if name == "imports":
+        cost = measure_plugin_cost(max(n_rounds, _LEAST_IMPORT_RUNS), note=_note)
+        return tables.plugin_cost_lines(cost), [cost]
+    if name == "memory":
+        growths = [
+            row
+            for n in arguments.n or MEMORY.n_processes
+            for row in measure_growth(n, n_cases=MEMORY.n_cases, note=_note)
+        ]
+        return tables.memory_lines(growths), growths
+    workload = COMPARISONS[name]
+    runs = compare(
+        workload,
+        n_processes=arguments.n or workload.n_processes,
+        n_rounds=n_rounds,
+        pinned=arguments.pinned,
+        note=_note,
+    )
+    lines = tables.comparison_lines(workload, ideal_of(workload), runs, pinned=arguments.pinned)
+    return lines, runs
+
+
+def _say(*lines: str) -> None:
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
+
+
+def _note(line: str) -> None:
+    sys.stderr.write(f"... {line}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench_suites.overhead",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("workload", choices=(*ALL, "all"))
+    parser.add_argument(
+        "-n",
+        type=_count(0),
+        action="append",
+        metavar="N",
+        help="pytest-xdist's -n; may be given several times (default: those of the targets)",
+    )
+    parser.add_argument(
+        "--pinned",
+        action="store_true",
+        help=f"the server on core {cores.SERVER_CORE}, all client processes on core "
+        f"{cores.CLIENT_CORE}",
+    )
+    parser.add_argument(
+        "--runs",
+        type=_count(1),
+        default=_DEFAULT_ROUNDS,
+        metavar="K",
+        help="rounds, each of them one run of every client (default: %(default)s); imports takes "
+        f"at least {_LEAST_IMPORT_RUNS}, memory always one",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every run as JSON")
+    return parser
+
+
+def _count(least: int) -> Any:  # noqa: ANN401 - argparse's own type for this is internal
+    def parse(text: str) -> int:
+        number = int(text)
+        if number < least:
+            msg = f"must be at least {least} (got {number})"
+            raise argparse.ArgumentTypeError(msg)
+        return number
+
+    return parse
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""What is measured: how many cases of which kind on which pool, and what is to be reached."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from bench_suites.overhead.conversation import N_TURNS
+from pytest_ultrapar.pool.config import Overrides, load_pool
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.pool.model import Pool
+
+ROOT = Path(__file__).parents[2]
+"""The project's folder: where the pools are and pytest is started."""
+
+Figure = Literal["efficiency", "peak_in_flight", "ratio"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A bound that the median of a figure has to keep.
+
+    Attributes:
+        n_processes: For which `-n`.
+        pinned: Only with `--pinned`; a shared core would say nothing of the tool.
+    """
+
+    figure: Figure
+    at_least: float | None = None
+    at_most: float | None = None
+    n_processes: int = 0
+    pinned: bool = False
+
+    def is_met(self, value: float) -> bool:
+        """Whether a median keeps the bound."""
+        above = self.at_least is None or value >= self.at_least
+        return above and (self.at_most is None or value <= self.at_most)
+
+    def __str__(self) -> str:
+        if self.at_least is not None:
+            return f"{self.figure} >= {self.at_least:g}"
+        return f"{self.figure} <= {self.at_most:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One comparison of the tool with the raw client.
+
+    Attributes:
+        test: Name of the test in `test_overhead.py`.
+        pool_file: In `pools/`.
+        n_turns: Requests per case, one after the other.
+        n_processes: The `-n` that the targets speak of.
+    """
+
+    name: str
+    test: str
+    pool_file: str
+    n_cases: int
+    n_turns: int
+    n_processes: tuple[int, ...]
+    targets: tuple[Target, ...] = ()
+
+    @property
+    def pool_path(self) -> Path:
+        """The pool file."""
+        return ROOT / "pools" / self.pool_file
+
+    def pool(self) -> Pool:
+        """The pool, as the file alone says it; the caller's environment changes no measurement."""
+        return load_pool(self.pool_path, environ={}, overrides=Overrides())
+
+
+SMALL = Workload(
+    name="small",
+    test="test_one_turn",
+    pool_file="overhead-small.toml",
+    n_cases=300,
+    n_turns=1,
+    n_processes=(0, 15),
+    targets=(
+        Target("efficiency", at_least=0.95, n_processes=0),
+        Target("efficiency", at_least=0.90, n_processes=15),
+    ),
+)
+WIDE = Workload(
+    name="wide",
+    test="test_one_turn",
+    pool_file="overhead-wide.toml",
+    n_cases=3000,
+    n_turns=1,
+    n_processes=(0, 2),
+    targets=(
+        Target("peak_in_flight", at_least=300, n_processes=0),
+        Target("peak_in_flight", at_least=300, n_processes=2),
+        Target("efficiency", at_least=0.65, n_processes=0, pinned=True),
+        Target("ratio", at_most=2.5, n_processes=0, pinned=True),
+    ),
+)
+EPISODES = Workload(
+    name="episodes",
+    test="test_six_turns",
+    pool_file="overhead-episodes.toml",
+    n_cases=300,
+    n_turns=N_TURNS,
+    n_processes=(4,),
+    targets=(Target("efficiency", at_least=0.90, n_processes=4),),
+)
+MEMORY = Workload(
+    name="memory",
+    test="test_one_turn",
+    pool_file="overhead-memory.toml",
+    n_cases=20_000,
+    n_turns=1,
+    n_processes=(0, 2),
+)
+
+COMPARISONS = {workload.name: workload for workload in (SMALL, WIDE, EPISODES)}
+
+_SETTINGS_OF_RUNS = (
+    "PYTEST_",
+    "RATE_MODE",
+    "NUM_INSTANCES",
+    "STORAGE_FORMAT",
+    "DEBUG_",
+    "MAX_WORKERS",
+    "USE_CONCURRENT",
+    "USE_MULTI_VLLM",
+    "VLLM_PORTS",
+)
+
+
+def quiet_environment() -> dict[str, str]:
+    """The environment without what would change a run: the pool's own variables and pytest's."""
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith(_SETTINGS_OF_RUNS)
+    }
