@@ -10,8 +10,8 @@ import pytest
 
 from tests.plugin.scripted_server import ScriptedServer
 
-# What a run in this process (`runpytest_inprocess`) is the first to import is forgotten after it, but
-# not by its package; half an import is worse than none.
+# What a run in this process (`run_here`) is the first to import is forgotten after it, but not by
+# its package; half an import is worse than none.
 for _name in ("leader", "local", "xdist_controller"):
     import_module(f"pytest_ultrapar.{_name}")
 
@@ -49,15 +49,25 @@ class Project:
         self.server = server
         self.write_pool()
 
-    def write_pool(self, *, keys: int = 1, models: str = '["m"]', provider: str = "", key: str = "") -> None:
+    def write_pool(
+        self,
+        *,
+        keys: int = 1,
+        models: str = '["m"]',
+        provider: str = "",
+        key: str = "",
+        base_url: str | None = None,
+    ) -> None:
+        url = base_url or self.server.base_url
         names = ", ".join(f'{{ name = "key{n}", env = "TEST_KEY_{n}" }}' for n in range(keys))
         listed = "".join(
             f'\n[[provider.model]]\nname = "{name}"\ninstances = ["{name}"]\n'
             for name in eval(models)
         )
         self.pytester.path.joinpath("pool.toml").write_text(
-            f'schema = 1\n[[provider]]\nname = "p"\napi = "openai"\nbase_url = "{self.server.base_url}"\n'
-            f"keys = [{names}]\nper_key = {{ workers = 4 {key} }}\ntimeout_s = 5\n{provider}\n{listed}"
+            f'schema = 1\n[[provider]]\nname = "p"\napi = "openai"\nbase_url = "{url}"\n'
+            f"keys = [{names}]\nper_key = {{ workers = 4 {key} }}\ntimeout_s = 5\n"
+            f"{provider}\n{listed}"
         )
 
     def suite(self, body: str, name: str = "test_suite.py") -> None:

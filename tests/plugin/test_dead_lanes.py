@@ -1,0 +1,83 @@
+"""A pool that does not work ends a run early, with a reason for each lane and few requests."""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+
+import pytest
+
+from pytest_ultrapar.results.manifest import read_manifest
+from tests.plugin.conftest import CANARY
+
+SUITE = """
+@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(40)])
+def test_it(answer): pass
+"""
+
+
+def reasons(project) -> dict[str, str]:
+    return {lane.lane: lane.reason for lane in read_manifest(project.directory).lanes}
+
+
+def outcomes(project) -> Counter[tuple[str, str | None]]:
+    return Counter((row["outcome"], row["kind"]) for row in project.rows())
+
+
+def test_what_is_dead_is_left_out_and_the_rest_runs(project, workers):
+    project.write_pool(keys=3, models='["m", "n"]')
+    project.server.refused_tokens[f"{CANARY}-1"] = 401
+    project.server.missing_models.add("n")
+    project.suite(SUITE)
+    result = project.run(workers)
+    assert result.ret == 1
+    assert outcomes(project) == {("solved", None): 40, ("infra", "no_lane"): 40}
+    key1 = "key p/key1 was refused (401 or 403): out for the rest of the run"
+    model_n = "instance p/n was not found (404): out for the rest of the run"
+    found = reasons(project)
+    assert {lane: found[lane] for lane in ("p/m/key0", "p/m/key1", "p/m/key2")} == {
+        "p/m/key0": "",
+        "p/m/key1": key1,
+        "p/m/key2": "",
+    }
+    assert all(found[f"p/n/key{n}"] in {key1, model_n} for n in range(3))
+    assert project.server.tokens.count(f"{CANARY}-1") <= 4
+    assert len(project.server.prompts) <= 40 + 3 * 4
+    output = result.stdout.str()
+    assert output.count(key1) >= 1
+    assert output.count(model_n) >= 1
+    assert CANARY not in output
+
+
+@pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
+def test_wrong_keys_end_the_run(project, workers):
+    project.write_pool(keys=3)
+    for n in range(3):
+        project.server.refused_tokens[f"{CANARY}-{n}"] = 403
+    project.suite(SUITE)
+    result = project.run(workers)
+    assert result.ret == 1
+    assert outcomes(project) == {("infra", "no_lane"): 40}
+    assert reasons(project) == {
+        f"p/m/key{n}": f"key p/key{n} was refused (401 or 403): out for the rest of the run"
+        for n in range(3)
+    }
+    assert len(project.server.prompts) <= 3 * 4
+    result.stdout.fnmatch_lines(["*40 infra in *"])
+
+
+@pytest.mark.slow
+def test_refused_connections_end_the_run(project, workers):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    project.write_pool(base_url=f"http://127.0.0.1:{port}/v1")
+    project.suite(SUITE)
+    result = project.run(workers)
+    assert result.ret == 1
+    assert outcomes(project) == {("infra", "no_lane"): 40}
+    assert reasons(project)["p/m/key0"].startswith(
+        "lane p/m/key0 could not be connected to 5 times in a row over "
+    )
+    # Four seats, each tried five times or a little more.
+    assert len(project.rows("attempts")) <= 4 * 7
