@@ -34,7 +34,7 @@ def adherence(plan: Sequence[str], calls: Sequence[Call]) -> float:
     return score
 
 
-def common_subsequence(first: Sequence[str], second: Sequence[str]) -> int:
+def common_subsequence(first: Sequence[object], second: Sequence[object]) -> int:
     """Length of the longest common subsequence."""
     row = [0] * (len(second) + 1)
     for left in first:

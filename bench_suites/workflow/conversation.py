@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MOST_LOOKUPS = 6
 MOST_FAILURES = 5
 MOST_REPEATS = 5
+MOST_SUCCESSES = 3
 MOST_SILENT = 3
 EXTRA_TURNS = 2
 LONGEST_ARGUMENTS_CHARACTERS = 2000
@@ -134,7 +135,7 @@ class Conversation:
         if len(recent) == MOST_FAILURES and not any(call.ok for call in recent):
             return "failing"
         recent = self.calls[-MOST_REPEATS:]
-        if len(recent) == MOST_REPEATS and len({call.tool for call in recent}) == 1:
+        if len({call.tool for call in recent}) == 1 and sum(c.ok for c in recent) >= MOST_SUCCESSES:
             return "repeating"
         return None
 

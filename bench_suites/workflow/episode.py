@@ -14,7 +14,7 @@ StopReason = Literal["completed", "done", "failing", "repeating", "silent", "max
 completed: the model said that it is done, rightly or not.
 done: everything required had succeeded and the model went on for two more turns.
 failing: the last five calls failed.
-repeating: the same tool five times in a row.
+repeating: three successes of one tool among its five last calls, and no other call between them.
 silent: three messages in a row asked for nothing.
 max_turns: the limit of turns.
 """

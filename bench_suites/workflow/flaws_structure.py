@@ -50,13 +50,13 @@ def misuse_tools(plan: Plan, severity: Severity, draw: Draw) -> Plan:
 
 
 def arguments_for(tool: str, plan: Plan) -> tuple[tuple[str, Value], ...]:
-    """Arguments that a tool accepts: the plan's values where the names agree, else examples."""
+    """Arguments that a tool accepts: the plan's if it has all that are required, else examples."""
     values = {name: value for step in plan.steps for name, value in step.parameters}
-    return tuple(
-        (parameter.name, values.get(parameter.name, parameter.example))
-        for parameter in load_tools()[tool].parameters
-        if parameter.required or parameter.name in values
-    )
+    required = [parameter for parameter in load_tools()[tool].parameters if parameter.required]
+    # All or nothing: the plan's source with an example's format would contradict each other.
+    if not all(parameter.name in values for parameter in required):
+        return tuple((parameter.name, parameter.example) for parameter in required)
+    return tuple((parameter.name, values[parameter.name]) for parameter in required)
 
 
 def spoil_values(plan: Plan, severity: Severity, draw: Draw) -> Plan:

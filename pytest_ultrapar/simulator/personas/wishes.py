@@ -19,6 +19,8 @@ MOST_LOOKUPS = 6
 _WORD = re.compile(r"[a-z]+")
 _ENDINGS = re.compile(r"(?:ation|ator|ate|izer|ize|ier|ing|ers?|ors?|ies|es|s|e|y)$")
 _SHORTEST = 3
+_DISTINCTIVE = frozenset({"network", "computation", "integration", "utility"})
+_CATEGORY_WORDS = _DISTINCTIVE | {"file", "data"}
 _DOUBT = 0.2
 
 
@@ -52,15 +54,23 @@ def steps_from_wishes(situation: Situation, *, skill: float) -> list[Step] | Loo
 
 
 def _fitting(clause: str, tools: Iterable[str]) -> str | None:
-    """The tool whose operation the clause names; the category decides between two of one name."""
-    words = {_stem(word) for word in _WORD.findall(clause.lower())}
+    """The tool whose operation the clause names, unless it names another category with it."""
+    words = _WORD.findall(clause.lower())
+    stems = [_stem(word) for word in words]
     best, best_fit = None, 0
     for tool in tools:
         category, _, operation = tool.rpartition("_")
-        if _stem(operation) in words:
-            fit = 1 + sum(_stem(word) in words for word in category.split("_"))
-            if fit > best_fit:
-                best, best_fit = tool, fit
+        stem = _stem(operation)
+        if stem not in stems:
+            continue
+        before = words[max(stems.index(stem) - 1, 0)]
+        named = {before} & _CATEGORY_WORDS or _DISTINCTIVE & set(words)
+        own = set(category.split("_"))
+        if named and not named & own:
+            continue
+        fit = 1 + len(own & set(words))
+        if fit > best_fit:
+            best, best_fit = tool, fit
     return best
 
 

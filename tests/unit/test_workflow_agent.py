@@ -1,0 +1,226 @@
+import asyncio
+
+import msgspec
+import pytest
+
+from bench_suites.workflow import TASKS, Episode, flaw, run_episode, score
+from bench_suites.workflow.conversation import says_it_is_done
+from bench_suites.workflow.feedback import HELP
+from tests.unit.workflow_models import Native, Said, Scripted, call, calls_of, run
+
+TASK = TASKS.by_id["pipeline-006"]
+GOOD = calls_of(TASK.plan)
+CERTAIN = {"tool_success_rate": 1.0}
+
+
+def lucky(task=TASK, **options):
+    """A seed with which no well-formed call of the plan fails at once."""
+    for seed in range(200):
+        episode = run(Scripted(calls_of(task.plan)), task, seed=seed, **CERTAIN)
+        if all(c.ok for c in episode.calls):
+            return seed
+    raise AssertionError
+
+
+SEED = lucky()
+
+
+def test_episode_of_a_followed_plan_is_solved_and_ends_when_the_model_says_so():
+    episode = run(Scripted(GOOD), TASK, plan=TASK.plan, seed=SEED, **CERTAIN)
+    assert episode.stop == "completed"
+    assert episode.completed
+    assert episode.n_turns == len(GOOD) + 1
+    assert episode.given == episode.sound == episode.succeeded == TASK.required
+    assert score(episode).outcome == "solved"
+
+
+def test_episode_round_trips_through_json():
+    episode = run(Scripted(GOOD[:2]), TASK, plan=TASK.plan, tool_success_rate=0.5)
+    assert msgspec.json.decode(msgspec.json.encode(episode), type=Episode) == episode
+
+
+def test_episode_is_the_same_with_closed_and_unclosed_tags():
+    closed = run(Scripted(GOOD), TASK, seed=SEED)
+    unclosed = run(Scripted([text.removesuffix("</tool_call>") for text in GOOD]), TASK, seed=SEED)
+    assert closed.calls == unclosed.calls
+    assert (closed.n_unclosed, unclosed.n_unclosed) == (0, len(unclosed.calls))
+    first, second = score(closed), score(unclosed)
+    assert first.outcome == second.outcome
+    assert first.scores["final"] == second.scores["final"]
+
+
+def test_episode_runs_native_calls_and_shows_them_in_the_history():
+    step = TASK.plan.steps[0]
+    arguments = msgspec.json.encode(dict(step.parameters)).decode()
+    seen = []
+
+    class Model:
+        async def chat(self, messages, /):
+            seen.append([dict(message) for message in messages])
+            calls = (Native(step.tool, arguments),) if len(seen) == 1 else ()
+            return Said("" if calls else "TASK_COMPLETED", tool_calls=calls)
+
+    episode = run(Model(), TASK, seed=SEED, **CERTAIN)
+    assert [c.tool for c in episode.calls] == [step.tool]
+    assert seen[1][2]["content"].startswith(f"<tool_call>{step.tool} ")
+    assert all(message["content"] for message in seen[1])
+
+
+def test_episode_reads_reasoning_where_there_is_no_content():
+    episode = run(Scripted([Said("", GOOD[0])]), TASK, seed=SEED, **CERTAIN)
+    assert [c.tool for c in episode.calls] == [TASK.required[0]]
+    assert episode.n_helped == 0
+
+
+def test_episode_answers_an_unknown_tool_with_an_error_and_no_guess():
+    llm = Scripted([call("parser", source="x"), "<tool_call>the network_poster please</tool_call>"])
+    episode = run(llm, TASK)
+    assert [(c.tool, c.ok, c.error) for c in episode.calls] == [
+        ("parser", False, "UNKNOWN_TOOL"),
+        ("the", False, "UNKNOWN_TOOL"),
+    ]
+    assert "Result of parser: failed (UNKNOWN_TOOL)" in llm.heard[1]
+
+
+def test_episode_tells_a_model_what_is_wrong_with_its_arguments():
+    llm = Scripted([call("data_processing_parser", source="data/nowhere.csv", format="csv")])
+    episode = run(llm, TASK)
+    assert episode.calls[0].error == "INVALID_INPUT"
+    assert 'there is nothing at "data/nowhere.csv"' in llm.heard[1]
+
+
+def test_episode_runs_one_call_per_message_and_answers_every_lookup():
+    text = (
+        "<tool_search>compress</tool_search><tool_info>network_poster</tool_info>"
+        + GOOD[0]
+        + GOOD[1]
+    )
+    llm = Scripted([text])
+    episode = run(llm, TASK, seed=SEED, **CERTAIN)
+    assert [c.tool for c in episode.calls] == [TASK.required[0]]
+    assert (episode.n_searches, episode.n_infos) == (1, 1)
+    assert 'Tools for "compress":' in llm.heard[1]
+    assert "Tool network_poster:" in llm.heard[1]
+    assert "one tool_call per message" in llm.heard[1]
+
+
+def test_help_is_given_counted_and_ends_a_silent_episode():
+    llm = Scripted(["Let me think.", GOOD[0], "Hm.", "Well.", "So."])
+    episode = run(llm, TASK, seed=SEED, **CERTAIN)
+    assert llm.heard[1] == HELP
+    assert episode.n_helped == 4
+    assert episode.stop == "silent"
+    scores = score(episode).scores
+    assert (scores["assisted"], scores["assisted_turns"]) == (1.0, 4.0)
+
+
+def test_episode_ends_when_the_work_is_done_although_the_model_goes_on():
+    more = [call("utility_logger", message="still here")] * 5
+    episode = run(Scripted([*GOOD, *more]), TASK, seed=SEED, **CERTAIN)
+    assert episode.stop == "done"
+    assert episode.n_turns == len(GOOD) + 2
+    assert not episode.completed
+    assert score(episode).outcome == "solved"
+
+
+def test_episode_ends_after_five_failures_in_a_row():
+    episode = run(Scripted([call("nothing")] * 10), TASK)
+    assert (episode.stop, episode.n_turns) == ("failing", 5)
+
+
+def test_episode_ends_when_one_tool_succeeds_again_and_again():
+    episode = run(Scripted([GOOD[0]] * 10), TASK, seed=SEED, **CERTAIN)
+    assert episode.stop == "repeating"
+    assert episode.succeeded == (TASK.required[0],) * 3
+
+
+def test_episode_goes_on_when_a_tool_succeeds_after_four_failures():
+    def is_late(episode):
+        return [c.ok for c in episode.calls[:5]] == [False] * 4 + [True]
+
+    scripts = (
+        run(Scripted([GOOD[0]] * 5), TASK, seed=n, tool_success_rate=0.3) for n in range(300)
+    )
+    episode = next(filter(is_late, scripts))
+    assert episode.stop == "completed"
+
+
+def test_episode_has_at_most_the_turns_it_was_given():
+    searches = Scripted(["<tool_search>more</tool_search>"] * 99)
+    episode = run(searches, TASK)
+    assert (episode.stop, episode.n_turns, len(searches.heard)) == ("max_turns", 10, 10)
+    assert run(Scripted(GOOD), TASK, max_turns=1, **CERTAIN).n_turns == 1
+
+
+def test_episode_of_a_model_that_finishes_with_its_last_call_is_complete():
+    script = [*GOOD[:-1], GOOD[-1] + "\nTASK_COMPLETED"]
+    episode = run(Scripted(script), TASK, seed=SEED, **CERTAIN)
+    assert (episode.stop, episode.n_turns) == ("completed", len(GOOD))
+
+
+def test_episode_of_a_model_that_promises_completion_too_early_goes_on():
+    script = [GOOD[0] + "\nTASK_COMPLETED", *GOOD[1:]]
+    episode = run(Scripted(script), TASK, seed=SEED, **CERTAIN)
+    assert episode.succeeded == TASK.required
+
+
+def test_episode_lets_a_failed_request_through():
+    class Broken:
+        async def chat(self, messages, /):
+            msg = "gone"
+            raise ConnectionError(msg)
+
+    with pytest.raises(ConnectionError, match="gone"):
+        run(Broken(), TASK)
+
+
+def test_episode_shows_the_plan_it_was_given_and_remembers_both():
+    spoilt = flaw("missing_step").apply(TASK.plan)
+    llm = Scripted([])
+    episode = run(llm, TASK, plan=spoilt)
+    assert spoilt.rendered() in llm.heard[0]
+    assert (episode.given, episode.sound) == (spoilt.tools, TASK.required)
+    assert episode.prompt_type == "optimal"
+
+
+def test_episode_without_a_plan_is_a_baseline():
+    llm = Scripted([])
+    assert run(llm, TASK).prompt_type == "baseline"
+    assert "Plan (" not in llm.heard[0]
+    assert run(Scripted([]), TASK, prompt_type="optimal").given == TASK.required
+
+
+def test_episode_refuses_a_plan_that_would_not_be_shown():
+    with pytest.raises(ValueError, match="'cot' shows no plan"):
+        asyncio.run(run_episode(Scripted([]), TASK, plan=TASK.plan, prompt_type="cot", seed=1))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "TASK_COMPLETED",
+        "**Task completed**",
+        "The task is complete.",
+        "the workflow has been finished",
+        "All steps are done!",
+        "Not sure. But the task is done.",
+    ],
+)
+def test_completion_is_heard(text):
+    assert says_it_is_done(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "The task is not complete.",
+        "Once the task is complete I will stop.",
+        "tasks",
+        "I am done reading",
+        "I will answer when the job is done",
+        "until all steps are done",
+    ],
+)
+def test_completion_is_not_heard_where_it_is_only_spoken_of(text):
+    assert not says_it_is_done(text)

@@ -1,0 +1,187 @@
+from collections import Counter
+
+import pytest
+
+from bench_suites.workflow import (
+    FLAWS,
+    TASKS,
+    FlawError,
+    Plan,
+    PlanStep,
+    flaw,
+    flaw_set,
+    load_tools,
+)
+from bench_suites.workflow.arguments import check_arguments
+
+FIVE = next(task for task in TASKS.by_id.values() if len(task.required) == 5)
+THREE = next(task for task in TASKS.by_id.values() if len(task.required) == 3)
+ALL = list(TASKS.by_id.values())
+
+
+def severe(name, task, **options):
+    return flaw(name, **options).apply(task.plan, seed=5)
+
+
+EXAMPLES = {
+    parameter.example
+    for tool in load_tools().values()
+    for parameter in tool.parameters
+    if isinstance(parameter.example, str)
+}
+
+
+def refused_steps(plan, task):
+    known = EXAMPLES | {value for value in task.inputs.values() if isinstance(value, str)}
+    return [
+        step.tool
+        for step in plan.steps
+        if check_arguments(load_tools()[step.tool], dict(step.parameters), known) is not None
+    ]
+
+
+def test_flaw_names_take_the_documents_prefix():
+    assert flaw("flawed_missing_step") == flaw("missing_step")
+    assert flaw("missing_step").severity == "severe"
+
+
+def test_flaw_names_and_severities_that_do_not_exist_are_refused():
+    with pytest.raises(FlawError, match="'missing' is unknown; allowed are sequence_disorder"):
+        flaw("missing")
+    with pytest.raises(FlawError, match="'hard' is unknown; allowed are light, medium, severe"):
+        flaw("missing_step", severity="hard")
+    with pytest.raises(FlawError, match="'most' is unknown; allowed are core, document, all"):
+        flaw_set("most")
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "groups"),
+    [("core", 7, [3, 2, 2]), ("document", 7, [2, 3, 2]), ("all", 11, None)],
+)
+def test_flaw_sets_have_the_documents_groups(name, size, groups):
+    names = flaw_set(name)
+    assert len(names) == len(set(names)) == size
+    assert set(names) <= set(FLAWS)
+    if groups:
+        assert list(Counter(FLAWS[n].group for n in names).values()) == groups
+
+
+def test_flaw_that_cannot_change_a_plan_raises():
+    one = Plan("t", (PlanStep("utility_logger", "log", (("message", "x"),)),))
+    for name in ("sequence_disorder", "missing_step", "logical_inconsistency"):
+        with pytest.raises(FlawError, match="cannot change the plan of t, which has 1 steps"):
+            flaw(name).apply(one)
+
+
+def test_sequence_disorder_keeps_the_steps_and_changes_their_order():
+    for task in ALL:
+        spoilt = severe("sequence_disorder", task)
+        assert Counter(spoilt.steps) == Counter(task.plan.steps)
+        assert spoilt.tools == task.required[::-1]
+        light = severe("sequence_disorder", task, severity="light")
+        assert sum(a != b for a, b in zip(light.tools, task.required, strict=True)) == 2
+
+
+def test_tool_misuse_replaces_tools_and_keeps_purposes():
+    for task in ALL:
+        spoilt = severe("tool_misuse", task)
+        changed = [
+            (old, new) for old, new in zip(task.required, spoilt.tools, strict=True) if old != new
+        ]
+        assert len(changed) == min(len(task.required) // 2 + 1, len(task.required))
+        assert not {new for _, new in changed} & set(task.required)
+        assert [step.purpose for step in spoilt.steps] == list(task.purposes)
+        # The wrong tool would work: it is the choice that is wrong.
+        assert refused_steps(spoilt, task) == []
+
+
+@pytest.mark.parametrize("name", ["parameter_error", "parameter_issues"])
+def test_parameter_flaws_make_tools_refuse_the_plans_arguments(name):
+    for task in ALL:
+        spoilt = severe(name, task)
+        assert spoilt.tools == task.required
+        n_refused = len(refused_steps(spoilt, task))
+        assert n_refused == min(len(task.required) // 2 + 1, len(task.required)), task.task_id
+        assert len(refused_steps(severe(name, task, severity="light"), task)) == 1
+
+
+def test_parameter_error_spoils_values_and_parameter_issues_names():
+    values, names = severe("parameter_error", FIVE), severe("parameter_issues", FIVE)
+    for step, sound in zip(values.steps, FIVE.plan.steps, strict=True):
+        assert [name for name, _ in step.parameters] == [name for name, _ in sound.parameters]
+    for step, sound in zip(names.steps, FIVE.plan.steps, strict=True):
+        assert [value for _, value in step.parameters] == [value for _, value in sound.parameters]
+
+
+def test_missing_step_leaves_the_ends_or_the_last_step():
+    assert severe("missing_step", FIVE).tools == (FIVE.required[0], FIVE.required[-1])
+    assert severe("missing_step", THREE).tools == FIVE.required[:0] + THREE.required[-1:]
+    assert len(severe("missing_step", FIVE, severity="light").steps) == 4
+    assert len(severe("missing_step", FIVE, severity="medium").steps) == 3
+
+
+def test_missing_step_is_still_mentioned_only_when_light():
+    task = next(
+        t for t in ALL if t.task_type == "data_pipeline" and "file_operations_writer" in t.required
+    )
+    for severity in ("medium", "severe"):
+        spoilt = severe("missing_step", task, severity=severity)
+        assert {need for step in spoilt.steps for need in step.needs} <= set(spoilt.tools)
+    light = [
+        flaw("missing_step", severity="light").apply(task.plan, seed=seed) for seed in range(20)
+    ]
+    assert any(
+        not {need for step in plan.steps for need in step.needs} <= set(plan.tools)
+        for plan in light
+    )
+
+
+def test_redundant_operations_repeats_steps_in_place():
+    assert severe("redundant_operations", FIVE).tools == tuple(
+        tool for tool in FIVE.required for _ in range(2)
+    )
+    assert len(severe("redundant_operations", FIVE, severity="light").steps) == 6
+    assert len(severe("redundant_operations", FIVE, severity="medium").steps) == 7
+
+
+def test_incomplete_description_breaks_texts_off():
+    spoilt = severe("incomplete_description", FIVE)
+    for step, sound in zip(spoilt.steps, FIVE.plan.steps, strict=True):
+        assert step.purpose.endswith(" ...")
+        assert sound.purpose.startswith(step.purpose.removesuffix(" ..."))
+        assert step.parameters == sound.parameters[: len(sound.parameters) // 2]
+
+
+def test_insufficient_detail_leaves_only_the_tool():
+    for step, sound in zip(severe("insufficient_detail", FIVE).steps, FIVE.plan.steps, strict=True):
+        assert step.tool == sound.tool
+        assert (step.parameters, step.needs) == ((), ())
+        assert not set(step.purpose.split()) & set(sound.purpose.split()) - {"the", "data."}
+
+
+def test_logical_inconsistency_lets_earlier_steps_need_later_ones():
+    spoilt = severe("logical_inconsistency", FIVE)
+    assert spoilt.tools == FIVE.required
+    for index in range(len(spoilt.steps) - 1):
+        assert spoilt.tools[index + 1] in spoilt.steps[index].needs
+        handed = spoilt.steps[index].purpose.split("; hand ")[1].split(" on to")[0]
+        assert f"take {handed}" not in spoilt.steps[index + 1].purpose
+
+
+def test_semantic_drift_begins_after_the_first_step_and_ends_elsewhere():
+    for task in ALL:
+        spoilt = severe("semantic_drift", task)
+        assert spoilt.steps[0] == task.plan.steps[0]
+        assert spoilt.tools[-1] not in task.required
+        differing = [i for i, t in enumerate(spoilt.tools) if t != task.required[i]]
+        assert differing == list(range(len(task.required)))[-len(differing) :]
+        assert refused_steps(spoilt, task) == []
+
+
+def test_contradictory_instructions_give_a_parameter_two_values():
+    for step in severe("contradictory_instructions", FIVE).steps:
+        names = Counter(name for name, _ in step.parameters)
+        twice = [name for name, count in names.items() if count == 2]
+        assert len(twice) == 1
+        assert len({str(value) for name, value in step.parameters if name == twice[0]}) == 2
+        assert step.purpose not in FIVE.purposes

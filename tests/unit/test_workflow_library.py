@@ -1,0 +1,131 @@
+import re
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from bench_suites.workflow import DIFFICULTIES, TASK_TYPES, TASKS, load_tools
+from bench_suites.workflow.arguments import check_arguments
+from bench_suites.workflow.generate_tasks import generate
+from bench_suites.workflow.library import DATA
+
+TASK_LIST = list(TASKS.by_id.values())
+
+
+def test_library_is_what_the_generator_writes_byte_for_byte():
+    files = generate()
+    assert len(files) == 6
+    for name, content in files.items():
+        assert (DATA / name).read_bytes() == content, f"{name} is not what the generator writes"
+
+
+def test_library_generator_runs_as_a_module(tmp_path):
+    command = [sys.executable, "-m", "bench_suites.workflow.generate_tasks", str(tmp_path)]
+    subprocess.run(command, check=True, cwd=DATA.parents[2])
+    assert {path.name for path in tmp_path.iterdir()} == set(generate())
+    assert (tmp_path / "tasks.json").read_bytes() == (DATA / "tasks.json").read_bytes()
+
+
+def test_library_is_compact():
+    assert sum(path.stat().st_size for path in DATA.iterdir()) < 1_500_000
+
+
+@pytest.mark.parametrize(
+    ("task_type", "count", "mean", "shortest", "longest"),
+    [
+        ("simple_task", 40, 2.98, 2, 3),
+        ("basic_task", 150, 3.04, 3, 4),
+        ("data_pipeline", 190, 4.29, 3, 5),
+        ("api_integration", 170, 3.04, 3, 4),
+        ("multi_stage_pipeline", 80, 4.94, 4, 6),
+    ],
+)
+def test_library_has_the_original_distribution(task_type, count, mean, shortest, longest):
+    lengths = [len(task.required) for task in TASKS.of_type(task_type)]
+    assert len(lengths) == count
+    # As published, to two digits, the half rounded up: 2.975 is 2.98.
+    assert int(sum(lengths) / count * 100 + 0.5) / 100 == mean
+    assert (min(lengths), max(lengths)) == (shortest, longest)
+
+
+def test_library_is_richer_than_the_original():
+    sequences = Counter(task.required for task in TASK_LIST)
+    assert len(TASK_LIST) == 630
+    assert len(sequences) >= 78
+    assert {tool for task in TASK_LIST for tool in task.required} == set(load_tools())
+    assert len({(task.required, str(task.inputs)) for task in TASK_LIST}) == 630
+
+
+def test_library_plans_include_every_dependency_before_what_needs_it():
+    for task in TASK_LIST:
+        done = set()
+        for tool in task.required:
+            assert set(load_tools()[tool].dependencies) <= done, task.task_id
+            done.add(tool)
+        assert len(done) == len(task.required)
+
+
+def test_library_plans_have_arguments_that_their_tools_accept():
+    for task in TASK_LIST:
+        known = {value for value in task.inputs.values() if isinstance(value, str)}
+        for step in task.plan.steps:
+            arguments = dict(step.parameters)
+            assert check_arguments(load_tools()[step.tool], arguments, known) is None, task.task_id
+
+
+def test_library_texts_have_no_place_left_open():
+    for task in TASK_LIST:
+        texts = [*task.purposes, *task.expected_outputs]
+        texts += [TASKS.description(task, difficulty) for difficulty in DIFFICULTIES]
+        assert not [text for text in texts if re.search(r"[{}]", text)]
+        assert len(task.purposes) == len(task.required)
+        assert task.expected_outputs
+
+
+def test_library_descriptions_grow_with_difficulty():
+    means = [
+        sum(len(TASKS.description(task, difficulty)) for task in TASK_LIST) / len(TASK_LIST)
+        for difficulty in DIFFICULTIES
+    ]
+    assert means == sorted(means)
+    assert means[-1] > 2 * means[0]
+
+
+def test_library_hides_tool_names_in_the_harder_descriptions():
+    def share(difficulty):
+        named = [
+            load_tools()[tool].operation in TASKS.description(task, difficulty)
+            for task in TASK_LIST
+            for tool in task.required
+        ]
+        return sum(named) / len(named)
+
+    assert share("easy") > 0.9
+    assert share("hard") < 0.05
+    assert share("very_hard") < 0.05
+
+
+def test_draw_is_paired_and_without_replacement():
+    for task_type in TASK_TYPES:
+        tasks = TASKS.of_type(task_type)
+        drawn = [TASKS.draw(task_type, repeat, 11).task_id for repeat in range(len(tasks))]
+        assert sorted(drawn) == sorted(task.task_id for task in tasks)
+        assert TASKS.draw(task_type, len(tasks) + 3, 11).task_id == drawn[3]
+        assert drawn != [TASKS.draw(task_type, repeat, 12).task_id for repeat in range(len(tasks))]
+
+
+def test_draw_stays_the_same_over_versions():
+    drawn = [TASKS.draw("data_pipeline", repeat, 0).task_id for repeat in range(4)]
+    assert drawn == ["pipeline-128", "pipeline-022", "pipeline-132", "pipeline-045"]
+
+
+@pytest.mark.parametrize("bad", ["", "simple", "SIMPLE_TASK"])
+def test_draw_of_an_unknown_type_names_the_allowed_ones(bad):
+    with pytest.raises(ValueError, match="allowed are simple_task, basic_task"):
+        TASKS.draw(bad, 0, 0)
+
+
+def test_description_of_an_unknown_difficulty_names_the_allowed_ones():
+    with pytest.raises(ValueError, match="allowed are very_easy, easy"):
+        TASKS.description(TASK_LIST[0], "trivial")

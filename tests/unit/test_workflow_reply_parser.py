@@ -1,0 +1,154 @@
+import json
+
+import pytest
+
+from bench_suites.workflow.reply_parser import (
+    LONGEST_NAME_CHARACTERS,
+    LONGEST_QUERY_CHARACTERS,
+    MOST_ACTIONS,
+    Action,
+    parse_reply,
+)
+from tests.unit.workflow_models import Native
+
+READER = "file_operations_reader"
+ARGUMENTS = {"source": "data/orders/2024-01.csv"}
+TEXT = json.dumps(ARGUMENTS)
+CALL = Action("call", READER, ARGUMENTS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"<tool_call>{READER} {TEXT}</tool_call>",
+        f"<tool_call>{READER} {TEXT}",
+        f"<tool_call>{READER} {TEXT}</tool_call",
+        f"<tool_call>{READER}\n{TEXT}\n</tool_call>",
+        f"<tool_call> {READER}({TEXT}) </tool_call>",
+        f"<tool_call>{READER}: {TEXT}</tool_call>",
+        f"<tool_call>`{READER}`\n```json\n{TEXT}\n```\n</tool_call>",
+        f"<tool_call>{READER} arguments: {TEXT}</tool_call>",
+        f"<TOOL_CALL>{READER} {TEXT}</TOOL_CALL>",
+        f"< tool_call >{READER} {TEXT}</ tool_call >",
+        f'<tool_call id="1">{READER} {TEXT}</tool_call>',
+        f"<tool_call>{READER} {TEXT}</tool_search>",
+        f"I will read it. <tool_call>{READER} {TEXT}</tool_call> Then I wait for the result.",
+        f"<tool_call>{READER} {TEXT} and now I wait",
+        f"<tool_call>{json.dumps({'name': READER, 'arguments': ARGUMENTS})}</tool_call>",
+        f"<tool_call>\n{json.dumps({'name': READER, 'arguments': ARGUMENTS}, indent=2)}\n",
+        f"<tool_call>{json.dumps({'tool': READER, 'parameters': ARGUMENTS})}</tool_call>",
+        f"<tool_call>{json.dumps({'name': READER, 'arguments': TEXT})}",
+        f"<think>first <tool_call>network_fetcher</tool_call></think><tool_call>{READER} {TEXT}",
+    ],
+)
+def test_parser_reads_a_call_in_every_dress(text):
+    assert parse_reply(text).actions == (CALL,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"<tool_call>{READER}</tool_call>",
+        f"<tool_call>{READER}",
+        f"<tool_call>{READER}()</tool_call>",
+        f"<tool_call>{READER}\n\nNow I wait for the result {{see above}}.",
+        f'<tool_call>"{READER}"</tool_call>',
+    ],
+)
+def test_parser_takes_a_name_alone_for_a_call_without_arguments(text):
+    assert parse_reply(text).actions == (Action("call", READER, {}),)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        ' {"source": "data',
+        ' source="data/x.csv"',
+        ' ["data/x.csv"]',
+        " source: data/x.csv",
+        ' {"source": NaN}',
+        f' {{"n": {"9" * 5000}}}',
+        ' {"a": ' * 2000,
+        f' {{"a": {"[" * 20}1{"]" * 20}}}',
+    ],
+)
+def test_parser_marks_arguments_that_are_no_json_object(rest):
+    (action,) = parse_reply(f"<tool_call>{READER}{rest}</tool_call>").actions
+    assert action.kind == "call"
+    assert action.text == READER
+    assert action.arguments is None
+
+
+def test_parser_never_searches_arguments_for_names_or_tags():
+    inner = {"message": "<tool_call>network_poster</tool_call> and utility_notifier"}
+    text = f"<tool_call>utility_logger {json.dumps(inner)}</tool_call>"
+    assert parse_reply(text).actions == (Action("call", "utility_logger", inner),)
+    text = "<tool_call>write_it utility_logger network_poster</tool_call>"
+    assert parse_reply(text).actions == (Action("call", "write_it", None),)
+
+
+def test_parser_keeps_the_order_of_several_actions():
+    text = (
+        "<tool_search>read a file</tool_search>\n<tool_search>write\n  it"
+        f"<tool_info>{READER}</tool_info><tool_call>{READER}</tool_call>"
+    )
+    parsed = parse_reply(text)
+    assert [(a.kind, a.text) for a in parsed.actions] == [
+        ("search", "read a file"),
+        ("search", "write it"),
+        ("info", READER),
+        ("call", READER),
+    ]
+    assert parsed.n_unclosed == 1
+
+
+def test_parser_counts_unclosed_tags():
+    assert parse_reply(f"<tool_call>{READER} {TEXT}").n_unclosed == 1
+    assert parse_reply(f"<tool_call>{READER} {TEXT}</tool_call>").n_unclosed == 0
+
+
+def test_parser_finds_nothing_in_ordinary_text():
+    for text in ("", "Let me think.", f"I call {READER} {TEXT}", "</tool_call>", "<tool_calls>x"):
+        assert parse_reply(text).actions == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        (READER, TEXT, CALL),
+        (READER, "", Action("call", READER, {})),
+        (READER, '{"source": ', Action("call", READER, None)),
+        (READER, "[1]", Action("call", READER, None)),
+        ("tool_search", '{"query": "read a file"}', Action("search", "read a file")),
+        ("tool_info", json.dumps({"name": READER}), Action("info", READER)),
+        ("tool_call", json.dumps({"name": READER, "arguments": ARGUMENTS}), CALL),
+        ("tool_call", "nonsense", Action("call", "", None)),
+    ],
+)
+def test_parser_reads_native_calls(name, arguments, expected):
+    assert parse_reply("", None, (Native(name, arguments),)).actions == (expected,)
+
+
+def test_parser_takes_reasoning_for_the_answer_when_there_is_no_content():
+    reasoning = f"I should read it. <tool_call>{READER} {TEXT}"
+    assert parse_reply(" \n", reasoning).actions == (CALL,)
+    assert parse_reply(" \n", reasoning).text == reasoning
+    assert parse_reply("Hello", reasoning).actions == ()
+    assert parse_reply("", reasoning, (Native("utility_logger", "{}"),)).actions == (
+        Action("call", "utility_logger", {}),
+    )
+    assert parse_reply("", None).text == ""
+
+
+def test_parser_bounds_what_it_keeps():
+    (call,) = parse_reply(f"<tool_call>{'x' * 10_000} {TEXT}").actions
+    assert len(call.text) == LONGEST_NAME_CHARACTERS
+    (search,) = parse_reply(f"<tool_search>{'x ' * 10_000}").actions
+    assert len(search.text) <= LONGEST_QUERY_CHARACTERS
+    assert len(parse_reply("<tool_call>a" * 1000).actions) == MOST_ACTIONS
+
+
+def test_parser_gives_text_that_can_be_sent():
+    parsed = parse_reply('\ud800<tool_call>{"name": "a\\ud800b"}</tool_call>')
+    assert parsed.text.encode()
+    assert parsed.actions[0].text.encode()

@@ -1,0 +1,205 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from bench_suites.workflow import TASKS, Call, Episode, score
+from bench_suites.workflow.achievement import (
+    adjusted,
+    coverage,
+    execution_quality,
+    level,
+    task_achievement,
+)
+from bench_suites.workflow.adherence import adherence, common_subsequence
+from bench_suites.workflow.error_kind import ERROR_KINDS, classify_error
+
+A, B, C = "data_processing_parser", "data_processing_transformer", "network_validator"
+X = "utility_logger"
+TASK = next(task for task in TASKS.of_type("api_integration") if task.required == (A, B, C))
+
+
+def ok(tool):
+    return Call(0, tool, "{}", ok=True)
+
+
+def bad(tool, error="OPERATION_FAILED"):
+    return Call(0, tool, "{}", ok=False, error=error)
+
+
+def episode(*calls, **changes):
+    plain = Episode(
+        task_id=TASK.task_id,
+        task_type=TASK.task_type,
+        prompt_type="optimal",
+        difficulty="easy",
+        tool_success_rate=0.8,
+        given=(A, B, C),
+        sound=(A, B, C),
+        calls=calls,
+        n_turns=len(calls) + 1,
+        n_searches=0,
+        n_infos=0,
+        n_helped=0,
+        n_unclosed=0,
+        completed=True,
+        stop="completed",
+    )
+    return replace(plain, **changes)
+
+
+PERFECT = (ok(A), ok(B), ok(C))
+
+
+@pytest.mark.parametrize(
+    ("calls", "expected"),
+    [
+        (PERFECT, 0.92),
+        ((), 0.0),
+        ((bad(A), bad(A)), 0.0),
+        ((ok(A), bad(B), ok(B), ok(C)), 0.4 + 0.3 + 0.2 * 3 / 4 + 0.02),
+        ((ok(A), ok(A), ok(B), ok(C)), 0.4 + 0.3 + 0.2),
+        ((ok(C), ok(B), ok(A)), 0.4 + 0.1 + 0.2),
+        ((ok(A), ok(C)), 0.4 * 2 / 3 + 0.3 * 2 / 3 + 0.2),
+        ((ok(X), ok(X)), 0.2),
+    ],
+)
+def test_adherence_follows_its_formula(calls, expected):
+    assert adherence((A, B, C), calls) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "length"),
+    [("", "", 0), ("abc", "", 0), ("abc", "abc", 3), ("abc", "cba", 1), ("abcbdab", "bdcaba", 4)],
+)
+def test_common_subsequence_is_the_longest(first, second, length):
+    assert common_subsequence(first, second) == length
+
+
+def test_verdict_of_a_perfect_episode():
+    verdict = score(episode(*PERFECT))
+    assert (verdict.outcome, verdict.kind) == ("solved", None)
+    # Quality 0.4 + 0.3 + 0.2 x 0.92 + 0 (nothing to recover from); achievement 1.
+    assert verdict.scores["quality"] == pytest.approx(0.884)
+    assert verdict.scores["final"] == verdict.scores["phase2"] == pytest.approx(0.942)
+    assert verdict.scores["workflow"] == verdict.scores["workflow_sound"] == pytest.approx(0.92)
+    assert verdict.scores["tool_coverage"] == 1
+
+
+def test_verdict_counts_repair_and_scores_obedience_apart():
+    given = (A, X, C)
+    repairing = score(episode(*PERFECT, given=given))
+    obeying = score(episode(ok(A), ok(X), ok(C), given=given))
+    assert repairing.outcome == "solved"
+    assert obeying.outcome == "partial"
+    assert repairing.scores["workflow"] < repairing.scores["workflow_sound"]
+    assert obeying.scores["workflow"] > obeying.scores["workflow_sound"]
+
+
+def test_verdict_without_a_given_plan_scores_both_by_the_sound_one():
+    scores = score(episode(ok(A), ok(C), given=None)).scores
+    assert scores["workflow"] == scores["workflow_sound"]
+
+
+def test_verdict_of_an_episode_without_calls_is_unsolved():
+    verdict = score(episode(completed=False, stop="silent"))
+    assert verdict.outcome == "unsolved"
+    assert verdict.scores["phase2"] == 0
+    assert verdict.kind == "tool_call_format"
+
+
+def test_verdict_turns_partial_when_too_many_calls_failed():
+    calls = (bad(A), bad(A), ok(A), bad(B), bad(B), ok(B), bad(C), ok(C))
+    assert score(episode(*calls)).outcome == "partial"
+
+
+def test_verdict_scores_are_finite_numbers_by_the_documented_names():
+    scores = score(episode(*PERFECT)).scores
+    assert set(scores) == {
+        "workflow", "workflow_sound", "phase2", "quality", "final", "tool_coverage", "arguments",
+        "execution", "turns", "tool_calls", "searches", "infos", "unclosed_tags", "assisted",
+        "assisted_turns",
+    }  # fmt: skip
+    assert all(isinstance(value, float) for value in scores.values())
+
+
+def test_arguments_score_is_the_share_of_inputs_that_reached_their_tool():
+    steps = {step.tool: dict(step.parameters) for step in TASK.plan.steps}
+
+    def episode_with(arguments):
+        calls = [Call(0, tool, json.dumps(given), ok=True) for tool, given in arguments.items()]
+        return score(episode(*calls)).scores["arguments"]
+
+    assert episode_with(steps) == 1
+    n_inputs = sum(map(len, steps.values()))
+    name = next(iter(steps[A]))
+    assert episode_with({**steps, A: {**steps[A], name: "else"}}) == pytest.approx(1 - 1 / n_inputs)
+
+
+@pytest.mark.parametrize(
+    ("calls", "completed", "expected"),
+    [
+        (PERFECT, False, "full"),
+        ((ok(A), ok(X), bad(B), ok(B), ok(C)), False, "full"),
+        ((ok(A), ok(C), ok(B)), False, "partial"),
+        ((ok(A), ok(B)), False, "partial"),
+        ((ok(A),), True, "failure"),
+        ((ok(C),), True, "partial"),
+        ((ok(X), ok(X), ok(X)), True, "failure"),
+        ((), True, "failure"),
+    ],
+)
+def test_level_follows_order_coverage_progress_and_completion(calls, completed, expected):
+    assert level(episode(*calls, completed=completed)) == expected
+
+
+def test_task_achievement_weighs_output_progress_and_coverage():
+    assert task_achievement(episode(*PERFECT)) == 1
+    assert coverage(episode(ok(A))) == pytest.approx(1 / 3)
+    assert task_achievement(episode(ok(A))) == pytest.approx(0.3 * 0 + 0.3 * 0.5 + 0.4 / 3)
+    assert task_achievement(episode(ok(B), ok(C))) == pytest.approx(0.5 + 0.3 + 0.2 * 2 / 3)
+
+
+def test_execution_quality_rewards_recovery_and_punishes_repetition():
+    base = execution_quality(episode(*PERFECT))
+    recovered = execution_quality(episode(ok(A), bad(B), ok(B), ok(C)))
+    success = 0.4 * 3 / 4 + 0.3 * 0.9 + 0.2 * (0.7 + 0.15 + 0.02) + 0.1 * 0.3
+    assert recovered == pytest.approx(success)
+    repeated = execution_quality(episode(*(ok(A),) * 9))
+    assert repeated < recovered < base
+    assert execution_quality(episode()) == 0
+
+
+@pytest.mark.parametrize(
+    ("judged", "n_calls", "expected"),
+    [
+        ("full", 3, (0.8, 0.7)),
+        ("partial", 3, (0.5, 0.1)),
+        ("failure", 3, (0.24, 0.2)),
+        ("failure", 0, (0.15, 0.05)),
+    ],
+)
+def test_adjustment_follows_the_level(judged, n_calls, expected):
+    assert adjusted(0.3, 0.1, judged, n_calls=n_calls) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        ("tool_call_format", episode(stop="silent", completed=False)),
+        ("tool_call_format", episode(bad(A, "MALFORMED_CALL"), bad("", "UNKNOWN_TOOL"))),
+        ("tool_call_format", episode(ok(A), bad(B, "MALFORMED_CALL"))),
+        ("tool_selection", episode(bad("parse", "UNKNOWN_TOOL"))),
+        ("tool_selection", episode(ok(A), ok(X), ok(C))),
+        ("parameter_config", episode(ok(A), bad(B, "INVALID_INPUT"), bad(B, "FILE_NOT_FOUND"))),
+        ("dependency", episode(bad(C), bad(C), sound=(C,))),
+        ("timeout", episode(ok(A), bad(B), bad(B, "TIMEOUT"))),
+        ("other", episode(ok(A), bad(B, "TIMEOUT"), bad(B))),
+        ("max_turns", episode(ok(A), ok(A), ok(A), completed=False, stop="max_turns")),
+        ("sequence_order", episode(ok(C), ok(B), ok(A))),
+        ("timeout", episode(*[bad(A, "TIMEOUT")] * 4, *PERFECT)),
+    ],
+)
+def test_error_kind_is_decided_by_what_happened(kind, found):
+    assert kind in ERROR_KINDS
+    assert classify_error(found) == kind
