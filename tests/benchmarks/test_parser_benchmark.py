@@ -14,18 +14,16 @@ TEXTS = {
     "prose": "I will now read the file and then go on with the next step of the plan. ",
     "open": "<tool_call>",
     "broken": '<tool_call>file_operations_reader {"source": "',
-    "nested": '{"a":',
+    "nested": "<tool_call>a " + '{"a":' * 5000,
     "angles": "< ",
     "done": "not until the task is done ",
 }
-BEGINNINGS = {"plain": "", "call": "<tool_call>file_operations_reader "}
 
 
 @pytest.mark.parametrize("n_bytes", [100_000, 400_000])
-@pytest.mark.parametrize("beginning", BEGINNINGS)
 @pytest.mark.parametrize("kind", TEXTS)
-def test_parser_benchmark(benchmark, kind, beginning, n_bytes):
-    text = (BEGINNINGS[beginning] + TEXTS[kind] * (n_bytes // len(TEXTS[kind]) + 1))[:n_bytes]
+def test_parser_benchmark(benchmark, kind, n_bytes):
+    text = (TEXTS[kind] * (n_bytes // len(TEXTS[kind]) + 1))[:n_bytes]
 
     def read():
         return parse_reply(text), says_it_is_done(text)

@@ -31,7 +31,7 @@ def mean(episodes, name):
 def flawed():
     """By persona and flaw of the core set, 150 episodes on the same tasks."""
     return {
-        (name, flaw): run_arm(PERSONAS[name], flaw=flaw, repeats=30)
+        (name, flaw): run_arm(PERSONAS[name], flaw=flaw)
         for name in ("obedient", "repairing")
         for flaw in workflow.flaw_set("core")
     }
@@ -39,7 +39,7 @@ def flawed():
 
 @pytest.fixture(scope="module")
 def sound():
-    return {name: run_arm(persona, repeats=30) for name, persona in PERSONAS.items()}
+    return {name: run_arm(persona) for name, persona in PERSONAS.items()}
 
 
 @pytest.mark.parametrize("name", PERSONAS)
@@ -77,14 +77,14 @@ def test_obeying_and_repairing_are_told_apart_by_both_adherences(flawed):
 
 
 def test_obedient_reaches_every_flaw_of_the_documents_too():
-    base = weighted(run_arm(obedient, repeats=20))
+    base = weighted(run_arm(obedient))
     for flaw in ("incomplete_description", "insufficient_detail", "parameter_issues"):
-        assert weighted(run_arm(obedient, flaw=flaw, repeats=20)) < base, flaw
+        assert weighted(run_arm(obedient, flaw=flaw)) < base, flaw
 
 
 def test_success_falls_and_partial_rises_as_tools_fail_more():
     for persona in (obedient, repairing):
-        arms = [run_arm(persona, rate=rate, repeats=40) for rate in (0.9, 0.7, 0.5)]
+        arms = [run_arm(persona, rate=rate) for rate in (0.9, 0.7, 0.5)]
         solved = [share(arm, "solved") for arm in arms]
         partial = [share(arm, "partial") for arm in arms]
         assert solved[0] > solved[1] + 0.03 > solved[2] + 0.06
@@ -94,16 +94,16 @@ def test_success_falls_and_partial_rises_as_tools_fail_more():
 @pytest.mark.parametrize("name", ["obedient", "repairing"])
 def test_plan_lifts_full_success_over_no_plan(sound, name):
     skill = 0.85
-    optimal = run_arm(PERSONAS[name], skill=skill, repeats=40)
-    baseline = run_arm(PERSONAS[name], skill=skill, prompt_type="baseline", repeats=40)
+    optimal = run_arm(PERSONAS[name], skill=skill)
+    baseline = run_arm(PERSONAS[name], skill=skill, prompt_type="baseline")
     assert share(optimal, "solved") >= share(baseline, "solved")
     assert mean(baseline, "searches") > 2
     assert mean(optimal, "turns") < mean(baseline, "turns")
 
 
 def test_thinking_aloud_is_answered_and_costs_turns():
-    baseline = run_arm(obedient, skill=0.6, prompt_type="baseline", repeats=30)
-    cot = run_arm(obedient, skill=0.6, prompt_type="cot", repeats=30)
+    baseline = run_arm(obedient, skill=0.6, prompt_type="baseline")
+    cot = run_arm(obedient, skill=0.6, prompt_type="cot")
     assert share(cot, "solved") > 0.4
     assert mean(cot, "assisted_turns") > mean(baseline, "assisted_turns")
 
@@ -118,7 +118,7 @@ def test_sloppy_loses_nothing_by_its_open_tags(sound):
 
 @pytest.mark.parametrize("name", PERSONAS)
 def test_success_grows_with_skill(name):
-    arms = [run_arm(PERSONAS[name], skill=skill, repeats=30) for skill in (0.2, 0.6, 1.0)]
+    arms = [run_arm(PERSONAS[name], skill=skill) for skill in (0.2, 0.6, 1.0)]
     solved = [share(arm, "solved") for arm in arms]
     assert solved[0] + 0.1 < solved[1] < solved[2]
     assert solved[2] > 0.9

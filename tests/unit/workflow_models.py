@@ -8,6 +8,7 @@ import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from bench_suites import workflow
@@ -70,6 +71,7 @@ def run(llm: workflow.ChatModel, task: workflow.Task, **options: Any) -> workflo
     return asyncio.run(workflow.run_episode(llm, task, **options))
 
 
+@cache
 def run_arm(
     persona: Persona,
     *,
@@ -77,9 +79,9 @@ def run_arm(
     flaw: str | None = None,
     prompt_type: workflow.PromptType = "optimal",
     rate: float = 0.8,
-    repeats: int = 20,
-) -> list[workflow.Episode]:
-    """Episodes of one cell per task type, with paired tasks and tool luck."""
+    repeats: int = 30,
+) -> tuple[workflow.Episode, ...]:
+    """Episodes of one cell per task type, with paired tasks and tool luck; each arm is run once."""
 
     async def episodes() -> Iterable[workflow.Episode]:
         return [
@@ -96,7 +98,7 @@ def run_arm(
             for task in [workflow.TASKS.draw(task_type, repeat, 7)]
         ]
 
-    return list(asyncio.run(episodes()))
+    return tuple(asyncio.run(episodes()))
 
 
 def _plan(task: workflow.Task, flaw: str | None) -> workflow.Plan:

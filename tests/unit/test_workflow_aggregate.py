@@ -1,0 +1,95 @@
+from dataclasses import replace
+
+import pytest
+
+from bench_suites.workflow.aggregate import KEY, CaseResult, aggregate
+
+SOLVED = CaseResult(
+    model="m",
+    prompt_type="optimal",
+    tool_success_rate=0.8,
+    difficulty="easy",
+    task_type="basic_task",
+    outcome="solved",
+    duration_s=2.0,
+    scores={"turns": 5, "workflow": 0.9, "assisted": 0, "assisted_turns": 0},
+)
+PARTIAL = replace(
+    SOLVED,
+    outcome="partial",
+    kind="timeout",
+    duration_s=4.0,
+    scores={"turns": 9, "workflow": 0.6, "assisted": 1, "assisted_turns": 2},
+)
+UNSOLVED = replace(
+    SOLVED,
+    outcome="unsolved",
+    kind="max_turns",
+    scores={"turns": 10, "workflow": 0.0, "assisted": 1, "assisted_turns": 3},
+)
+INFRA = replace(SOLVED, outcome="infra", kind="timeout", duration_s=150.0, scores={})
+
+
+def rows(*cases):
+    return aggregate(cases, last_updated="2025-09-01T00:00:00Z")
+
+
+def test_aggregate_has_the_originals_columns_and_infra():
+    (row,) = rows(SOLVED)
+    assert len(row) == 51 + 1
+    assert tuple(row)[:5] == KEY
+    assert {"total_errors", "format_error_rate", "assistance_rate", "infra"} <= set(row)
+
+
+def test_aggregate_counts_a_partial_case_half():
+    (row,) = rows(SOLVED, SOLVED, PARTIAL, UNSOLVED)
+    assert [row[name] for name in ("total", "success", "full_success", "partial", "failed")] == [
+        4,
+        3,
+        2,
+        1,
+        1,
+    ]
+    assert row["success_rate"] == 0.75
+    assert row["weighted_success_score"] == pytest.approx(0.625)
+    assert row["full_success_rate"] + row["partial_rate"] + row["failure_rate"] == 1
+
+
+def test_aggregate_averages_only_what_was_measured():
+    (row,) = rows(SOLVED, PARTIAL, INFRA, INFRA)
+    assert row["infra"] == 2
+    assert row["total"] == 2
+    assert row["avg_turns"] == 7
+    assert row["avg_execution_time"] == 3
+    assert row["avg_workflow_score"] == pytest.approx(0.75)
+
+
+def test_aggregate_shares_errors_among_errors():
+    (row,) = rows(SOLVED, PARTIAL, UNSOLVED, UNSOLVED)
+    assert (row["total_errors"], row["timeout_errors"], row["max_turns_errors"]) == (3, 1, 2)
+    assert row["timeout_error_rate"] == pytest.approx(1 / 3)
+    assert sum(value for name, value in row.items() if name.endswith("_error_rate")) == 1
+
+
+def test_aggregate_counts_assistance():
+    (row,) = rows(SOLVED, PARTIAL, UNSOLVED)
+    assert (row["assisted_success"], row["assisted_failure"]) == (1, 1)
+    assert row["total_assisted_turns"] == 5
+    assert row["avg_assisted_turns"] == 2.5
+    assert row["assistance_rate"] == pytest.approx(2 / 3)
+
+
+def test_aggregate_says_nothing_of_a_cell_without_measurement():
+    (row,) = rows(INFRA)
+    assert row["total"] == 0
+    assert row["success_rate"] is None
+    assert row["avg_turns"] is None
+    assert row["timeout_error_rate"] is None
+
+
+def test_aggregate_of_parts_is_the_aggregate_of_the_whole_in_any_order():
+    other = replace(SOLVED, model="a", prompt_type="flawed_missing_step")
+    cases = [SOLVED, PARTIAL, other, UNSOLVED, INFRA]
+    assert rows(*cases) == rows(*reversed(cases))
+    assert [row["model"] for row in rows(*cases)] == ["a", "m"]
+    assert rows() == []
