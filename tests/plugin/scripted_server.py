@@ -4,6 +4,7 @@ Another stack than the simulator's, so that the two cannot share a misunderstand
 
     say WORDS          answers with WORDS
     status N           answers with HTTP status N
+    echo_error N WORDS answers with HTTP status N and an error that quotes WORDS and the caller's key
     once N WORDS       answers with N the first time this prompt comes (with Retry-After 0.05), then
                        says WORDS
     context | filter   refuses the prompt for good
@@ -76,6 +77,10 @@ class ScriptedServer:
         self.port = runner.addresses[0][1]
         self._started.set()
         self._loop.run_forever()
+        hanging = asyncio.all_tasks(self._loop)
+        for task in hanging:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*hanging, return_exceptions=True))
         self._loop.run_until_complete(runner.cleanup())
         self._loop.close()
 
@@ -96,6 +101,9 @@ class ScriptedServer:
         match word:
             case "status":
                 return _error(int(rest), "as you wish")
+            case "echo_error":
+                status, _, words = rest.partition(" ")
+                return _error(int(status), f"{words} is no good, nor is {token}")
             case "once":
                 status, _, words = rest.partition(" ")
                 if self._seen[prompt] == 1:

@@ -13,12 +13,12 @@ def test_it(answer):
 """
 
 
-def test_request_deadline_ends_silent_and_dripping_sockets(project, workers):
+def test_request_deadline_ends_silent_and_dripping_sockets(project):
     project.write_pool()
     pool = project.pytester.path / "pool.toml"
     pool.write_text(pool.read_text().replace("timeout_s = 5", "timeout_s = 0.4"))
     project.suite(SUITE)
-    result = project.run(workers, "--ultrapar-max-attempts", "1", "--ultrapar-coverage", "0.3")
+    result = project.run("-n0", "--ultrapar-max-attempts", "1", "--ultrapar-coverage", "0.3")
     assert result.ret == 0
     kinds = {row["param.prompt"]: (row["outcome"], row["kind"]) for row in project.rows()}
     assert kinds == {
@@ -30,7 +30,7 @@ def test_request_deadline_ends_silent_and_dripping_sockets(project, workers):
     assert {a["outcome"] for a in attempts if a["maybe_billed"]} == {"timeout"}
 
 
-def test_episode_deadline_counts_all_its_waiting(project, workers):
+def test_episode_deadline_counts_all_its_waiting(project):
     project.suite(
         """
 import asyncio
@@ -46,13 +46,13 @@ def test_endless(endless): pass
 def test_hanging(answer): pass
 """
     )
-    result = project.run(workers, "--ultrapar-episode-timeout", "0.5", "--ultrapar-coverage", "0")
+    result = project.run("-n0", "--ultrapar-episode-timeout", "0.5", "--ultrapar-coverage", "0")
     assert result.ret == 0
     assert [(row["outcome"], row["kind"]) for row in project.rows()] == [("infra", "timeout")] * 2
 
 
 @pytest.mark.parametrize("status", [429, 500])
-def test_a_failure_that_passes_costs_no_case(project, workers, status):
+def test_a_failure_that_passes_costs_no_case(project, status):
     project.suite(
         f"""
 @pytest.mark.parametrize("prompt", ["once {status} fine", "say fine"])
@@ -60,7 +60,7 @@ def test_it(answer):
     assert answer == "fine"
 """
     )
-    result = project.run(workers)
+    result = project.run("-n0")
     assert result.ret == 0
     attempts = project.rows("attempts")
     assert len(attempts) == len(project.server.prompts) == 3
