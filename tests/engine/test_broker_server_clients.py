@@ -234,6 +234,22 @@ def test_cancelled_request_is_withdrawn_or_its_lease_returned(broker):
     play(story())
 
 
+def test_cancelled_requests_wait_no_longer_while_all_seats_are_taken(broker):
+    async def story() -> None:
+        client = await connect_broker(broker.path, broker.token, "gw0")
+        for n in range(3):
+            await client.acquire(LeaseRequest(n, "m"))
+        for future in [client.acquire(LeaseRequest(n, "m")) for n in range(10, 20)]:
+            future.cancel()
+        status = await client.status()
+        while status.waiting:
+            status = await client.status()
+        assert status.in_flight == 3
+        await client.close()
+
+    play(story())
+
+
 def test_refusal_reaches_the_client(broker):
     async def story() -> None:
         client = await connect_broker(broker.path, broker.token, "gw0")

@@ -88,20 +88,18 @@ CONTROLLER = """
 
 
 def test_server_ends_with_a_killed_controller(tmp_path):
-    controller = python(CONTROLLER, tmp_path / "server.log", "alone")
-    server = psutil.Process(int(controller.stdout.readline().split()[0]))
-    controller.kill()
-    controller.wait()
+    with python(CONTROLLER, tmp_path / "server.log", "alone") as controller:
+        server = psutil.Process(int(controller.stdout.readline().split()[0]))
+        controller.kill()
     server.wait(GONE_WITHIN_S)
 
 
 @pytest.mark.slow
 def test_server_ends_with_a_killed_controller_whose_forked_child_lives_on(tmp_path):
-    controller = python(CONTROLLER, tmp_path / "server.log", "forks")
-    server_pid, forked_pid = map(int, controller.stdout.readline().split())
-    server = psutil.Process(server_pid)
-    controller.kill()
-    controller.wait()
+    with python(CONTROLLER, tmp_path / "server.log", "forks") as controller:
+        server_pid, forked_pid = map(int, controller.stdout.readline().split())
+        server = psutil.Process(server_pid)
+        controller.kill()
     try:
         server.wait(GONE_WITHIN_S)
     finally:
@@ -151,10 +149,9 @@ def test_log_is_complete_after_the_kill_of_a_client(tmp_path):
     )
     log_path = tmp_path / "server.log"
     with running(pool, tmp_path) as server:
-        client = python(CLIENT, server.base_url(PROVIDER) + "/chat/completions")
-        rows = slow_rows_when(server, log_path, lambda rows: len(rows) == 50)
-        client.kill()
-        client.wait()
+        with python(CLIENT, server.base_url(PROVIDER) + "/chat/completions") as client:
+            rows = slow_rows_when(server, log_path, lambda rows: len(rows) == 50)
+            client.kill()
         assert len(rows) == 50
         rows = slow_rows_when(server, log_path, lambda rows: all(row.disconnected for row in rows))
     assert [row.disconnected for row in rows] == [True] * 50

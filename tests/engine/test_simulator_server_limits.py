@@ -200,6 +200,8 @@ def test_seat_of_a_departed_client_is_free_for_the_very_next_request(tmp_path):
             holder.leave()
             following.send("slow")
         assert [callers[0].ask("none"), callers[0].ask("none")] == [404, 404]
+    callers[0].leave()
+    callers[-1].leave()
     log = read_server_log(tmp_path / "server.log")
     slow = [row for row in log.requests if row.model == "slow"]
     assert [row.admitted for row in slow] == [True] * n
@@ -222,5 +224,6 @@ def test_request_whose_client_leaves_at_once_is_in_the_log(tmp_path):
             caller.leave()
         os.kill(server.pid, signal.SIGCONT)
         assert [last.ask("none"), last.ask("none")] == [404, 404]
+        last.leave()
     slow = [r for r in read_server_log(tmp_path / "server.log").requests if r.model == "slow"]
     assert [row.disconnected for row in slow] == [True] * n
