@@ -85,6 +85,13 @@ def test_clock_that_goes_backwards_admits_nothing_more():
     assert play.broker.next_wake_s() == pytest.approx(101.0)
 
 
+def test_grant_is_never_dated_before_one_that_came_earlier():
+    play = two_lanes()
+    play.ask()
+    play.now_s = 50.0
+    assert play.leases[play.ask()].granted_s == 100.0
+
+
 def test_rate_after_a_clock_jump_ahead_holds_one_send_and_no_burst():
     play = one_lane(qps=1)
     for _ in range(5):
@@ -146,12 +153,20 @@ def test_turn_moves_when_its_lane_pauses():
 
 
 def test_turn_of_a_paused_lane_without_seats_moves_at_once():
-    play = two_lanes(workers=2)
-    first, second = play.ask(lane="p/a/k0"), play.ask(lane="p/a/k0")
-    play.back(first, "rate", 60.0)
-    play.ask(lane="p/b/k1")
-    assert play.lane(second) == "p/a/k0"
+    # Another model keeps the key's only seat taken while the lane pauses.
+    lanes = [lane("a", "k0", "k0"), lane("b", "k1", "k1"), lane("c", "k0", "k0", model="n")]
+    play = Play(pool(lanes, Limit("k0", "key", 1), Limit("k1", "key", 1)))
+    play.back(play.ask(lane="p/a/k0"), "rate", 60.0)
+    assert play.lane(play.ask(model="n")) == "p/c/k0"
     assert play.lane(play.ask(lane="p/a/k0")) == "p/b/k1"
+
+
+def test_turn_moves_when_its_lane_goes_out():
+    play = two_lanes(workers=1)
+    first = play.ask(lane="p/a/k0")
+    turn = play.ask(lane="p/a/k0")
+    play.back(first, "auth")
+    assert play.lane(turn) == "p/b/k1"
 
 
 def test_turn_waits_for_a_paused_lane_when_no_other_is_up():

@@ -153,6 +153,18 @@ def test_asking_twice_for_a_first_lease_opens_one_episode():
     assert play.lane(other) is not None
 
 
+def test_two_waiting_wishes_for_one_first_lease_open_one_episode():
+    play = play_with()
+    held = [play.ask() for _ in range(4)]
+    twice = [play.ask(case_id="a") for _ in range(2)]
+    for request in held:
+        play.back(request)
+    assert all(play.lane(request) for request in twice)
+    assert play.broker.status(play.now_s).open_episodes == 5
+    play.end("a")
+    assert play.broker.status(play.now_s).open_episodes == 4
+
+
 def test_dead_workers_episodes_are_open_no_more():
     play = play_with(Group("g", tuple("ab"), at_once=1))
     play.ask("gw0", group="g", case_id="a")
