@@ -54,11 +54,12 @@ class CaseResult:
 
 
 def aggregate(cases: Iterable[CaseResult], *, last_updated: str) -> list[Row]:
-    """A row of the original's 51 columns per cell, sorted by key; `infra`, the 52nd, counts the rest.
+    """A row of the original's 51 columns per cell, sorted by key, and `infra` as the 52nd.
 
     One definition of each figure: `success` is `full_success` + `partial_success`; the weighted
     score counts a partial case half; error rates are shares of all errors; averages and rates are
-    None where a cell has no measured case, never 0. `infra` cases are in no other column.
+    None where a cell has no measured case, never 0. `infra` counts what the infrastructure failed
+    to answer, which is in no other column.
 
     Args:
         cases: In any order.
@@ -80,7 +81,7 @@ def _row(cell: Sequence[CaseResult], last_updated: str) -> Row:
         **_errors(measured),
         **_assistance(measured),
         "last_updated": last_updated,
-        "infra": len(cell) - len(measured),
+        "infra": sum(case.outcome == "infra" for case in cell),
     }
 
 
