@@ -11,6 +11,7 @@ import msgspec
 
 from bench_suites.overhead import cores, machine, tables
 from bench_suites.overhead.comparison import compare
+from bench_suites.overhead.environment import Environment, measured_environment
 from bench_suites.overhead.ideal import ideal_of
 from bench_suites.overhead.memory import measure_growth
 from bench_suites.overhead.plugin_cost import measure_plugin_cost
@@ -50,10 +51,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.pinned:
             cores.check_cores()
             cores.pin_clients()
-        for name in names:
-            lines, rows = _measure(name, arguments)
-            document["results"][name] = rows
-            _say("", *lines)
+        with measured_environment() as environment:
+            for name in names:
+                lines, rows = _measure(name, arguments, environment)
+                document["results"][name] = rows
+                _say("", *lines)
     except UltraparError as error:
         sys.stderr.write(f"overhead: {error}\n")
         return _BAD_INPUT if isinstance(error, ConfigError) else _FAILED
@@ -63,16 +65,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _measure(name: str, arguments: argparse.Namespace) -> tuple[Iterator[str], Sequence[Any]]:
+def _measure(
+    name: str, arguments: argparse.Namespace, environment: Environment
+) -> tuple[Iterator[str], Sequence[Any]]:
     n_rounds: int = arguments.runs
     if name == "imports":
-        cost = measure_plugin_cost(max(n_rounds, _LEAST_IMPORT_RUNS), note=_note)
+        cost = measure_plugin_cost(
+            max(n_rounds, _LEAST_IMPORT_RUNS), environment=environment, note=_note
+        )
         return tables.plugin_cost_lines(cost), [cost]
     if name == "memory":
         growths = [
             row
             for n in arguments.n or MEMORY.n_processes
-            for row in measure_growth(n, n_cases=MEMORY.n_cases, note=_note)
+            for row in measure_growth(
+                n, n_cases=MEMORY.n_cases, environment=environment, note=_note
+            )
         ]
         return tables.memory_lines(growths), growths
     workload = COMPARISONS[name]
@@ -81,6 +89,7 @@ def _measure(name: str, arguments: argparse.Namespace) -> tuple[Iterator[str], S
         n_processes=arguments.n or workload.n_processes,
         n_rounds=n_rounds,
         pinned=arguments.pinned,
+        environment=environment,
         note=_note,
     )
     lines = tables.comparison_lines(workload, ideal_of(workload), runs, pinned=arguments.pinned)

@@ -10,7 +10,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bench_suites.overhead.workload import ROOT, quiet_environment
+from bench_suites.overhead.environment import Environment, foreign_plugins
+from bench_suites.overhead.workload import ROOT
 from pytest_ultrapar.errors import UltraparError
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ class CommandError(UltraparError):
     """A command that is measured did not end well, so there is no figure."""
 
 
-def run_timed(argv: Sequence[str], *, folder: Path = ROOT, expected: int = 0) -> Cost:
+def run_timed(
+    argv: Sequence[str], environment: Environment, *, folder: Path = ROOT, expected: int = 0
+) -> Cost:
     """Run a command and say what it cost.
 
     `os.wait4` gives the usage of this child and its descendants alone; `RUSAGE_CHILDREN` would add
@@ -47,6 +50,7 @@ def run_timed(argv: Sequence[str], *, folder: Path = ROOT, expected: int = 0) ->
 
     Args:
         argv: The program and its arguments.
+        environment: See `environment.measured_environment`.
         folder: Where it runs; the project's folder unless told.
         expected: The exit code of success.
 
@@ -56,7 +60,7 @@ def run_timed(argv: Sequence[str], *, folder: Path = ROOT, expected: int = 0) ->
     with tempfile.TemporaryFile() as output:
         started_s = time.monotonic()
         child = subprocess.Popen(  # noqa: S603 - our own interpreter and modules, no shell
-            argv, cwd=folder, stdout=output, stderr=output, env=quiet_environment()
+            argv, cwd=folder, stdout=output, stderr=output, env=environment
         )
         try:
             _, status, usage = os.wait4(child.pid, 0)
@@ -77,7 +81,8 @@ def run_timed(argv: Sequence[str], *, folder: Path = ROOT, expected: int = 0) ->
 def pytest_command(workload: Workload, *, url: str, n_processes: int, directory: Path) -> list[str]:
     """The command that runs a workload's cases on a simulated provider that runs at `url`."""
     return [
-        *pytest_start(n_processes),
+        *pytest_start(),
+        f"-n{n_processes}",
         f"bench_suites/overhead/test_overhead.py::{workload.test}",
         f"--overhead-cases={workload.n_cases}",
         f"--ultrapar-pool={workload.pool_path}",
@@ -86,7 +91,8 @@ def pytest_command(workload: Workload, *, url: str, n_processes: int, directory:
     ]
 
 
-def pytest_start(n_processes: int) -> list[str]:
+def pytest_start() -> list[str]:
     """What all measured pytest commands begin with."""
+    blocked = [word for name in foreign_plugins() for word in ("-p", f"no:{name}")]
     # -qq: a progress line that is redrawn is for people, and would be part of the figure.
-    return [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-qq", f"-n{n_processes}"]
+    return [sys.executable, "-m", "pytest", "-qq", "-p", "no:cacheprovider", *blocked]

@@ -6,6 +6,7 @@ import json
 import sys
 import tempfile
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,12 +22,16 @@ from pytest_ultrapar.testing import read_server_log
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from bench_suites.overhead.ideal import Ideal
+    from bench_suites.overhead.environment import Environment
     from bench_suites.overhead.workload import Workload
     from pytest_ultrapar.pool.model import Pool
 
 RAW = "raw"
 """The raw client's name where others have their `-n`."""
+
+_WARM_UP_CASES = 20
+"""Enough that every client imports what it needs, so that compiled files and page cache are
+there."""
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -63,6 +68,7 @@ def compare(
     n_processes: Sequence[int],
     n_rounds: int,
     pinned: bool,
+    environment: Environment,
     note: Callable[[str], object],
 ) -> list[Measured]:
     """Measure the tool with each `-n` and the raw client, `n_rounds` times in turn.
@@ -72,21 +78,28 @@ def compare(
         n_processes: Every `-n` to measure.
         n_rounds: How often, >= 1.
         pinned: Whether client and server have a core each.
+        environment: See `environment.measured_environment`.
         note: Called with a line before each command.
 
     Raises:
         CommandError: A command ended badly, or not all requests were answered.
         ConfigError: The pool cannot be served.
     """
-    best = ideal_of(workload)
+    clients = (*n_processes, None)
+    warm_up = replace(workload, n_cases=_WARM_UP_CASES)
+    for client in clients:
+        note(f"{workload.name}, to warm up: {_name(client)}")
+        _measure(warm_up, client, 0, pinned=pinned, environment=environment)
     runs: list[Measured] = []
     for round_no in range(n_rounds):
         measured: list[Measured] = []
-        for n in (*n_processes, None):
-            note(f"{workload.name}, round {round_no + 1} of {n_rounds}: {_name(n)}")
-            measured.append(_measure(workload, best, n, round_no, pinned=pinned))
+        for client in clients:
+            note(f"{workload.name}, round {round_no + 1} of {n_rounds}: {_name(client)}")
+            measured.append(
+                _measure(workload, client, round_no, pinned=pinned, environment=environment)
+            )
         raw_s = measured[-1].wall_s
-        runs += [msgspec.structs.replace(run, ratio=run.wall_s / raw_s) for run in measured]
+        runs += [msgspec.structs.replace(one, ratio=one.wall_s / raw_s) for one in measured]
     return runs
 
 
@@ -95,7 +108,12 @@ def _name(n_processes: int | None) -> str:
 
 
 def _measure(
-    workload: Workload, best: Ideal, n_processes: int | None, round_no: int, *, pinned: bool
+    workload: Workload,
+    n_processes: int | None,
+    round_no: int,
+    *,
+    pinned: bool,
+    environment: Environment,
 ) -> Measured:
     pool = workload.pool()
     with tempfile.TemporaryDirectory(prefix="overhead-") as temporary:
@@ -103,13 +121,12 @@ def _measure(
         log_path = directory / "server.jsonl"
         with serving(pool, log_path, pinned=pinned) as url:
             if n_processes is None:
-                cost = run_timed(raw_command(pool, workload, url))
+                argv = raw_command(pool, workload, url)
             else:
-                cost = run_timed(
-                    pytest_command(
-                        workload, url=url, n_processes=n_processes, directory=directory / "run"
-                    )
+                argv = pytest_command(
+                    workload, url=url, n_processes=n_processes, directory=directory / "run"
                 )
+            cost = run_timed(argv, environment)
         log = read_server_log(log_path)
     answered, wanted = log.count(200), workload.n_cases * workload.n_turns
     if answered != wanted:
@@ -120,7 +137,7 @@ def _measure(
         client=_name(n_processes),
         round_no=round_no,
         n=workload.n_cases,
-        efficiency=best.bound_s / log.phase_s,
+        efficiency=ideal_of(workload).bound_s / log.phase_s,
         phase_s=log.phase_s,
         peak_in_flight=log.max_in_flight(),
         wall_s=cost.wall_s,

@@ -13,11 +13,12 @@ import msgspec
 
 from bench_suites.overhead.command import CommandError, pytest_command, pytest_start
 from bench_suites.overhead.comparison import serving
-from bench_suites.overhead.workload import MEMORY, ROOT, quiet_environment
+from bench_suites.overhead.workload import MEMORY, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from bench_suites.overhead.environment import Environment
     from bench_suites.overhead.workload import Workload
 
 MOST_MIB = 15.0
@@ -57,7 +58,11 @@ class Growth(msgspec.Struct, frozen=True):
 
 
 def measure_growth(
-    n_processes: int, *, n_cases: int, note: Callable[[str], object]
+    n_processes: int,
+    *,
+    n_cases: int,
+    environment: Environment,
+    note: Callable[[str], object],
 ) -> list[Growth]:
     """Run few and many cases and empty tests, and compare each process's growth.
 
@@ -67,6 +72,7 @@ def measure_growth(
     Args:
         n_processes: The `-n` of all runs.
         n_cases: The many.
+        environment: See `environment.measured_environment`.
         note: Called with a line before each command.
 
     Raises:
@@ -76,11 +82,11 @@ def measure_growth(
 
     def cases(n: int) -> Peaks:
         note(f"memory: {client}, {n} cases")
-        return _peaks_of_cases(replace(MEMORY, n_cases=n), n_processes)
+        return _peaks_of_cases(replace(MEMORY, n_cases=n), n_processes, environment)
 
     def empty(n: int) -> Peaks:
         note(f"memory: {client}, {n} empty tests")
-        return peaks_mib(_empty_command(n, n_processes))
+        return peaks_mib(_empty_command(n, n_processes), environment)
 
     return growth(
         client,
@@ -118,26 +124,28 @@ def growth(
     ]
 
 
-def _peaks_of_cases(workload: Workload, n_processes: int) -> Peaks:
+def _peaks_of_cases(workload: Workload, n_processes: int, environment: Environment) -> Peaks:
     with tempfile.TemporaryDirectory(prefix="overhead-") as temporary:
         directory = Path(temporary)
         with serving(workload.pool(), directory / "server.jsonl", pinned=False) as url:
             return peaks_mib(
                 pytest_command(
                     workload, url=url, n_processes=n_processes, directory=directory / "run"
-                )
+                ),
+                environment,
             )
 
 
 def _empty_command(n_cases: int, n_processes: int) -> list[str]:
     return [
-        *pytest_start(n_processes),
+        *pytest_start(),
+        f"-n{n_processes}",
         "bench_suites/overhead/test_empty.py",
         f"--overhead-cases={n_cases}",
     ]
 
 
-def peaks_mib(argv: Sequence[str]) -> Peaks:
+def peaks_mib(argv: Sequence[str], environment: Environment) -> Peaks:
     """Run a pytest command and say how much memory each of its processes had at its peak.
 
     The kernel keeps the peak (`VmHWM`), so looking often only has to catch the end.
@@ -148,7 +156,7 @@ def peaks_mib(argv: Sequence[str]) -> Peaks:
     found: dict[int, tuple[str, float]] = {}
     with tempfile.TemporaryFile() as output:
         child = subprocess.Popen(  # noqa: S603 - our own interpreter and modules, no shell
-            argv, cwd=ROOT, stdout=output, stderr=output, env=quiet_environment()
+            argv, cwd=ROOT, stdout=output, stderr=output, env=environment
         )
         try:
             while child.poll() is None:

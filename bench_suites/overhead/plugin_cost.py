@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bench_suites.overhead.command import Cost, run_timed
-from bench_suites.overhead.workload import quiet_environment
+from bench_suites.overhead.command import Cost, pytest_start, run_timed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from bench_suites.overhead.environment import Environment
 
 MOST_MS = 10.0
 """So much longer may `pytest --collect-only` take with the plugin installed."""
 
 _NOTHING_COLLECTED = 5
-_COLLECT = ("-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider")
+_COLLECT = "--collect-only"
 _BLOCKED = ("-p", "no:ultrapar")
 
 
@@ -44,11 +45,14 @@ class PluginCost(msgspec.Struct, frozen=True):
     modules: list[str]
 
 
-def measure_plugin_cost(n_runs: int, *, note: Callable[[str], object]) -> PluginCost:
+def measure_plugin_cost(
+    n_runs: int, *, environment: Environment, note: Callable[[str], object]
+) -> PluginCost:
     """Collect nothing many times, in turn with the plugin blocked and with it loaded.
 
     Args:
         n_runs: Of each, >= 1.
+        environment: See `environment.measured_environment`.
         note: Called with a line before it begins.
 
     Raises:
@@ -57,8 +61,11 @@ def measure_plugin_cost(n_runs: int, *, note: Callable[[str], object]) -> Plugin
     note(f"imports: {n_runs} runs without and with the plugin")
     with tempfile.TemporaryDirectory(prefix="overhead-") as empty:
         folder = Path(empty)
-        modules = imported(folder, ()) - imported(folder, _BLOCKED)
-        pairs = [(_collect(folder, _BLOCKED), _collect(folder, ())) for _ in range(n_runs)]
+        modules = _imported(folder, (), environment) - _imported(folder, _BLOCKED, environment)
+        pairs = [
+            (_collect(folder, _BLOCKED, environment), _collect(folder, (), environment))
+            for _ in range(n_runs)
+        ]
     return PluginCost(
         n=n_runs,
         without_ms=1000 * statistics.median(without.wall_s for without, _ in pairs),
@@ -69,16 +76,17 @@ def measure_plugin_cost(n_runs: int, *, note: Callable[[str], object]) -> Plugin
     )
 
 
-def _collect(folder: Path, more: Sequence[str]) -> Cost:
-    return run_timed([sys.executable, *_COLLECT, *more], folder=folder, expected=_NOTHING_COLLECTED)
+def _collect(folder: Path, more: Sequence[str], environment: Environment) -> Cost:
+    argv = [*pytest_start(), _COLLECT, *more]
+    return run_timed(argv, environment, folder=folder, expected=_NOTHING_COLLECTED)
 
 
-def imported(folder: Path, more: Sequence[str]) -> set[str]:
+def _imported(folder: Path, more: Sequence[str], environment: Environment) -> set[str]:
     """The names of all modules that such a run imports, by Python's own account."""
     said = subprocess.run(  # noqa: S603 - our own interpreter, no shell
-        [sys.executable, "-X", "importtime", *_COLLECT, *more],
+        [sys.executable, "-X", "importtime", *pytest_start()[1:], _COLLECT, *more],
         cwd=folder,
-        env=quiet_environment(),
+        env=environment,
         capture_output=True,
         text=True,
         check=False,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -119,22 +118,3 @@ MEMORY = Workload(
 )
 
 COMPARISONS = {workload.name: workload for workload in (SMALL, WIDE, EPISODES)}
-
-_SETTINGS_OF_RUNS = (
-    "PYTEST_",
-    "RATE_MODE",
-    "NUM_INSTANCES",
-    "STORAGE_FORMAT",
-    "DEBUG_",
-    "MAX_WORKERS",
-    "USE_CONCURRENT",
-    "USE_MULTI_VLLM",
-    "VLLM_PORTS",
-)
-
-
-def quiet_environment() -> dict[str, str]:
-    """The environment without what would change a run: the pool's own variables and pytest's."""
-    return {
-        name: value for name, value in os.environ.items() if not name.startswith(_SETTINGS_OF_RUNS)
-    }
