@@ -6,7 +6,7 @@ Registered in every process that runs items (the workers, or the one process wit
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,10 +16,11 @@ from pytest_ultrapar.collection import case_id_of
 from pytest_ultrapar.records import Grade, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from pytest_ultrapar.ahead import RunAhead
     from pytest_ultrapar.case_state import CaseState
+    from pytest_ultrapar.results.redact import Redactor
     from pytest_ultrapar.runtime import Runtime
 
 OUTCOME = "ultrapar_outcome"
@@ -56,7 +57,7 @@ class CaseReports:
         state = self._ahead.state_of(item)
         if state is not None:
             self._judge(item, state, call, report)
-        self._redact(report)
+        redact(report, self._runtime.config, self._runtime.redactor)
         return report
 
     def _judge(
@@ -103,18 +104,34 @@ class CaseReports:
         hook.pytest_ultrapar_case(record=grade)
         running.state = None
 
-    def _redact(self, report: pytest.TestReport) -> None:
-        text = self._runtime.redactor.text
-        if report.longrepr is not None and not report.passed:
-            if isinstance(report.longrepr, tuple):
-                path, line, reason = report.longrepr
-                report.longrepr = (path, line, text(reason))
-            else:
-                shown = report.longreprtext
-                if text(shown) != shown:
-                    # A secret in a traceback: its colours are worth less than the secret.
-                    report.longrepr = text(shown)
-        report.sections = [(title, text(content)) for title, content in report.sections]
+
+def redact(
+    report: pytest.TestReport | pytest.CollectReport, config: pytest.Config, redactor: Redactor
+) -> None:
+    """Take secrets out of a report, before anybody shows or stores it; it stays whole otherwise."""
+    text = redactor.text
+    if isinstance(report.longrepr, tuple):
+        path, line, reason = report.longrepr
+        report.longrepr = (path, line, text(reason))
+    elif report.longrepr is not None:
+        shown = report.longreprtext
+        if text(shown) != shown:
+            data = config.hook.pytest_report_to_serializable(config=config, report=report)
+            plain = config.hook.pytest_report_from_serializable(
+                config=config, data=_redacted(data, text)
+            )
+            report.longrepr = plain.longrepr
+    report.sections = [(title, text(content)) for title, content in report.sections]
+
+
+def _redacted(part: Any, text: Callable[[str], str]) -> Any:  # noqa: ANN401 - any plain data
+    if isinstance(part, str):
+        return text(part)
+    if isinstance(part, dict):
+        return {name: _redacted(value, text) for name, value in part.items()}
+    if isinstance(part, list | tuple):
+        return type(part)(_redacted(value, text) for value in part)
+    return part
 
 
 def _outcome(state: CaseState, report: pytest.TestReport, error: BaseException | None) -> Outcome:

@@ -75,6 +75,12 @@ class Leader:
             self._live = LiveProgress(reporter, len(cases), lambda: self.status_source())  # noqa: PLW0108 - it is set after this
             self._live.start()
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Keep secrets out of errors of collection; those of items are redacted where they run."""
+        if self._run is not None:
+            case_reports.redact(report, self.config, self.run.redactor)
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count a case's outcome."""
         outcome = getattr(report, case_reports.OUTCOME, None)

@@ -3,8 +3,7 @@
 Another stack than the simulator's, so that the two cannot share a misunderstanding. It understands:
 
     say WORDS          answers with WORDS
-    status N           answers with HTTP status N
-    echo_error N WORDS answers with HTTP status N and an error that quotes WORDS and the caller's key
+    status N WORDS     answers with HTTP status N; the error quotes WORDS and the caller's key
     once N WORDS       answers with N the first time this prompt comes (with Retry-After 0.05), then
                        says WORDS
     context | filter   refuses the prompt for good
@@ -100,10 +99,8 @@ class ScriptedServer:
         word, _, rest = prompt.partition(" ")
         match word:
             case "status":
-                return _error(int(rest), "as you wish")
-            case "echo_error":
                 status, _, words = rest.partition(" ")
-                return _error(int(status), f"{words} is no good, nor is {token}")
+                return _error(int(status), f"as you wish: {words}, said with {token}")
             case "once":
                 status, _, words = rest.partition(" ")
                 if self._seen[prompt] == 1:

@@ -1,0 +1,179 @@
+"""No API key in any file or output, whatever suite, server or option tries to bring it there."""
+
+from __future__ import annotations
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.plugin.conftest import CANARY
+
+LEAKY = """
+import logging, os, sys, warnings
+from dataclasses import dataclass
+
+def key():
+    return os.environ["TEST_KEY_0"]
+
+@dataclass
+class Holder:
+    token: str
+
+@prefetch
+async def spoken(llm) -> str:
+    print("environment:", dict(os.environ))
+    print(key(), file=sys.stderr)
+    logging.getLogger("suite").warning("key %s", key())
+    return (await llm.chat([{"role": "user", "content": "say " + key()}])).text
+
+def test_passes(spoken):
+    print("environment:", dict(os.environ))
+    logging.getLogger("suite").warning("key %s", key())
+
+def test_fails(spoken):
+    secret, holder, everything = key(), Holder(key()), dict(os.environ)
+    print(secret)
+    assert secret == "nothing", f"the key is {secret}"
+
+def test_raises(spoken):
+    held = spoken
+    raise LookupError(f"no such key: {key()}")
+
+def test_skips(spoken):
+    pytest.skip(f"key {key()} is not good")
+
+@pytest.mark.xfail(reason="known")
+def test_expected(spoken):
+    pytest.fail(key())
+
+@prefetch
+async def raising(llm) -> str:
+    secret = key()
+    await llm.chat([{"role": "user", "content": "say something"}])
+    raise LookupError(f"no such key: {secret}")
+
+def test_episode_raises(raising): pass
+
+@prefetch
+async def skipping(llm) -> str:
+    pytest.skip(f"key {key()} is not good")
+
+def test_episode_skips(skipping): pass
+
+@prefetch
+async def refused(llm) -> dict[str, str]:
+    reply = await llm.chat([{"role": "user", "content": "status 400 " + key()}])
+    return {"text": reply.text}
+
+def test_refused(refused): pass
+
+@prefetch
+async def overloaded(llm) -> Holder:
+    reply = await llm.chat([{"role": "user", "content": "status 500 " + key()}])
+    return Holder(reply.text)
+
+def test_overloaded(overloaded): pass
+
+@pytest.fixture(scope="session")
+def broken():
+    raise RuntimeError(f"cannot log in with {key()}")
+
+@prefetch
+async def on_broken(llm, broken) -> str: ...
+
+def test_on_broken(on_broken): pass
+
+@pytest.fixture
+def torn():
+    yield
+    raise RuntimeError(f"cannot log out with {key()}")
+
+def test_teardown(spoken, torn): pass
+
+def test_plain():
+    print(key())
+    assert key() == "nothing"
+
+def test_graded(spoken, grade):
+    grade("solved", **{"length": len(key())})
+"""
+
+
+def leaks(project) -> list[str]:
+    """Files below the project that hold a key, their names included."""
+    found = []
+    for path in project.pytester.path.rglob("*"):
+        if path.is_symlink() or not path.is_file():
+            continue
+        content = path.read_bytes()
+        if path.suffix == ".parquet":
+            content += repr(pq.read_table(path).to_pydict()).encode()
+            content += repr(pq.read_schema(path).metadata).encode()
+        if CANARY.encode() in content or CANARY in str(path):
+            found.append(str(path.relative_to(project.pytester.path)))
+    return found
+
+
+def test_no_key_leaves_the_environment(project, workers):
+    project.write_pool(keys=3)
+    project.suite(LEAKY)
+    result = project.run(
+        workers,
+        "-rA",
+        "--showlocals",
+        "--junitxml=junit.xml",
+        "-o",
+        "junit_logging=all",
+        "--durations=0",
+        "-vv",
+        "--ultrapar-max-attempts=1",
+    )
+    output = result.stdout.str() + result.stderr.str()
+    assert result.ret == 1
+    # The suite did what it was written for.
+    outcomes = {name.split("[")[0]: outcome for name, outcome in project.outcomes().items()}
+    assert outcomes == {
+        "test_passes": "solved",
+        "test_fails": "unsolved",
+        "test_raises": "error",
+        "test_skips": "skipped",
+        "test_expected": "unsolved",
+        "test_episode_raises": "error",
+        "test_episode_skips": "skipped",
+        "test_refused": "error",
+        "test_overloaded": "infra",
+        "test_on_broken": "error",
+        "test_teardown": "solved",
+        "test_graded": "solved",
+    }
+    assert any(CANARY in prompt for prompt in project.server.prompts)
+    # A report without its secret is still a whole report.
+    assert "FAILED test_suite.py::test_fails[m-r0] - AssertionError: the key is ***" in output
+    assert "ERROR test_suite.py::test_raises[m-r0] - LookupError: no such key: ***" in output
+    assert leaks(project) == []
+    assert CANARY not in output, [line for line in output.splitlines() if CANARY in line][:5]
+
+
+@pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
+def test_no_key_in_errors_of_collection(project, workers):
+    project.suite(
+        """
+import os
+raise RuntimeError("cannot log in with " + os.environ["TEST_KEY_0"])
+"""
+    )
+    result = project.run(workers, "--showlocals", "--junitxml=junit.xml")
+    output = result.stdout.str() + result.stderr.str()
+    assert result.ret in {1, 2}
+    assert "RuntimeError: cannot log in with ***" in output
+    assert CANARY not in output
+    assert leaks(project) == []
+
+
+def test_no_key_in_json_lines_either(project):
+    project.write_pool(keys=3)
+    project.suite(LEAKY)
+    result = project.run("--ultrapar-storage=json", "--tb=native", "-q")
+    assert result.ret == 1
+    assert (project.directory / "transcripts.jsonl").exists()
+    assert leaks(project) == []
+    assert CANARY not in result.stdout.str() + result.stderr.str()
