@@ -1,0 +1,138 @@
+"""The shape of the package: who may import whom, what stays light, how long a file may be."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import pytest_ultrapar
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = Path(pytest_ultrapar.__file__).parent
+LEVELS = (
+    {"errors", "clock", "records"},
+    {"pool"},
+    {"lanes"},
+    {"engine", "results"},
+    {"report", "simulator"},
+)
+"""The core from the bottom up; a part imports only what stands below it, and glue stands on top."""
+CORE = set().union(*LEVELS)
+HOSTS = {"pytest", "_pytest", "pluggy", "xdist", "execnet"}
+MOST_LINES = 400
+FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
+
+
+def imports(path: Path) -> set[str]:
+    """Dotted names of all that a file imports anywhere, `from a import b` as both `a` and `a.b`."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.module, f"{path}: relative import"
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def parts_imported(path: Path) -> set[str]:
+    """First names below `pytest_ultrapar` that a file imports."""
+    own = (name.split(".") for name in imports(path))
+    names = {name[1] for name in own if name[0] == "pytest_ultrapar" and len(name) > 1}
+    return {
+        name for name in names if (PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").is_file()
+    }
+
+
+def sources(folder: Path) -> list[Path]:
+    found = sorted(folder.rglob("*.py"))
+    assert found, f"{folder} has no source files"
+    return found
+
+
+def of_part(name: str) -> list[Path]:
+    single = PACKAGE / f"{name}.py"
+    return [single] if single.is_file() else sources(PACKAGE / name)
+
+
+@pytest.mark.parametrize("level", range(len(LEVELS)))
+def test_core_imports_only_what_stands_below(level):
+    below = set().union(*LEVELS[:level])
+    for part in LEVELS[level]:
+        for path in of_part(part):
+            strange = parts_imported(path) - below - {part}
+            assert not strange, f"{path.relative_to(PACKAGE)} imports {sorted(strange)}"
+
+
+def test_core_knows_neither_pytest_nor_xdist():
+    for part in CORE:
+        for path in of_part(part):
+            strange = {name.split(".")[0] for name in imports(path)} & HOSTS
+            assert not strange, f"{path.relative_to(PACKAGE)} imports {sorted(strange)}"
+
+
+def test_package_does_not_import_the_suites():
+    for path in sources(PACKAGE):
+        strange = {
+            name for name in imports(path) if name.split(".")[0] in {"bench_suites", "tests"}
+        }
+        assert not strange, f"{path.relative_to(PACKAGE)} imports {sorted(strange)}"
+
+
+def test_workflow_domain_knows_nothing_of_lanes():
+    for path in sources(ROOT / "bench_suites" / "workflow"):
+        strange = parts_imported(path) & {"lanes", "engine", "pool"}
+        assert not strange, f"{path.relative_to(ROOT)} imports {sorted(strange)}"
+
+
+def loaded_by(module: str) -> set[str]:
+    """Top-level names that a fresh interpreter holds after importing a module."""
+    script = f"import sys, {module}; print(*{{name.split('.')[0] for name in sys.modules}})"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split())
+
+
+def test_plugin_is_light_for_runs_without_a_pool():
+    heavy = {"msgspec", "httpx", "aiohttp", "pyarrow", "uvloop", "rich", "uvicorn", "asyncio"}
+    loaded = loaded_by("pytest_ultrapar.plugin")
+    assert "pytest_ultrapar" in loaded
+    assert loaded & heavy == set()
+
+
+def test_worker_imports_nothing_that_only_the_controller_needs():
+    loaded = loaded_by("pytest_ultrapar.xdist_worker")
+    assert "msgspec" in loaded
+    assert loaded & {"pyarrow", "rich", "uvicorn", "hypothesis", "pytest_benchmark"} == set()
+
+
+def all_sources() -> list[Path]:
+    return [*sources(PACKAGE), *sources(ROOT / "bench_suites"), *sources(ROOT / "tests")]
+
+
+def test_no_file_is_longer_than_a_person_keeps_in_mind():
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in all_sources()}
+    assert {str(path): n for path, n in lengths.items() if n > MOST_LINES} == {}
+
+
+def test_no_module_is_a_drawer():
+    names = {path: {path.stem.removeprefix("test_"), path.parent.name} for path in all_sources()}
+    assert [str(path) for path, own in names.items() if own & FORBIDDEN_NAMES] == []
+
+
+def test_lowest_versions_tested_are_the_lowest_declared():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    bounds = dict(one.split(";")[0].strip().split(",")[0].split(">=") for one in declared)
+    section = (ROOT / "tox.ini").read_text(encoding="utf-8").split("[testenv:py311-lowest]")[1]
+    lines = section.split("[testenv")[0].splitlines()
+    pinned = dict(line.strip().split("==") for line in lines if "==" in line)
+    assert set(pinned) == set(bounds)
+    for name, version in pinned.items():
+        assert version.removesuffix(".0") == bounds[name], name

@@ -1,0 +1,67 @@
+"""The names that suites and conftests may rely on."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import typing
+
+import pytest
+
+import pytest_ultrapar
+from pytest_ultrapar import hooks, plugin
+
+
+def test_public_names_are_these():
+    assert pytest_ultrapar.__all__ == [
+        "Assignment",
+        "BadRequestError",
+        "CaseInfo",
+        "ConfigError",
+        "Group",
+        "InfraError",
+        "Llm",
+        "PromptRefused",
+        "Reply",
+        "ToolCall",
+        "UltraparError",
+        "prefetch",
+    ]
+
+
+@pytest.mark.parametrize("name", pytest_ultrapar.__all__)
+def test_public_name_is_there_and_has_a_docstring(name):
+    assert getattr(pytest_ultrapar, name).__doc__
+
+
+def test_version_is_the_distributions():
+    assert pytest_ultrapar.__version__ == importlib.metadata.version("pytest-ultrapar")
+
+
+def test_unknown_name_is_an_attribute_error_that_names_it():
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = pytest_ultrapar.nonsense
+
+
+def test_plugin_gives_these_fixtures():
+    assert plugin.__all__ == ["case", "grade", "llm", "model", "ultrapar_repeat"]
+
+
+def test_hooks_are_these():
+    names = [name for name in vars(hooks) if name.startswith("pytest_")]
+    assert names == [
+        "pytest_ultrapar_pool",
+        "pytest_ultrapar_assign",
+        "pytest_ultrapar_attempt",
+        "pytest_ultrapar_case",
+        "pytest_ultrapar_finish",
+    ]
+
+
+@pytest.mark.parametrize("name", ["Reply", "ToolCall"])
+def test_annotations_of_what_an_episode_may_return_resolve(name):
+    # msgspec stores a returned reply by its annotations; an import for type checkers alone breaks
+    # that.
+    public = getattr(pytest_ultrapar, name)
+    hints = typing.get_type_hints(public)
+    assert set(hints) == {field.name for field in dataclasses.fields(public)}
