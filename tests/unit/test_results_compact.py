@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import json
-import os
-import re
 import subprocess
 import sys
 from datetime import UTC, datetime
-from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -17,151 +13,35 @@ import pyarrow.parquet as pq
 import pytest
 
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.records import Attempt, Case, EpisodeEnded, EpisodeStarted, Grade, TurnMessage
+from pytest_ultrapar.records import EpisodeStarted
 from pytest_ultrapar.results import benchmark_json, compaction, parquet, table_set
 from pytest_ultrapar.results.compact import compact_in_subprocess
 from pytest_ultrapar.results.compaction import compact
 from pytest_ultrapar.results.frame import frame
-from pytest_ultrapar.results.journal import JournalWriter, segments
-from pytest_ultrapar.results.manifest import Manifest, read_manifest, write_manifest
-from pytest_ultrapar.results.rundir import RunDirectory, suite_digest, write_cases
+from pytest_ultrapar.results.journal import segments
+from pytest_ultrapar.results.manifest import read_manifest, write_manifest
 from pytest_ultrapar.results.schema import Column
-
-machine_info = functools.cache(benchmark_json.machine_info)
-
-NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
-T0_US = int(NOW.timestamp()) * 1_000_000
-
-PARAMS = {"flaw": "order", "level": 1, "share": 0.5, "strict": True, "mixed": 1, "wide": 1}
-
-
-def case(index, model="m1", **params):
-    return Case(
-        index,
-        f"case{index}",
-        f"s/phase53/test_x.py::test[{index}]",
-        "phase53",
-        model,
-        0,
-        {**PARAMS, **params},
-        index * 11,
-    )
-
-
-def attempt(start_s, end_s, number=0, outcome="ok", **fields):
-    return Attempt(
-        0, number, "azure", "dep0", "key0", start_s, start_s, start_s, end_s, outcome, 3, **fields
-    )
-
-
-def episode(index, start_s, end_s, ending="returned", worker="gw0", **fields):
-    fields.setdefault("attempts", [attempt(start_s, end_s, tokens_in=10, tokens_out=2)])
-    fields.setdefault(
-        "messages", [TurnMessage(0, "user", "q"), TurnMessage(0, "assistant", "a", '[{"n":1}]')]
-    )
-    return EpisodeEnded(
-        f"case{index}",
-        worker,
-        ending,
-        T0_US + round(start_s * 1e6),
-        T0_US + round(end_s * 1e6),
-        end_s - start_s,
-        n_turns=1,
-        **fields,
-    )
-
-
-def grade(index, outcome="solved", at_s=50.0, **fields):
-    fields.setdefault("test", "passed")
-    return Grade(f"case{index}", "gw0", outcome, at_us=T0_US + round(at_s * 1e6), **fields)
-
-
-def write_journal(run, worker, *records):
-    writer = JournalWriter(run.journal, worker, lambda data: data)
-    for record in records:
-        writer.append(record)
-    writer.close()
-
-
-def make_run(path, cases, **fields):
-    run = RunDirectory.create(path, NOW, parent=path.parent / ".ultrapar")
-    write_cases(run.path, cases)
-    values = {
-        "run_id": run.run_id,
-        "started_at": NOW,
-        "pool_path": "pool.toml",
-        "pool_digest": "0" * 64,
-        "models": ("m1", "m2"),
-        "simulated": True,
-        "rate_mode": "fixed",
-        "mode": "ultra",
-        "policy": "even",
-        "seed": 5,
-        "repeats": 1,
-        "n_planned": len(cases),
-        "suite_digest": suite_digest(cases),
-        "summary_by": ("model", "flaw"),
-        **fields,
-    }
-    write_manifest(run.path, Manifest(**values))
-    run.close()
-    return run
+from tests.unit.finished_run import (
+    NOW,
+    T0_US,
+    case,
+    episode,
+    grade,
+    machine_info,
+    make_run,
+    run_of_seven,
+    write_journal,
+)
 
 
 @pytest.fixture(autouse=True)
 def _machine_described_once(monkeypatch):
-    # 0.2 s each time, since pytest-benchmark asks other programs.
     monkeypatch.setattr(benchmark_json, "machine_info", machine_info)
 
 
 @pytest.fixture
 def run(tmp_path):
-    """Seven cases: solved, partial, infra then solved on resume, refused, error, marked, never."""
-    cases = [
-        case(0),
-        case(1, flaw="drop", mixed="x", share=1, wide=2**70),
-        case(2, strict=None),
-        case(3, model="m2"),
-        case(4),
-        case(5),
-        case(6),
-    ]
-    run = make_run(tmp_path / "out", cases)
-    write_journal(
-        run,
-        "gw0",
-        EpisodeStarted("case0", "gw0", T0_US),
-        episode(0, 1.0, 3.0),
-        grade(0, scores={"workflow": 0.75}),
-        episode(
-            1,
-            1.0,
-            5.0,
-            backoff_s=0.5,
-            attempts=[
-                attempt(1.0, 1.5, outcome="rate", status=429, retry_after_s=0.5),
-                attempt(2.0, 5.0, 1, status=200, rate_wait_s=0.25, t_first_byte_s=2.5),
-            ],
-        ),
-        grade(1, "partial", scores={"workflow": 0.25, "extra": 1.0}),
-        episode(2, 1.0, 2.0, "infra", kind="timeout"),
-        grade(2, "infra", 10.0, kind="timeout", test="skipped"),
-    )
-    write_journal(
-        run,
-        "gw1",
-        episode(2, 3.0, 4.0, "interrupted", "gw1"),
-        episode(2, 5.0, 6.0, worker="gw1"),
-        grade(2, "unsolved", 40.0),
-        # A worker that died after grading: the same episode is graded once more, the same way.
-        grade(2, "solved", 45.0),
-        episode(3, 2.0, 3.0, "refused", "gw1", kind="context_length"),
-        grade(3, "unsolved", kind="context_length"),
-        episode(4, 2.0, 3.0, "error", "gw1", kind="ValueError"),
-        grade(4, "error", kind="ValueError", error="ValueError: no", test="error"),
-        grade(5, "skipped", 20.0, test="skipped"),
-    )
-    return run
+    return run_of_seven(tmp_path / "out")
 
 
 def rows_by_case(run):
@@ -499,93 +379,3 @@ def test_compact_in_subprocess_returns_the_summary_and_keeps_pyarrow_out(run):
 def test_compact_in_subprocess_says_why_it_failed_and_how_to_try_again(tmp_path):
     with pytest.raises(ResultsError, match=r"(?s)cannot read .*manifest\.json.*try again with"):
         compact_in_subprocess(tmp_path)
-
-
-@pytest.fixture
-def benchmark_file(run):
-    compact(run.path)
-    return run.path / "benchmark.json"
-
-
-def test_benchmark_json_mean_is_makespan_per_case(benchmark_file, run):
-    content = json.loads(benchmark_file.read_text())
-    entries = {entry["fullname"]: entry for entry in content["benchmarks"]}
-    assert list(entries) == [
-        "phase53[ultra]",
-        "phase53[serial]",
-        "phase53[ultra-m1]",
-        "phase53[ultra-m2]",
-        "phase53/latency[ultra]",
-    ]
-    ultra = entries["phase53[ultra]"]
-    extra = ultra["extra_info"]
-    assert (extra["n"], extra["makespan_s"]) == (5, pytest.approx(5.0))
-    assert ultra["stats"]["mean"] == pytest.approx(1.0)
-    assert ultra["stats"]["ops"] == pytest.approx(extra["throughput"])
-    assert sum(ultra["stats"]["data"]) == pytest.approx(5.0)
-    assert min(ultra["stats"]["data"]) > 0
-    # 2 + 3 + 1 + 1 + 1 seconds of service.
-    assert entries["phase53[serial]"]["extra_info"]["makespan_s"] == pytest.approx(8.0)
-    assert extra["speedup"] == pytest.approx(8 / 5)
-    assert (extra["basis"], extra["bound_s"], extra["efficiency"]) == ("estimated", None, None)
-    assert extra["simulated"] is True
-    assert extra["scores"] == {"extra": 1.0, "workflow": 0.5}
-    assert entries["phase53/latency[ultra]"]["stats"]["max"] == 4.0
-    assert {"id", "branch", "dirty"} <= content["commit_info"].keys()
-    assert {"cpu", "python_version", "system"} <= content["machine_info"].keys()
-
-
-def test_benchmark_json_of_two_suites_has_both_and_each(tmp_path):
-    cases = [case(0), msgspec.structs.replace(case(1), suite="phase51")]
-    run = make_run(tmp_path / "out", cases)
-    write_journal(run, "gw0", episode(0, 1.0, 3.0), episode(1, 2.0, 6.0), grade(0), grade(1))
-    compact(run.path)
-    entries = json.loads((run.path / "benchmark.json").read_text())["benchmarks"]
-    makespans = {
-        entry["name"]: entry["extra_info"]["makespan_s"]
-        for entry in entries
-        if entry["name"].endswith("[ultra]") and "latency" not in entry["name"]
-    }
-    assert makespans == pytest.approx(
-        {"phase51+phase53[ultra]": 5.0, "phase51[ultra]": 4.0, "phase53[ultra]": 2.0}
-    )
-    names = [entry["fullname"] for entry in entries]
-    assert len(set(names)) == len(names)
-
-
-def test_benchmark_json_is_strict_json(benchmark_file):
-    def refuse(constant):
-        raise AssertionError(constant)
-
-    json.loads(benchmark_file.read_text(), parse_constant=refuse)
-
-
-def test_benchmark_json_serial_run_is_its_own_measure(run):
-    manifest = read_manifest(run.path)
-    write_manifest(run.path, msgspec.structs.replace(manifest, mode="serial"))
-    compact(run.path)
-    content = json.loads((run.path / "benchmark.json").read_text())
-    names = [entry["name"] for entry in content["benchmarks"]]
-    assert names.count("phase53[serial]") == 1
-    extra = content["benchmarks"][0]["extra_info"]
-    assert (extra["basis"], extra["speedup"]) == ("full", 1.0)
-
-
-def test_benchmark_json_is_read_by_pytest_benchmark_compare(benchmark_file, tmp_path):
-    done = subprocess.run(
-        [
-            Path(sys.executable).with_name("pytest-benchmark"),
-            "compare",
-            benchmark_file,
-            "--columns=mean,ops,rounds",
-            "--sort=mean",
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert re.search(r"phase53\[ultra\] .* 1\.0000 \(1\.0\) .* 5$", done.stdout, re.MULTILINE)
-    assert re.search(r"phase53\[serial\] .* 1\.6000 \(1\.60\)", done.stdout)
-    assert "phase53/latency[ultra]" in done.stdout

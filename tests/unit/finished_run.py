@@ -1,0 +1,144 @@
+"""Run directories with journals of every kind, for tests of what is made of them."""
+
+from __future__ import annotations
+
+import functools
+from datetime import UTC, datetime
+
+from pytest_ultrapar.records import Attempt, Case, EpisodeEnded, EpisodeStarted, Grade, TurnMessage
+from pytest_ultrapar.results import benchmark_json
+from pytest_ultrapar.results.journal import JournalWriter
+from pytest_ultrapar.results.manifest import Manifest, write_manifest
+from pytest_ultrapar.results.rundir import RunDirectory, suite_digest, write_cases
+
+machine_info = functools.cache(benchmark_json.machine_info)
+"""It takes 0.2 s, since pytest-benchmark asks other programs."""
+
+machine_info = functools.cache(benchmark_json.machine_info)
+
+NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
+T0_US = int(NOW.timestamp()) * 1_000_000
+
+PARAMS = {"flaw": "order", "level": 1, "share": 0.5, "strict": True, "mixed": 1, "wide": 1}
+
+
+def case(index, model="m1", **params):
+    return Case(
+        index,
+        f"case{index}",
+        f"s/phase53/test_x.py::test[{index}]",
+        "phase53",
+        model,
+        0,
+        {**PARAMS, **params},
+        index * 11,
+    )
+
+
+def attempt(start_s, end_s, number=0, outcome="ok", **fields):
+    return Attempt(
+        0, number, "azure", "dep0", "key0", start_s, start_s, start_s, end_s, outcome, 3, **fields
+    )
+
+
+def episode(index, start_s, end_s, ending="returned", worker="gw0", **fields):
+    fields.setdefault("attempts", [attempt(start_s, end_s, tokens_in=10, tokens_out=2)])
+    fields.setdefault(
+        "messages", [TurnMessage(0, "user", "q"), TurnMessage(0, "assistant", "a", '[{"n":1}]')]
+    )
+    return EpisodeEnded(
+        f"case{index}",
+        worker,
+        ending,
+        T0_US + round(start_s * 1e6),
+        T0_US + round(end_s * 1e6),
+        end_s - start_s,
+        n_turns=1,
+        **fields,
+    )
+
+
+def grade(index, outcome="solved", at_s=50.0, **fields):
+    fields.setdefault("test", "passed")
+    return Grade(f"case{index}", "gw0", outcome, at_us=T0_US + round(at_s * 1e6), **fields)
+
+
+def write_journal(run, worker, *records):
+    writer = JournalWriter(run.journal, worker, lambda data: data)
+    for record in records:
+        writer.append(record)
+    writer.close()
+
+
+def make_run(path, cases, **fields):
+    run = RunDirectory.create(path, NOW, parent=path.parent / ".ultrapar")
+    write_cases(run.path, cases)
+    values = {
+        "run_id": run.run_id,
+        "started_at": NOW,
+        "pool_path": "pool.toml",
+        "pool_digest": "0" * 64,
+        "models": ("m1", "m2"),
+        "simulated": True,
+        "rate_mode": "fixed",
+        "mode": "ultra",
+        "policy": "even",
+        "seed": 5,
+        "repeats": 1,
+        "n_planned": len(cases),
+        "suite_digest": suite_digest(cases),
+        "summary_by": ("model", "flaw"),
+        **fields,
+    }
+    write_manifest(run.path, Manifest(**values))
+    run.close()
+    return run
+
+
+def run_of_seven(path):
+    """Seven cases: solved, partial, infra then solved on resume, refused, error, marked, never."""
+    cases = [
+        case(0),
+        case(1, flaw="drop", mixed="x", share=1, wide=2**70),
+        case(2, strict=None),
+        case(3, model="m2"),
+        case(4),
+        case(5),
+        case(6),
+    ]
+    run = make_run(path, cases)
+    write_journal(
+        run,
+        "gw0",
+        EpisodeStarted("case0", "gw0", T0_US),
+        episode(0, 1.0, 3.0),
+        grade(0, scores={"workflow": 0.75}),
+        episode(
+            1,
+            1.0,
+            5.0,
+            backoff_s=0.5,
+            attempts=[
+                attempt(1.0, 1.5, outcome="rate", status=429, retry_after_s=0.5),
+                attempt(2.0, 5.0, 1, status=200, rate_wait_s=0.25, t_first_byte_s=2.5),
+            ],
+        ),
+        grade(1, "partial", scores={"workflow": 0.25, "extra": 1.0}),
+        episode(2, 1.0, 2.0, "infra", kind="timeout"),
+        grade(2, "infra", 10.0, kind="timeout", test="skipped"),
+    )
+    write_journal(
+        run,
+        "gw1",
+        episode(2, 3.0, 4.0, "interrupted", "gw1"),
+        episode(2, 5.0, 6.0, worker="gw1"),
+        grade(2, "unsolved", 40.0),
+        # A worker that died after grading: the same episode is graded once more, the same way.
+        grade(2, "solved", 45.0),
+        episode(3, 2.0, 3.0, "refused", "gw1", kind="context_length"),
+        grade(3, "unsolved", kind="context_length"),
+        episode(4, 2.0, 3.0, "error", "gw1", kind="ValueError"),
+        grade(4, "error", kind="ValueError", error="ValueError: no", test="error"),
+        grade(5, "skipped", 20.0, test="skipped"),
+    )
+    return run

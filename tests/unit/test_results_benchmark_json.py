@@ -1,0 +1,126 @@
+"""The benchmark file of a run with everything that can happen to a case."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pytest_ultrapar.results import benchmark_json
+from pytest_ultrapar.results.compaction import compact
+from pytest_ultrapar.results.manifest import read_manifest, write_manifest
+from tests.unit.finished_run import (
+    case,
+    episode,
+    grade,
+    machine_info,
+    make_run,
+    run_of_seven,
+    write_journal,
+)
+
+
+@pytest.fixture(autouse=True)
+def _machine_described_once(monkeypatch):
+    monkeypatch.setattr(benchmark_json, "machine_info", machine_info)
+
+
+@pytest.fixture
+def run(tmp_path):
+    return run_of_seven(tmp_path / "out")
+
+
+@pytest.fixture
+def benchmark_file(run):
+    compact(run.path)
+    return run.path / "benchmark.json"
+
+
+def test_benchmark_json_mean_is_makespan_per_case(benchmark_file, run):
+    content = json.loads(benchmark_file.read_text())
+    entries = {entry["fullname"]: entry for entry in content["benchmarks"]}
+    assert list(entries) == [
+        "phase53[ultra]",
+        "phase53[serial]",
+        "phase53[ultra-m1]",
+        "phase53[ultra-m2]",
+        "phase53/latency[ultra]",
+    ]
+    ultra = entries["phase53[ultra]"]
+    extra = ultra["extra_info"]
+    assert (extra["n"], extra["makespan_s"]) == (5, pytest.approx(5.0))
+    assert ultra["stats"]["mean"] == pytest.approx(1.0)
+    assert ultra["stats"]["ops"] == pytest.approx(extra["throughput"])
+    assert sum(ultra["stats"]["data"]) == pytest.approx(5.0)
+    assert min(ultra["stats"]["data"]) > 0
+    # 2 + 3 + 1 + 1 + 1 seconds of service.
+    assert entries["phase53[serial]"]["extra_info"]["makespan_s"] == pytest.approx(8.0)
+    assert extra["speedup"] == pytest.approx(8 / 5)
+    assert (extra["basis"], extra["bound_s"], extra["efficiency"]) == ("estimated", None, None)
+    assert extra["simulated"] is True
+    assert extra["scores"] == {"extra": 1.0, "workflow": 0.5}
+    assert entries["phase53/latency[ultra]"]["stats"]["max"] == 4.0
+    assert {"id", "branch", "dirty"} <= content["commit_info"].keys()
+    assert {"cpu", "python_version", "system"} <= content["machine_info"].keys()
+
+
+def test_benchmark_json_of_two_suites_has_both_and_each(tmp_path):
+    cases = [case(0), msgspec.structs.replace(case(1), suite="phase51")]
+    run = make_run(tmp_path / "out", cases)
+    write_journal(run, "gw0", episode(0, 1.0, 3.0), episode(1, 2.0, 6.0), grade(0), grade(1))
+    compact(run.path)
+    entries = json.loads((run.path / "benchmark.json").read_text())["benchmarks"]
+    makespans = {
+        entry["name"]: entry["extra_info"]["makespan_s"]
+        for entry in entries
+        if entry["name"].endswith("[ultra]") and "latency" not in entry["name"]
+    }
+    assert makespans == pytest.approx(
+        {"phase51+phase53[ultra]": 5.0, "phase51[ultra]": 4.0, "phase53[ultra]": 2.0}
+    )
+    names = [entry["fullname"] for entry in entries]
+    assert len(set(names)) == len(names)
+
+
+def test_benchmark_json_is_strict_json(benchmark_file):
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    json.loads(benchmark_file.read_text(), parse_constant=refuse)
+
+
+def test_benchmark_json_serial_run_is_its_own_measure(run):
+    manifest = read_manifest(run.path)
+    write_manifest(run.path, msgspec.structs.replace(manifest, mode="serial"))
+    compact(run.path)
+    content = json.loads((run.path / "benchmark.json").read_text())
+    names = [entry["name"] for entry in content["benchmarks"]]
+    assert names.count("phase53[serial]") == 1
+    extra = content["benchmarks"][0]["extra_info"]
+    assert (extra["basis"], extra["speedup"]) == ("full", 1.0)
+
+
+def test_benchmark_json_is_read_by_pytest_benchmark_compare(benchmark_file, tmp_path):
+    done = subprocess.run(
+        [
+            Path(sys.executable).with_name("pytest-benchmark"),
+            "compare",
+            benchmark_file,
+            "--columns=mean,ops,rounds",
+            "--sort=mean",
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert re.search(r"phase53\[ultra\] .* 1\.0000 \(1\.0\) .* 5$", done.stdout, re.MULTILINE)
+    assert re.search(r"phase53\[serial\] .* 1\.6000 \(1\.60\)", done.stdout)
+    assert "phase53/latency[ultra]" in done.stdout
