@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar import process, pytest_internals
-from pytest_ultrapar.collection import REPEAT
+from pytest_ultrapar.collection import REPEAT, parameter, prefetched_of
 from pytest_ultrapar.prefetched import ATTRIBUTE
 
 if TYPE_CHECKING:
@@ -43,6 +43,31 @@ def parametrize_repeats(metafunc: pytest.Metafunc) -> None:
         metafunc.fixturenames.append(REPEAT)
     numbers = range(options.repeats)
     metafunc.parametrize(REPEAT, numbers, ids=[f"r{number}" for number in numbers])
+
+
+def deselect_models(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out cases of models that --ultrapar-model does not select, as `-k` leaves out tests.
+
+    They are those that were parametrised over models by hand, and those of tests whose mark and the
+    option have no model in common: pytest makes one item without a value of those.
+    """
+    _, pool = process.settings(config)
+    others = set(pool.models).difference(process.models(config))
+    is_case: dict[int, bool] = {}
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        found = kept
+        model = parameter(item, "model")
+        if model is pytest_internals.NO_VALUE or (isinstance(model, str) and model in others):
+            test = pytest_internals.test_identity(item)
+            if test not in is_case:
+                is_case[test] = bool(prefetched_of(item))
+            found = left_out if is_case[test] else kept
+        found.append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
 
 
 def _by_hand(metafunc: pytest.Metafunc) -> bool:

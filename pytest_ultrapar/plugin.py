@@ -150,6 +150,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
 
 
 @pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect cases of models that --ultrapar-model leaves out."""
+    if options.pool_path(config) is not None and config.getoption("ultrapar_model"):
+        from pytest_ultrapar import generate  # noqa: PLC0415
+
+        generate.deselect_models(config, items)
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_ultrapar_assign(
     config: pytest.Config, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
 ) -> Assignment:

@@ -20,6 +20,9 @@ from pytest_ultrapar.engine.output import EpisodeLogHandler, RoutedStream, is_ou
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+NO_VALUE: object = NOTSET
+"""The value of a parameter that was parametrised over nothing (`mark/structures.py:263`)."""
+
 
 def fixture_definition(item: pytest.Item, name: str) -> pytest.FixtureDef[Any] | None:
     """The fixture that `name` stands for in an item (`fixtures.py:325`, `FuncFixtureInfo`)."""
