@@ -38,10 +38,7 @@ name = "p"
 
 def refusal(project, *options, in_process=True):
     """The message with which pytest refuses to run; asserts what every refusal must hold."""
-    if in_process:
-        result = project.run_here(*options)
-    else:
-        result = project.run(*options)
+    result = project.run_here(*options) if in_process else project.run(*options)
     said = result.stdout.str() + result.stderr.str()
     assert result.ret == 4, said
     assert "Traceback" not in said, said

@@ -62,7 +62,8 @@ def one(many): return many
 @prefetch
 async def made(llm, one) -> str: ...
 """,
-        "argument 'one' of prefetched 'made' is not allowed: it depends on the parametrised fixture "
+        "argument 'one' of prefetched 'made' is not allowed: it depends on the parametrised "
+        "fixture "
         "'many'",
     ),
     "parametrised session fixture": (
