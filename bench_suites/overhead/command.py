@@ -83,7 +83,7 @@ def pytest_command(workload: Workload, *, url: str, n_processes: int, directory:
     return [
         *pytest_start(),
         f"-n{n_processes}",
-        f"bench_suites/overhead/test_overhead.py::{workload.test}",
+        f"bench_suites/overhead/{workload.test}",
         f"--overhead-cases={workload.n_cases}",
         f"--ultrapar-pool={workload.pool_path}",
         f"--ultrapar-simulator={url}",

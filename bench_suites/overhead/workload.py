@@ -49,7 +49,7 @@ class Workload:
     """One comparison of the tool with the raw client.
 
     Attributes:
-        test: Name of the test in `test_overhead.py`.
+        test: The test's place in this folder.
         pool_file: In `pools/`.
         n_turns: Requests per case, one after the other.
         n_processes: The `-n` that the targets speak of.
@@ -75,7 +75,7 @@ class Workload:
 
 SMALL = Workload(
     name="small",
-    test="test_one_turn",
+    test="test_overhead.py::test_one_turn",
     pool_file="overhead-small.toml",
     n_cases=300,
     n_turns=1,
@@ -87,7 +87,7 @@ SMALL = Workload(
 )
 WIDE = Workload(
     name="wide",
-    test="test_one_turn",
+    test="test_overhead.py::test_one_turn",
     pool_file="overhead-wide.toml",
     n_cases=3000,
     n_turns=1,
@@ -101,7 +101,7 @@ WIDE = Workload(
 )
 EPISODES = Workload(
     name="episodes",
-    test="test_six_turns",
+    test="test_episodes.py::test_six_turns",
     pool_file="overhead-episodes.toml",
     n_cases=300,
     n_turns=N_TURNS,
@@ -110,7 +110,7 @@ EPISODES = Workload(
 )
 MEMORY = Workload(
     name="memory",
-    test="test_one_turn",
+    test="test_overhead.py::test_one_turn",
     pool_file="overhead-memory.toml",
     n_cases=20_000,
     n_turns=1,
