@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.lanes.protocol import BrokerPort
 
 INPUT = "ultrapar"
-_NOT_DRAINED = 2
 """Key of our part of `workerinput`; plain values only, never a secret."""
+
+_NOT_DRAINED = 2
 
 
 class AheadQueue:
