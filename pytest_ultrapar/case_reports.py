@@ -27,6 +27,10 @@ OUTCOME = "ultrapar_outcome"
 """Attribute of the report that decides a case's outcome; a plain str, so that it survives xdist."""
 
 
+_WRONG_ANSWERS = (AssertionError, pytest.fail.Exception, pytest.xfail.Exception)
+"""What a test raises when an answer is not as it should be; everything else is its own error."""
+
+
 class CaseReports:
     """Turns pytest's reports of cases into grades, and keeps secrets out of them."""
 
@@ -55,10 +59,30 @@ class CaseReports:
         """
         report = yield
         state = self._ahead.state_of(item)
-        if state is not None:
+        if state is not None and state.calling:
+            _note_subtest(state, call, report)
+        elif state is not None:
             self._judge(item, state, call, report)
         redact(report, self._runtime.config, self._runtime.redactor)
         return report
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
+        """Know while a test's body runs: pytest makes reports of its subtests meanwhile."""
+        state = self._ahead.state_of(item)
+        if state is None:
+            return (yield)
+        state.calling = True
+        try:
+            return (yield)
+        finally:
+            state.calling = False
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Redact what a subtest captured, which pytest adds after its report is made."""
+        if isinstance(report, pytest.SubtestReport):
+            redact(report, self._runtime.config, self._runtime.redactor)
 
     def _judge(
         self,
@@ -70,6 +94,13 @@ class CaseReports:
         error = call.excinfo.value if call.excinfo is not None else None
         if isinstance(error, running.EpisodeError):
             report.longrepr = str(error)
+        if state.n_subtests_failed and report.when == "call":
+            error = error or state.subtest_error
+            if report.passed:
+                # pytest itself does this when it shows the report (`subtests.py:409`), after us.
+                plural = "s" if state.n_subtests_failed > 1 else ""
+                report.outcome = "failed"
+                report.longrepr = f"contains {state.n_subtests_failed} failed subtest{plural}"
         if report.when == "call" or (report.when == "setup" and not report.passed):
             state.outcome = _outcome(state, report, error)
             state.test = _test_word(report)
@@ -103,6 +134,17 @@ class CaseReports:
             hook.pytest_ultrapar_attempt(record=attempt)
         hook.pytest_ultrapar_case(record=grade)
         running.state = None
+
+
+def _note_subtest(
+    state: CaseState, call: pytest.CallInfo[None], report: pytest.TestReport
+) -> None:
+    if not report.failed or call.excinfo is None:
+        return
+    state.n_subtests_failed += 1
+    error = call.excinfo.value
+    if state.subtest_error is None or isinstance(state.subtest_error, _WRONG_ANSWERS):
+        state.subtest_error = error
 
 
 def redact(
@@ -145,8 +187,7 @@ def _outcome(state: CaseState, report: pytest.TestReport, error: BaseException |
         return "skipped" if by_mark else "error"
     if report.skipped and not hasattr(report, "wasxfail"):
         return "skipped"
-    expected = AssertionError | pytest.fail.Exception | pytest.xfail.Exception
-    if error is not None and not isinstance(error, expected):
+    if error is not None and not isinstance(error, _WRONG_ANSWERS):
         return "error"
     if state.graded is not None:
         return state.graded[0]

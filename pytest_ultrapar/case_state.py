@@ -38,6 +38,9 @@ class CaseState:
 
     Attributes:
         prefetched: The function whose episode it is.
+        calling: Whether the test's body runs; reports made meanwhile are of its subtests.
+        subtest_error: What made a subtest fail; an error of the suite outweighs a wrong answer.
+        n_subtests_failed: How many did.
         ended: The stored episode; None when a mark kept it from running.
         graded: What `grade` was called with: outcome, scores, kind.
         outcome: The measurement, once the deciding report is made.
@@ -47,6 +50,9 @@ class CaseState:
 
     prefetched: Prefetched
     ended: EpisodeEnded | None
+    calling: bool = False
+    subtest_error: BaseException | None = None
+    n_subtests_failed: int = 0
     graded: tuple[Outcome, dict[str, float], str | None] | None = None
     outcome: Outcome | None = None
     test: str | None = None

@@ -44,7 +44,7 @@ class LocalSession:
         collected = process.collect(config, session.items)
         if collected.faults:
             raise pytest.UsageError(process.faults_message(collected.faults))
-        if config.option.collectonly or not collected.case_ids:
+        if not collected.case_ids:
             return
         write_cases(run.directory.path, collected.cases)
         write_tables(run.directory.path, collected.tables)

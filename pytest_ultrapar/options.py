@@ -126,6 +126,17 @@ def add_options(parser: pytest.Parser) -> None:
     parser.addini("ultrapar_pool", "Pool file, as --ultrapar-pool.", default="")
 
 
+def only_looks(config: pytest.Config) -> bool:
+    """Whether pytest is asked to show tests or fixtures, not to run anything."""
+    option = config.option
+    return bool(
+        option.collectonly
+        or option.setupplan
+        or option.showfixtures
+        or option.show_fixtures_per_test
+    )
+
+
 def pool_path(config: pytest.Config) -> Path | None:
     """The pool file that was asked for, or None when this plugin has nothing to do."""
     given = config.getoption("ultrapar_pool")

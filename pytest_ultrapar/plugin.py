@@ -89,7 +89,7 @@ def _lead(config: pytest.Config) -> None:
     process.settings(config)
     process.models(config)
     process.check_keys(config)
-    if config.option.collectonly:
+    if options.only_looks(config):
         config.pluginmanager.register(process.CollectOnly(), "ultrapar-collect-only")
         return
     leader = Leader(config)
@@ -105,6 +105,12 @@ def _lead(config: pytest.Config) -> None:
 
 
 def _refuse(config: pytest.Config) -> None:
+    if config.option.setuponly and not config.option.setupplan:
+        msg = (
+            "--setup-only cannot be used together with --ultrapar-pool: it would send all requests "
+            "and run no test; --setup-plan shows the same and sends nothing"
+        )
+        raise pytest.UsageError(msg)
     if config.pluginmanager.hasplugin("xdist"):
         from pytest_ultrapar import xdist_options  # noqa: PLC0415
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_ultrapar.options import only_looks
 from pytest_ultrapar.prefetched import ATTRIBUTE
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ class PoollessSession:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Refuse prefetched items, but let them be listed."""
-        if session.config.option.collectonly:
+        if only_looks(session.config):
             return
         fault = needs_pool(session.items)
         if fault:
@@ -35,7 +36,7 @@ class PoollessWorker:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Refuse prefetched items."""
-        fault = needs_pool(session.items)
+        fault = None if only_looks(session.config) else needs_pool(session.items)
         if fault:
             report_fault(self._given, fault)
 

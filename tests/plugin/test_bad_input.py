@@ -178,6 +178,7 @@ OPTIONS = {
         "--dist loadscope cannot be used together with --ultrapar-pool",
     ),
     "tx": (["--dist=load", "--tx=ssh=host"], "--tx ssh=host cannot be used together with"),
+    "setup only": (["--setup-only"], "--setup-only cannot be used together with --ultrapar-pool"),
     "looponfail": (["-f"], "-f (--looponfail) cannot be used together with --ultrapar-pool"),
 }
 

@@ -372,3 +372,53 @@ def test_it(answer): assert answer == "never"
     assert len(project.server.prompts) < 30
     graded = [row for row in project.rows() if row["outcome"] == "unsolved"]
     assert len(graded) >= 2
+
+
+def test_failed_subtest_fails_its_case(project, workers):
+    project.suite(
+        """
+@pytest.mark.parametrize("prompt", ["say a", "say b"])
+def test_parts(answer, subtests):
+    with subtests.test("is a letter"):
+        assert answer in "ab"
+    with subtests.test("is the right one"):
+        print("<subtest prints>")
+        assert answer == "a"
+    with subtests.test("is the last one"):
+        pytest.skip("not asked")
+
+@pytest.mark.parametrize("prompt", ["say a"])
+def test_parts_raise(answer, subtests):
+    with subtests.test("is there"):
+        {}[answer]
+
+@pytest.mark.parametrize("prompt", ["say b"])
+def test_parts_are_graded(answer, subtests, grade):
+    grade("partial")
+    with subtests.test("is the right one"):
+        assert answer == "a"
+"""
+    )
+    result = project.run(workers)
+    assert result.ret == 1
+    found = {row["nodeid"].split("::")[1]: (row["outcome"], row["test"]) for row in project.rows()}
+    assert found == {
+        "test_parts[m-say a-r0]": ("solved", "passed"),
+        "test_parts[m-say b-r0]": ("unsolved", "failed"),
+        "test_parts_raise[m-say a-r0]": ("error", "failed"),
+        "test_parts_are_graded[m-say b-r0]": ("partial", "failed"),
+    }
+    # As pytest counts them: each failed subtest, and the test that holds it.
+    assert result.parseoutcomes() == {"failed": 5, "errors": 1, "solved": 1}
+    assert "contains 1 failed subtest" in result.stdout.str()
+
+
+@pytest.mark.parametrize("option", ["--setup-plan", "--fixtures", "--fixtures-per-test"])
+def test_looking_at_fixtures_sends_nothing_and_starts_nothing(project, option):
+    project.suite(SELECTABLE.replace("@pytest.mark.nightly", ""))
+    result = project.run_here(option, "-q")
+    assert result.ret == 0
+    assert "answer" in result.stdout.str()
+    assert "ultrapar:" not in result.stdout.str()
+    assert project.server.prompts == []
+    assert not (project.pytester.path / ".ultrapar").exists()
