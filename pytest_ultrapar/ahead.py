@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.runtime import Runtime
 
 _SWITCH_INTERVAL_S = 0.0005
+_BURST_S = 0.008
 _YIELD_LAG_S = 0.003
 _YIELD_S = 0.005
 _MOST_YIELDS = 40
@@ -109,9 +110,8 @@ class RunAhead:
     def take(self) -> int | None:
         """Wait for the next item whose episode has ended; None when there is no more."""
         while True:
+            self._wait_for_news()
             with self._changed:
-                while not self._has_news():
-                    self._changed.wait()
                 arrived, self._inbox = self._inbox, deque()
                 finished, self._finished = self._finished, deque()
                 lost, self._lost = self._lost, None
@@ -132,6 +132,16 @@ class RunAhead:
                 self._submit([self._backlog.popleft()])
             elif not self._running and self._closing and not self._inbox:
                 return None
+
+    def _wait_for_news(self) -> None:
+        with self._changed:
+            was_waiting = not self._has_news()
+            while not self._has_news():
+                self._changed.wait()
+            ended = bool(self._finished)
+        if was_waiting and ended and self._engine is not None and self._engine.n_open:
+            # An end seldom comes alone, and each lets a request go out: those first.
+            self._pause.wait(_BURST_S)
 
     def _has_news(self) -> bool:
         if self._inbox or self._finished or self._lost or self._abandoned or len(self._ready):
