@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest.capture import CaptureFixture
 from _pytest.compat import NOTSET
 from _pytest.fixtures import SubRequest
 from _pytest.python import DirectParamFixtureDef
@@ -18,7 +19,7 @@ from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 from pytest_ultrapar.engine.output import EpisodeLogHandler, RoutedStream, is_outside_episodes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
 NO_VALUE: object = NOTSET
 """The value of a parameter that was parametrised over nothing (`mark/structures.py:263`)."""
@@ -121,26 +122,17 @@ class EpisodeStreams:
         self._config = config
         self._handler = EpisodeLogHandler()
         self._filtered: list[Any] = []
+        self._undo_fixtures: Callable[[], None] = lambda: None
 
     def enter(self) -> None:
         """Wrap the streams; called on the main thread before the first episode."""
-        wrapped: dict[int, RoutedStream] = {}
-        for owner, name in self._stream_places():
-            stream = getattr(owner, name)
-            routed = wrapped.setdefault(id(stream), RoutedStream(stream))
-            setattr(owner, name, routed)
+        _wrap(_stream_places(self._global_capture()))
         self._take_logs()
+        self._undo_fixtures = _wrap_capture_fixtures()
 
-    def _stream_places(self) -> Iterator[tuple[Any, str]]:
+    def _global_capture(self) -> object:
         manager = self._config.pluginmanager.getplugin("capturemanager")
-        capturing = getattr(manager, "_global_capturing", None)
-        for stdio, captured in (("stdout", "out"), ("stderr", "err")):
-            capture = getattr(capturing, captured, None)
-            capture = getattr(capture, "syscapture", capture)
-            for name in ("tmpfile", "_old"):
-                if hasattr(capture, name):
-                    yield capture, name
-            yield sys, stdio
+        return getattr(manager, "_global_capturing", None)
 
     def _take_logs(self) -> None:
         import logging  # noqa: PLC0415
@@ -160,14 +152,54 @@ class EpisodeStreams:
         """Put everything back; called on the main thread when the engine has ended."""
         import logging  # noqa: PLC0415
 
-        for owner, name in self._stream_places():
+        self._undo_fixtures()
+        for owner, name in _stream_places(self._global_capture()):
             stream = getattr(owner, name)
-            if isinstance(stream, RoutedStream):
+            if type(stream) is RoutedStream:
                 setattr(owner, name, stream.wrapped)
         logging.getLogger().removeHandler(self._handler)
         for handler in self._filtered:
             handler.removeFilter(is_outside_episodes)
         self._filtered.clear()
+
+
+def _stream_places(capturing: object) -> list[tuple[Any, str]]:
+    """Where a `MultiCapture` (`capture.py:575`) and `sys` hold the streams that code prints to."""
+    places: list[tuple[Any, str]] = []
+    for stdio, captured in (("stdout", "out"), ("stderr", "err")):
+        capture = getattr(capturing, captured, None)
+        capture = getattr(capture, "syscapture", capture)
+        places += [(capture, name) for name in ("tmpfile", "_old") if hasattr(capture, name)]
+        places.append((sys, stdio))
+    return places
+
+
+def _wrap(places: list[tuple[Any, str]]) -> None:
+    wrapped: dict[int, RoutedStream] = {}
+    for owner, name in places:
+        stream = getattr(owner, name)
+        if type(stream) is not RoutedStream:
+            routed = wrapped.setdefault(id(stream), RoutedStream(stream))
+            setattr(owner, name, routed)
+
+
+def _wrap_capture_fixtures() -> Callable[[], None]:
+    """Wrap also what `capsys`, `capfd` and subtests capture with; returns what undoes it.
+
+    They set `sys.stdout` to streams of their own (`capture.py:942`), where prints of episodes that
+    run meanwhile have no place.
+    """
+    start = CaptureFixture._start
+
+    def start_wrapped(fixture: CaptureFixture[Any]) -> None:
+        start(fixture)
+        _wrap(_stream_places(fixture._capture))
+
+    def undo() -> None:
+        CaptureFixture._start = start  # type: ignore[method-assign]
+
+    CaptureFixture._start = start_wrapped  # type: ignore[method-assign,assignment]
+    return undo
 
 
 def check() -> None:

@@ -108,3 +108,12 @@ def project(
 def workers(request: pytest.FixtureRequest) -> str:
     """The same test without and with xdist."""
     return request.param
+
+
+def section(output: str, title: str) -> str:
+    """The part of pytest's failure report below the heading with `title`."""
+    _, _, rest = output.partition(f" {title} ___")
+    assert rest, f"no section {title!r} in:\n{output}"
+    lines = rest.split("\n", 1)[1].splitlines()
+    end = next(i for i, line in enumerate(lines) if line.startswith(("____", "====")))
+    return "\n".join(lines[:end])

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.plugin.conftest import section
+
 CONFTEST = """
 import os
 from pathlib import Path
@@ -124,15 +126,6 @@ def events(project) -> dict[str, list[str]]:
     return {path.name: path.read_text().splitlines() for path in sorted(folder.iterdir())}
 
 
-def section(output: str, title: str) -> str:
-    """The part of pytest's failure report below the heading with `title`."""
-    _, _, rest = output.partition(f" {title} ___")
-    assert rest, f"no section {title!r} in:\n{output}"
-    lines = rest.split("\n", 1)[1].splitlines()
-    end = next(i for i, line in enumerate(lines) if line.startswith(("____", "====")))
-    return "\n".join(lines[:end])
-
-
 @pytest.fixture(params=["-n0", "-n2"])
 def mixed(project, request):
     """A run of the mixed suite: the project, the result, whether it had workers."""
@@ -240,59 +233,6 @@ def check_junit(path: Path) -> None:
     failure = cases["test_fails[m-say f1-r0]"].find("failure")
     assert failure is not None
     assert "assert 'f1' == 'no'" in failure.get("message", "")
-
-
-SPEAKING = """
-import logging
-
-@prefetch
-async def spoken(llm, prompt) -> str:
-    print("<printed by", prompt + ">")
-    logging.getLogger("suite").warning("<logged by %s>", prompt)
-    return (await llm.chat([{"role": "user", "content": prompt}])).text
-
-@pytest.mark.parametrize("prompt", ["say a", "say b"])
-def test_it(spoken):
-    print("<test prints", spoken + ">")
-    assert spoken == "a"
-"""
-
-
-@pytest.mark.parametrize("options", [["--capture=sys"], ["-p", "no:logging", "-p", "no:xdist"]])
-def test_episode_output_stands_with_its_item_however_it_is_captured(project, options):
-    project.suite(SPEAKING)
-    result = project.run(*options)
-    output = result.stdout.str()
-    result.assert_outcomes(failed=1)
-    shown = section(output, "test_it[m-say b-r0]")
-    for said in ("<printed by say b>", "<logged by say b>", "<test prints b>"):
-        assert shown.count(said) == output.count(said) == 1
-    assert "<logged by say a>" not in output
-    assert "<printed by say a>" not in output
-    assert " by say " not in result.stderr.str()
-
-
-def test_episode_prints_appear_with_their_item_when_nothing_is_captured(project):
-    project.suite(SPEAKING)
-    result = project.run("-s")
-    for name in "ab":
-        result.stdout.fnmatch_lines(
-            [f"*<printed by say {name}>", f"<test prints {name}>"], consecutive=True
-        )
-
-
-def test_quiet_run_says_nothing_of_ours(project):
-    project.suite(SPEAKING)
-    only_a = ("--deselect", "test_suite.py::test_it[m-say b-r0]")
-    result = project.run("-q", "-q", *only_a)
-    assert (result.ret, [line.split() for line in result.outlines], result.errlines) == (
-        0,
-        [[".", "[100%]"]],
-        [],
-    )
-    silent = project.run("-p", "no:terminal", *only_a)
-    assert (silent.ret, silent.outlines, silent.errlines) == (0, [], [])
-    assert set(project.outcomes().values()) == {"solved"}
 
 
 SELECTABLE = """
