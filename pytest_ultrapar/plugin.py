@@ -90,7 +90,7 @@ def _lead(config: pytest.Config) -> None:
     process.models(config)
     process.check_keys(config)
     if options.only_looks(config):
-        config.pluginmanager.register(process.CollectOnly(), "ultrapar-collect-only")
+        config.pluginmanager.register(process.CollectOnly(config), "ultrapar-collect-only")
         return
     leader = Leader(config)
     config.pluginmanager.register(leader, "ultrapar-leader")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_ultrapar.ahead import RunAhead
+from pytest_ultrapar.case_reports import redact
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.collection import Collected, collect_cases
 from pytest_ultrapar.engine.endpoints import endpoints
@@ -80,6 +81,15 @@ def check_keys(config: pytest.Config) -> None:
 
 class CollectOnly:
     """The plugin of `--collect-only` with a pool: faults are found, nothing is started."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._redactor = redactor(settings(config)[1])
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Keep secrets out of errors of collection."""
+        redact(report, self._config, self._redactor)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:

@@ -153,15 +153,17 @@ def test_no_key_leaves_the_environment(project, workers):
     assert CANARY not in output, [line for line in output.splitlines() if CANARY in line][:5]
 
 
-@pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
-def test_no_key_in_errors_of_collection(project, workers):
+@pytest.mark.parametrize(
+    "option", ["-n0", "--collect-only", pytest.param("-n2", marks=pytest.mark.slow)]
+)
+def test_no_key_in_errors_of_collection(project, option):
     project.suite(
         """
 import os
 raise RuntimeError("cannot log in with " + os.environ["TEST_KEY_0"])
 """
     )
-    result = project.run(workers, "--showlocals", "--junitxml=junit.xml")
+    result = project.run(option, "--showlocals", "--junitxml=junit.xml")
     output = result.stdout.str() + result.stderr.str()
     assert result.ret in {1, 2}
     assert "RuntimeError: cannot log in with ***" in output
