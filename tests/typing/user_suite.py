@@ -1,0 +1,45 @@
+"""A suite as users write it, with all annotations: mypy reads it, nobody runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import assert_type
+
+import pytest
+
+from pytest_ultrapar import CaseInfo, InfraError, Llm, PromptRefused, Reply, ToolCall, prefetch
+
+
+@dataclass(frozen=True)
+class Talk:
+    """What the episode returns."""
+
+    answer: str
+    tokens: int | None
+
+
+@prefetch
+async def talk(llm: Llm, case: CaseInfo, model: str, question: str) -> Talk:
+    """All that an episode may use."""
+    messages = [{"role": "user", "content": f"{question} ({case.seed}, {case.repeat}, {model})"}]
+    try:
+        reply = await llm.chat(messages, temperature=0.0, max_tokens=20)
+    except PromptRefused as refused:
+        assert_type(refused.kind, str)
+        raise
+    except InfraError as error:
+        assert_type(error.kind, str)
+        raise
+    assert_type(reply, Reply)
+    assert_type(reply.text, str)
+    assert_type(reply.tokens_out, int | None)
+    assert_type(reply.tool_calls, tuple[ToolCall, ...])
+    return Talk(reply.text, reply.tokens_out)
+
+
+@pytest.mark.ultrapar(models="qwen*", summary=("model", "question"))
+@pytest.mark.parametrize("question", ["Why?", "Where?"])
+def test_talk(talk: Talk, grade: Callable[..., None]) -> None:
+    """Grades the finished episode."""
+    grade("solved" if talk.answer else "unsolved", length=len(talk.answer))
