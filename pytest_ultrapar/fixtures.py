@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
 import pytest
 
 from pytest_ultrapar import running
+from pytest_ultrapar.options import pool_path
 
 if TYPE_CHECKING:
     # Every pytest run imports this module; the records bring msgspec along (25 ms).
@@ -95,6 +96,11 @@ def model(request: pytest.FixtureRequest) -> str:
     param = getattr(request, "param", None)
     if not isinstance(param, str):
         msg = "the fixture 'model' needs --ultrapar-pool (or ini ultrapar_pool)"
+        if pool_path(request.config) is not None:
+            msg = (
+                "the fixture 'model' has a value in cases only: the test or its fixtures must name "
+                "a prefetched fixture, not ask for one with request.getfixturevalue()"
+            )
         raise pytest.UsageError(msg)
     return param
 

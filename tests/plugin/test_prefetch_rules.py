@@ -270,3 +270,20 @@ def test_faults_are_named_under_xdist_too(project):
     assert by_mark.ret == 4, by_mark.stdout.str()
     assert ALL["mark"][1] in by_mark.stderr.str() + by_mark.stdout.str()
     assert "Traceback" not in by_mark.stderr.str() + by_mark.stdout.str()
+
+
+def test_episode_cannot_be_asked_for_by_name(project):
+    project.suite(
+        """
+@pytest.mark.parametrize("prompt", ["say a"])
+def test_dynamic(request, prompt):
+    request.getfixturevalue("answer")
+
+def test_model(model): pass
+"""
+    )
+    result = project.run_here()
+    result.assert_outcomes(failed=1, errors=1)
+    words = "*must name a prefetched fixture, not ask for one with request.getfixturevalue()*"
+    result.stdout.fnmatch_lines([words, words])
+    assert project.server.prompts == []
