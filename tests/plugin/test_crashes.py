@@ -76,14 +76,15 @@ def _start(folder: Path, *args: str) -> subprocess.Popen[bytes]:
         "--ultrapar-pool",
         "pool.toml",
     ]
-    return subprocess.Popen(
-        [*command, *args],
-        cwd=folder,
-        env=environ,
-        stdout=folder.joinpath("out.txt").open("wb"),
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+    with folder.joinpath("out.txt").open("wb") as out:
+        return subprocess.Popen(
+            [*command, *args],
+            cwd=folder,
+            env=environ,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
 
 
 def _finish(process: subprocess.Popen[bytes], folder: Path) -> tuple[int, str]:

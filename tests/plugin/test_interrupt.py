@@ -43,7 +43,8 @@ class RunningPytest:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        self._output = self._process.stdout.read()
+        with self._process.stdout as stdout:
+            self._output = stdout.read()
 
     def note_family(self) -> None:
         itself = psutil.Process(self._process.pid)
