@@ -1,0 +1,202 @@
+"""What the README says is what the code does."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from pytest_ultrapar import cli, hooks, options
+from pytest_ultrapar.pool import model, schema
+from pytest_ultrapar.pool.environment import read_environment
+from pytest_ultrapar.pool.providers import DEFAULT_TIMEOUT_S
+from pytest_ultrapar.results import schema as results_schema
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+RUN = (
+    "python3 -m venv .venv && .venv/bin/pip install -e . && "
+    ".venv/bin/pytest bench_suites/phase53 -n 15 --ultrapar-pool pool.toml"
+)
+TEST = "python3 -m venv .venv && .venv/bin/pip install -e '.[test]' && .venv/bin/pytest"
+
+
+def section(title: str) -> str:
+    """The text below a heading of the second level."""
+    return README.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of all tables in a text, without their heads."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    rulers = [at for at, row in enumerate(cells) if set(row[0]) == {"-"}]
+    heads = {at for ruler in rulers for at in (ruler, ruler - 1)}
+    return [row for at, row in enumerate(cells) if at not in heads]
+
+
+def named(cell: str) -> list[str]:
+    """What stands in backquotes."""
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+class RecordingParser:
+    """Takes the place of pytest's parser, and of the group that it hands out."""
+
+    def __init__(self) -> None:
+        self.help_of: dict[str, str] = {}
+        self.ini: list[str] = []
+
+    def getgroup(self, *_: str) -> RecordingParser:
+        return self
+
+    def addoption(self, name: str, *, help: str, **_: object) -> None:  # noqa: A002 - argparse's word
+        self.help_of[name] = help
+
+    def addini(self, name: str, *_: str, **__: str) -> None:
+        self.ini.append(name)
+
+
+@pytest.fixture(scope="module")
+def declared() -> RecordingParser:
+    parser = RecordingParser()
+    options.add_options(parser)
+    return parser
+
+
+def test_readme_shows_the_two_commands_and_ci_runs_the_second():
+    assert f"\n    {RUN}\n" in README
+    assert f"\n    {TEST}\n" in README
+    assert f"\n{TEST}\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_every_option_stands_in_the_readme_with_its_default_and_variable(declared):
+    table = {named(row[0])[0].split()[0]: row for row in rows(section("Options"))}
+    assert list(table) == list(declared.help_of)
+    for name, (_, default, variable, meaning) in table.items():
+        text = declared.help_of[name]
+        found = re.search(r"default: ([^;)]+?)(?:, with [^)]*)?[;)]", text)
+        if found is not None:
+            assert found[1].removesuffix(" of the pool") == default.replace("`", "").replace(
+                " models", ""
+            ), name
+        else:
+            assert default == "none", name
+        for word in re.findall(r"\b[A-Z]+_[A-Z_]+\b", text):
+            assert named(variable) == [word], name
+        assert meaning
+
+
+def test_every_ini_setting_stands_in_the_readme(declared):
+    assert declared.ini
+    assert all(f"`{name} = " in README for name in declared.ini)
+
+
+def test_choices_stand_in_the_readme():
+    table = {named(row[0])[0].split()[0]: row[3] for row in rows(section("Options"))}
+    assert all(f"`{one}`" in table["--ultrapar-mode"] for one in options.MODES)
+    assert all(f"`{one}`" in table["--ultrapar-policy"] for one in options.POLICIES)
+
+
+def test_variables_of_the_environment_stand_in_the_readme():
+    known = [name.upper() for name in read_environment({}).__dataclass_fields__]
+    assert "NUM_INSTANCES" in known
+    assert [name for name in known if name not in README] == []
+
+
+REFERENCE = {
+    "Top level": schema.PoolFile,
+    "`[pool]`": schema.WholePoolTable,
+    "`[[provider]]`": schema.ProviderTable,
+    "An entry of `keys`": schema.KeyTable,
+    "`[[provider.model]]`": schema.ModelTable,
+    "An entry of `instances`": schema.InstanceTable,
+    "`latency`": schema.LatencyTable,
+}
+
+
+@pytest.mark.parametrize("title", REFERENCE)
+def test_every_field_of_a_pool_stands_in_the_reference(title):
+    text = section("pool.toml").split(f"\n{title}\n\n", 1)[1].split("\n\n", 1)[0]
+    fields = [name for row in rows(text) for name in named(row[0])]
+    assert sorted(fields) == sorted(REFERENCE[title].__struct_fields__)
+
+
+def test_limits_of_a_pool_stand_in_the_reference():
+    text = section("pool.toml").split("| field of a limit ", 1)[1].split("\n\n", 1)[0]
+    fields = [named(row[0])[0] for row in rows("| field of a limit " + text)]
+    assert fields == list(schema.LimitTable.__struct_fields__)
+
+
+def test_defaults_of_a_pool_are_those_of_the_reference():
+    table = {name: row[1] for row in rows(section("pool.toml")) for name in named(row[0])}
+    standard = model.Simulation()
+    assert table["timeout_s"] == f"{DEFAULT_TIMEOUT_S:g}"
+    assert table["persona"] == f'`"{standard.persona}"`'
+    assert table["skill"] == str(standard.skill)
+    assert f"{standard.latency.median_s:g} s {standard.latency.kind}" in section("pool.toml")
+
+
+@pytest.mark.parametrize(
+    ("table", "columns"),
+    [
+        ("results", results_schema.results_columns((), ())),
+        ("attempts", results_schema.ATTEMPTS_COLUMNS),
+        ("transcripts", results_schema.TRANSCRIPTS_COLUMNS),
+    ],
+)
+def test_columns_of_a_table_stand_in_the_readme(table, columns):
+    text = section("Results").split(f"\n`{table}`: ", 1)[1].split("\n\n", 1)[0]
+    shown = [name for name in named(text) if "<" not in name]
+    assert shown == [column.name for column in columns]
+
+
+def test_every_hook_stands_in_the_readme_with_its_arguments():
+    shown = [named(row[0])[0] for row in rows(section("Hooks"))]
+    specs = [hook for name, hook in vars(hooks).items() if name.startswith("pytest_")]
+    assert shown == [
+        f"{hook.__name__}({', '.join(hook.__code__.co_varnames[: hook.__code__.co_argcount])})"
+        for hook in specs
+    ]
+
+
+def test_ultrapar_commands_of_the_readme_are_understood():
+    commands = re.findall(r"^    ultrapar (.+)$", README, re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        arguments = cli._parser().parse_args(shlex.split(command))
+        assert arguments.subcommand.NAME == "simulate"
+
+
+def test_links_lead_to_files_that_are_there():
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        links = re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8"))
+        missing = [one for one in links if "://" not in one and not (page.parent / one).exists()]
+        assert missing == [], page
+
+
+def test_first_suite_and_policy_of_the_readme_work(pytester, monkeypatch):
+    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
+        monkeypatch.delenv(name, raising=False)
+    pool, real = blocks(section("A first suite"), "toml")
+    (suite,) = blocks(section("A first suite"), "python")
+    (policy,) = blocks(section("Hooks"), "python")
+    pytester.path.joinpath("pool.toml").write_text(pool)
+    pytester.path.joinpath("real.toml").write_text(real)
+    pytester.path.joinpath("test_words.py").write_text(suite)
+    pytester.path.joinpath("conftest.py").write_text(policy)
+    result = pytester.runpytest_subprocess(
+        "-n", "2", "--ultrapar-pool", "pool.toml", "-p", "no:cacheprovider", timeout=90
+    )
+    assert result.ret == 0, result.stdout.str()
+    assert result.parseoutcomes()["solved"] == 3
+    result.stdout.fnmatch_lines(["*3 cases; gw0*demo/*", "SIMULATED:*"])
+    refused = pytester.runpytest_subprocess("--ultrapar-pool", "real.toml", timeout=90)
+    assert refused.ret == 4
+    refused.stderr.fnmatch_lines(["*LAB_KEY_0, which is not set or empty*LAB_KEY_1"])
