@@ -255,21 +255,16 @@ def test_fault_of_a_suite_is_named(project, name):
 
 
 def test_faults_are_named_under_xdist_too(project):
-    for number, name in enumerate(("function fixture", "no annotation", "method")):
+    names = ("function fixture", "no annotation", "method", "mark")
+    for number, name in enumerate(names):
         project.suite(ALL[name][0], name=f"test_{number}.py")
     result = project.run("-n2")
     said = result.stderr.str()
     assert result.ret == 4
-    for name in ("function fixture", "no annotation", "method"):
-        assert ALL[name][1] in said
+    assert all(ALL[name][1] in said for name in names)
     assert "Traceback" not in said + result.stdout.str()
     assert "INTERNALERROR" not in said + result.stdout.str()
     assert project.server.prompts == []
-    project.suite(ALL["mark"][0], name="test_0.py")
-    by_mark = project.run("-n2", "test_0.py")
-    assert by_mark.ret == 4, by_mark.stdout.str()
-    assert ALL["mark"][1] in by_mark.stderr.str() + by_mark.stdout.str()
-    assert "Traceback" not in by_mark.stderr.str() + by_mark.stdout.str()
 
 
 def test_episode_cannot_be_asked_for_by_name(project):

@@ -314,6 +314,7 @@ def test_it(answer): assert answer == "never"
     assert len(graded) >= 2
 
 
+@pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
 def test_failed_subtest_fails_its_case(project, workers):
     project.suite(
         """

@@ -171,6 +171,7 @@ raise RuntimeError("cannot log in with " + os.environ["TEST_KEY_0"])
     assert leaks(project) == []
 
 
+@pytest.mark.slow
 def test_no_key_in_json_lines_either(project):
     project.write_pool(keys=3)
     project.suite(LEAKY)
