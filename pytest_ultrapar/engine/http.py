@@ -20,7 +20,7 @@ from httpx_aiohttp import AiohttpTransport
 from pytest_ultrapar.engine.failure import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import AsyncIterator, Iterable
 
     from pytest_ultrapar.engine.endpoints import Endpoint
 
@@ -167,12 +167,25 @@ async def _read(response: httpx.Response) -> bytes | None:
     # Counted after decompression, so that a small bomb cannot become a large answer.
     chunks: list[bytes] = []
     n_bytes = 0
-    async for chunk in response.aiter_bytes():
+    async for chunk in _body(response):
         n_bytes += len(chunk)
         if n_bytes > LARGEST_BODY_BYTES:
             return None
         chunks.append(chunk)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _body(response: httpx.Response) -> AsyncIterator[bytes]:
+    """The decoded body in pieces.
+
+    Where nothing needs decoding the transport's own pieces will do: httpx's decoder would pass them
+    on through two more generators, 15 us of CPU per answer.
+    """
+    stream = response.stream
+    encoded = any(name.lower() == b"content-encoding" for name, _ in response.headers.raw)
+    if encoded or not isinstance(stream, httpx.AsyncByteStream):
+        return response.aiter_bytes()
+    return aiter(stream)
 
 
 def _transport_failure(error: Exception, *, sent: bool) -> Failure:
