@@ -14,6 +14,7 @@ from pytest_ultrapar.run import Run
 from pytest_ultrapar.terminal import show
 
 if TYPE_CHECKING:
+    import warnings
     from collections.abc import Callable, Generator, Sequence
 
     from pytest_ultrapar.lanes.protocol import BrokerStatus
@@ -80,6 +81,15 @@ class Leader:
         """Keep secrets out of errors of collection; those of items are redacted where they run."""
         if self._run is not None:
             case_reports.redact(report, self.config, self.run.redactor)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_warning_recorded(self, warning_message: warnings.WarningMessage) -> None:
+        """Keep secrets out of the summary of warnings."""
+        if self._run is not None:
+            shown = str(warning_message.message)
+            plain = self.run.redactor.text(shown)
+            if plain != shown:
+                warning_message.message = Warning(plain)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count a case's outcome."""
