@@ -105,6 +105,16 @@ class RunAhead:
             self._abandoned = True
             self._changed.notify()
 
+    # -- the main thread, before any item ---------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the engine before the first case is there.
+
+        An xdist worker does so while others still collect: fifteen engines that start at once, with
+        their first cases, cost 0.3 s of the first 2 s.
+        """
+        self._start_engine()
+
     # -- the main thread ---------------------------------------------------------------------------
 
     def take(self) -> int | None:

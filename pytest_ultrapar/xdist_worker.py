@@ -124,6 +124,7 @@ class WorkerSession:
         )
         config.pluginmanager.register(CaseReports(self._runtime, self._ahead), "ultrapar-reports")
         _replace_queue(config, AheadQueue(self._ahead))
+        self._ahead.start()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
