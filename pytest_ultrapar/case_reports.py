@@ -136,9 +136,7 @@ class CaseReports:
         running.state = None
 
 
-def _note_subtest(
-    state: CaseState, call: pytest.CallInfo[None], report: pytest.TestReport
-) -> None:
+def _note_subtest(state: CaseState, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
     if not report.failed or call.excinfo is None:
         return
     state.n_subtests_failed += 1
