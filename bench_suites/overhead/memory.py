@@ -160,8 +160,8 @@ def peaks_mib(argv: Sequence[str], environment: Environment) -> Peaks:
         )
         try:
             while child.poll() is None:
-                for pid, role in _processes(child.pid):
-                    peak_kib = _peak_kib(pid)
+                for pid, role in processes_of(child.pid):
+                    peak_kib = peak_kib(pid)
                     if peak_kib:
                         found[pid] = (role, peak_kib / _MIB)
                 time.sleep(_SAMPLE_S)
@@ -177,7 +177,7 @@ def peaks_mib(argv: Sequence[str], environment: Environment) -> Peaks:
     return _named([found[pid] for pid in sorted(found)])
 
 
-def _processes(pid: int) -> Iterator[tuple[int, str]]:
+def processes_of(pid: int) -> Iterator[tuple[int, str]]:
     """The command and its children, each with what it is."""
     yield pid, "pytest"
     for child in _children(pid):
@@ -222,8 +222,9 @@ def _named(found: Sequence[tuple[str, float]]) -> Peaks:
     return peaks
 
 
-def _peak_kib(pid: int) -> int:
+def peak_kib(pid: int) -> int:
+    """The most memory that a process has held so far; 0 for one that has ended."""
     for line in _read(Path(f"/proc/{pid}/status")).splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1])
-    return 0  # a process that has ended has no memory
+    return 0
