@@ -161,9 +161,8 @@ def peaks_mib(argv: Sequence[str], environment: Environment) -> Peaks:
         try:
             while child.poll() is None:
                 for pid, role in processes_of(child.pid):
-                    peak_kib = peak_kib(pid)
-                    if peak_kib:
-                        found[pid] = (role, peak_kib / _MIB)
+                    if kib := peak_kib(pid):
+                        found[pid] = (role, kib / _MIB)
                 time.sleep(_SAMPLE_S)
         finally:
             if child.poll() is None:
