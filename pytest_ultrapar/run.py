@@ -89,12 +89,16 @@ class Run:
         self.planned = len(cases)
         self.manifest = make_manifest(self, cases)
         write_manifest(self.directory.path, self.manifest)
+        self.directory.point_latest()
         write_assignment(self.directory.path, assignment)
         return assignment
 
     def close(self) -> None:
         """End the services and unlock the directory. Idempotent."""
         self.services.stop()
+        options = self.options
+        if self.manifest is None and options.out is None and options.resume is None:
+            self.directory.discard()
         self.directory.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
@@ -51,14 +52,14 @@ class RunDirectory:
 
     @classmethod
     def create(cls, out: Path | None, now: datetime, *, parent: Path = DEFAULT_PARENT) -> Self:
-        """Make and lock the directory of a new run, and let `latest` in `parent` point to it.
+        """Make and lock the directory of a new run.
 
         A directory whose run never got as far as its first episode is taken over.
 
         Args:
             out: The directory itself; None makes a new one in `parent`.
             now: An aware time; names the run.
-            parent: Where default directories and the `latest` link stand.
+            parent: Where default directories stand.
 
         Raises:
             ConfigError: `out` is no directory, in use, or holds something else or an earlier run.
@@ -78,7 +79,6 @@ class RunDirectory:
             try:
                 _refuse_earlier_run(path)
                 _prepare(path, lock_fd, run_id)
-                _point_latest(parent, path)
             except BaseException:
                 os.close(lock_fd)
                 raise
@@ -103,6 +103,19 @@ class RunDirectory:
         run_id = holder.run_id if holder is not None else path.name
         _prepare(path, lock_fd, run_id)
         return cls(path, run_id, lock_fd)
+
+    def point_latest(self, *, parent: Path = DEFAULT_PARENT) -> None:
+        """Let `latest` in `parent` point here; once the run has cases to run, and not before.
+
+        A session that ends while it collects would else hide the interrupted run that
+        `--ultrapar-resume=latest` is meant for.
+        """
+        _point_latest(parent, self.path)
+
+    def discard(self) -> None:
+        """Remove the directory; for a session that had nothing to run."""
+        self.close()
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def close(self) -> None:
         """Let others use the directory; later calls do nothing."""

@@ -119,3 +119,13 @@ def test_json_lines_hold_the_same_rows(project, monkeypatch):
 def _cases(project, numbers) -> set[str]:
     wanted = {f"say {n}" for n in numbers}
     return {row["case_id"] for row in project.rows() if row["param.prompt"] in wanted}
+
+
+def test_session_that_runs_nothing_leaves_latest_and_no_directory(project):
+    project.suite(CASES)
+    assert project.run("-n0").ret == 0
+    before = project.directory.resolve()
+    assert project.run("-n0", "-k", "nothing_of_that_name").ret == 5
+    assert project.directory.resolve() == before
+    folders = [path for path in before.parent.iterdir() if path.is_dir() and not path.is_symlink()]
+    assert folders == [before]

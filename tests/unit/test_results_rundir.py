@@ -52,14 +52,15 @@ def test_run_directory_default_is_named_by_utc_time(parent):
 def test_run_directory_two_of_one_second_are_apart(parent):
     runs = [RunDirectory.create(None, NOW, parent=parent) for _ in range(2)]
     assert runs[0].path != runs[1].path
-    assert resolve_run("latest", parent=parent) == runs[1].path.resolve()
 
 
 def test_run_directory_latest_points_to_the_newest_wherever_it_is(parent, tmp_path):
-    RunDirectory.create(None, NOW, parent=parent)
+    RunDirectory.create(None, NOW, parent=parent).point_latest(parent=parent)
     second = RunDirectory.create(tmp_path / "deep" / "out", NOW, parent=parent)
-    assert resolve_run("latest", parent=parent) == second.path.resolve()
+    second.point_latest(parent=parent)
     third = RunDirectory.create(None, NOW, parent=parent)
+    assert resolve_run("latest", parent=parent) == second.path.resolve()
+    third.point_latest(parent=parent)
     assert (parent / "latest").readlink() == Path(third.run_id)
     assert resolve_run(third.run_id, parent=parent) == third.path.resolve()
 
@@ -119,6 +120,7 @@ def test_run_directory_of_a_run_that_never_began_is_taken_over(parent, tmp_path)
 
 def test_run_directory_keeps_its_run_id_when_opened_again(parent):
     run = RunDirectory.create(None, NOW, parent=parent)
+    run.point_latest(parent=parent)
     run.close()
     again = RunDirectory.open_existing(resolve_run("latest", parent=parent))
     assert again.run_id == run.run_id
