@@ -8,6 +8,7 @@ remove_node, clone after a crash (dsession.py:238-267).
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -198,7 +199,10 @@ class Scheduling:
                 self._feeding.reported(worker, index)
             self._feeding.give_back(indices)
             return
-        node.send_runtest_some(indices)
+        # A worker that is dead but not yet reported as such has closed its end. What it was given
+        # comes back through `remove_node`, like all that it had not reported.
+        with contextlib.suppress(OSError):
+            node.send_runtest_some(indices)
 
 
 class ControllerSession:

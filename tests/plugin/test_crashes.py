@@ -161,6 +161,40 @@ def test_two_poisonous_cases_alone_are_lost(folder):
     assert _outcomes(folder) == {"solved": 38, "infra": 2}
 
 
+ALL_DIE_AT_ONCE = """
+import os, pathlib, signal
+
+def pytest_configure(config):
+    if hasattr(config, "workerinput"):
+        worker = config.workerinput["workerid"]
+        pathlib.Path(f"{worker}.pid").write_text(str(os.getpid()))
+
+def pytest_testnodedown(node):
+    # Before xdist hears of the first death, the other worker is dead too, and xdist's receiver
+    # thread is slow to notice: by chance that is a matter of microseconds, so it is arranged.
+    type(node).shutting_down = property(lambda self: self._shutdown_sent)
+    other = {"gw0": "gw1", "gw1": "gw0"}.get(node.gateway.id)
+    path = pathlib.Path(f"{other}.pid")
+    pathlib.Path(f"{node.gateway.id}.pid").unlink()
+    if path.exists():
+        os.kill(int(path.read_text()), signal.SIGKILL)
+        os.waitid(os.P_PID, int(path.read_text()), os.WEXITED | os.WNOWAIT)
+"""
+
+
+def test_second_worker_that_dies_before_the_first_is_known_dead_costs_nothing(folder):
+    folder.joinpath("conftest.py").write_text(ALL_DIE_AT_ONCE)
+    # So few cases that the second worker has room for those of the first: it is fed at once.
+    _write(folder, n=24, turns=4)
+    process = _start(folder, "-n2")
+    _wait_for_requests(folder, 16)
+    _workers(process.pid)[0].send_signal(signal.SIGKILL)
+    code, output = _finish(process, folder)
+    assert code == 0, output
+    assert output.count("node down") == 2
+    assert _outcomes(folder) == {"solved": 24}
+
+
 def test_crash_without_restart_fails_and_says_how_many_never_ran(folder):
     _write(folder, n=60, poison="if number == 17: os._exit(3)")
     code, output = _finish(_start(folder, "-n2", "--max-worker-restart", "0"), folder)
