@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench_suites.overhead.conversation import answer, follow_up, opening
+from pytest_ultrapar.pool.simulation import mean_s
 from pytest_ultrapar.simulator.draw import Draw
 from pytest_ultrapar.simulator.persona import ChatMessage, persona_by_name
 
@@ -34,6 +35,9 @@ class Ideal:
         total_s: Seconds of service over all requests.
         n_seats: Requests in flight at most.
         longest_s: The longest episode, whose turns follow each other.
+        mean_s: All requests at the mean latency that the pool file declares, on all seats: what
+            the workloads' aims speak of. Drawn latencies differ from it by chance; fixed ones do
+            not.
         greedy_s: What a scheduler without any cost of its own reaches that starts cases in their
             order and knows no latency beforehand; for workloads whose episodes differ this is what
             can be reached in practice.
@@ -42,6 +46,7 @@ class Ideal:
     total_s: float
     n_seats: int
     longest_s: float
+    mean_s: float
     greedy_s: float
 
     @property
@@ -61,15 +66,19 @@ def ideal_of(workload: Workload) -> Ideal:
     if n_seats is None:
         msg = f"{pool.path} bounds no requests in flight, so its ideal time is unknown"
         raise ValueError(msg)
-    return ideal(play(pool, n_cases=workload.n_cases, n_turns=workload.n_turns), n_seats)
+    (provider,) = pool.providers
+    (model,) = provider.models
+    episodes = play(pool, n_cases=workload.n_cases, n_turns=workload.n_turns)
+    return ideal(episodes, n_seats, mean_latency_s=mean_s(model.simulation.latency))
 
 
-def ideal(episodes: Episodes, n_seats: int) -> Ideal:
+def ideal(episodes: Episodes, n_seats: int, *, mean_latency_s: float) -> Ideal:
     """The ideal of episodes on so many seats, any episode on any seat."""
     return Ideal(
         total_s=sum(map(sum, episodes)),
         n_seats=n_seats,
         longest_s=max(map(sum, episodes), default=0.0),
+        mean_s=sum(map(len, episodes)) * mean_latency_s / n_seats,
         greedy_s=greedy_s([sum(episode) for episode in episodes], n_seats),
     )
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _COLUMNS: Mapping[str, tuple[Callable[[Measured], float], str]] = {
     "efficiency": (lambda run: run.efficiency, ".3f"),
+    "of lower bound": (lambda run: run.of_bound, ".3f"),
     "peak in flight": (lambda run: run.peak_in_flight, ".0f"),
     "whole command s": (lambda run: run.wall_s, ".2f"),
     "ratio to raw": (lambda run: run.ratio, ".2f"),
@@ -37,10 +38,11 @@ def comparison_lines(
         f"median [min-max] of {n_rounds}"
     )
     yield (
+        f"ideal {best.mean_s:.3f} s at the pool's mean latency; of the latencies drawn: "
         f"lower bound {best.bound_s:.3f} s ({best.total_s:.1f} s of service / {best.n_seats} "
         f"seats, longest episode {best.longest_s:.3f} s); "
         f"greedy without any cost {best.greedy_s:.3f} s, "
-        f"efficiency {best.bound_s / best.greedy_s:.3f}"
+        f"{best.bound_s / best.greedy_s:.3f} of the lower bound"
     )
     clients = list(dict.fromkeys(run.client for run in runs))
     rows = [["client", *_COLUMNS]]

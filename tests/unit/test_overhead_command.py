@@ -88,6 +88,7 @@ def test_target_is_met_up_to_its_bound(target, kept, broken):
 def measured(client, round_no, **figures):
     values = {
         "efficiency": 0.9,
+        "of_bound": 0.9,
         "phase_s": 2.2,
         "peak_in_flight": 300,
         "wall_s": 4.0,

@@ -21,6 +21,7 @@ def test_ideal_of_fixed_latency_is_two_seconds(workload, n_seats):
     assert best.n_seats == n_seats
     assert best.bound_s == pytest.approx(2.0)
     assert best.greedy_s == pytest.approx(2.0)
+    assert best.mean_s == pytest.approx(2.0)
 
 
 def test_ideal_of_episodes_is_its_service_over_its_seats():
@@ -31,6 +32,7 @@ def test_ideal_of_episodes_is_its_service_over_its_seats():
     assert sum(map(sum, episodes)) / 360 == pytest.approx(0.2, rel=0.1)
     best = ideal_of(few)
     assert best.n_seats == 60
+    assert best.mean_s == pytest.approx(60 * N_TURNS * 0.2 / 60, rel=1e-5)
     assert best.bound_s == max(best.total_s / 60, *map(sum, episodes))
 
 
@@ -43,14 +45,15 @@ def test_play_gives_the_same_latencies_for_more_cases():
 
 
 def test_ideal_is_bounded_by_the_longest_episode():
-    best = ideal([[0.1], [2.0, 3.0], [0.1]], n_seats=3)
+    best = ideal([[0.1], [2.0, 3.0], [0.1]], n_seats=3, mean_latency_s=1.0)
     assert best.bound_s == best.longest_s == 5.0
     assert best.greedy_s == 5.0
+    assert best.mean_s == 4 * 1.0 / 3
 
 
 @given(durations, st.integers(1, 12))
 def test_greedy_is_between_the_bound_and_grahams_factor(durations_s, n_seats):
-    best = ideal([[duration_s] for duration_s in durations_s], n_seats)
+    best = ideal([[duration_s] for duration_s in durations_s], n_seats, mean_latency_s=1.0)
     slack = 1e-9
     assert best.bound_s <= best.greedy_s + slack
     assert best.greedy_s <= (2 - 1 / n_seats) * best.bound_s + slack
