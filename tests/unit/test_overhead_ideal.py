@@ -28,7 +28,7 @@ def test_ideal_of_episodes_is_its_service_over_its_seats():
     few = replace(EPISODES, n_cases=60)
     episodes = play(few.pool(), n_cases=60, n_turns=N_TURNS)
     assert [len(episode) for episode in episodes] == [N_TURNS] * 60
-    # 0.2 s on average, as the pool file says; 360 draws with a spread of 0.08 s.
+    # 0.2 s on average, as the pool file says; 360 draws with a spread of 0.06 s.
     assert sum(map(sum, episodes)) / 360 == pytest.approx(0.2, rel=0.1)
     best = ideal_of(few)
     assert best.n_seats == 60
