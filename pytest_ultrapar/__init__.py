@@ -15,13 +15,13 @@ from pytest_ultrapar.errors import (
     PromptRefused,
     UltraparError,
 )
-from pytest_ultrapar.prefetched import prefetch
+from pytest_ultrapar.suite.prefetched import prefetch
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.case_state import CaseInfo
     from pytest_ultrapar.engine.llm import Llm
     from pytest_ultrapar.engine.reply import Reply, ToolCall
     from pytest_ultrapar.lanes.assignment import Assignment, Group
+    from pytest_ultrapar.suite.case_state import CaseInfo
 
 __all__ = [
     "Assignment",
@@ -41,7 +41,7 @@ __all__ = [
 # Imported at first use: every pytest run imports this package, also those that have no pool.
 _LATE = {
     "Assignment": "pytest_ultrapar.lanes.assignment",
-    "CaseInfo": "pytest_ultrapar.case_state",
+    "CaseInfo": "pytest_ultrapar.suite.case_state",
     "Group": "pytest_ultrapar.lanes.assignment",
     "Llm": "pytest_ultrapar.engine.llm",
     "Reply": "pytest_ultrapar.engine.reply",

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
 
 import pytest
 
-from pytest_ultrapar import running
 from pytest_ultrapar.options import pool_path
+from pytest_ultrapar.suite import running
 
 if TYPE_CHECKING:
     # Every pytest run imports this module; the records bring msgspec along (25 ms).
     from collections.abc import Mapping
 
-    from pytest_ultrapar.case_state import CaseState
     from pytest_ultrapar.records import Outcome
+    from pytest_ultrapar.suite.case_state import CaseState
 
 GRADES: tuple[Outcome, ...] = ("solved", "partial", "unsolved")
 

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_ultrapar import process
-from pytest_ultrapar.case_reports import CaseReports
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.lanes.broker_local import LocalBroker
 from pytest_ultrapar.lanes.headroom import with_headroom
 from pytest_ultrapar.results.cases_file import write_cases
 from pytest_ultrapar.runtime import Runtime, write_tables
+from pytest_ultrapar.suite.case_reports import CaseReports
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_ultrapar.ahead import RunAhead
     from pytest_ultrapar.lanes.protocol import BrokerPort, BrokerStatus
-    from pytest_ultrapar.leader import Leader
+    from pytest_ultrapar.leading.leader import Leader
+    from pytest_ultrapar.suite.ahead import RunAhead
 
 WORKER = "main"
 _STATUS_TIMEOUT_S = 1.0

@@ -81,7 +81,7 @@ def _without_pool(config: pytest.Config, given: dict[str, Any] | None) -> None:
 
 def _lead(config: pytest.Config) -> None:
     from pytest_ultrapar import process, pytest_internals  # noqa: PLC0415 - heavy, needed with a pool only
-    from pytest_ultrapar.leader import Leader  # noqa: PLC0415
+    from pytest_ultrapar.leading.leader import Leader  # noqa: PLC0415
     from pytest_ultrapar.local import LocalSession  # noqa: PLC0415
 
     pytest_internals.check()
@@ -144,7 +144,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
     """Parametrise cases over the selected models, outermost, and over repetitions, innermost."""
     if options.pool_path(metafunc.config) is None:
         return (yield)
-    from pytest_ultrapar import generate  # noqa: PLC0415 - heavy, needed with a pool only
+    from pytest_ultrapar.suite import generate  # noqa: PLC0415 - heavy, needed with a pool only
 
     try:
         is_case = generate.parametrize_models(metafunc)
@@ -159,7 +159,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect cases of models that --ultrapar-model leaves out."""
     if options.pool_path(config) is not None and config.getoption("ultrapar_model"):
-        from pytest_ultrapar import generate  # noqa: PLC0415
+        from pytest_ultrapar.suite import generate  # noqa: PLC0415
 
         generate.deselect_models(config, items)
 
@@ -170,7 +170,7 @@ def pytest_ultrapar_assign(
 ) -> Assignment:
     """The shipped policies, after all others."""
     from pytest_ultrapar import process  # noqa: PLC0415
-    from pytest_ultrapar.policies import POLICIES  # noqa: PLC0415
+    from pytest_ultrapar.leading.policies import POLICIES  # noqa: PLC0415
 
     settled, pool = process.settings(config)
     return POLICIES[settled.policy](pool, workers, lanes, cases)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_ultrapar.options import only_looks
-from pytest_ultrapar.prefetched import ATTRIBUTE
+from pytest_ultrapar.suite.prefetched import ATTRIBUTE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

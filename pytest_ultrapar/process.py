@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_ultrapar.ahead import RunAhead
-from pytest_ultrapar.case_reports import redact
 from pytest_ultrapar.clock import MonotonicClock
-from pytest_ultrapar.collection import Collected, collect_cases
 from pytest_ultrapar.engine.endpoints import endpoints
 from pytest_ultrapar.engine.engine import EngineSettings
 from pytest_ultrapar.engine.retry import RetryPolicy
@@ -22,6 +19,9 @@ from pytest_ultrapar.results.redact import Redactor
 from pytest_ultrapar.runtime import Runtime
 from pytest_ultrapar.settings import Options, read_options, read_overrides, selected_models
 from pytest_ultrapar.simulator.process import default_token
+from pytest_ultrapar.suite.ahead import RunAhead
+from pytest_ultrapar.suite.case_reports import redact
+from pytest_ultrapar.suite.collection import Collected, collect_cases
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

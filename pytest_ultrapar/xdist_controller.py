@@ -15,13 +15,13 @@ import pytest
 from xdist.report import report_collection_diff
 from xdist.workermanage import parse_tx_spec_config
 
-from pytest_ultrapar.case_reports import OUTCOME
-from pytest_ultrapar.crashes import Crashes
-from pytest_ultrapar.feeding import Feedable, Feeding, HomeOf
 from pytest_ultrapar.lanes.broker_blocking import BlockingBrokerClient
-from pytest_ultrapar.lost_cases import LostCases
+from pytest_ultrapar.leading.crashes import Crashes
+from pytest_ultrapar.leading.feeding import Feedable, Feeding, HomeOf
+from pytest_ultrapar.leading.lost_cases import LostCases
 from pytest_ultrapar.poolless import fault_path, raise_fault
 from pytest_ultrapar.results.cases_file import read_cases
+from pytest_ultrapar.suite.case_reports import OUTCOME
 from pytest_ultrapar.xdist_worker import INPUT
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.lanes.assignment import Assignment
     from pytest_ultrapar.lanes.protocol import BrokerStatus
-    from pytest_ultrapar.leader import Leader
+    from pytest_ultrapar.leading.leader import Leader
     from pytest_ultrapar.pool.model import Lane
 
 _MANY_SEATS = 1000

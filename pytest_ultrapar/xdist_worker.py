@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_ultrapar import process
-from pytest_ultrapar.case_reports import CaseReports
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.lanes.broker_client import connect_broker
 from pytest_ultrapar.poolless import report_fault
 from pytest_ultrapar.results.cases_file import write_cases
 from pytest_ultrapar.runtime import Runtime, write_tables
+from pytest_ultrapar.suite.case_reports import CaseReports
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_ultrapar.ahead import RunAhead
     from pytest_ultrapar.lanes.protocol import BrokerPort
+    from pytest_ultrapar.suite.ahead import RunAhead
 
 INPUT = "ultrapar"
 """Key of our part of `workerinput`; plain values only, never a secret."""

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.feeding import Feedable, Feeding, HomeOf
+from pytest_ultrapar.leading.feeding import Feedable, Feeding, HomeOf
 
 
 def _feeding(models, homes, seats=4):

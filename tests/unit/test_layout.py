@@ -76,6 +76,18 @@ def test_core_knows_neither_pytest_nor_xdist():
             assert not strange, f"{path.relative_to(PACKAGE)} imports {sorted(strange)}"
 
 
+def test_running_cases_knows_nothing_of_leading_a_run():
+    for path in sources(PACKAGE / "suite"):
+        strange = parts_imported(path) & {"leading", "local", "xdist_controller", "xdist_worker"}
+        assert not strange, f"{path.relative_to(PACKAGE)} imports {sorted(strange)}"
+
+
+def test_leading_a_run_knows_nothing_of_xdists_processes():
+    for path in sources(PACKAGE / "leading"):
+        strange = parts_imported(path) & {"local", "xdist_controller", "xdist_worker", "plugin"}
+        assert not strange, f"{path.relative_to(PACKAGE)} imports {sorted(strange)}"
+
+
 def test_package_does_not_import_the_suites():
     for path in sources(PACKAGE):
         strange = {

@@ -20,8 +20,8 @@ from pytest_ultrapar.runtime import read_tables
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_ultrapar.leading.run import Run
     from pytest_ultrapar.records import Case
-    from pytest_ultrapar.run import Run
 
 _DEFAULT_SUMMARY = ("model",)
 

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_ultrapar import running
 from pytest_ultrapar.clock import utc_now_us
-from pytest_ultrapar.collection import case_id_of
 from pytest_ultrapar.records import Grade, Outcome
+from pytest_ultrapar.suite import running
+from pytest_ultrapar.suite.collection import case_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from pytest_ultrapar.ahead import RunAhead
-    from pytest_ultrapar.case_state import CaseState
     from pytest_ultrapar.results.redact import Redactor
     from pytest_ultrapar.runtime import Runtime
+    from pytest_ultrapar.suite.ahead import RunAhead
+    from pytest_ultrapar.suite.case_state import CaseState
 
 OUTCOME = "ultrapar_outcome"
 """Attribute of the report that decides a case's outcome; a plain str, so that it survives xdist."""

@@ -9,27 +9,28 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_ultrapar import pytest_internals, running
-from pytest_ultrapar.case_state import CaseInfo, CaseState
+from pytest_ultrapar import pytest_internals
 from pytest_ultrapar.clock import utc_now_us
-from pytest_ultrapar.collection import (
+from pytest_ultrapar.engine.engine import Engine, EngineSettings
+from pytest_ultrapar.engine.episode import EpisodeSkipped, Work
+from pytest_ultrapar.records import Ending, EpisodeEnded
+from pytest_ultrapar.suite import running
+from pytest_ultrapar.suite.case_state import CaseInfo, CaseState
+from pytest_ultrapar.suite.collection import (
     REPEAT,
     Collected,
     arguments_for,
     case_seed,
     parameter,
 )
-from pytest_ultrapar.engine.engine import Engine, EngineSettings
-from pytest_ultrapar.engine.episode import EpisodeSkipped, Work
-from pytest_ultrapar.ready import ReadyQueue
-from pytest_ultrapar.records import Ending, EpisodeEnded
+from pytest_ultrapar.suite.ready import ReadyQueue
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from pytest_ultrapar.engine.llm import Llm
-    from pytest_ultrapar.prefetched import Prefetched
     from pytest_ultrapar.runtime import Runtime
+    from pytest_ultrapar.suite.prefetched import Prefetched
 
 _SWITCH_INTERVAL_S = 0.0005
 _BURST_S = 0.008

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_ultrapar.lanes.assignment import Assignment
+    from pytest_ultrapar.leading.run import Run
     from pytest_ultrapar.pool.model import LaneId
-    from pytest_ultrapar.run import Run
 
 _SHOWN = 3
 

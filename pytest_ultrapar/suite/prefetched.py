@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_ultrapar import running
+from pytest_ultrapar.suite import running
 
 ATTRIBUTE = "__ultrapar_prefetched__"
 

@@ -10,8 +10,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar import pytest_internals
-from pytest_ultrapar.prefetched import ATTRIBUTE, Prefetched
 from pytest_ultrapar.records import Case, Scalar
+from pytest_ultrapar.suite.prefetched import ATTRIBUTE, Prefetched
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pytest_ultrapar.case_state import CaseInfo
+    from pytest_ultrapar.suite.case_state import CaseInfo
 
 REPEAT = "ultrapar_repeat"
 _CONFIG_FILES = (

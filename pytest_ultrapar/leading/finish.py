@@ -15,7 +15,7 @@ from pytest_ultrapar.results.manifest import Manifest, write_manifest
 from pytest_ultrapar.results.run_summary import RunSummary
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.run import Run
+    from pytest_ultrapar.leading.run import Run
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar import process
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.lanes.assignment import Assignment
-from pytest_ultrapar.policies import one_at_a_time
+from pytest_ultrapar.leading.policies import one_at_a_time
+from pytest_ultrapar.leading.run_manifest import make_manifest
+from pytest_ultrapar.leading.services import Services
 from pytest_ultrapar.results.manifest import write_manifest
 from pytest_ultrapar.results.recovered import RecoveredIndex, find_finished
 from pytest_ultrapar.results.rundir import RunDirectory, resolve_run
-from pytest_ultrapar.run_manifest import make_manifest
 from pytest_ultrapar.runtime import write_assignment
-from pytest_ultrapar.services import Services
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

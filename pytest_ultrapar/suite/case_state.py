@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_ultrapar.prefetched import Prefetched
 from pytest_ultrapar.records import EpisodeEnded, Outcome
+from pytest_ultrapar.suite.prefetched import Prefetched
 
 
 @dataclass(frozen=True, slots=True)

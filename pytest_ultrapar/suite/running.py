@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     # Every pytest run imports this module; the records bring msgspec along (25 ms).
     import msgspec
 
-    from pytest_ultrapar.case_state import CaseState
-    from pytest_ultrapar.prefetched import Prefetched
+    from pytest_ultrapar.suite.case_state import CaseState
+    from pytest_ultrapar.suite.prefetched import Prefetched
 
 state: CaseState | None = None
 """What is known of it; None while a plain test runs. Set by `ahead` before the item's set-up."""

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_ultrapar import case_reports, finish, header
 from pytest_ultrapar.errors import UltraparError
-from pytest_ultrapar.live import LiveProgress
-from pytest_ultrapar.run import Run
-from pytest_ultrapar.terminal import show
+from pytest_ultrapar.leading import finish, header
+from pytest_ultrapar.leading.live import LiveProgress
+from pytest_ultrapar.leading.run import Run
+from pytest_ultrapar.leading.terminal import show
+from pytest_ultrapar.suite import case_reports
 
 if TYPE_CHECKING:
     import warnings

@@ -12,7 +12,7 @@ from pytest_ultrapar.results.journal import JournalWriter
 from pytest_ultrapar.runtime import read_assignment
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.leader import Leader
+    from pytest_ultrapar.leading.leader import Leader
 
 KIND = "worker_lost"
 

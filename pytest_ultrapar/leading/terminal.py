@@ -10,7 +10,7 @@ from pytest_ultrapar.report.summary import summary_lines
 if TYPE_CHECKING:
     import pytest
 
-    from pytest_ultrapar.finish import FinishedRun
+    from pytest_ultrapar.leading.finish import FinishedRun
 
 
 def show(finished: FinishedRun, reporter: pytest.TerminalReporter) -> None:

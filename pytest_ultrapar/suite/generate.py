@@ -6,8 +6,8 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar import process, pytest_internals
-from pytest_ultrapar.collection import REPEAT, parameter, prefetched_of
-from pytest_ultrapar.prefetched import ATTRIBUTE
+from pytest_ultrapar.suite.collection import REPEAT, parameter, prefetched_of
+from pytest_ultrapar.suite.prefetched import ATTRIBUTE
 
 if TYPE_CHECKING:
     import pytest
