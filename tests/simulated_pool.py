@@ -60,7 +60,7 @@ def simulated_pool(
                         limits[name] = Limit(name, level, pattern.workers, pattern.qps, pattern.rpm)
                         path.append(name)
                 lane = LaneId(f"{PROVIDER}/{instance}/{key}")
-                lanes.append(Lane(lane, PROVIDER, model, instance, key, tuple(path), 0.0))
+                lanes.append(Lane(lane, PROVIDER, model, instance, key, tuple(path), 0.0, 60.0))
     provider = Provider(
         PROVIDER,
         "simulated",

@@ -15,6 +15,7 @@ from pytest_ultrapar.lanes.groups import GroupBook, GroupState
 from pytest_ultrapar.lanes.homes import Homes
 from pytest_ultrapar.lanes.lane_state import LaneState, LimitState, ModelState
 from pytest_ultrapar.lanes.lane_table import LaneTable, OrphanSeat, uncapped
+from pytest_ultrapar.lanes.lease_terms import LeaseTerms
 from pytest_ultrapar.lanes.protocol import BrokerStatus
 from pytest_ultrapar.lanes.queueing import Waiting, WorkerState
 from pytest_ultrapar.lanes.refusals import all_out, no_such_group, no_such_model
@@ -135,6 +136,8 @@ class LaneBroker:
     ) -> list[Action]:
         """Give a lease back; nothing happens when the worker does not hold it (any more).
 
+        A lease that is not given back ends by itself when its request can no longer be in flight.
+
         Sends already counted against a rate stay counted, whatever the outcome.
         """
         now_s = self._advance(now_s)
@@ -142,6 +145,7 @@ class LaneBroker:
         if held is None:
             return self._finish(now_s)
         lane = held.lane
+        lane.terms.end(lease_id)
         lane.count_outcome(outcome)
         if lane.own is not None:
             seen = Observation(outcome, held.granted_s, now_s, lane.in_flight, retry_after_s)
@@ -174,7 +178,8 @@ class LaneBroker:
             return self._finish(now_s)
         for waiting in list(state.waiting.values()):
             self._leave(waiting, now_s)
-        for held in state.leases.values():
+        for lease_id, held in state.leases.items():
+            held.lane.terms.end(lease_id)
             self._table.orphan(held.lane, now_s)
         for group in self._episodes.close_all(state):
             self._has_less(group, now_s)
@@ -228,6 +233,8 @@ class LaneBroker:
                 self._table.look_at(wake.lanes)
             elif isinstance(wake, LaneState):
                 self._table.resume(wake)
+            elif isinstance(wake, LeaseTerms):
+                self._table.end_terms(wake, now_s)
             elif isinstance(wake, OrphanSeat):
                 self._table.orphan_over(wake)
             elif isinstance(wake, GroupState):

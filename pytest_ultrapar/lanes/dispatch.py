@@ -121,11 +121,13 @@ class Dispatcher:
         table.take(lane, now_s)
         self._n_leases += 1
         worker.leases[self._n_leases] = HeldLease(lane, now_s)
+        send_by_s = now_s + lane.send_by_s
+        table.begin_term(lane, self._n_leases, worker, send_by_s)
         lease = Lease(
             self._n_leases,
             lane.lane.lane_id,
             now_s,
-            now_s + lane.send_by_s,
+            send_by_s,
             seat_wait_s,
             rate_wait_s,
             lane.in_flight,

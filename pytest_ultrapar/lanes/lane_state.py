@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.lanes.lease_terms import LeaseTerms
 from pytest_ultrapar.lanes.protocol import LaneStatus
 from pytest_ultrapar.lanes.rate import RateLimiter
 from pytest_ultrapar.lanes.wakes import Wake
@@ -104,6 +105,7 @@ class LaneState(Wake):
         is_lendable: Whether workers that are not at home here may use it.
         hold_ended_s: Since when it is lendable.
         used_order: Order of its last grant among all grants.
+        terms: Its leases that are out.
     """
 
     __slots__ = (
@@ -129,6 +131,7 @@ class LaneState(Wake):
         "seat_label",
         "send_by_s",
         "sets",
+        "terms",
         "unspoken",
         "used_order",
         "waited_s",
@@ -152,6 +155,7 @@ class LaneState(Wake):
             if spacings_s
             else UNRATED_SEND_BY_S
         )
+        self.terms = LeaseTerms()
         self.own: LimitState | None = None
         self.sets: list[LaneSet] = []
         self.is_up = True

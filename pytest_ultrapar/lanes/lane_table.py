@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterable
 
+    from pytest_ultrapar.lanes.lease_terms import LeaseTerms
+    from pytest_ultrapar.lanes.queueing import WorkerState
     from pytest_ultrapar.lanes.window import CapController
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
 
@@ -107,6 +109,24 @@ class LaneTable:
         """Return the seats of a lease."""
         self.in_flight -= 1
         self._free_seat(lane)
+
+    def begin_term(
+        self, lane: LaneState, lease_id: int, worker: WorkerState, send_by_s: float
+    ) -> None:
+        """A lease is out; it ends by itself when what was sent at `send_by_s` is over."""
+        end_s = send_by_s + lane.lane.request_s
+        lane.terms.begin(lease_id, worker, end_s)
+        self._wakes.ensure(lane.terms, end_s)
+
+    def end_terms(self, terms: LeaseTerms, now_s: float) -> None:
+        """Free the seats of leases that nobody gave back although nothing can be in flight."""
+        for lease_id, worker in terms.pop_over(now_s):
+            lane = worker.leases.pop(lease_id).lane
+            lane.count_outcome("lost")
+            self.give_back(lane)
+        next_s = terms.next_end_s()
+        if next_s is not None:
+            self._wakes.ensure(terms, next_s)
 
     def orphan(self, lane: LaneState, now_s: float) -> None:
         """A lease lost its holder: free its seat when the provider can be at work no more."""

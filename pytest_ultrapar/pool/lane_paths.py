@@ -19,6 +19,8 @@ SIMULATED_GRACE_S = 0.05
 """The simulated server frees a seat when the connection drops; it needs a moment to see that."""
 
 DEFAULT_GRACE_S = 10.0
+REQUEST_MARGIN_S = 5.0
+"""What a busy client may need beyond a request's deadline until its lease is back."""
 GRACE_PER_HINT = 2.0
 """Twice the hinted latency: the hint is a typical request, the orphan may be a slow one."""
 
@@ -78,7 +80,16 @@ def _lane(
         f"{provider.name}/{instance}",
         f"{lane_id} lane",
     )
-    return Lane(lane_id, provider.name, model.name, instance, key, path, _grace_s(provider, model))
+    return Lane(
+        lane_id,
+        provider.name,
+        model.name,
+        instance,
+        key,
+        path,
+        orphan_grace_s=_grace_s(provider, model),
+        request_s=provider.timeout_s + REQUEST_MARGIN_S,
+    )
 
 
 def _grace_s(provider: Provider, model: Model) -> float:

@@ -125,6 +125,7 @@ class Lane:
         limits: Names of the limits on its path, outermost first.
         orphan_grace_s: Seconds for which a seat stays taken after its holder died, since the
             provider may still be at work on the dead holder's request.
+        request_s: Seconds after its sending when no request can be in flight any more.
     """
 
     lane_id: LaneId
@@ -134,6 +135,7 @@ class Lane:
     key: str
     limits: tuple[str, ...]
     orphan_grace_s: float
+    request_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,17 @@ if TYPE_CHECKING:
     from pytest_ultrapar.lanes.protocol import LeaseRequest
 
 
-def lane(instance: str, key: str, *limits: str, model: str = "m", grace_s: float = 0.0) -> Lane:
-    return Lane(LaneId(f"p/{instance}/{key}"), "p", model, instance, key, limits, grace_s)
+def lane(
+    instance: str,
+    key: str,
+    *limits: str,
+    model: str = "m",
+    grace_s: float = 0.0,
+    request_s: float = 1e9,
+) -> Lane:
+    return Lane(
+        LaneId(f"p/{instance}/{key}"), "p", model, instance, key, limits, grace_s, request_s
+    )
 
 
 def pool(lanes: list[Lane], *limits: Limit) -> Pool:
@@ -41,6 +50,7 @@ class Held:
     lane: Lane
     wish: Wish
     granted_s: float
+    end_s: float
 
 
 @dataclass
@@ -106,7 +116,7 @@ class Judge:
     def disconnect(self, worker: str) -> None:
         for lease_id in [n for n, held in self.held.items() if held.worker == worker]:
             lost = self.held.pop(lease_id)
-            if lost.lane.orphan_grace_s > 0:
+            if lost.lane.orphan_grace_s > 0 and lost.end_s > self.now_s:
                 self.orphans.append((self.now_s + lost.lane.orphan_grace_s, lost.lane))
         for key in [key for key in self.waiting if key[0] == worker]:
             del self.waiting[key]
@@ -155,7 +165,9 @@ class Judge:
         assert lease.seat_wait_s + lease.rate_wait_s <= waited_s + 1e-6
         for name in granted.limits:
             self.sends[name].append(self.now_s)
-        self.held[lease.lease_id] = Held(action.worker, granted, wish, self.now_s)
+        self.held[lease.lease_id] = Held(
+            action.worker, granted, wish, self.now_s, lease.send_by_s + granted.request_s
+        )
         assert lease.in_flight == self._in_flight_of_lane(granted)
         turns = [one for one in still if not one.request.opens and self._can_use(one, granted)]
         if request.opens:
@@ -247,14 +259,18 @@ class Judge:
     def _is_out(self, of: Lane) -> bool:
         return self._state(of) == "out"
 
+    def _live(self) -> list[Held]:
+        """Leases that are out and did not end by themselves; a hung worker still holds the rest."""
+        return [held for held in self.held.values() if held.end_s > self.now_s]
+
     def _taken(self, name: str) -> int:
-        live = sum(name in held.lane.limits for held in self.held.values())
+        live = sum(name in held.lane.limits for held in self._live())
         return live + sum(
             name in one.limits for until_s, one in self.orphans if until_s > self.now_s
         )
 
     def _in_flight_of_lane(self, of: Lane) -> int:
-        live = sum(held.lane == of for held in self.held.values())
+        live = sum(held.lane == of for held in self._live())
         return live + sum(one == of and until_s > self.now_s for until_s, one in self.orphans)
 
     def is_free(self, candidate: Lane) -> bool:

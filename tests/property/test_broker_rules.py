@@ -44,7 +44,9 @@ def pools(draw: st.DrawFn) -> Pool:
                 limits.setdefault(instance, limit(instance, "instance"))
                 grace_s = draw(st.sampled_from([0.0, 0.0, 1.5]))
                 path = ("pool", key, instance)
-                lanes.append(lane(instance, key, *path, model=model, grace_s=grace_s))
+                request_s = draw(st.sampled_from([1e9, 1e9, 4.0]))
+                terms = {"grace_s": grace_s, "request_s": request_s}
+                lanes.append(lane(instance, key, *path, model=model, **terms))
     return pool(lanes, *limits.values())
 
 

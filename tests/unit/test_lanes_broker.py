@@ -286,6 +286,33 @@ def test_dead_worker_returns_its_leases_and_its_wishes_vanish():
     assert play.status("p/a/k0").outcomes == {"lost": 2}
 
 
+def test_hung_workers_seat_comes_back_when_its_request_must_be_over():
+    play = Play(pool([lane("a", "k0", "k0", request_s=30.0)], Limit("k0", "key", 1)))
+    hung = play.ask("gw0")
+    waiting = play.ask("gw1")
+    send_by_s = play.leases[hung].send_by_s
+    play.wait(send_by_s - play.now_s + 29.9)
+    assert waiting not in play.leases
+    play.wait(0.2)
+    assert play.leases[waiting].in_flight == 1
+    assert play.status("p/a/k0").outcomes == {"lost": 1}
+    # It wakes up at last and gives back what is no longer its own.
+    play.back(hung)
+    assert play.status("p/a/k0").in_flight == 1
+
+
+def test_leases_given_back_in_time_do_not_end_again():
+    play = Play(pool([lane("a", "k0", "k0", request_s=30.0)], Limit("k0", "key", 2)))
+    early = play.ask()
+    play.wait(10)
+    play.back(early)
+    late = play.ask()
+    play.wait(play.leases[late].send_by_s + 29.9 - play.now_s)
+    assert play.status("p/a/k0").in_flight == 1
+    play.wait(0.2)
+    assert play.status("p/a/k0").outcomes == {"ok": 1, "lost": 1}
+
+
 def test_dead_workers_seat_stays_taken_for_the_orphan_grace():
     play = Play(pool([lane("a", "k0", "k0", grace_s=3.0)], Limit("k0", "key", 1)))
     play.ask("gw0")
