@@ -142,8 +142,13 @@ def _speed(summary: RunSummary) -> Iterator[str]:
 
 def _lanes(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     for lane in lanes:
-        if lane.state != "up":
-            yield f"lane {visible(lane.lane)} is {lane.state}: {visible(lane.reason, _LONGEST)}"
+        if lane.state == "up":
+            continue
+        said = f"lane {lane.lane} "
+        reason = (
+            lane.reason if lane.reason.startswith(said) else f"{said}is {lane.state}: {lane.reason}"
+        )
+        yield visible(reason, _LONGEST)
     n_refused = sum(lane.n_rate_limited for lane in lanes)
     n_granted = sum(lane.granted for lane in lanes)
     if n_refused:

@@ -46,9 +46,10 @@ def take_value(prefetched: Prefetched) -> object:
     try:
         return _decoder(prefetched).decode(ended.value)
     except (msgspec.MsgspecError, RecursionError) as error:
+        hint = " (NaN and infinity are stored as null)" if "got `null`" in str(error) else ""
         msg = (
             f"{prefetched.place}: the value that {prefetched.name!r} returned does not fit its "
-            f"annotation: {error}"
+            f"annotation: {error}{hint}"
         )
         raise EpisodeError(msg) from None
 

@@ -146,3 +146,19 @@ def test_it(answer): pass
     result = project.run(workers, "--ultrapar-max-attempts", "1")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*coverage 50.0% is below 98.0%*"])
+
+
+def test_nan_that_an_episode_returns_is_an_error_that_says_so(project):
+    project.suite(
+        """
+@prefetch
+async def share(llm) -> float:
+    return float("nan")
+
+def test_it(share): pass
+"""
+    )
+    result = project.run("-n0")
+    assert result.ret == 1
+    assert set(project.outcomes().values()) == {"error"}
+    result.stdout.fnmatch_lines(["*'share' returned does not fit*(NaN and infinity are stored*"])

@@ -96,6 +96,8 @@ def test_summary_has_a_sentence_for_each_lane_that_was_out_or_paused():
     assert r"lane azure/dep0/key0 is out: 401: key\x07" in text
     assert "lane azure/dep0/key0 is paused: 429" in text
     assert text.count("lane azure") == 2
+    own = "lane azure/dep0/key0 could not be connected to"
+    assert f"\n{own}\n" in "\n".join(lines(lanes=[lane("out", own), lane("up", "", 7)]))
     assert "refused" not in text
     assert "7 of 80 requests were refused" in "\n".join(lines(lanes=[lane(), lane("up", "", 7)]))
 
