@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_ultrapar.lanes.assignment import Assignment
     from pytest_ultrapar.leading.finish import FinishedRun
@@ -39,6 +39,14 @@ def pytest_ultrapar_assign(
         workers: Worker ids, `gw0`, `gw1`, ...; without xdist `main` alone.
         lanes: All lanes of the pool that serve one of the selected models.
         cases: All cases that are going to run, in pytest's order.
+    """
+
+
+def pytest_ultrapar_data(config: pytest.Config) -> Mapping[str, str] | None:
+    """Say what a suite's data are, by name: digests of task files, versions of a domain.
+
+    Called once in the controller, main thread, before collection. What all implementations say is
+    recorded in the manifest; a run is resumed or reused only where it is the same.
     """
 
 

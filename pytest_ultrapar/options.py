@@ -119,6 +119,12 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="RUN",
     )
     option(
+        "reuse",
+        "Take over graded answers of an earlier run (its directory, its id, or 'latest') where a "
+        "suite says that it takes cases from another one.",
+        metavar="RUN",
+    )
+    option(
         "simulator",
         "Use a simulated provider that 'ultrapar simulate' already runs, instead of starting one.",
         metavar="URL",

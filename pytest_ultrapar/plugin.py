@@ -47,8 +47,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register what this process needs; without a pool next to nothing."""
     config.addinivalue_line(
         "markers",
-        "ultrapar(models=..., summary=...): models that a test runs on (patterns), and the two "
-        "parameters by which the summary table is laid out",
+        "ultrapar(models=..., summary=..., taken_from=...): models that a test runs on (patterns), "
+        "the two parameters by which the summary table is laid out, and the suite whose cases are "
+        "not asked again where they are the same",
     )
     given = getattr(config, "workerinput", {}).get("ultrapar")
     if options.pool_path(config) is None:
@@ -82,6 +83,7 @@ def _without_pool(config: pytest.Config, given: dict[str, Any] | None) -> None:
 def _lead(config: pytest.Config) -> None:
     from pytest_ultrapar import process, pytest_internals  # noqa: PLC0415 - heavy, needed with a pool only
     from pytest_ultrapar.leading.leader import Leader  # noqa: PLC0415
+    from pytest_ultrapar.leading.reuse import reusable  # noqa: PLC0415
     from pytest_ultrapar.local import LocalSession  # noqa: PLC0415
 
     pytest_internals.check()
@@ -89,6 +91,14 @@ def _lead(config: pytest.Config) -> None:
     process.settings(config)
     process.models(config)
     process.check_keys(config)
+    settled, pool = process.settings(config)
+    if settled.reuse is not None:
+        config.stash[process.reused_key] = reusable(
+            settled.reuse,
+            seed=settled.seed,
+            data=process.data(config),
+            simulated=pool.is_simulated,
+        )
     if options.only_looks(config):
         config.pluginmanager.register(process.CollectOnly(config), "ultrapar-collect-only")
         return
@@ -157,11 +167,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect cases of models that --ultrapar-model leaves out."""
-    if options.pool_path(config) is not None and config.getoption("ultrapar_model"):
-        from pytest_ultrapar.suite import generate  # noqa: PLC0415
+    """Deselect what --ultrapar-model leaves out, then what a suite takes from another one."""
+    if options.pool_path(config) is None:
+        return
+    from pytest_ultrapar import process  # noqa: PLC0415 - heavy, needed with a pool only
+    from pytest_ultrapar.suite import generate, taken  # noqa: PLC0415
 
+    if config.getoption("ultrapar_model"):
         generate.deselect_models(config, items)
+    taken.deselect_taken(config, items, lambda: process.reused(config))
 
 
 @pytest.hookimpl(trylast=True)

@@ -35,6 +35,7 @@ class Options:
         repeats: Repetitions of each cell, >= 1.
         coverage: Least share of planned cases that must be graded, 0 to 1.
         resume: An interrupted run to finish, or `latest`.
+        reuse: A finished run whose answers are taken over, or `latest`.
         simulator: URL of a simulated provider that already runs.
         effective: Every setting here with its origin.
     """
@@ -50,6 +51,7 @@ class Options:
     episode_timeout_s: float
     max_attempts: int
     resume: str | None
+    reuse: str | None
     simulator: str | None
     effective: tuple[EffectiveValue, ...]
 
@@ -123,6 +125,7 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
         episode_timeout_s=values["episode_timeout"],
         max_attempts=values["max_attempts"],
         resume=given("resume"),
+        reuse=given("reuse"),
         simulator=given("simulator"),
         effective=(mode, repeats, storage, *settled.values()),
     )

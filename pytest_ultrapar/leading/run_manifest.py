@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar import process
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.results.cases_file import suite_digest
 from pytest_ultrapar.results.manifest import (
@@ -18,12 +19,13 @@ from pytest_ultrapar.results.manifest import (
 from pytest_ultrapar.runtime import read_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from pytest_ultrapar.leading.run import Run
     from pytest_ultrapar.records import Case
 
 _DEFAULT_SUMMARY = ("model",)
+_SEVERAL_SUITES = ("suite", "model")
 
 
 def make_manifest(run: Run, cases: Sequence[Case]) -> Manifest:
@@ -53,7 +55,9 @@ def make_manifest(run: Run, cases: Sequence[Case]) -> Manifest:
         python=describe_python(),
         machine=describe_machine(),
         storage_format=options.storage,
-        summary_by=next(iter(read_tables(run.directory.path).values()), _DEFAULT_SUMMARY),
+        data=process.data(run.config),
+        reused=options.reuse,
+        summary_by=_summary_by(read_tables(run.directory.path).values()),
         resumed=resumed,
         measured_from=run.started_at if resumed else None,
     )
@@ -66,3 +70,11 @@ def make_manifest(run: Run, cases: Sequence[Case]) -> Manifest:
             )
             raise ConfigError(msg)
     return manifest
+
+
+def _summary_by(tables: Collection[tuple[str, ...]]) -> tuple[str, ...]:
+    """The layout that all suites ask for; where they differ none of them fits the others."""
+    distinct = set(tables)
+    if len(distinct) > 1:
+        return _SEVERAL_SUITES
+    return next(iter(distinct), _DEFAULT_SUMMARY)

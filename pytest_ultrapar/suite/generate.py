@@ -12,7 +12,7 @@ from pytest_ultrapar.suite.prefetched import ATTRIBUTE
 if TYPE_CHECKING:
     import pytest
 
-_MARK_ARGUMENTS = {"models", "summary"}
+_MARK_ARGUMENTS = {"models", "summary", "taken_from"}
 
 
 def parametrize_models(metafunc: pytest.Metafunc) -> bool:
@@ -86,7 +86,8 @@ def _models(metafunc: pytest.Metafunc) -> list[str]:
         return list(selected)
     strange = [*map(repr, mark.args), *sorted(mark.kwargs.keys() - _MARK_ARGUMENTS)]
     if strange:
-        _note_fault(metafunc, f"got {strange[0]}; it takes models=... and summary=... by name")
+        takes = " and ".join(f"{name}=..." for name in sorted(_MARK_ARGUMENTS))
+        _note_fault(metafunc, f"got {strange[0]}; it takes {takes} by name")
     patterns = mark.kwargs.get("models")
     if patterns is None:
         return list(selected)
