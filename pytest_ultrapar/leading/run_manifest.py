@@ -16,6 +16,7 @@ from pytest_ultrapar.results.manifest import (
     read_manifest,
     resume_differences,
 )
+from pytest_ultrapar.results.rundir import resolve_run
 from pytest_ultrapar.runtime import read_tables
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def make_manifest(run: Run, cases: Sequence[Case]) -> Manifest:
         machine=describe_machine(),
         storage_format=options.storage,
         data=process.data(run.config),
-        reused=options.reuse,
+        reused=resolve_run(options.reuse).name if options.reuse else None,
         summary_by=_summary_by(read_tables(run.directory.path).values()),
         resumed=resumed,
         measured_from=run.started_at if resumed else None,

@@ -64,7 +64,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         suite_digest: `suite_digest` of the planned cases.
         effective: Each number or word in force, and where it came from.
         data: What the suites say of their data, such as digests, by name.
-        reused: The run whose answers were taken over; None when there is none.
+        reused: Id of the run whose answers were taken over; None when there is none.
         summary_by: The names (`model`, `suite`, `repeat` or parameters) that the summary counts by.
         measured_from: Episodes that began earlier (of a resumed run, or of a baseline stage) count
             in the scores but not in makespan, throughput and speed-up; None measures all.
