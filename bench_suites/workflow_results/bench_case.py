@@ -24,6 +24,7 @@ class BenchCase:
     Attributes:
         run_id: Of the run that it is from.
         suite: One of `PHASES`.
+        repeat: Repetition number, from 0.
         flaw: Name of the plan's flaw; None where it has none.
         severity: Of that flaw.
         result: What it brings to its cell.
@@ -32,6 +33,7 @@ class BenchCase:
     run_id: str
     suite: str
     case_id: str
+    repeat: int
     flaw: str | None
     severity: str | None
     result: CaseResult

@@ -56,6 +56,12 @@ class Phase:
         return (case.result.model, case.result.task_type, *shared)
 
 
+def question(case: BenchCase) -> tuple[Value, ...]:
+    """What two cases share that ask a model the same, whichever phase they are of."""
+    shared = (case.value(each) for each in _SHARED)
+    return (case.result.model, case.result.task_type, *shared, case.repeat)
+
+
 PHASE_51 = Phase(BASELINE, "5.1", "the baseline, by model")
 PHASE_52 = Phase(
     "phase52", "5.2", "scale, by model size and difficulty", "difficulty", "difficulty", "easy"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bench_suites.workflow import DIFFICULTIES, FLAWS, PROMPT_TYPES
 from bench_suites.workflow_results.bench_case import BenchCase, Dimension, Value
 from bench_suites.workflow_results.model_size import model_size_b
-from bench_suites.workflow_results.phase import PHASE_52, Phase
+from bench_suites.workflow_results.phase import PHASE_52, Phase, question
 
 _ORDER = {
     name: float(at)
@@ -27,7 +27,7 @@ class Cell:
     Attributes:
         apart: Its values of the dimensions in `PhaseCells.apart`.
         level: Its value of the phase's level; None where that has none.
-        cases: At least one; all of one suite.
+        cases: At least one.
     """
 
     model: str
@@ -56,8 +56,9 @@ class PhaseCells:
 def phase_cells(phase: Phase, cases: Sequence[BenchCase]) -> PhaseCells | None:
     """The phase's own cells and those taken from 5.1; None where it has no case of its own.
 
-    A cell is taken only where the phase has no case in its place, and only from cases that agree
-    with some of the phase's own in model, task type and all that the phase does not vary.
+    A case is taken only where the phase has not asked the same itself (it asks what 5.1 had no
+    answer to), and only if it agrees with some of the phase's own in model, task type and all that
+    the phase does not vary.
     """
     own = [case for case in cases if case.suite == phase.suite]
     if not own:
@@ -65,8 +66,15 @@ def phase_cells(phase: Phase, cases: Sequence[BenchCase]) -> PhaseCells | None:
     values = {each: _distinct(case.value(each) for case in own) for each in phase.may_vary}
     apart = tuple(each for each, found in values.items() if len(found) > 1)
     conditions = {phase.conditions(case) for case in own}
-    taken = [case for case in cases if phase.takes(case) and phase.conditions(case) in conditions]
-    cells = {**_by_place(phase, apart, taken), **_by_place(phase, apart, own)}
+    asked = {question(case) for case in own}
+    taken = [
+        case
+        for case in cases
+        if phase.takes(case)
+        and phase.conditions(case) in conditions
+        and question(case) not in asked
+    ]
+    cells = _by_place(phase, apart, [*own, *taken])
     models = _distinct(case.result.model for case in own)
 
     def rank(place: _Place) -> tuple[float, int, list[tuple[float, str]]]:

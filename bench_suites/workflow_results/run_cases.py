@@ -74,6 +74,7 @@ def read_run(name: str) -> RunCases:
                 manifest.run_id,
                 planned.suite,
                 planned.case_id,
+                planned.repeat,
                 row.get("param.flaw"),
                 row.get("param.severity"),
                 _result(row, planned.nodeid),
