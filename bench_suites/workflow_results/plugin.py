@@ -100,7 +100,9 @@ def _tables(directory: Path, phases: list[str], reused: Path | None) -> list[str
     )
     if done.returncode != 0:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        reason = said[-1] if said else f"exit code {done.returncode}"
+        reason = (
+            said[-1].removeprefix("workflow_results: ") if said else f"exit code {done.returncode}"
+        )
         again = f"python -m {__package__} {' '.join(runs)}"
         return [f"no tables of the phases: {reason}; try again with: {again}"]
     return done.stdout.decode("utf-8", "replace").splitlines()

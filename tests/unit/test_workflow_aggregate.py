@@ -36,20 +36,24 @@ def rows(*cases):
     return aggregate(cases)
 
 
-COLUMNS = """
-model prompt_type tool_success_rate difficulty task_type
-total success full_success partial_success successful partial failed
-success_rate full_success_rate partial_success_rate partial_rate failure_rate weighted_success_score
-avg_execution_time avg_turns avg_tool_calls tool_coverage_rate
-avg_workflow_score avg_phase2_score avg_quality_score avg_final_score
-total_errors tool_call_format_errors timeout_errors dependency_errors parameter_config_errors
-tool_selection_errors sequence_order_errors max_turns_errors other_errors
-tool_selection_error_rate parameter_error_rate sequence_error_rate dependency_error_rate
-timeout_error_rate format_error_rate max_turns_error_rate other_error_rate
-assisted_failure assisted_success total_assisted_turns tests_with_assistance avg_assisted_turns
-assisted_success_rate assistance_rate
-last_updated
-""".split()
+COLUMNS = [
+    "model", "prompt_type", "tool_success_rate", "difficulty", "task_type",
+    "total", "success", "full_success", "partial_success", "successful", "partial", "failed",
+    "success_rate", "full_success_rate", "partial_success_rate", "partial_rate", "failure_rate",
+    "weighted_success_score",
+    "avg_execution_time", "avg_turns", "avg_tool_calls", "tool_coverage_rate",
+    "avg_workflow_score", "avg_phase2_score", "avg_quality_score", "avg_final_score",
+    "total_errors", "tool_call_format_errors", "timeout_errors", "dependency_errors",
+    "parameter_config_errors",
+    "tool_selection_errors", "sequence_order_errors", "max_turns_errors", "other_errors",
+    "tool_selection_error_rate", "parameter_error_rate", "sequence_error_rate",
+    "dependency_error_rate",
+    "timeout_error_rate", "format_error_rate", "max_turns_error_rate", "other_error_rate",
+    "assisted_failure", "assisted_success", "total_assisted_turns", "tests_with_assistance",
+    "avg_assisted_turns",
+    "assisted_success_rate", "assistance_rate",
+    "last_updated",
+]  # fmt: skip
 
 
 def test_aggregate_has_the_originals_columns_in_its_order_and_infra():

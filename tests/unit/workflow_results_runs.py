@@ -30,12 +30,12 @@ _numbers = itertools.count()
 def bench_case(
     suite="phase51",
     outcome="solved",
+    *,
     model="m",
     prompt_type="optimal",
     rate=0.8,
     difficulty="easy",
     task_type="basic_task",
-    *,
     flaw=None,
     severity=None,
     run_id="first",
