@@ -1,4 +1,4 @@
-"""Options of the benchmark suites, and pytest's own plugin for testing plugins.
+"""Options of the benchmark suites, their tables, and pytest's own plugin for testing plugins.
 
 They stand here and not beside the suites: pytest reads options of deeper conftests only for paths
 below them.
@@ -16,7 +16,7 @@ from bench_suites.workflow import TASKS
 
 _OVERHEAD = Path(__file__).parent / "bench_suites" / "overhead"
 
-pytest_plugins = ["pytester"]
+pytest_plugins = ["pytester", "bench_suites.workflow_results.plugin"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
