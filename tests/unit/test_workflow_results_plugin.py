@@ -53,12 +53,7 @@ def test_it(episode, grade):
     grade(workflow.score(episode))
 """
 CONFTEST = """
-import contextlib
 pytest_plugins = ["bench_suites.workflow_results.plugin"]
-
-def pytest_addoption(parser):
-    with contextlib.suppress(ValueError):  # pytest-ultrapar has it itself
-        parser.addoption("--ultrapar-reuse")
 """
 OTHER = """
 from pytest_ultrapar import prefetch
