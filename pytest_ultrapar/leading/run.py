@@ -89,7 +89,7 @@ class Run:
         _check(assignment, lanes=lanes, cases=cases)
         self.assignment = assignment
         self.planned = len(cases)
-        self.manifest = make_manifest(self, cases)
+        self.manifest = make_manifest(self.config, self.directory, self.started_at, cases)
         write_manifest(self.directory.path, self.manifest)
         self.directory.point_latest()
         write_assignment(self.directory.path, assignment)
