@@ -10,7 +10,7 @@ from bench_suites import workflow
 from bench_suites.workflow import ChatModel, Episode, Verdict, score
 from pytest_ultrapar import CaseInfo, prefetch
 
-pytestmark = pytest.mark.ultrapar(summary=("model", "flaw"))
+pytestmark = pytest.mark.ultrapar(summary=("model", "flaw"), repeats_over="task_type")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
