@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.pool.bounds import PROMPT_TYPES, WORKERS
-from pytest_ultrapar.pool.limits import Caps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pytest_ultrapar.pool.limits import Caps
     from pytest_ultrapar.pool.place import Place
     from pytest_ultrapar.pool.schema import PoolFile
 
