@@ -114,8 +114,11 @@ def test_every_variable_acts_and_says_so(project, monkeypatch, workers):
     assert [path.name for path in project.directory.glob("debug-*")] == [f"debug-{worker}.log"]
 
 
-def test_command_line_goes_before_the_environment(project, monkeypatch):
+def test_command_line_goes_before_the_environment_and_products_say_so(project, monkeypatch):
     project.suite(PLAIN_SUITE)
+    pool = project.pytester.path / "pool.toml"
+    text = pool.read_text().replace("schema = 1", "schema = 1\n[pool]\nprompt_types = 3")
+    pool.write_text(f"{text}per_instance = {{ workers = 1 }}\nmultiply_by_prompt_types = true\n")
     for name, value in {"NUM_INSTANCES": "3", "DEBUG_LOG": "true", "MAX_WORKERS": "9"}.items():
         monkeypatch.setenv(name, value)
 
@@ -127,25 +130,6 @@ def test_command_line_goes_before_the_environment(project, monkeypatch):
     assert "repeats = 1 (command line --ultrapar-repeats)" in said
     assert "debug_log = off (command line --ultrapar-debug-log)" in said
     assert "pool workers = 2 (command line --ultrapar-max-workers)" in said
+    assert "p/m workers = 3 (pool.toml, 1 x 3 prompt types)" in said
     assert len(project.rows()) == 2
     assert list(project.directory.glob("debug-*")) == []
-
-
-def test_values_of_the_file_and_defaults_are_not_repeated(project):
-    project.suite(PLAIN_SUITE)
-
-    said = first_lines(project.run())
-
-    assert not [line for line in said if " = " in line]
-
-
-def test_workers_multiplied_by_prompt_types_say_so(project):
-    project.suite(PLAIN_SUITE)
-    pool = project.pytester.path / "pool.toml"
-    text = pool.read_text().replace("schema = 1", "schema = 1\n[pool]\nprompt_types = 3")
-    pool.write_text(f"{text}per_instance = {{ workers = 1 }}\nmultiply_by_prompt_types = true\n")
-
-    result = project.run()
-
-    assert result.ret == 0
-    assert "ultrapar: p/m workers = 3 (pool.toml, 1 x 3 prompt types)" in first_lines(result)

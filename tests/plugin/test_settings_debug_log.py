@@ -16,7 +16,9 @@ async def spoken(llm, word) -> str:
     return reply.text
 
 @pytest.mark.parametrize(
-    "word", ["say", "once 429", "status 400", "status 500"], ids=["secretid1", "secretid2", "3", "4"]
+    "word",
+    ["say", "once 429", "status 400", "status 500"],
+    ids=["secretid1", "secretid2", "secretid3", "secretid4"],
 )
 def test_it(spoken): pass
 """
@@ -71,27 +73,25 @@ def test_debug_log_tells_every_case_and_no_secret(project, monkeypatch, workers)
     assert "lease granted" not in result.stdout.str()
 
 
-@pytest.mark.parametrize("number", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_debug_log_of_one_worker_only(project, monkeypatch, number):
-    project.suite(SUITE)
-    if number == 1:
-        monkeypatch.setenv("DEBUG_LOG", "true")
-        monkeypatch.setenv("DEBUG_PROCESS_NUM", "1")
-        options = []
-    else:
-        monkeypatch.setenv("DEBUG_PROCESS_NUM", "1")
-        options = ["--ultrapar-debug-log=2"]
-
-    project.run("-n2", "--ultrapar-max-attempts=1", "--ultrapar-coverage=0", *options)
-
-    assert set(logs(project)) == {f"debug-gw{number - 1}.log"}
-
-
-def test_no_debug_log_unless_asked_for(project, monkeypatch):
+@pytest.mark.slow
+def test_debug_log_of_the_second_worker_only(project, monkeypatch):
     project.suite(SUITE)
     monkeypatch.setenv("DEBUG_PROCESS_NUM", "1")
 
-    project.run("--ultrapar-max-attempts=1", "--ultrapar-coverage=0")
+    project.run("-n2", "--ultrapar-coverage=0", "--ultrapar-debug-log=2")
+
+    assert set(logs(project)) == {"debug-gw1.log"}
+
+
+def test_no_debug_log_and_no_word_of_it_unless_asked_for(project, monkeypatch):
+    project.suite(SUITE)
+    monkeypatch.setenv("DEBUG_PROCESS_NUM", "1")
+
+    result = project.run("--ultrapar-max-attempts=1", "--ultrapar-coverage=0")
 
     assert logs(project) == {}
+    # Nor do the first lines repeat what the file or the default says.
+    said = "\n".join(line for line in result.outlines if line.startswith("ultrapar: "))
+    assert "max_attempts = 1 (command line --ultrapar-max-attempts)" in said
+    assert all(word not in said for word in ("debug_log", "(default", "(pool.toml"))
     assert len(project.rows()) == 4

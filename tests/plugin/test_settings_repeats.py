@@ -191,6 +191,7 @@ def test_it(answer): pass
 """
 
 
+@pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
 def test_case_of_a_parameter_without_values_is_deselected_and_others_are_skipped(project, workers):
     plain = '\n@pytest.mark.parametrize("word", [])\ndef test_plain(word): pass\n'
     project.suite(EMPTY + plain)
