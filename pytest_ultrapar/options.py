@@ -52,9 +52,9 @@ def add_options(parser: pytest.Parser) -> None:
     )
     option(
         "repeats",
-        "Repetitions of each cell (default: 1; environment: NUM_INSTANCES).",
-        metavar="N",
-        type=int,
+        "Repetitions of each cell; NxM takes N of the first M values of the parameter that the "
+        "suite's mark names with repeats_over (default: 1; environment: NUM_INSTANCES).",
+        metavar="N[xM]",
     )
     option(
         "seed",
@@ -128,6 +128,13 @@ def add_options(parser: pytest.Parser) -> None:
         "simulator",
         "Use a simulated provider that 'ultrapar simulate' already runs, instead of starting one.",
         metavar="URL",
+    )
+    option(
+        "debug-log",
+        "Write every lease, request, retry and episode to debug-<worker>.log in the run's "
+        "directory: 'all' workers, 'off', or one by its number, from 1 (default: off; "
+        "environment: DEBUG_LOG).",
+        metavar="WHICH",
     )
     parser.addini("ultrapar_pool", "Pool file, as --ultrapar-pool.", default="")
 

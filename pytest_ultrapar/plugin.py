@@ -47,9 +47,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register what this process needs; without a pool next to nothing."""
     config.addinivalue_line(
         "markers",
-        "ultrapar(models=..., summary=..., taken_from=...): models that a test runs on (patterns), "
-        "the two parameters by which the summary table is laid out, and the suite whose cases are "
-        "not asked again where they are the same",
+        "ultrapar(models=..., summary=..., taken_from=..., repeats_over=...): models that a test "
+        "runs on (patterns), the parameters by which the summary table is laid out, the suite whose "
+        "cases are not asked again where they are the same, and the parameter whose first values "
+        "--ultrapar-repeats NxM takes",
     )
     given = getattr(config, "workerinput", {}).get("ultrapar")
     if options.pool_path(config) is None:
@@ -99,6 +100,7 @@ def _lead(config: pytest.Config) -> None:
             data=process.data(config),
             simulated=pool.is_simulated,
         )
+    process.check_debug_log(config, _n_workers(config))
     if options.only_looks(config):
         config.pluginmanager.register(process.CollectOnly(config), "ultrapar-collect-only")
         return
@@ -125,6 +127,14 @@ def _refuse(config: pytest.Config) -> None:
         from pytest_ultrapar import xdist_options  # noqa: PLC0415
 
         xdist_options.refuse(config)
+
+
+def _n_workers(config: pytest.Config) -> int:
+    if not _has_workers(config):
+        return 1
+    from pytest_ultrapar import xdist_options  # noqa: PLC0415 - heavy, needed with workers only
+
+    return xdist_options.n_workers(config)
 
 
 def _has_workers(config: pytest.Config) -> bool:
@@ -165,17 +175,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
         raise pytest.UsageError(str(error)) from error
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what --ultrapar-model leaves out, then what a suite takes from another one."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None]:
+    """Deselect cases that options leave out or other suites have, after all other plugins."""
     if options.pool_path(config) is None:
-        return
+        return (yield)
     from pytest_ultrapar import process  # noqa: PLC0415 - heavy, needed with a pool only
-    from pytest_ultrapar.suite import generate, taken  # noqa: PLC0415
+    from pytest_ultrapar.suite import selection, taken  # noqa: PLC0415
 
-    if config.getoption("ultrapar_model"):
-        generate.deselect_models(config, items)
-    taken.deselect_taken(config, items, lambda: process.reused(config))
+    try:
+        first = selection.first_values(config, items)
+        yield
+        selection.deselect(config, items, first)
+        taken.deselect_taken(config, items, lambda: process.reused(config))
+    except UltraparError as error:
+        raise pytest.UsageError(str(error)) from error
 
 
 @pytest.hookimpl(trylast=True)

@@ -98,6 +98,16 @@ def check_keys(config: pytest.Config) -> None:
     check_secrets(pool, os.environ)
 
 
+def check_debug_log(config: pytest.Config, n_workers: int) -> None:
+    """Make sure that the worker whose debug log is asked for is one of the run's.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    options, _ = settings(config)
+    options.debug_log.check(n_workers)
+
+
 class CollectOnly:
     """The plugin of `--collect-only` with a pool: faults are found, nothing is started."""
 
@@ -178,5 +188,6 @@ def start(
         # Twice the seats: episodes between two requests hold none.
         most_open=min(_MOST_OPEN, 2 * seats + 16) if seats is not None else _MOST_OPEN,
         clock=MonotonicClock(),
+        watch=runtime.debug_log,
     )
     return runtime, RunAhead(items, collected, runtime, engine_settings, alone=alone)

@@ -10,7 +10,7 @@ from bench_suites.selection import selection
 from bench_suites.workflow import Episode, Verdict, score
 
 pytestmark = pytest.mark.ultrapar(
-    models="qwen*", summary=("model", "difficulty"), taken_from="phase51"
+    models="qwen*", summary=("model", "difficulty"), taken_from="phase51", repeats_over="task_type"
 )
 
 

@@ -11,7 +11,7 @@ from bench_suites.selection import selection
 from bench_suites.workflow import ChatModel, Difficulty, Episode, Verdict, score
 from pytest_ultrapar import CaseInfo, prefetch
 
-pytestmark = pytest.mark.ultrapar(summary=("model", "flaw"))
+pytestmark = pytest.mark.ultrapar(summary=("model", "flaw"), repeats_over="task_type")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -9,7 +9,9 @@ import pytest
 from bench_suites.selection import selection
 from bench_suites.workflow import Episode, Verdict, score
 
-pytestmark = pytest.mark.ultrapar(summary=("model", "tool_success_rate"), taken_from="phase51")
+pytestmark = pytest.mark.ultrapar(
+    summary=("model", "tool_success_rate"), taken_from="phase51", repeats_over="task_type"
+)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -12,8 +12,12 @@ if TYPE_CHECKING:
     from pytest_ultrapar.lanes.assignment import Assignment
     from pytest_ultrapar.leading.run import Run
     from pytest_ultrapar.pool.model import LaneId
+    from pytest_ultrapar.settings import Options
 
 _SHOWN = 3
+_SHOWN_KEYS = 8
+_NOT_OF_THE_FILE = ("command line ", "environment ", "prompt types")
+"""What the origin of a value contains that nobody sees by reading the pool file."""
 
 
 def lines(run: Run) -> list[str]:
@@ -27,16 +31,17 @@ def lines(run: Run) -> list[str]:
         f"ultrapar: pool {pool.path},{simulated} mode {options.mode}, policy {options.policy}, "
         f"{pool.rate_mode} limits, seed {options.seed}",
         f"ultrapar: {len(models)} models, {len(lanes)} lanes, "
-        f"{seats if seats is not None else 'unlimited'} seats, {options.repeats} repetition(s)",
+        f"{seats if seats is not None else 'unlimited'} seats, {_repeats(options)}",
         f"ultrapar: results in {run.directory.path}",
     ]
     said = [
         f"{value.name} = {value.value} ({value.origin})"
         for value in (*pool.effective, *options.effective)
-        if value.origin.startswith(("command line", "environment"))
+        if any(words in value.origin for words in _NOT_OF_THE_FILE)
     ]
     if said:
         text.append("ultrapar: " + ", ".join(said))
+    text += _key_lines(run)
     if run.options.resume is not None:
         text.append(
             f"ultrapar: resuming {run.directory.run_id}: "
@@ -60,6 +65,32 @@ def assignment_lines(run: Run, assignment: Assignment, workers: Sequence[str]) -
             f"-n {enough} would be as fast and start sooner"
         )
     return text
+
+
+def _repeats(options: Options) -> str:
+    text = f"{options.repeats} repetition(s)"
+    if options.repeats_first is None:
+        return text
+    return (
+        f"{text} of the first {options.repeats_first} values of the parameter that a suite counts "
+        "(of all where it has fewer)"
+    )
+
+
+def _key_lines(run: Run) -> list[str]:
+    """Which variables the keys in use come from; nothing of what they hold."""
+    used = {(lane.provider, lane.key) for lane in run.lanes}
+    named = [
+        f"{provider.name}/{key.name} (environment {key.env})"
+        for provider in run.pool.providers
+        for key in provider.keys
+        if key.env is not None and provider.api != "simulated" and (provider.name, key.name) in used
+    ]
+    if not named:
+        return []
+    n_more = len(named) - _SHOWN_KEYS
+    more = f" and {n_more} more" if n_more > 0 else ""
+    return [f"ultrapar: keys {', '.join(named[:_SHOWN_KEYS])}{more}"]
 
 
 def _place(run: Run, home: tuple[LaneId, ...]) -> str:

@@ -216,7 +216,7 @@ def test_it(answer): pass
 @pytest.mark.parametrize("prompt", ["x"])
 def test_it(answer): pass
 """,
-        "mark ultrapar(...) got 'm'; it takes models=... and summary=... by name",
+        "mark ultrapar(...) got 'm'; it takes models=... and ",
     ),
     "mark with a slip": (
         """
@@ -224,7 +224,7 @@ def test_it(answer): pass
 @pytest.mark.parametrize("prompt", ["x"])
 def test_it(answer): pass
 """,
-        "mark ultrapar(...) got model; it takes models=... and summary=... by name",
+        "mark ultrapar(...) got model; it takes models=... and ",
     ),
 }
 ALL = {name: (body + "\ndef test_it(made): pass\n", said) for name, (body, said) in FAULTS.items()}
