@@ -48,9 +48,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "ultrapar(models=..., summary=..., taken_from=..., repeats_over=...): models that a test "
-        "runs on (patterns), the parameters by which the summary table is laid out, the suite whose "
-        "cases are not asked again where they are the same, and the parameter whose first values "
-        "--ultrapar-repeats NxM takes",
+        "runs on (patterns), the parameters by which the summary table is laid out, the suite "
+        "whose cases are not asked again where they are the same, and the parameter whose first "
+        "values --ultrapar-repeats NxM takes",
     )
     given = getattr(config, "workerinput", {}).get("ultrapar")
     if options.pool_path(config) is None:

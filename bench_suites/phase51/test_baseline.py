@@ -9,7 +9,7 @@ import pytest
 from bench_suites.selection import selection
 from bench_suites.workflow import Episode, Verdict, score
 
-pytestmark = pytest.mark.ultrapar(summary=("model", "task_type", repeats_over="task_type")
+pytestmark = pytest.mark.ultrapar(summary=("model", "task_type"), repeats_over="task_type")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -204,11 +204,11 @@ def test_it(through, made): pass
     ),
     "mark": (
         """
-@pytest.mark.ultrapar(models=["m", "gpt*"])
+@pytest.mark.ultrapar(models=["m", "gpt"])
 @pytest.mark.parametrize("prompt", ["x"])
 def test_it(answer): pass
 """,
-        "mark ultrapar(...) names 'gpt*', which matches no model of pool.toml; it has m",
+        "mark ultrapar(...) names 'gpt', which matches no model of pool.toml; it has m",
     ),
     "mark by position": (
         """
@@ -282,3 +282,20 @@ def test_model(model): pass
     words = "*must name a prefetched fixture, not ask for one with request.getfixturevalue()*"
     result.stdout.fnmatch_lines([words, words])
     assert project.server.prompts == []
+
+
+def test_pattern_that_matches_no_model_of_this_pool_leaves_its_tests_out(project):
+    project.suite(
+        """
+@pytest.mark.ultrapar(models="gpt*")
+@pytest.mark.parametrize("prompt", ["say a"])
+def test_of_a_family(answer): pass
+
+@pytest.mark.parametrize("prompt", ["say b"])
+def test_of_all(answer): pass
+"""
+    )
+    result = project.run("-n0")
+    assert result.ret == 0
+    result.assert_outcomes(deselected=1)
+    assert project.server.prompts == ["say b"]
