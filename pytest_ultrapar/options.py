@@ -77,7 +77,8 @@ def add_options(parser: pytest.Parser) -> None:
     )
     option(
         "rate-mode",
-        "Which of a limit's values hold (default: fixed; environment: RATE_MODE).",
+        "Which of a limit's values hold; adaptive is not available yet (default: fixed; "
+        "environment: RATE_MODE).",
         choices=("fixed", "adaptive"),
     )
     option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -107,7 +108,8 @@ class Llm:
             PromptRefused: The provider refused the prompt for good; the case becomes `unsolved`.
             BadRequestError: The API calls the request malformed; the case becomes an `error`.
             TypeError: A parameter is reserved (`model`, `messages`, `stream`) or cannot be sent as
-                JSON.
+                JSON, or the messages are no list of dicts.
+            ValueError: A parameter is no finite number.
         """
         conversation = self.conversation
         if conversation.failure is not None:
@@ -119,6 +121,7 @@ class Llm:
                 "other parameters are passed on"
             )
             raise TypeError(msg)
+        _check_request(messages, parameters)
         turn = conversation.n_turns
         conversation.n_turns += 1
         self._note_messages(turn, messages)
@@ -314,3 +317,19 @@ def _as_text(content: object) -> str:
     if isinstance(content, str):
         return content
     return "" if content is None else msgspec.json.encode(content).decode()
+
+
+def _check_request(messages: Messages, parameters: Mapping[str, Any]) -> None:
+    # JSON has no NaN: it would be sent as null, which is to ask for something else.
+    for name, value in parameters.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            msg = f"llm.chat() got {name}={value}; a number must be finite"
+            raise ValueError(msg)
+    # What a suite hands over is not what its type checker saw.
+    given: object = messages
+    if not isinstance(given, list | tuple) or not all(isinstance(one, Mapping) for one in given):
+        msg = (
+            'llm.chat() takes a list of messages such as {"role": "user", "content": "..."} '
+            f"(got {type(messages).__name__})"
+        )
+        raise TypeError(msg)

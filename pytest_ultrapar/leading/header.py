@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.report.numbers import counted
 from pytest_ultrapar.xdist_options import SEATS_PER_WORKER
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ def lines(run: Run) -> list[str]:
     text = [
         f"ultrapar: pool {pool.path},{simulated} mode {options.mode}, policy {options.policy}, "
         f"{pool.rate_mode} limits, seed {options.seed}",
-        f"ultrapar: {len(models)} models, {len(lanes)} lanes, "
-        f"{seats if seats is not None else 'unlimited'} seats, {_repeats(options)}",
+        f"ultrapar: {counted(len(models), 'model')}, {counted(len(lanes), 'lane')}, "
+        f"{_seats(seats)}, {_repeats(options)}",
         f"ultrapar: results in {run.directory.path}",
     ]
     said = [
@@ -56,7 +57,7 @@ def assignment_lines(run: Run, assignment: Assignment, workers: Sequence[str]) -
     for worker in workers:
         by_home.setdefault(assignment.home.get(worker, ()), []).append(worker)
     parts = [f"{_span(own)}: {_place(run, home)}" for home, own in by_home.items()]
-    text = [f"ultrapar: {run.planned} cases; " + "; ".join(parts)]
+    text = [f"ultrapar: {counted(run.planned, 'case')}; " + "; ".join(parts)]
     seats = run.pool.seats(run.lanes)
     enough = max(1, -(-(seats or len(workers) * SEATS_PER_WORKER) // SEATS_PER_WORKER))
     if len(workers) > 2 * enough:
@@ -68,7 +69,7 @@ def assignment_lines(run: Run, assignment: Assignment, workers: Sequence[str]) -
 
 
 def _repeats(options: Options) -> str:
-    text = f"{options.repeats} repetition(s)"
+    text = counted(options.repeats, "repetition")
     if options.repeats_first is None:
         return text
     return (
@@ -108,7 +109,11 @@ def _place(run: Run, home: tuple[LaneId, ...]) -> str:
     )
     n_more = len(names) - _SHOWN
     shown = ", ".join(names[:_SHOWN]) + (f" and {n_more} more" if n_more > 0 else "")
-    return f"{shown} ({seats if seats is not None else 'unlimited'} seats)"
+    return f"{shown} ({_seats(seats)})"
+
+
+def _seats(n: int | None) -> str:
+    return counted(n, "seat") if n is not None else "unlimited seats"
 
 
 def _span(workers: Sequence[str]) -> str:

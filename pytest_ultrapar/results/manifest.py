@@ -167,7 +167,7 @@ def resume_differences(old: Manifest, new: Manifest) -> list[str]:
     if old.suite_digest != new.suite_digest:
         differences.append(
             f"the planned cases are not the same ({old.n_planned} then, {new.n_planned} now):"
-            " name the same suite, selection and repetitions"
+            " name the same suite, selection (-k, -m, --ultrapar-model) and repetitions"
         )
     for name in sorted({*old.data, *new.data}):
         then, now = old.data.get(name, "none"), new.data.get(name, "none")

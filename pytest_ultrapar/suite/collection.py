@@ -226,8 +226,17 @@ def _note_table(collected: Collected, item: pytest.Item, case: Case) -> None:
         return
     mark = item.get_closest_marker("ultrapar")
     summary = mark.kwargs.get("summary") if mark else None
-    if isinstance(summary, tuple | list) and all(isinstance(name, str) for name in summary):
-        collected.tables[case.suite] = tuple(summary)
+    if not isinstance(summary, tuple | list) or not all(isinstance(name, str) for name in summary):
+        return
+    known = ("model", "suite", "repeat", *case.params)
+    for name in summary:
+        if name not in known:
+            collected.faults.append(
+                f"{item.nodeid.split('[')[0]}: mark ultrapar(summary=...) names {name!r}; "
+                f"allowed are {', '.join(known)}"
+            )
+            return
+    collected.tables[case.suite] = tuple(summary)
 
 
 def _faults(item: pytest.Item, found: list[Prefetched]) -> list[str]:

@@ -210,6 +210,14 @@ def test_it(answer): pass
 """,
         "mark ultrapar(...) names 'gpt', which matches no model of pool.toml; it has m",
     ),
+    "mark with a name that is none": (
+        """
+@pytest.mark.ultrapar(summary=("model", "pormpt"))
+@pytest.mark.parametrize("prompt", ["x"])
+def test_it(answer): pass
+""",
+        "mark ultrapar(summary=...) names 'pormpt'; allowed are model, suite, repeat, prompt",
+    ),
     "mark by position": (
         """
 @pytest.mark.ultrapar("m")

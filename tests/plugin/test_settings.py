@@ -103,7 +103,7 @@ def test_every_variable_acts_and_says_so(project, monkeypatch, workers):
         f"p/m ports = {project.server.port} (environment VLLM_PORTS, first port only by "
         "environment USE_MULTI_VLLM)",
         "keys p/key0 (environment TEST_KEY_0)",
-        "3 seats, 2 repetition(s)",
+        "3 seats, 2 repetitions",
     ):
         assert part in said
     assert CANARY not in result.stdout.str() + result.stderr.str()
