@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 ALL = """
 PROMPTS = {
     "graded": "say yes",
@@ -80,6 +82,7 @@ def test_wrong_type(wrong_type): pass
 """
 
 
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_outcome_table_holds_in_every_row(project, workers):
     project.suite(ALL)
     result = project.run(workers, "--ultrapar-coverage", "0.1")
