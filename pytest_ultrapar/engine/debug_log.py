@@ -17,8 +17,8 @@ from pytest_ultrapar.errors import ResultsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from io import FileIO
     from pathlib import Path
-    from typing import TextIO
 
     from pytest_ultrapar.clock import Clock
     from pytest_ultrapar.engine.retry import Verdict
@@ -70,8 +70,8 @@ class DebugLog:
         """
         path = directory / file_name(worker)
         try:
-            # By lines: what was told before a crash is there after it.
-            self._file: TextIO | None = path.open("a", buffering=1, encoding="ascii")
+            # Unbuffered: what was told before a crash is there after it.
+            self._file: FileIO | None = path.open("ab", buffering=0)
         except OSError as error:
             msg = f"cannot write {path}: {error.strerror}"
             raise ResultsError(msg) from error
@@ -197,10 +197,11 @@ class DebugLog:
         if self._file is None:
             return
         try:
-            self._file.write(self._redact(line(utc_now_us(), self._clock.now_s(), event, **values)))
+            text = self._redact(line(utc_now_us(), self._clock.now_s(), event, **values))
+            self._file.write(text.encode("ascii", "backslashreplace"))
         except OSError:
             # A full disk ends the log, not the run.
-            self._file = None
+            self.close()
 
 
 def _shown(value: str | float) -> str:

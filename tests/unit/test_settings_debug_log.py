@@ -293,7 +293,7 @@ def test_log_that_cannot_be_written_is_refused_by_its_name(tmp_path):
 def test_full_disk_ends_the_log_and_not_the_run(tmp_path):
     log = DebugLog(tmp_path, "main", StillClock(), str)
     log._file.close()
-    log._file = open("/dev/full", "w", buffering=1)  # noqa: PTH123, SIM115 - a device that is always full
+    log._file = open("/dev/full", "wb", buffering=0)  # noqa: PTH123, SIM115 - a device that is always full
 
     lease = Lease(1, LaneId("p/a/k0"), 0.0, 1.0, 0.0, 0.0, 1)
     log.sent("c1", 0, 0, lease)
