@@ -46,9 +46,9 @@ class LocalSession:
             raise pytest.UsageError(process.faults_message(collected.faults))
         if not collected.case_ids:
             return
-        write_cases(run.directory.path, collected.cases)
-        write_tables(run.directory.path, collected.tables)
         with self._leader.usage_errors():
+            write_cases(run.directory.path, collected.cases)
+            write_tables(run.directory.path, collected.tables)
             self._leader.plan([WORKER], collected.cases)
         collected.cases.clear()
         with self._leader.usage_errors():

@@ -27,7 +27,7 @@ from pytest_ultrapar.xdist_worker import INPUT
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_ultrapar.lanes.assignment import Assignment
+    from pytest_ultrapar.lanes.assignment import Assignment, Group
     from pytest_ultrapar.lanes.protocol import BrokerStatus
     from pytest_ultrapar.leading.leader import Leader
     from pytest_ultrapar.pool.model import Lane
@@ -146,6 +146,8 @@ class Scheduling:
         )
         assert self.collection is not None
         again = {*crash.again, *crash.alone, *crash.lost}
+        # None of them runs any more; where a later worker only holds one it is no suspect.
+        self._session.running.difference_update(self.collection[index] for index in pending)
         self._session.forget(self.collection[index] for index in again)
         self._feeding.give_back_alone(crash.alone)
         self._feeding.give_back(crash.again)
@@ -279,7 +281,7 @@ class ControllerSession:
             self._client.assign(self.run.assignment)
         rank = {
             case_id: position
-            for position, group in enumerate(self.run.assignment.groups)
+            for position, group in enumerate(in_order(self.run.assignment.groups))
             for case_id in group.cases
         }
         items: list[Feedable] = []
@@ -350,6 +352,23 @@ class ControllerSession:
         if self._client is not None:
             self._client.close()
         self._lost.close()
+
+
+def in_order(groups: Sequence[Group]) -> list[Group]:
+    """Groups so that none stands before one that it waits for; else in the order given.
+
+    Fed in another order, workers would hold nothing but cases that wait for others not yet fed.
+    """
+    ordered: dict[str, Group] = {}
+    while len(ordered) < len(groups):
+        ordered.update(
+            {
+                group.name: group
+                for group in groups
+                if group.name not in ordered and all(name in ordered for name in group.after)
+            }
+        )
+    return list(ordered.values())
 
 
 def homes(pool: Any, lanes: Sequence[Lane], assignment: Assignment) -> dict[str, HomeOf]:  # noqa: ANN401

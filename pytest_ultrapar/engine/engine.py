@@ -255,8 +255,12 @@ class Engine:
                 worker=self._settings.worker,
             )
             self._finish(work, ended)
-        except Exception as error:  # noqa: BLE001 - a journal that cannot be written ends the run, not a task
+        except BaseException as error:
+            # A journal that cannot be written ends the run, not a task; a case that nobody
+            # announces would be waited for for ever.
             self._end_early(error)
+            if not isinstance(error, Exception):
+                raise
         finally:
             self.n_open -= 1
             self._opener.closed()

@@ -79,7 +79,7 @@ async def run_episode(
         first=lease,
     )
     end = await _outcome(work, llm, timeout_s)
-    llm.return_unused()
+    await llm.close()
     duration_s = wire.clock.now_s() - started_s
     conversation = llm.conversation
     return EpisodeEnded(
@@ -111,12 +111,16 @@ async def _outcome(work: Work, llm: Llm, timeout_s: float) -> _End:
             value = await work.start(llm)
         # An infrastructure failure is no answer, even if the episode caught it and went on.
         return _failed(llm.conversation.failure) or _stored(value)
-    except asyncio.CancelledError:
-        return _End("interrupted")
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            return _End("interrupted")
+        # Something that the episode waited for was cancelled, and not by us.
+        return _failed(llm.conversation.failure) or _error(error)
     except EpisodeSkipped as skipped:
         return _End("skipped", detail=str(skipped))
     # Whatever a suite raises is its record.
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001
+    except (Exception, BaseExceptionGroup, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001
         if isinstance(error, TimeoutError) and deadline.expired():
             return _End("infra", "timeout", f"the episode took longer than {timeout_s:g} s")
         return _failed(llm.conversation.failure) or _error(error)

@@ -91,6 +91,8 @@ class Llm:
             _HOLD_FIRST_LEASE_S, self.return_unused
         )
         self._said: list[Mapping[str, Any]] = []
+        self._chatting: set[asyncio.Task[Any] | None] = set()
+        self._closed = False
 
     async def chat(self, messages: Messages, **parameters: Any) -> Reply:  # noqa: ANN401
         """The model's answer to a conversation.
@@ -122,10 +124,18 @@ class Llm:
             )
             raise TypeError(msg)
         _check_request(messages, parameters)
+        if self._closed:
+            msg = "llm.chat() was called after its episode had ended"
+            raise RuntimeError(msg)
         turn = conversation.n_turns
         conversation.n_turns += 1
         self._note_messages(turn, messages)
-        reply = await self._answer(turn, messages, parameters)
+        task = asyncio.current_task()
+        self._chatting.add(task)
+        try:
+            reply = await self._answer(turn, messages, parameters)
+        finally:
+            self._chatting.discard(task)
         calls = None
         if reply.tool_calls:
             calls = msgspec.json.encode(
@@ -133,6 +143,17 @@ class Llm:
             ).decode()
         conversation.messages.append(TurnMessage(turn, "assistant", reply.text, calls))
         return reply
+
+    async def close(self) -> None:
+        """End all requests that the episode left behind, so that its record has each of them."""
+        self._closed = True
+        left = {task for task in self._chatting if task is not None}
+        left.discard(asyncio.current_task())
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+        self.return_unused()
 
     async def _answer(self, turn: int, messages: Messages, parameters: dict[str, Any]) -> Reply:
         retry = self._wire.retry

@@ -32,7 +32,6 @@ class Opener:
         self._most_open = most_open
         self._waiting: dict[Line, deque[Work]] = {}
         self._asking: dict[Line, int] = {}
-        self._n_asking = 0
         self._n_open = 0
 
     def add(self, work: Work) -> Line:
@@ -47,10 +46,11 @@ class Opener:
         waiting = self._waiting.get(line)
         if not waiting or self._asking[line] >= MOST_ASKING:
             return None
-        if self._n_open + self._n_asking >= self._most_open:
+        # Each line by itself: cases that may not start yet must not keep those from asking that
+        # they wait for, nor one model's those of another.
+        if self._n_open + self._asking[line] >= self._most_open:
             return None
         self._asking[line] += 1
-        self._n_asking += 1
         return waiting.popleft()
 
     def opened(self, line: Line) -> None:
@@ -72,4 +72,3 @@ class Opener:
 
     def _no_longer_asks(self, line: Line) -> None:
         self._asking[line] -= 1
-        self._n_asking -= 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.lanes.headroom import HEADROOM
 from pytest_ultrapar.lanes.lease_terms import LeaseTerms
 from pytest_ultrapar.lanes.protocol import LaneStatus
 from pytest_ultrapar.lanes.rate import RateLimiter
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.lanes.lane_set import LaneSet
     from pytest_ultrapar.pool.model import Lane, Limit
 
-MIN_SEND_BY_S, MAX_SEND_BY_S = 0.05, 1.0
-"""Half a spacing is what a send may be late before it eats the tolerance of its neighbour; below
-50 ms a busy client would return leases it could have used (an engine woke 10 ms late at p99)."""
+MAX_SEND_BY_S = 1.0
+"""With a rate on the path a send may be late by the headroom of the rate's window (50 ms for
+`qps`): n + 1 sends, of which the first is late by that much, still span the whole window."""
 UNRATED_SEND_BY_S = 60.0
 """Without a rate on the path a late send harms nobody; this catches a client that slept."""
 
@@ -149,11 +150,9 @@ class LaneState(Wake):
         self.windows = tuple(limit.window for limit in path if limit.window.cap < math.inf)
         self.rated = tuple(limit for limit in path if limit.rates)
         self.balance = self.windows
-        spacings_s = [rate.interval_s for limit in path for rate in limit.rates]
+        windows_s = [rate.window_s for limit in path for rate in limit.rates]
         self.send_by_s = (
-            max(MIN_SEND_BY_S, min(MAX_SEND_BY_S, min(spacings_s) / 2))
-            if spacings_s
-            else UNRATED_SEND_BY_S
+            min(MAX_SEND_BY_S, HEADROOM * min(windows_s)) if windows_s else UNRATED_SEND_BY_S
         )
         self.terms = LeaseTerms()
         self.own: LimitState | None = None

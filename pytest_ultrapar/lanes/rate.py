@@ -25,7 +25,7 @@ class RateLimiter:
     Source: ITU-T I.371 annex A (GCRA); RELIABILITY 1.1.
     """
 
-    __slots__ = ("interval_s", "ready_s")
+    __slots__ = ("interval_s", "ready_s", "window_s")
 
     def __init__(self, rate: float, window_s: float) -> None:
         """Start with the first send allowed at once.
@@ -43,6 +43,7 @@ class RateLimiter:
         # Rounded up, so that `rate` intervals never sum to less than the window (3 x the float
         # below 1/3 would).
         self.interval_s = math.nextafter(window_s / rate, math.inf)
+        self.window_s = window_s
         self.ready_s = -math.inf
 
     def ready_at_s(self, now_s: float) -> float:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar import process
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.lanes.assignment import Assignment
+from pytest_ultrapar.lanes.assignment_check import check_assignment
 from pytest_ultrapar.leading.policies import one_at_a_time
 from pytest_ultrapar.leading.run_manifest import make_manifest
 from pytest_ultrapar.leading.services import Services
@@ -141,3 +142,4 @@ def _check(assignment: object, *, lanes: Sequence[Lane], cases: Sequence[Case]) 
             )
             raise ConfigError(msg)
         seen.update(group.cases)
+    check_assignment(assignment, known)

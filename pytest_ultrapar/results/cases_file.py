@@ -25,18 +25,28 @@ def write_cases(directory: Path, cases: Sequence[Case]) -> bool:
         Whether these are the ones that stand there now.
 
     Raises:
-        ConfigError: A parameter holds a lone surrogate, which no file of results can hold.
+        ConfigError: A parameter holds a lone surrogate, which no file of results can hold, or other
+            cases stand there: the run that is to be finished planned something else.
         ResultsError: The directory cannot be written.
     """
+    content = _encode(cases)
     temporary = directory / f".{FILE_NAME}.{os.getpid()}.tmp"
     try:
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
             with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
-                file.write(_encode(cases))
+                file.write(content)
             # A link fails where a rename would replace what another worker has written.
             os.link(temporary, directory / FILE_NAME)
         except FileExistsError:
+            if (directory / FILE_NAME).read_bytes() != content:
+                n_then = len(read_cases(directory))
+                msg = (
+                    f"{directory} cannot be finished by this run: the planned cases are not the "
+                    f"same ({n_then} then, {len(cases)} now): name the same suite, selection "
+                    "(-k, -m, --ultrapar-model) and repetitions"
+                )
+                raise ConfigError(msg) from None
             return False
         finally:
             temporary.unlink(missing_ok=True)

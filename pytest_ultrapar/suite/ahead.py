@@ -74,6 +74,7 @@ class RunAhead:
         self._pause = threading.Event()
         self._inbox: deque[int] = deque()
         self._finished: deque[tuple[int, object]] = deque()
+        self._gone: BaseException | None = None
         self._lost: BaseException | None = None
         self._closing = False
         self._abandoned = False
@@ -133,6 +134,7 @@ class RunAhead:
                 self._make_ready(index, position)
             self._accept(arrived)
             if lost is not None:
+                self._gone = lost
                 self._give_all_up(lost)
             ready = self._ready.pop()
             if ready is not None:
@@ -167,7 +169,7 @@ class RunAhead:
         """The state of the case whose item pytest is about to run; None if the item is no case."""
         if self._current is not None and self._current[0] is item:
             return self._current[1]  # run again by a plugin such as pytest-rerunfailures
-        index = self._taken.popleft() if self._taken else -1
+        index = self._taken_for(item)
         state = None
         if index in self._collected.case_ids:
             position = self._ended.pop(index, None)
@@ -178,6 +180,18 @@ class RunAhead:
         running.state = state
         self._current = (item, state)
         return state
+
+    def _taken_for(self, item: pytest.Item) -> int:
+        """The position of an item that was handed out; -1 for one that was not.
+
+        Items before it were handed out and never set up, as another plugin's wrapper may decide;
+        taking the first in line would give this item the episode of one of those.
+        """
+        if not any(self._items[index] is item for index in self._taken):
+            return -1
+        while self._items[index := self._taken.popleft()] is not item:
+            self._ended.pop(index, None)
+        return index
 
     def stop(self) -> None:
         """End the engine; what was running is recorded as interrupted. Idempotent."""
@@ -220,6 +234,10 @@ class RunAhead:
         self._ready.add(index, pytest_internals.higher_scopes(self._items[index]))
 
     def _submit(self, indices: Sequence[int]) -> None:
+        if self._gone is not None:
+            for index in indices:
+                self._give_up(index, self._gone)
+            return
         works: list[Work] = []
         for index in indices:
             try:
@@ -300,10 +318,13 @@ class RunAhead:
 
     def _give_all_up(self, lost: BaseException) -> None:
         for index in [*self._running, *self._backlog]:
-            detail = f"the engine ended early: {lost}"
-            self._make_ready(index, self._ended_early(index, "infra", "engine", detail))
+            self._give_up(index, lost)
         self._running.clear()
         self._backlog.clear()
+
+    def _give_up(self, index: int, lost: BaseException) -> None:
+        detail = f"the engine ended early: {lost}"
+        self._make_ready(index, self._ended_early(index, "infra", "engine", detail))
 
     def _ended_early(self, index: int, ending: Ending, kind: str, detail: str) -> EpisodeEnded:
         now_us = utc_now_us()
@@ -342,5 +363,21 @@ def _starter(prefetched: Prefetched, arguments: dict[str, Any]) -> Callable[[Llm
         except (pytest.fail.Exception, pytest.exit.Exception) as outcome:
             # pytest's outcomes are no `Exception`s and would pass for a cancelled task.
             raise AssertionError(str(outcome)) from outcome
+        except BaseExceptionGroup as group:
+            # The same out of a task group.
+            skips, others = group.split(pytest.skip.Exception)
+            if skips is not None and others is None:
+                raise EpisodeSkipped(str(_first(skips))) from None
+            failures, others = group.split((pytest.fail.Exception, pytest.exit.Exception))
+            if failures is not None:
+                raise AssertionError(str(_first(failures))) from group
+            raise
 
     return start
+
+
+def _first(group: BaseExceptionGroup[Any]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

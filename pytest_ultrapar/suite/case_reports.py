@@ -162,6 +162,10 @@ def redact(
             )
             report.longrepr = plain.longrepr
     report.sections = [(title, text(content)) for title, content in report.sections]
+    if isinstance(report, pytest.TestReport):
+        report.user_properties = _redacted(report.user_properties, text)
+        if hasattr(report, "wasxfail"):
+            report.wasxfail = text(report.wasxfail)
 
 
 def _redacted(part: Any, text: Callable[[str], str]) -> Any:  # noqa: ANN401 - any plain data

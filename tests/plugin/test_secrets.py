@@ -94,6 +94,13 @@ def test_plain():
     print(key())
     assert key() == "nothing"
 
+@pytest.mark.xfail(reason=f"waits for {os.environ['TEST_KEY_0']}")
+def test_expected_with_a_reason(spoken):
+    assert False
+
+def test_has_a_property(spoken, record_property):
+    record_property("key", os.environ["TEST_KEY_0"])
+
 def test_graded(spoken, grade):
     grade("solved", **{"length": len(key())})
 """
@@ -140,6 +147,8 @@ def test_no_key_leaves_the_environment(project, workers):
         "test_expected": "unsolved",
         "test_episode_raises": "error",
         "test_episode_skips": "skipped",
+        "test_expected_with_a_reason": "unsolved",
+        "test_has_a_property": "solved",
         "test_refused": "error",
         "test_overloaded": "infra",
         "test_on_broken": "error",

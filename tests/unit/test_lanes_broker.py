@@ -338,9 +338,9 @@ def test_workers_take_turns_whoever_asked_first():
     assert set(play.order) == {first, *asked}
 
 
-def test_lease_must_be_sent_within_half_a_spacing_but_not_less_than_50_ms():
-    for qps, expected_s in ((0.1, 1.0), (1.0, 0.5), (4.0, 0.125), (100.0, 0.05)):
-        play = one_lane(qps=qps)
+def test_lease_must_be_sent_within_the_headroom_of_its_rates_window():
+    for rate, expected_s in (({"qps": 0.1}, 0.05), ({"qps": 100.0}, 0.05), ({"rpm": 60.0}, 1.0)):
+        play = one_lane(**rate)
         lease = play.leases[play.ask()]
         assert lease.send_by_s - lease.granted_s == pytest.approx(expected_s)
 
