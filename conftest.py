@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytest_plugins = ["pytester"]
+pytest_plugins = ["pytester", "bench_suites.documented.plugin"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -47,7 +47,10 @@ class Opener:
         waiting = self._waiting.get(line)
         if not waiting or self._asking[line] >= MOST_ASKING:
             return None
-        if self._n_open + self._n_asking >= self._most_open:
+        # The first of a line may always ask: what fills the rest may wait for a group whose cases
+        # stand in this line.
+        n_asking = self._n_asking if self._asking[line] else 0
+        if self._n_open + n_asking >= self._most_open:
             return None
         self._asking[line] += 1
         self._n_asking += 1
