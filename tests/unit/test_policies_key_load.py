@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from bench_suites.documented.group_key import group_key
@@ -12,7 +14,7 @@ from bench_suites.documented.process import process_of
 from pytest_ultrapar.lanes.assignment import Assignment, Group
 from pytest_ultrapar.leading.policies import find_policy
 from pytest_ultrapar.plan.key_load import key_load
-from tests.unit.policy_play import QWENS, cases, lanes_of, pool
+from tests.unit.policy_play import QWENS, ROOT, cases, lanes_of, pool
 
 SEED_003 = pool("pools/seed003.toml")
 PHASE_52 = cases(QWENS, "phase52", 3, difficulty=("very_easy", "medium"))
@@ -115,3 +117,14 @@ def test_case_in_no_group_counts_as_free_beside_all_others():
 def test_key_without_work_has_no_load():
     own = cases(QWENS[2:3], "phase52", difficulty=("a",))
     assert most(own, bind(SEED_003, LANES, own, model_key)) == [0, 0, 1]
+
+
+def test_table_of_the_page_on_policies_is_what_comes_out():
+    text = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
+    table = re.findall(r"^\| `([^`]+)` \| ([\d, ]+) \| ([\d, ]+) \|$", text, re.MULTILINE)
+    assert len(table) == 5
+    for word, processes, qps in table:
+        documented = bind(SEED_003, LANES, PHASE_52, model_key)
+        found = loads(PHASE_52, documented if word == "model-key" else shipped(word))
+        assert processes == ", ".join(str(load.most_at_once) for load in found)
+        assert qps == ", ".join(f"{load.qps:g}" for load in found)
