@@ -1,4 +1,4 @@
-"""Options of the benchmark suites, and pytest's own plugin for testing plugins.
+"""Options of the benchmark suites, their tables, and pytest's own plugin for testing plugins.
 
 They stand here and not beside the suites: pytest reads options of deeper conftests only for paths
 below them.
@@ -6,11 +6,21 @@ below them.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytest_plugins = ["pytester", "bench_suites.documented.plugin"]
+from bench_suites.selection import selection
+from bench_suites.workflow import TASKS
+
+_OVERHEAD = Path(__file__).parent / "bench_suites" / "overhead"
+
+pytest_plugins = [
+    "pytester",
+    "bench_suites.documented.plugin",
+    "bench_suites.workflow_results.plugin",
+]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,23 +30,50 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     def option(name: str, help_text: str, **settings: Any) -> None:  # noqa: ANN401
         group.addoption(f"--{name}", help=help_text, **settings)
 
-    option(
-        "flaw-set",
-        "phase 5.3: flaws of the plan, 'core' (default), 'document' or 'all'",
-        choices=("core", "document", "all"),
-        default="core",
+    def names(name: str, help_text: str) -> None:
+        option(name, help_text, action="append", metavar="NAMES")
+
+    names(
+        "prompt-type",
+        "instead of a phase's own: baseline, cot, optimal (5.1, 5.2, 5.4, 5.5), flawed_<flaw> "
+        "(5.3); this and the next four may be repeated or list several with commas",
     )
+    names("difficulty", "instead of a phase's own: very_easy, easy, medium, hard, very_hard")
+    names(
+        "task-type",
+        "only these: simple_task, basic_task, data_pipeline, api_integration, multi_stage_pipeline",
+    )
+    names("tool-success-rate", "instead of a phase's own: chance that a tool call succeeds, 0 to 1")
+    names("flaw-set", "phase 5.3: core (default), document, all, or names of flaws")
     option(
         "flaw-severity",
         "phase 5.3: how much of a plan a flaw touches (default: severe)",
         choices=("light", "medium", "severe"),
         default="severe",
     )
-    option("task-type", "only this task type; may be repeated (default: all five)", action="append")
-    option(
-        "tool-success-rate",
-        "chance that a tool call succeeds, 0 to 1 (default: 0.8)",
-        type=float,
-        default=0.8,
-    )
     option("overhead-cases", "overhead: cases per test (default: 300)", type=int, default=300)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse what the options of the suites may not say, before anything is collected."""
+    selection(config)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave the suite that measures the tool itself to those who name it."""
+    if collection_path != _OVERHEAD:
+        return None
+    start = config.invocation_params.dir
+    named = (start / argument.split("::")[0] for argument in config.args)
+    return None if any(path.is_relative_to(_OVERHEAD) for path in named) else True
+
+
+def pytest_ultrapar_data() -> dict[str, str]:
+    """What the phases ask depends on the task library."""
+    return {"task library": TASKS.digest()}
+
+
+def pytest_report_header() -> list[str]:
+    """Say so when the task library is not the one that its generator made."""
+    edited = TASKS.edited()
+    return [f"workflow: the task library was edited: {', '.join(edited)}"] if edited else []

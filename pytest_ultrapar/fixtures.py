@@ -56,6 +56,12 @@ class Grade:
         kind: str | None = None
         numbers: dict[str, Any] = dict(scores)
         if not isinstance(verdict, str):
+            if not hasattr(verdict, "outcome") or not hasattr(verdict, "scores"):
+                msg = (
+                    f"grade() got {verdict!r}; it takes {', '.join(map(repr, GRADES))}, or an "
+                    "object with `outcome` and `scores`"
+                )
+                raise TypeError(msg)
             outcome, kind = verdict.outcome, getattr(verdict, "kind", None)
             numbers = {**verdict.scores, **numbers}
         if outcome not in GRADES:
@@ -98,8 +104,9 @@ def model(request: pytest.FixtureRequest) -> str:
         msg = "the fixture 'model' needs --ultrapar-pool (or ini ultrapar_pool)"
         if pool_path(request.config) is not None:
             msg = (
-                "the fixture 'model' has a value in cases only: the test or its fixtures must name "
-                "a prefetched fixture, not ask for one with request.getfixturevalue()"
+                "the fixtures 'llm' and 'model' have a value in cases only: the test or its "
+                "fixtures must name a prefetched fixture, not ask for one with "
+                "request.getfixturevalue(); requests are sent by the prefetched function"
             )
         raise pytest.UsageError(msg)
     return param

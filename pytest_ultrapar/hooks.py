@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_ultrapar.lanes.assignment import Assignment
     from pytest_ultrapar.leading.finish import FinishedRun
@@ -68,6 +68,14 @@ def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
         pool: The whole pool: its limits (`pool.seats(lanes)`), and its models by provider.
         policy: The policy in force, given or default: `even`, `batch:3`, ...
         mode: The mode in force: `phase` or `ultra`.
+    """
+
+
+def pytest_ultrapar_data(config: pytest.Config) -> Mapping[str, str] | None:
+    """Say what a suite's data are, by name: digests of task files, versions of a domain.
+
+    Called once in the controller, main thread, before collection. What all implementations say is
+    recorded in the manifest; a run is resumed or reused only where it is the same.
     """
 
 

@@ -52,9 +52,9 @@ def add_options(parser: pytest.Parser) -> None:
     )
     option(
         "repeats",
-        "Repetitions of each cell (default: 1; environment: NUM_INSTANCES).",
-        metavar="N",
-        type=int,
+        "Repetitions of each cell; NxM takes N of the first M values of the parameter that the "
+        "suite's mark names with repeats_over (default: 1; environment: NUM_INSTANCES).",
+        metavar="N[xM]",
     )
     option(
         "seed",
@@ -78,7 +78,8 @@ def add_options(parser: pytest.Parser) -> None:
     )
     option(
         "rate-mode",
-        "Which of a limit's values hold (default: fixed; environment: RATE_MODE).",
+        "Which of a limit's values hold; adaptive is not available yet (default: fixed; "
+        "environment: RATE_MODE).",
         choices=("fixed", "adaptive"),
     )
     option(
@@ -120,9 +121,22 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="RUN",
     )
     option(
+        "reuse",
+        "Take over graded answers of an earlier run (its directory, its id, or 'latest') where a "
+        "suite says that it takes cases from another one.",
+        metavar="RUN",
+    )
+    option(
         "simulator",
         "Use a simulated provider that 'ultrapar simulate' already runs, instead of starting one.",
         metavar="URL",
+    )
+    option(
+        "debug-log",
+        "Write every lease, request, retry and episode to debug-<worker>.log in the run's "
+        "directory: 'all' workers, 'off', or one by its number, from 1 (default: off; "
+        "environment: DEBUG_LOG).",
+        metavar="WHICH",
     )
     parser.addini("ultrapar_pool", "Pool file, as --ultrapar-pool.", default="")
 

@@ -47,8 +47,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register what this process needs; without a pool next to nothing."""
     config.addinivalue_line(
         "markers",
-        "ultrapar(models=..., summary=...): models that a test runs on (patterns), and the two "
-        "parameters by which the summary table is laid out",
+        "ultrapar(models=..., summary=..., taken_from=..., repeats_over=...): models that a test "
+        "runs on (patterns), the parameters by which the summary table is laid out, the suite "
+        "whose cases are not asked again where they are the same, and the parameter whose first "
+        "values --ultrapar-repeats NxM takes",
     )
     given = getattr(config, "workerinput", {}).get("ultrapar")
     if options.pool_path(config) is None:
@@ -82,6 +84,7 @@ def _without_pool(config: pytest.Config, given: dict[str, Any] | None) -> None:
 def _lead(config: pytest.Config) -> None:
     from pytest_ultrapar import process, pytest_internals  # noqa: PLC0415 - heavy, needed with a pool only
     from pytest_ultrapar.leading.leader import Leader  # noqa: PLC0415
+    from pytest_ultrapar.leading.reuse import reusable  # noqa: PLC0415
     from pytest_ultrapar.local import LocalSession  # noqa: PLC0415
 
     pytest_internals.check()
@@ -89,6 +92,15 @@ def _lead(config: pytest.Config) -> None:
     process.settings(config)
     process.models(config)
     process.check_keys(config)
+    settled, pool = process.settings(config)
+    if settled.reuse is not None:
+        config.stash[process.reused_key] = reusable(
+            settled.reuse,
+            seed=settled.seed,
+            data=process.data(config),
+            simulated=pool.is_simulated,
+        )
+    process.check_debug_log(config, _n_workers(config))
     if options.only_looks(config):
         config.pluginmanager.register(process.CollectOnly(config), "ultrapar-collect-only")
         return
@@ -115,6 +127,14 @@ def _refuse(config: pytest.Config) -> None:
         from pytest_ultrapar import xdist_options  # noqa: PLC0415
 
         xdist_options.refuse(config)
+
+
+def _n_workers(config: pytest.Config) -> int:
+    if not _has_workers(config):
+        return 1
+    from pytest_ultrapar import xdist_options  # noqa: PLC0415 - heavy, needed with workers only
+
+    return xdist_options.n_workers(config)
 
 
 def _has_workers(config: pytest.Config) -> bool:
@@ -155,13 +175,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
         raise pytest.UsageError(str(error)) from error
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect cases of models that --ultrapar-model leaves out."""
-    if options.pool_path(config) is not None and config.getoption("ultrapar_model"):
-        from pytest_ultrapar.suite import generate  # noqa: PLC0415
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None]:
+    """Deselect cases that options leave out or other suites have, after all other plugins."""
+    if options.pool_path(config) is None:
+        return (yield)
+    from pytest_ultrapar import process  # noqa: PLC0415 - heavy, needed with a pool only
+    from pytest_ultrapar.suite import selection, taken  # noqa: PLC0415
 
-        generate.deselect_models(config, items)
+    try:
+        first = selection.first_values(config, items)
+        yield
+        selection.deselect(config, items, first)
+        taken.deselect_taken(config, items, lambda: process.reused(config))
+    except UltraparError as error:
+        raise pytest.UsageError(str(error)) from error
 
 
 @pytest.hookimpl(trylast=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,10 +23,10 @@ from pytest_ultrapar.simulator.process import default_token
 from pytest_ultrapar.suite.ahead import RunAhead
 from pytest_ultrapar.suite.case_reports import redact
 from pytest_ultrapar.suite.collection import Collected, collect_cases
+from pytest_ultrapar.suite.taken import Question, read_reused
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
-    from pathlib import Path
 
     from pytest_ultrapar.lanes.protocol import BrokerPort
 
@@ -34,6 +35,8 @@ _SHOWN = 5
 mark_faults_key = pytest.StashKey[list[str]]()
 """What is wrong with marks, noted while tests are generated."""
 _settings_key = pytest.StashKey[tuple[Options, Pool]]()
+reused_key = pytest.StashKey[frozenset[Question]]()
+"""Questions that an earlier run answered; in the process that leads, workers read them."""
 _MOST_OPEN = 1000
 """Episodes open at once in one process where no limit says less."""
 
@@ -69,6 +72,22 @@ def redactor(pool: Pool) -> Redactor:
     return Redactor([os.environ[name] for name in sorted(named) if os.environ.get(name)])
 
 
+def data(config: pytest.Config) -> dict[str, str]:
+    """What the suites say of their data, by name."""
+    found: dict[str, str] = {}
+    for said in config.hook.pytest_ultrapar_data(config=config):
+        found.update({str(name): str(value) for name, value in said.items()})
+    return found
+
+
+def reused(config: pytest.Config) -> frozenset[Question]:
+    """The questions that the run named by --ultrapar-reuse answered."""
+    given = getattr(config, "workerinput", {}).get("ultrapar")
+    if given is not None:
+        return read_reused(Path(given["directory"]))
+    return config.stash.get(reused_key, frozenset())
+
+
 def check_keys(config: pytest.Config) -> None:
     """Make sure that the secrets of all keys are there.
 
@@ -77,6 +96,16 @@ def check_keys(config: pytest.Config) -> None:
     """
     _, pool = settings(config)
     check_secrets(pool, os.environ)
+
+
+def check_debug_log(config: pytest.Config, n_workers: int) -> None:
+    """Make sure that the worker whose debug log is asked for is one of the run's.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    options, _ = settings(config)
+    options.debug_log.check(n_workers)
 
 
 class CollectOnly:
@@ -159,5 +188,6 @@ def start(
         # Twice the seats: episodes between two requests hold none.
         most_open=min(_MOST_OPEN, 2 * seats + 16) if seats is not None else _MOST_OPEN,
         clock=MonotonicClock(),
+        watch=runtime.debug_log,
     )
     return runtime, RunAhead(items, collected, runtime, engine_settings, alone=alone)

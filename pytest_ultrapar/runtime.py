@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.engine.debug_log import DebugLog
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.lanes.assignment import Assignment
 from pytest_ultrapar.records import EpisodeEnded
@@ -47,13 +49,16 @@ class Runtime:
             redactor: Knows the run's secrets.
 
         Raises:
-            ResultsError: The segment cannot be made.
+            ResultsError: The segment or the debug log cannot be made.
         """
         self.config = config
         self.options = options
         self.directory = directory
         self.worker = worker
         self.redactor = redactor
+        self.debug_log: DebugLog | None = None
+        if options.debug_log.includes(worker):
+            self.debug_log = DebugLog(directory, worker, MonotonicClock(), redactor.text)
         self.journal = JournalWriter(directory / "journal", worker, redactor.bytes)
         self.recovered = RecoveredIndex(directory)
         self._reader = JournalReader(directory / "journal")
@@ -89,6 +94,8 @@ class Runtime:
         if self._closed:
             return
         self._closed = True
+        if self.debug_log is not None:
+            self.debug_log.close()
         self.journal.close()
         self._reader.close()
         self.recovered.close()

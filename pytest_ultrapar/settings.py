@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -15,8 +15,17 @@ from pytest_ultrapar.options import (
     DEFAULT_MAX_ATTEMPTS,
 )
 from pytest_ultrapar.policy_names import read_offered, settle_policy
-from pytest_ultrapar.pool.environment import Environment, Overrides, read_environment, resolve
+from pytest_ultrapar.pool.environment import (
+    Environment,
+    Overrides,
+    option_of,
+    read_environment,
+    resolve,
+)
 from pytest_ultrapar.pool.model import EffectiveValue, Pool
+from pytest_ultrapar.pool.place import Place
+from pytest_ultrapar.pool.repeats import Repeats, parse_repeats
+from pytest_ultrapar.which_log import WhichLog, in_environment, parse_which
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,9 +43,13 @@ class Options:
         out: The run's own directory, or None for a new one below `.ultrapar`.
         models: Patterns of model names; empty selects all.
         repeats: Repetitions of each cell, >= 1.
+        repeats_first: Only cells with one of so many first values of the parameter that the
+            suite's mark names (`repeats_over`), >= 1; None takes all.
         coverage: Least share of planned cases that must be graded, 0 to 1.
         resume: An interrupted run to finish, or `latest`.
+        reuse: A finished run whose answers are taken over, or `latest`.
         simulator: URL of a simulated provider that already runs.
+        debug_log: Which workers write a debug log.
         effective: Every setting here with its origin.
     """
 
@@ -51,8 +64,11 @@ class Options:
     episode_timeout_s: float
     max_attempts: int
     resume: str | None
+    reuse: str | None
     simulator: str | None
     effective: tuple[EffectiveValue, ...]
+    repeats_first: int | None = None
+    debug_log: WhichLog = field(default_factory=WhichLog)
 
 
 def read_overrides(config: pytest.Config) -> Overrides:
@@ -78,14 +94,8 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
     def given(name: str) -> Any:  # noqa: ANN401 - argparse knows the types
         return config.getoption(f"ultrapar_{name}")
 
-    repeats = resolve(
-        "repeats",
-        command_line=given("repeats"),
-        environment=environment.num_instances,
-        file=pool.repeats,
-        default=1,
-        file_name=Path(pool.path).name,
-    )
+    repeats, repeats_origin = _repeats(given("repeats"), environment, pool)
+    debug_log, debug_log_origin = _debug_log(given("debug_log"), environment)
     storage = resolve(
         "storage",
         command_line=given("storage"),
@@ -115,7 +125,8 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
     options = Options(
         out=Path(given("out")) if given("out") else None,
         models=tuple(given("model") or ()),
-        repeats=cast("int", repeats.value),
+        repeats=repeats.n,
+        repeats_first=repeats.n_first,
         seed=values["seed"],
         mode=cast("Mode", mode.value),
         policy=values["policy"],
@@ -124,8 +135,10 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
         episode_timeout_s=values["episode_timeout"],
         max_attempts=values["max_attempts"],
         resume=given("resume"),
+        reuse=given("reuse"),
         simulator=given("simulator"),
-        effective=(mode, repeats, storage, *settled.values()),
+        debug_log=debug_log,
+        effective=(mode, repeats_origin, storage, *settled.values(), debug_log_origin),
     )
     _check(options)
     return options
@@ -162,8 +175,31 @@ def _mode_of(environment: Environment) -> str | None:
     return "ultra" if environment.use_concurrent else "rotate"
 
 
+def _repeats(given: object, environment: Environment, pool: Pool) -> tuple[Repeats, EffectiveValue]:
+    place = Place("command line", option_of("repeats"))
+    command_line = None if given is None else parse_repeats(place, str(given).strip())
+    in_force = command_line or environment.num_instances or Repeats(pool.repeats or 1)
+    return in_force, resolve(
+        "repeats",
+        command_line=command_line.setting if command_line else None,
+        environment=environment.num_instances.setting if environment.num_instances else None,
+        file=pool.repeats,
+        default=1,
+        file_name=Path(pool.path).name,
+    )
+
+
+def _debug_log(given: object, environment: Environment) -> tuple[WhichLog, EffectiveValue]:
+    if given is not None:
+        which = parse_which(Place("command line", option_of("debug_log")), str(given).strip())
+        return which, EffectiveValue(
+            "debug_log", which.setting, f"command line {option_of('debug_log')}"
+        )
+    which, origin = in_environment(environment)
+    return which, EffectiveValue("debug_log", which.setting, origin)
+
+
 def _check(options: Options) -> None:
-    _within("repeats", options.repeats, 1, 100_000)
     _within("seed", options.seed, 0, 2**63 - 1)
     _within("max-attempts", options.max_attempts, 1, 100)
     _within("episode-timeout", options.episode_timeout_s, 0.001, 7 * 86_400)

@@ -25,7 +25,7 @@ from pytest_ultrapar.suite.case_reports import OUTCOME
 from pytest_ultrapar.xdist_worker import INPUT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_ultrapar.lanes.assignment import Assignment
     from pytest_ultrapar.lanes.protocol import BrokerStatus
@@ -144,13 +144,15 @@ class Scheduling:
         crash = self._crashes.worker_died(
             worker, pending, running=self._running(pending), alone=alone
         )
+        assert self.collection is not None
+        again = {*crash.again, *crash.alone, *crash.lost}
+        self._session.forget(self.collection[index] for index in again)
         self._feeding.give_back_alone(crash.alone)
         self._feeding.give_back(crash.again)
         for index in crash.lost:
             self._session.report_lost(index, worker)
         for other in self._feeding.workers:
             self._send(other, self._feeding.feed(other))
-        assert self.collection is not None
         return self.collection[crash.plain] if crash.plain is not None else None
 
     @property
@@ -312,6 +314,19 @@ class ControllerSession:
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """An item was reported."""
         self.running.discard(nodeid)
+
+    def forget(self, nodeids: Iterable[str]) -> None:
+        """Take back what a dead worker said of items that run again, or they would count twice.
+
+        It may have died between the report of a call and that of its teardown.
+        """
+        reporter = self._leader.config.pluginmanager.getplugin("terminalreporter")
+        if reporter is None:
+            return
+        again = set(nodeids)
+        for category, reports in reporter.stats.items():
+            if category != "warnings":
+                reports[:] = [one for one in reports if getattr(one, "nodeid", None) not in again]
 
     def report_lost(self, index: int, worker: str) -> None:
         """Report a case that kills every worker which runs it."""

@@ -7,20 +7,25 @@ from collections.abc import Callable
 import pytest
 
 from bench_suites import workflow
-from bench_suites.workflow import ChatModel, Episode, Verdict, score
+from bench_suites.selection import selection
+from bench_suites.workflow import ChatModel, Difficulty, Episode, Verdict, score
 from pytest_ultrapar import CaseInfo, prefetch
 
-pytestmark = pytest.mark.ultrapar(summary=("model", "flaw"))
+pytestmark = pytest.mark.ultrapar(summary=("model", "flaw"), repeats_over="task_type")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """The cells: task types x flaws, at one severity and one reliability of the tools."""
-    option = metafunc.config.getoption
-    flaws = [workflow.flaw(name) for name in workflow.flaw_set(option("--flaw-set"))]
-    metafunc.parametrize("task_type", option("--task-type") or workflow.TASK_TYPES)
-    metafunc.parametrize(("flaw", "flaw_group"), [(flaw.name, flaw.group) for flaw in flaws])
-    metafunc.parametrize("severity", [option("--flaw-severity")])
-    metafunc.parametrize("tool_success_rate", [option("--tool-success-rate")])
+    chosen = selection(metafunc.config)
+    flaws = [workflow.flaw(name) for name in chosen.flaws]
+    metafunc.parametrize("task_type", chosen.task_types)
+    metafunc.parametrize(
+        ("flaw", "flaw_group", "prompt_type"),
+        [pytest.param(one.name, one.group, f"flawed_{one.name}", id=one.name) for one in flaws],
+    )
+    metafunc.parametrize("severity", [metafunc.config.getoption("--flaw-severity")])
+    metafunc.parametrize("difficulty", chosen.difficulties("easy"))
+    metafunc.parametrize("tool_success_rate", chosen.rates(0.8))
 
 
 @prefetch
@@ -30,19 +35,26 @@ async def episode(
     *,
     task_type: str,
     flaw: str,
-    flaw_group: str,
     severity: str,
+    difficulty: Difficulty,
     tool_success_rate: float,
 ) -> Episode:
     """Runs ahead, hundreds at once. Task and flawed plan are the same for every model."""
-    del flaw_group  # a parameter of the case, for phase mode and policies
     task = workflow.TASKS.draw(task_type, case.repeat, case.run_seed)
     plan = workflow.flaw(flaw, severity=severity).apply(task.plan, seed=case.run_seed)
     return await workflow.run_episode(
-        llm, task, plan=plan, tool_success_rate=tool_success_rate, seed=case.seed
+        llm,
+        task,
+        plan=plan,
+        difficulty=difficulty,
+        tool_success_rate=tool_success_rate,
+        seed=case.seed,
     )
 
 
-def test_flawed_workflow(episode: Episode, grade: Callable[[Verdict], None]) -> None:
+def test_flawed_workflow(
+    episode: Episode, grade: Callable[[Verdict], None], flaw_group: str, prompt_type: str
+) -> None:
     """Runs in pytest, one at a time: an episode is judged, nothing is sent."""
+    del flaw_group, prompt_type  # parameters of the case, for policies and for the aggregate
     grade(score(episode))

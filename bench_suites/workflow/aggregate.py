@@ -6,19 +6,32 @@ together.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 from bench_suites.workflow.error_kind import ERROR_KINDS
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-Row = dict[str, str | int | float | None]
+Row = dict[str, str | int | float | datetime | None]
 
 KEY = ("model", "prompt_type", "tool_success_rate", "difficulty", "task_type")
+MEASURED = frozenset({"solved", "partial", "unsolved"})
+"""Outcomes that count; all others say nothing of the model."""
 PARTIAL_WEIGHT = 0.5
 
+_ERROR_ORDER = (
+    "tool_call_format",
+    "timeout",
+    "dependency",
+    "parameter_config",
+    "tool_selection",
+    "sequence_order",
+    "max_turns",
+    "other",
+)
+"""The original's order of its columns; its names of the rates are other ones, in another order."""
 _RATE_NAMES = {
     "tool_selection": "tool_selection_error_rate",
     "parameter_config": "parameter_error_rate",
@@ -38,8 +51,11 @@ class CaseResult:
     Attributes:
         prompt_type: `baseline`, `optimal`, `cot`, or `flawed_` and the flaw's name.
         outcome: `solved`, `partial`, `unsolved`; any other (`infra`, `error`) is no measurement.
-        kind: Class of the error, for partial and unsolved cases.
-        scores: As `score` gives them.
+        duration_s: First lease to end.
+        ended_at: UTC; None for a case that never ran.
+        kind: Class of the error, for partial and unsolved cases; any word that is not one of the
+            eight classes (a refused prompt has such) counts as `other`.
+        scores: As `score` gives them; one that is missing counts as 0.
     """
 
     model: str
@@ -49,11 +65,60 @@ class CaseResult:
     task_type: str
     outcome: str
     duration_s: float
+    ended_at: datetime | None = None
     kind: str | None = None
     scores: Mapping[str, float] = field(default_factory=dict)
 
 
-def aggregate(cases: Iterable[CaseResult], *, last_updated: str) -> list[Row]:
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """The one definition of success for any set of cases. Shares are 0 to 1, None without cases.
+
+    Attributes:
+        measured: The cases with an outcome that counts.
+        n_full: Of these, solved.
+        n_partial: Of these, partial.
+        n_infra: Cases that the infrastructure failed to answer; they are in no other figure.
+    """
+
+    measured: tuple[CaseResult, ...]
+    n_full: int
+    n_partial: int
+    n_infra: int
+
+    @classmethod
+    def of(cls, cases: Iterable[CaseResult]) -> Tally:
+        """The tally of some cases, in any order."""
+        cases = tuple(cases)
+        counts = Counter(case.outcome for case in cases)
+        return cls(
+            tuple(case for case in cases if case.outcome in MEASURED),
+            counts["solved"],
+            counts["partial"],
+            counts["infra"],
+        )
+
+    @property
+    def n(self) -> int:
+        """Cases that count."""
+        return len(self.measured)
+
+    @property
+    def n_success(self) -> int:
+        """Solved and partial cases."""
+        return self.n_full + self.n_partial
+
+    @property
+    def weighted(self) -> float | None:
+        """(solved + 0.5 x partial) / n."""
+        return share(self.n_full + PARTIAL_WEIGHT * self.n_partial, self.n)
+
+    def mean(self, score: str) -> float | None:
+        """Mean of a score; a case without it counts as 0."""
+        return share(math.fsum(case.scores.get(score, 0.0) for case in self.measured), self.n)
+
+
+def aggregate(cases: Iterable[CaseResult]) -> list[Row]:
     """A row of the original's 51 columns per cell, sorted by key, and `infra` as the 52nd.
 
     One definition of each figure: `success` is `full_success` + `partial_success`; the weighted
@@ -62,90 +127,95 @@ def aggregate(cases: Iterable[CaseResult], *, last_updated: str) -> list[Row]:
     to answer, which is in no other column.
 
     Args:
-        cases: In any order.
-        last_updated: Time of the newest case, as text.
+        cases: In any order; the result does not depend on it.
     """
-    cells: dict[tuple[str, ...], list[CaseResult]] = {}
+    cells: dict[tuple[str, str, float, str, str], list[CaseResult]] = {}
     for case in cases:
-        cells.setdefault(tuple(str(getattr(case, name)) for name in KEY), []).append(case)
-    return [_row(cells[key], last_updated) for key in sorted(cells)]
+        key = (
+            case.model,
+            case.prompt_type,
+            case.tool_success_rate,
+            case.difficulty,
+            case.task_type,
+        )
+        cells.setdefault(key, []).append(case)
+    return [_row(key, cells[key]) for key in sorted(cells)]
 
 
-def _row(cell: Sequence[CaseResult], last_updated: str) -> Row:
-    measured = [case for case in cell if case.outcome in {"solved", "partial", "unsolved"}]
-    key: Row = {name: getattr(cell[0], name) for name in KEY}
+def share(part: float, whole: int) -> float | None:
+    """`part / whole`; None where there is nothing to divide by."""
+    return part / whole if whole else None
+
+
+def _row(key: Sequence[str | float], cell: Sequence[CaseResult]) -> Row:
+    tally = Tally.of(cell)
     return {
-        **key,
-        **_counts(measured),
-        **_means(measured),
-        **_errors(measured),
-        **_assistance(measured),
-        "last_updated": last_updated,
-        "infra": sum(case.outcome == "infra" for case in cell),
+        **dict(zip(KEY, key, strict=True)),
+        **_counts(tally),
+        **_means(tally),
+        **_errors(tally.measured),
+        **_assistance(tally.measured),
+        "last_updated": max((case.ended_at for case in cell if case.ended_at), default=None),
+        "infra": tally.n_infra,
     }
 
 
-def _counts(cases: Sequence[CaseResult]) -> Row:
-    total = len(cases)
-    full = sum(case.outcome == "solved" for case in cases)
-    partial = sum(case.outcome == "partial" for case in cases)
+def _counts(tally: Tally) -> Row:
+    total, full, partial, success = tally.n, tally.n_full, tally.n_partial, tally.n_success
     return {
         "total": total,
-        "success": full + partial,
+        "success": success,
         "full_success": full,
         "partial_success": partial,
-        "successful": full + partial,
+        "successful": success,
         "partial": partial,
-        "failed": total - full - partial,
-        "success_rate": _share(full + partial, total),
-        "full_success_rate": _share(full, total),
-        "partial_success_rate": _share(partial, total),
-        "partial_rate": _share(partial, total),
-        "failure_rate": _share(total - full - partial, total),
-        "weighted_success_score": _share(full + PARTIAL_WEIGHT * partial, total),
+        "failed": total - success,
+        "success_rate": share(success, total),
+        "full_success_rate": share(full, total),
+        "partial_success_rate": share(partial, total),
+        "partial_rate": share(partial, total),
+        "failure_rate": share(total - success, total),
+        "weighted_success_score": tally.weighted,
     }
 
 
-def _means(cases: Sequence[CaseResult]) -> Row:
-    def mean(name: str) -> float | None:
-        return _share(sum(case.scores.get(name, 0.0) for case in cases), len(cases))
-
+def _means(tally: Tally) -> Row:
     return {
-        "avg_execution_time": _share(sum(case.duration_s for case in cases), len(cases)),
-        "avg_turns": mean("turns"),
-        "avg_tool_calls": mean("tool_calls"),
-        "tool_coverage_rate": mean("tool_coverage"),
-        "avg_workflow_score": mean("workflow"),
-        "avg_phase2_score": mean("phase2"),
-        "avg_quality_score": mean("quality"),
-        "avg_final_score": mean("final"),
+        "avg_execution_time": share(math.fsum(case.duration_s for case in tally.measured), tally.n),
+        "avg_turns": tally.mean("turns"),
+        "avg_tool_calls": tally.mean("tool_calls"),
+        "tool_coverage_rate": tally.mean("tool_coverage"),
+        "avg_workflow_score": tally.mean("workflow"),
+        "avg_phase2_score": tally.mean("phase2"),
+        "avg_quality_score": tally.mean("quality"),
+        "avg_final_score": tally.mean("final"),
     }
 
 
 def _errors(cases: Sequence[CaseResult]) -> Row:
-    kinds = [case.kind or "other" for case in cases if case.outcome != "solved"]
-    row: Row = {"total_errors": len(kinds)}
-    for kind in ERROR_KINDS:
-        row[f"{kind}_errors"] = kinds.count(kind)
-    for named, column in _RATE_NAMES.items():
-        row[column] = _share(kinds.count(named), len(kinds))
-    return row
+    kinds: Counter[str] = Counter(
+        case.kind if case.kind in ERROR_KINDS else "other"
+        for case in cases
+        if case.outcome != "solved"
+    )
+    total = kinds.total()
+    return {
+        "total_errors": total,
+        **{f"{kind}_errors": kinds[kind] for kind in _ERROR_ORDER},
+        **{column: share(kinds[kind], total) for kind, column in _RATE_NAMES.items()},
+    }
 
 
 def _assistance(cases: Sequence[CaseResult]) -> Row:
     assisted = [case for case in cases if case.scores.get("assisted")]
     succeeded = sum(case.outcome != "unsolved" for case in assisted)
-    turns = sum(case.scores.get("assisted_turns", 0.0) for case in assisted)
+    turns = round(math.fsum(case.scores.get("assisted_turns", 0.0) for case in assisted))
     return {
         "assisted_failure": len(assisted) - succeeded,
         "assisted_success": succeeded,
         "total_assisted_turns": turns,
         "tests_with_assistance": len(assisted),
-        "avg_assisted_turns": _share(turns, len(assisted)),
-        "assisted_success_rate": _share(succeeded, len(assisted)),
-        "assistance_rate": _share(len(assisted), len(cases)),
+        "avg_assisted_turns": share(turns, len(assisted)),
+        "assisted_success_rate": share(succeeded, len(assisted)),
+        "assistance_rate": share(len(assisted), len(cases)),
     }
-
-
-def _share(part: float, whole: int) -> float | None:
-    return part / whole if whole else None

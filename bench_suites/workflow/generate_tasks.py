@@ -5,6 +5,7 @@ The same bytes every time, on every Python: change seed or wording and review th
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bench_suites.workflow.blueprint import LENGTHS, draw_sequence
-from bench_suites.workflow.library import DATA
+from bench_suites.workflow.library import DATA, DIGESTS, FILES
 from bench_suites.workflow.task import DIFFICULTIES, Difficulty, Task
 from bench_suites.workflow.task_values import Draw, Setting, draw_inputs, draw_setting
 
@@ -34,7 +35,7 @@ Wording = dict[str, dict[str, str]]
 
 
 def generate() -> dict[str, bytes]:
-    """The library's files by name, as bytes."""
+    """The library's files by name, as bytes; `tools.json` is written by hand and only digested."""
     draw = Draw(SEED)
     wording = msgspec.json.decode((DATA / "wording.json").read_bytes(), type=Wording)
     tasks: list[Task] = []
@@ -62,6 +63,10 @@ def generate() -> dict[str, bytes]:
     files = {"tasks.json": _lines(tasks)}
     for difficulty, by_id in descriptions.items():
         files[f"descriptions_{difficulty}.json"] = _mapping_lines(by_id)
+    digested = {"tools.json": (DATA / "tools.json").read_bytes(), **files}
+    files[DIGESTS] = _mapping_lines(
+        {name: hashlib.blake2b(digested[name], digest_size=8).hexdigest() for name in FILES}
+    )
     return files
 
 

@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DATA = Path(__file__).parent / "data"
+DIGESTS = "digests.json"
+FILES = ("tools.json", "tasks.json", *(f"descriptions_{name}.json" for name in DIFFICULTIES))
+"""What a prompt is made from."""
+
+
+def file_digest(path: Path) -> str:
+    """The digest of a file's content, as 16 hexadecimal digits."""
+    return hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
 
 
 class TaskLibrary:
@@ -47,6 +55,18 @@ class TaskLibrary:
             msg = f"difficulty {difficulty!r} is unknown; allowed are {', '.join(DIFFICULTIES)}"
             raise ValueError(msg)
         return _load_descriptions(difficulty)[task.task_id]
+
+    def digest(self) -> str:
+        """A digest of all files that a prompt is made from, as 16 hexadecimal digits."""
+        whole = hashlib.blake2b(digest_size=8)
+        for name in FILES:
+            whole.update(f"{name} {file_digest(DATA / name)}\n".encode())
+        return whole.hexdigest()
+
+    def edited(self) -> tuple[str, ...]:
+        """Names of the files that are not as `generate_tasks` left them, however that came."""
+        made = msgspec.json.decode((DATA / DIGESTS).read_bytes(), type=dict[str, str])
+        return tuple(name for name in FILES if file_digest(DATA / name) != made.get(name))
 
     def draw(self, task_type: str, repeat: int, run_seed: int) -> Task:
         """The task of a repetition: the same for every model, prompt type, level and flaw.

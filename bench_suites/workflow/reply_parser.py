@@ -29,10 +29,12 @@ MOST_ACTIONS = 20
 _TAG = re.compile(
     r"<(/?)\s{0,4}(tool_search|tool_info|tool_call)(?:\s[^<>]{0,100})?(?:>|\Z)", re.IGNORECASE
 )
-_TOKEN = re.compile(r"[^\s{}()<>\[\]\"'`,:=]+")
-_BEFORE_NAME = re.compile(r"[\s\"'`]*")
+# Full-width signs too: no tool has one in its name, and models that write Chinese put them there.
+_TOKEN = re.compile(r"[^\s{}()<>\[\]\"'`,:=：，（）]+")  # noqa: RUF001
+_BEFORE_NAME = re.compile(r"[\s\"'`]*(?:json\s*(?=\{))?", re.IGNORECASE)
 _BEFORE_ARGUMENTS = re.compile(
-    r"[\s\"'`(:=,]*(?:(?:json|arguments|parameters|args)[\s\"'`:=]*)?(?=\{)", re.IGNORECASE
+    r"[\s\"'`(:=,：，（]*(?:(?:json|arguments|parameters|args)[\s\"'`:=]*)?(?=\{)",  # noqa: RUF001
+    re.IGNORECASE,
 )
 _DECORATION = " \t\r\n\"'`()[]:;,."
 _KINDS: dict[str, ActionKind] = {

@@ -15,6 +15,7 @@ from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.llm import Wire
 from pytest_ultrapar.engine.opener import Line, Opener
 from pytest_ultrapar.engine.retry import RetryPolicy
+from pytest_ultrapar.engine.watch import Watch, WatchedPort
 from pytest_ultrapar.errors import NoLaneError
 from pytest_ultrapar.lanes.protocol import BrokerPort, Lease, LeaseRequest
 from pytest_ultrapar.pool.model import LaneId
@@ -36,6 +37,8 @@ class EngineSettings:
         retry: The retry layer's policy.
         episode_timeout_s: Deadline of one episode, > 0 seconds.
         most_open: Episodes open at once at most; also the bound on connections.
+        watch: Told of every lease, request, retry and episode, on the engine's thread; None for
+            nobody.
     """
 
     worker: str
@@ -45,6 +48,7 @@ class EngineSettings:
     episode_timeout_s: float
     most_open: int
     clock: Clock
+    watch: Watch | None = None
 
 
 class Engine:
@@ -137,6 +141,8 @@ class Engine:
         http = HttpClient(settings.endpoints.values(), max_connections=settings.most_open + 8)
         try:
             self._port = await settings.connect()
+            if settings.watch is not None:
+                self._port = WatchedPort(self._port, settings.watch, settings.clock)
             self._wire = Wire(
                 port=self._port,
                 exchange=http,
@@ -144,6 +150,7 @@ class Engine:
                 retry=settings.retry,
                 clock=settings.clock,
                 next_request_id=self._request_ids.__next__,
+                watch=settings.watch,
             )
             self._ready.set()
             beat = asyncio.ensure_future(self._beat())
@@ -238,6 +245,8 @@ class Engine:
         self.n_open += 1
         try:
             self._record(EpisodeStarted(work.case_id, self._settings.worker, utc_now_us()))
+            if self._settings.watch is not None:
+                self._settings.watch.episode_began(work.case_id, work.model, lease)
             ended = await run_episode(
                 work,
                 lease,
@@ -262,6 +271,8 @@ class Engine:
 
     def _finish(self, work: Work, ended: EpisodeEnded) -> None:
         position = self._record(ended)
+        if self._settings.watch is not None:
+            self._settings.watch.episode_ended(ended)
         if ended.ending != "interrupted":
             self._tell_ended(work.case_id, work.group)
             self._announce(work, ended, position)

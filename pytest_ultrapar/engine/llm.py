@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from pytest_ultrapar.engine.openai_api import RESERVED, decode_response, encode_
 from pytest_ultrapar.engine.reply import Messages, Reply
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.retry_after import parse_retry_after
+from pytest_ultrapar.engine.watch import Watch
 from pytest_ultrapar.errors import BadRequestError, InfraError, NoLaneError, PromptRefused
 from pytest_ultrapar.lanes.holding import acquire_lease
 from pytest_ultrapar.lanes.protocol import BrokerPort, Lease, LeaseOutcome, LeaseRequest
@@ -41,7 +43,12 @@ class Exchange(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """What the clients of all episodes of an engine share."""
+    """What the clients of all episodes of an engine share.
+
+    Attributes:
+        watch: Told of every request and retry; None in most runs, which then pay for two or three
+            comparisons per request (4 ns each).
+    """
 
     port: BrokerPort
     exchange: Exchange
@@ -49,6 +56,7 @@ class Wire:
     retry: RetryPolicy
     clock: Clock
     next_request_id: Callable[[], int]
+    watch: Watch | None = None
 
 
 @dataclass(slots=True)
@@ -100,7 +108,8 @@ class Llm:
             PromptRefused: The provider refused the prompt for good; the case becomes `unsolved`.
             BadRequestError: The API calls the request malformed; the case becomes an `error`.
             TypeError: A parameter is reserved (`model`, `messages`, `stream`) or cannot be sent as
-                JSON.
+                JSON, or the messages are no list of dicts.
+            ValueError: A parameter is no finite number.
         """
         conversation = self.conversation
         if conversation.failure is not None:
@@ -112,6 +121,7 @@ class Llm:
                 "other parameters are passed on"
             )
             raise TypeError(msg)
+        _check_request(messages, parameters)
         turn = conversation.n_turns
         conversation.n_turns += 1
         self._note_messages(turn, messages)
@@ -156,9 +166,13 @@ class Llm:
             if retry.counts(result.outcome):
                 n_failed += 1
             verdict = retry.decide(result.outcome, n_failed)
+            again = verdict == "again" and n_failed
+            backoff_s = retry.backoff_s(n_failed, self._rng) if again else 0.0
+            if self._wire.watch is not None:
+                self._wire.watch.decided(self._case_id, turn, result.outcome, verdict, backoff_s)
             if verdict != "again":
                 self._give_up(verdict, result)
-            await self._back_off(retry.backoff_s(n_failed, self._rng) if n_failed else 0.0)
+            await self._back_off(backoff_s)
 
     async def _lease(self) -> Lease:
         first, self._first = self._first, None
@@ -200,6 +214,8 @@ class Llm:
         if t_send_s > lease.send_by_s:
             wire.port.release(lease, "unsent")
             return None
+        if wire.watch is not None:
+            wire.watch.sent(self._case_id, turn, attempt, lease)
         outcome: LeaseOutcome = "cancelled"
         answer: Answer | Failure | None = None
         result: Reply | Failure | None = None
@@ -212,31 +228,32 @@ class Llm:
             retry_after_s = result.retry_after_s if isinstance(result, Failure) else None
             wire.port.release(lease, outcome, retry_after_s)
             reply = result if isinstance(result, Reply) else None
-            self.conversation.attempts.append(
-                Attempt(
-                    turn=turn,
-                    attempt=attempt,
-                    provider=endpoint.provider,
-                    instance=endpoint.instance,
-                    key=endpoint.key,
-                    t_ready_s=t_ready_s,
-                    t_lease_s=lease.granted_s,
-                    t_send_s=t_send_s,
-                    t_end_s=wire.clock.now_s(),
-                    outcome=outcome,
-                    in_flight_at_send=lease.in_flight,
-                    t_first_byte_s=answer.t_first_byte_s if isinstance(answer, Answer) else None,
-                    status=answer.status if isinstance(answer, Answer) else None,
-                    retry_after_s=retry_after_s,
-                    tokens_in=reply.tokens_in if reply else None,
-                    tokens_out=reply.tokens_out if reply else None,
-                    maybe_billed=(
-                        result.maybe_billed if isinstance(result, Failure) else result is None
-                    ),
-                    seat_wait_s=lease.seat_wait_s,
-                    rate_wait_s=lease.rate_wait_s,
-                )
+            record = Attempt(
+                turn=turn,
+                attempt=attempt,
+                provider=endpoint.provider,
+                instance=endpoint.instance,
+                key=endpoint.key,
+                t_ready_s=t_ready_s,
+                t_lease_s=lease.granted_s,
+                t_send_s=t_send_s,
+                t_end_s=wire.clock.now_s(),
+                outcome=outcome,
+                in_flight_at_send=lease.in_flight,
+                t_first_byte_s=answer.t_first_byte_s if isinstance(answer, Answer) else None,
+                status=answer.status if isinstance(answer, Answer) else None,
+                retry_after_s=retry_after_s,
+                tokens_in=reply.tokens_in if reply else None,
+                tokens_out=reply.tokens_out if reply else None,
+                maybe_billed=(
+                    result.maybe_billed if isinstance(result, Failure) else result is None
+                ),
+                seat_wait_s=lease.seat_wait_s,
+                rate_wait_s=lease.rate_wait_s,
             )
+            self.conversation.attempts.append(record)
+            if wire.watch is not None:
+                wire.watch.answered(self._case_id, record, lease.lane)
         return result
 
     async def _back_off(self, seconds: float) -> None:
@@ -300,3 +317,19 @@ def _as_text(content: object) -> str:
     if isinstance(content, str):
         return content
     return "" if content is None else msgspec.json.encode(content).decode()
+
+
+def _check_request(messages: Messages, parameters: Mapping[str, Any]) -> None:
+    # JSON has no NaN: it would be sent as null, which is to ask for something else.
+    for name, value in parameters.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            msg = f"llm.chat() got {name}={value}; a number must be finite"
+            raise ValueError(msg)
+    # What a suite hands over is not what its type checker saw.
+    given: object = messages
+    if not isinstance(given, list | tuple) or not all(isinstance(one, Mapping) for one in given):
+        msg = (
+            'llm.chat() takes a list of messages such as {"role": "user", "content": "..."} '
+            f"(got {type(messages).__name__})"
+        )
+        raise TypeError(msg)

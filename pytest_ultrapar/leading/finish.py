@@ -26,17 +26,25 @@ class FinishedRun:
         directory: Where everything is.
         manifest: As written, with what became of each lane.
         summary: What the tables hold; None when they could not be written.
-        failures: Why the run as a whole failed, one sentence each; empty when it did not.
+        failures: Why the run as a whole failed, one sentence each; empty when it did not, and when
+            it was stopped.
+        stopped: How to go on after Ctrl-C, `-x` or `--maxfail`; None when it was not stopped.
     """
 
     directory: Path
     manifest: Manifest
     summary: RunSummary | None
     failures: tuple[str, ...]
+    stopped: str | None = None
 
 
-def finish(run: Run) -> FinishedRun:
-    """Write manifest and results, and judge coverage. Controller, once, when workers are gone."""
+def finish(run: Run, *, stopped: bool) -> FinishedRun:
+    """Write manifest and results, and judge coverage. Controller, once, when workers are gone.
+
+    Args:
+        run: The run.
+        stopped: Whether somebody wanted it to end early; what never ran is no failure then.
+    """
     assert run.manifest is not None
     manifest = msgspec.structs.replace(
         run.manifest,
@@ -49,6 +57,13 @@ def finish(run: Run) -> FinishedRun:
         summary = compact_in_subprocess(path, cwd=run.config.invocation_params.dir)
     except ResultsError as error:
         return FinishedRun(path, manifest, None, (str(error),))
+    if stopped and summary.n_never_ran:
+        said = (
+            f"stopped early: {summary.statistics.n_final} of {summary.statistics.n_planned} cases "
+            "have a result, and no finished episode is lost; go on with the same command and "
+            f"--ultrapar-resume {run.directory.run_id}"
+        )
+        return FinishedRun(path, manifest, summary, (), said)
     return FinishedRun(path, manifest, summary, failures(summary, run.options.coverage))
 
 

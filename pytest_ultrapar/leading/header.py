@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.report.numbers import counted
 from pytest_ultrapar.xdist_options import SEATS_PER_WORKER
 
 if TYPE_CHECKING:
@@ -12,8 +13,12 @@ if TYPE_CHECKING:
     from pytest_ultrapar.lanes.assignment import Assignment
     from pytest_ultrapar.leading.run import Run
     from pytest_ultrapar.pool.model import LaneId
+    from pytest_ultrapar.settings import Options
 
 _SHOWN = 3
+_SHOWN_KEYS = 8
+_NOT_OF_THE_FILE = ("command line ", "environment ", "prompt types")
+"""What the origin of a value contains that nobody sees by reading the pool file."""
 
 
 def lines(run: Run) -> list[str]:
@@ -26,17 +31,18 @@ def lines(run: Run) -> list[str]:
     text = [
         f"ultrapar: pool {pool.path},{simulated} mode {options.mode}, policy {options.policy}, "
         f"{pool.rate_mode} limits, seed {options.seed}",
-        f"ultrapar: {len(models)} models, {len(lanes)} lanes, "
-        f"{seats if seats is not None else 'unlimited'} seats, {options.repeats} repetition(s)",
+        f"ultrapar: {counted(len(models), 'model')}, {counted(len(lanes), 'lane')}, "
+        f"{_seats(seats)}, {_repeats(options)}",
         f"ultrapar: results in {run.directory.path}",
     ]
     said = [
         f"{value.name} = {value.value} ({value.origin})"
         for value in (*pool.effective, *options.effective)
-        if value.origin.startswith(("command line", "environment"))
+        if any(words in value.origin for words in _NOT_OF_THE_FILE)
     ]
     if said:
         text.append("ultrapar: " + ", ".join(said))
+    text += _key_lines(run)
     if run.options.resume is not None:
         text.append(
             f"ultrapar: resuming {run.directory.run_id}: "
@@ -51,12 +57,12 @@ def assignment_lines(run: Run, assignment: Assignment, workers: Sequence[str]) -
     for worker in workers:
         by_home.setdefault(assignment.home.get(worker, ()), []).append(worker)
     parts = [f"{_span(own)}: {_place(run, home)}" for home, own in by_home.items()]
-    text = [f"ultrapar: {run.planned} cases; " + "; ".join(parts)]
+    text = [f"ultrapar: {counted(run.planned, 'case')}; " + "; ".join(parts)]
     groups = assignment.groups
     if groups:
         more = f" and {len(groups) - _SHOWN} more" if len(groups) > _SHOWN else ""
         shown = ", ".join(f"{one.name} ({len(one.cases)})" for one in groups[:_SHOWN])
-        text.append(f"ultrapar: cases in {len(groups)} groups: {shown}{more}")
+        text.append(f"ultrapar: cases in {counted(len(groups), 'group')}: {shown}{more}")
     seats = run.pool.seats(run.lanes)
     enough = max(1, -(-(seats or len(workers) * SEATS_PER_WORKER) // SEATS_PER_WORKER))
     if len(workers) > 2 * enough:
@@ -65,6 +71,32 @@ def assignment_lines(run: Run, assignment: Assignment, workers: Sequence[str]) -
             f"-n {enough} would be as fast and start sooner"
         )
     return text
+
+
+def _repeats(options: Options) -> str:
+    text = counted(options.repeats, "repetition")
+    if options.repeats_first is None:
+        return text
+    return (
+        f"{text} of the first {options.repeats_first} values of the parameter that a suite counts "
+        "(of all where it has fewer)"
+    )
+
+
+def _key_lines(run: Run) -> list[str]:
+    """Which variables the keys in use come from; nothing of what they hold."""
+    used = {(lane.provider, lane.key) for lane in run.lanes}
+    named = [
+        f"{provider.name}/{key.name} (environment {key.env})"
+        for provider in run.pool.providers
+        for key in provider.keys
+        if key.env is not None and provider.api != "simulated" and (provider.name, key.name) in used
+    ]
+    if not named:
+        return []
+    n_more = len(named) - _SHOWN_KEYS
+    more = f" and {n_more} more" if n_more > 0 else ""
+    return [f"ultrapar: keys {', '.join(named[:_SHOWN_KEYS])}{more}"]
 
 
 def _place(run: Run, home: tuple[LaneId, ...]) -> str:
@@ -82,7 +114,11 @@ def _place(run: Run, home: tuple[LaneId, ...]) -> str:
     )
     n_more = len(names) - _SHOWN
     shown = ", ".join(names[:_SHOWN]) + (f" and {n_more} more" if n_more > 0 else "")
-    return f"{shown} ({seats if seats is not None else 'unlimited'} seats)"
+    return f"{shown} ({_seats(seats)})"
+
+
+def _seats(n: int | None) -> str:
+    return counted(n, "seat") if n is not None else "unlimited seats"
 
 
 def _span(workers: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.leading import finish, header
 from pytest_ultrapar.leading.live import LiveProgress
 from pytest_ultrapar.leading.run import Run
-from pytest_ultrapar.leading.terminal import show
+from pytest_ultrapar.leading.terminal import show, show_failures
 from pytest_ultrapar.suite import case_reports
 
 if TYPE_CHECKING:
@@ -120,7 +120,10 @@ class Leader:
             return
         try:
             if self.run.manifest is not None:
-                self._finished = finish.finish(self.run)
+                stopped = session.exitstatus == pytest.ExitCode.INTERRUPTED or bool(
+                    session.shouldfail or session.shouldstop
+                )
+                self._finished = finish.finish(self.run, stopped=stopped)
                 self.config.hook.pytest_ultrapar_finish(run=self._finished)
                 if session.exitstatus == pytest.ExitCode.OK and self._finished.failures:
                     session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -129,8 +132,12 @@ class Leader:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say what has happened."""
-        if self._finished is not None and self.config.option.verbose > _SILENT:
+        if self._finished is None:
+            return
+        if self.config.option.verbose > _SILENT:
             show(self._finished, terminalreporter)
+        else:
+            show_failures(self._finished, terminalreporter)
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:

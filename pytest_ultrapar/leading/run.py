@@ -15,6 +15,7 @@ from pytest_ultrapar.results.manifest import write_manifest
 from pytest_ultrapar.results.recovered import RecoveredIndex, find_finished
 from pytest_ultrapar.results.rundir import RunDirectory, resolve_run
 from pytest_ultrapar.runtime import write_assignment
+from pytest_ultrapar.suite.taken import write_reused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,6 +49,7 @@ class Run:
         self.manifest: Manifest | None = None
         self.last_status: BrokerStatus | None = None
         self.directory = self._open()
+        write_reused(self.directory.path, process.reused(config))
         self.services = Services(self.pool, self.directory.path)
 
     def _open(self) -> RunDirectory:
@@ -93,7 +95,7 @@ class Run:
         _check(assignment, lanes=lanes, cases=cases)
         self.assignment = assignment
         self.planned = len(cases)
-        self.manifest = make_manifest(self, cases)
+        self.manifest = make_manifest(self.config, self.directory, self.started_at, cases)
         write_manifest(self.directory.path, self.manifest)
         self.directory.point_latest()
         write_assignment(self.directory.path, assignment)

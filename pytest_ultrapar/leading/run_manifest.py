@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar import process
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.results.cases_file import suite_digest
 from pytest_ultrapar.results.manifest import (
@@ -15,28 +16,43 @@ from pytest_ultrapar.results.manifest import (
     read_manifest,
     resume_differences,
 )
+from pytest_ultrapar.results.rundir import RunDirectory, resolve_run
 from pytest_ultrapar.runtime import read_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
+    from datetime import datetime
 
-    from pytest_ultrapar.leading.run import Run
+    import pytest
+
     from pytest_ultrapar.records import Case
 
 _DEFAULT_SUMMARY = ("model",)
+_SEVERAL_SUITES = ("suite", "model")
 
 
-def make_manifest(run: Run, cases: Sequence[Case]) -> Manifest:
+def make_manifest(
+    config: pytest.Config,
+    directory: RunDirectory,
+    started_at: datetime,
+    cases: Sequence[Case],
+) -> Manifest:
     """The manifest as it stands before the first request.
+
+    Args:
+        config: pytest's, for settings and pool.
+        directory: The run's own.
+        started_at: When the session began.
+        cases: All that are going to run.
 
     Raises:
         ConfigError: The run is to finish another one that ran something else.
     """
-    options, pool = run.options, run.pool
+    options, pool = process.settings(config)
     resumed = options.resume is not None
     manifest = Manifest(
-        run_id=run.directory.run_id,
-        started_at=run.started_at,
+        run_id=directory.run_id,
+        started_at=started_at,
         pool_path=pool.path,
         pool_digest=pool.digest,
         models=pool.models,
@@ -53,16 +69,26 @@ def make_manifest(run: Run, cases: Sequence[Case]) -> Manifest:
         python=describe_python(),
         machine=describe_machine(),
         storage_format=options.storage,
-        summary_by=next(iter(read_tables(run.directory.path).values()), _DEFAULT_SUMMARY),
+        data=process.data(config),
+        reused=resolve_run(options.reuse).name if options.reuse else None,
+        summary_by=_summary_by(read_tables(directory.path).values()),
         resumed=resumed,
-        measured_from=run.started_at if resumed else None,
+        measured_from=started_at if resumed else None,
     )
-    if resumed and (run.directory.path / FILE_NAME).exists():
-        differences = resume_differences(read_manifest(run.directory.path), manifest)
+    if resumed and (directory.path / FILE_NAME).exists():
+        differences = resume_differences(read_manifest(directory.path), manifest)
         if differences:
             msg = (
-                f"--ultrapar-resume: {run.directory.path} cannot be finished by this run: "
+                f"--ultrapar-resume: {directory.path} cannot be finished by this run: "
                 + "; ".join(differences)
             )
             raise ConfigError(msg)
     return manifest
+
+
+def _summary_by(tables: Collection[tuple[str, ...]]) -> tuple[str, ...]:
+    """The layout that all suites ask for; where they differ none of them fits the others."""
+    distinct = set(tables)
+    if len(distinct) > 1:
+        return _SEVERAL_SUITES
+    return next(iter(distinct), _DEFAULT_SUMMARY)

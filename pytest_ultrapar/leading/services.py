@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Pool
 
 SERVER_LOG = "simulator.jsonl"
+_REACH_S = 5.0
 
 
 class Services:
@@ -36,7 +38,8 @@ class Services:
             running_at: URL of one that runs already; None starts one for this run.
 
         Raises:
-            ConfigError: The URL is no loopback address, or the process cannot be started.
+            ConfigError: The URL is no loopback address, nothing listens there, or the process
+                cannot be started.
         """
         names = [provider.name for provider in self._pool.providers if provider.api == "simulated"]
         if not names:
@@ -49,11 +52,16 @@ class Services:
             return
         if running_at is not None:
             root = _checked(running_at)
+            _reach(root)
             self.base_urls = {name: f"{root}/{name}/v1" for name in names}
             return
-        self._simulator = SimulatorProcess.start(
-            self._pool, log_path=self._directory / SERVER_LOG, tokens=None
-        )
+        log_path = self._directory / SERVER_LOG
+        n_sessions = 1
+        while log_path.exists():
+            # A resumed run has a log per session: each server numbers its own requests.
+            n_sessions += 1
+            log_path = self._directory / f"simulator-{n_sessions}.jsonl"
+        self._simulator = SimulatorProcess.start(self._pool, log_path=log_path, tokens=None)
         self.base_urls = {name: self._simulator.base_url(name) for name in names}
 
     def start_broker(self) -> BrokerProcess:
@@ -81,3 +89,12 @@ def _checked(url: str) -> str:
         )
         raise ConfigError(msg)
     return url.rstrip("/")
+
+
+def _reach(url: str) -> None:
+    parts = urlsplit(url)
+    try:
+        socket.create_connection((parts.hostname or "", parts.port or 80), _REACH_S).close()
+    except OSError as error:
+        msg = f"--ultrapar-simulator: nothing answers at {url} ({error.strerror or error})"
+        raise ConfigError(msg) from error

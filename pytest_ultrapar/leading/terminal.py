@@ -25,5 +25,12 @@ def show(finished: FinishedRun, reporter: pytest.TerminalReporter) -> None:
         )
         for line in lines:
             reporter.write_line(line)
+    if finished.stopped is not None:
+        reporter.write_line(visible(finished.stopped), yellow=True)
+    show_failures(finished, reporter)
+
+
+def show_failures(finished: FinishedRun, reporter: pytest.TerminalReporter) -> None:
+    """Say why the run as a whole failed; at every verbosity, as an exit code needs its reason."""
     for failure in finished.failures:
         reporter.write_line(f"FAILED: {visible(failure)}", red=True)

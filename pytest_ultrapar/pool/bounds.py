@@ -64,8 +64,9 @@ SKILL = Bounds(at_least=0, at_most=1)
 PRICE = Bounds(at_least=0, at_most=1_000_000)
 PORT = Bounds(at_least=1, at_most=65_535)
 SEED = Bounds(at_least=0, at_most=2**63 - 1)
-REPEATS = Bounds(at_least=1, at_most=1_000_000)
-PROCESS_NUM = Bounds(at_least=0, at_most=100_000)
+REPEATS = Bounds(at_least=1, at_most=100_000)
+PROCESS_NUM = Bounds(at_least=1, at_most=100_000)
+PROMPT_TYPES = Bounds(at_least=1, at_most=1_000)
 
 
 def check_name(place: Place, name: str) -> str:

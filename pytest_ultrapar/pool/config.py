@@ -14,6 +14,7 @@ from pytest_ultrapar.pool.limits import LimitBook, read_caps
 from pytest_ultrapar.pool.model import EffectiveValue, Lane, Pool, Provider
 from pytest_ultrapar.pool.place import Place
 from pytest_ultrapar.pool.pool_file import parse_toml, read_pool_file
+from pytest_ultrapar.pool.prompt_types import check_prompt_types
 from pytest_ultrapar.pool.providers import build_provider
 from pytest_ultrapar.pool.refused import refuse_forbidden
 from pytest_ultrapar.pool.schema import WholePoolTable
@@ -50,7 +51,9 @@ def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overri
     rate_mode = _rate_mode(place.at("pool").at("rate_mode"), whole.rate_mode, sources)
     if whole.repeats is not None:
         REPEATS.check(place.at("pool").at("repeats"), whole.repeats)
-    book = LimitBook(sources)
+    prompt_types = check_prompt_types(place, file)
+    sources.note("prompt_types", prompt_types)
+    book = LimitBook(sources, prompt_types=prompt_types or 1)
     _add_pool_limit(place.at("pool"), whole, book)
     if not file.provider:
         place.at("provider").refuse("is empty: a pool needs at least one [[provider]]")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from pytest_ultrapar.pool.bounds import (
     PROCESS_NUM,
-    REPEATS,
     WORKERS,
     Bounds,
     check_word,
@@ -15,6 +14,7 @@ from pytest_ultrapar.pool.bounds import (
 from pytest_ultrapar.pool.model import EffectiveValue
 from pytest_ultrapar.pool.place import Place, shown
 from pytest_ultrapar.pool.ports import parse_ports
+from pytest_ultrapar.pool.repeats import Repeats, parse_repeats
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,14 +58,16 @@ class Environment:
 
     Attributes:
         num_instances: Repetitions of each cell, as `--ultrapar-repeats`.
-        debug_process_num: The one worker process that `debug_log` is for.
+        debug_log: Whether workers write a detailed log.
+        debug_process_num: The one worker process that `debug_log` is for, counted from 1 as the
+            documents count their shards: 1 is `gw0`, or `main` without xdist.
         max_workers: Requests in flight over the whole pool.
         use_concurrent: False means mode `rotate`.
         use_multi_vllm: False takes the first of several ports only.
     """
 
     rate_mode: RateMode | None = None
-    num_instances: int | None = None
+    num_instances: Repeats | None = None
     storage_format: StorageFormat | None = None
     debug_log: bool | None = None
     debug_process_num: int | None = None
@@ -83,9 +85,10 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
             and what is allowed.
     """
     ports = _text(environ, "VLLM_PORTS")
+    repeats = _text(environ, "NUM_INSTANCES")
     return Environment(
         rate_mode=_word(environ, "RATE_MODE", RATE_MODES),
-        num_instances=_integer(environ, "NUM_INSTANCES", REPEATS),
+        num_instances=parse_repeats(_place("NUM_INSTANCES"), repeats) if repeats else None,
         storage_format=_word(environ, "STORAGE_FORMAT", STORAGE_FORMATS),
         debug_log=_truth(environ, "DEBUG_LOG"),
         debug_process_num=_integer(environ, "DEBUG_PROCESS_NUM", PROCESS_NUM),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.pool.keys import chosen_keys
 from pytest_ultrapar.pool.limits import LimitBook, read_caps
 from pytest_ultrapar.pool.model import Lane, LaneId, Model, Provider
+from pytest_ultrapar.pool.prompt_types import Multiplier, check_multiplies
 
 if TYPE_CHECKING:
     from pytest_ultrapar.pool.place import Place
@@ -55,15 +56,22 @@ def build_lanes(
         keys = chosen_keys(where.at("keys"), model_table.keys, provider.keys)
         if n_before + len(lanes) + len(model.instances) * len(keys) > MAX_LANES:
             where.refuse(f"brings the pool above {MAX_LANES} lanes (instances times keys)")
-        for key in keys:
-            book.add(f"{provider.name}/{key.name}/{model.name}", "key_model", per_key_model)
         per_instance = read_caps(where.at("per_instance"), model_table.per_instance)
         per_lane = read_caps(where.at("per_lane"), model_table.per_lane)
+        times = Multiplier(1, book.sources.file_name)
+        if model_table.multiply_by_prompt_types:
+            check_multiplies(where, (per_key_model, per_instance, per_lane))
+            times = Multiplier(book.prompt_types, book.sources.file_name)
+        of_key = times.applied(place.at("per_key_model"), per_key_model)
+        of_instance = times.applied(where.at("per_instance"), per_instance)
+        of_lane = times.applied(where.at("per_lane"), per_lane)
+        for key in keys:
+            book.add(f"{provider.name}/{key.name}/{model.name}", "key_model", *of_key)
         for instance in model.instances:
-            book.add(f"{provider.name}/{instance.name}", "instance", per_instance)
+            book.add(f"{provider.name}/{instance.name}", "instance", *of_instance)
             for key in keys:
                 lane_id = LaneId(f"{provider.name}/{instance.name}/{key.name}")
-                book.add(f"{lane_id} lane", "lane", per_lane)
+                book.add(f"{lane_id} lane", "lane", *of_lane)
                 lanes.append(_lane(lane_id, provider, model, (instance.name, key.name), book))
     return tuple(lanes)
 

@@ -54,10 +54,12 @@ class LimitBook:
 
     Attributes:
         sources: Where the origin of every number is noted, as `<limit> <field>`.
+        prompt_types: What models that ask for it multiply their own workers by.
     """
 
     sources: Sources
     limits: dict[str, Limit] = field(default_factory=dict)
+    prompt_types: int = 1
 
     def add(self, name: str, level: Level, caps: Caps, workers_origin: str | None = None) -> None:
         """Make a limit, unless it would bound nothing.

@@ -34,10 +34,6 @@ def build_model(
     """
     place, table = provider_place.at("model").item(index), provider.model[index]
     check_name(place.at("name"), table.name)
-    if table.multiply_by_prompt_types:
-        place.at("multiply_by_prompt_types").refuse(
-            "is not available yet; leave it out or set it to false"
-        )
     label = f"{provider.name}/{table.name}"
     ports = ports_in_force(place, table, sources, label)
     if ports is None:

@@ -97,6 +97,7 @@ class WholePoolTable(LimitTable, kw_only=True):
 
     rate_mode: str | None = None
     repeats: int | None = None
+    prompt_types: int | None = None
 
 
 class PoolFile(FileTable, kw_only=True):

@@ -7,6 +7,11 @@ _HOUR_S = 3600
 _DAY_S = 24 * _HOUR_S
 
 
+def counted(n: int, noun: str) -> str:
+    """`1 case`, `2 cases`, `1,200 requests`."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
 def duration(seconds: float) -> str:
     """Three digits or so: `0.21 s`, `12.3 s`, `4 min 05 s`, `3 h 12 min`, `2 d 04 h`."""
     if seconds < 10:  # noqa: PLR2004 - two digits after the point below it, one above

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.report.escape import visible
-from pytest_ultrapar.report.numbers import duration, percent, rate, times
+from pytest_ultrapar.report.numbers import counted, duration, percent, rate, times
 from pytest_ultrapar.report.text_table import text_table
 from pytest_ultrapar.results.run_summary import Cell
 from pytest_ultrapar.results.statistics import Basis, wilson_interval
@@ -97,7 +97,7 @@ def _outcomes(summary: RunSummary) -> Iterator[str]:
     never = {"never ran": summary.n_never_ran} if summary.n_never_ran else {}
     shown = ", ".join(f"{n} {outcome}" for outcome, n in {**counts, **never}.items())
     yield (
-        f"{statistics.n_planned} cases: {shown}; {statistics.n_graded} graded,"
+        f"{counted(statistics.n_planned, 'case')}: {shown}; {statistics.n_graded} graded,"
         f" coverage {percent(statistics.coverage)}"
     )
     if statistics.scores:
@@ -119,8 +119,9 @@ def _speed(summary: RunSummary) -> Iterator[str]:
             else ""
         )
         yield (
-            f"{summary.mode}: {statistics.n_timed} cases in {duration(statistics.makespan_s)},"
-            f" {rate(statistics.throughput)}{tail}"
+            f"{summary.mode}: {counted(statistics.n_timed, 'case')}"
+            f"{' of this session' if summary.resumed else ''} in"
+            f" {duration(statistics.makespan_s)}, {rate(statistics.throughput)}{tail}"
         )
     if (
         statistics.speedup is not None
@@ -131,13 +132,16 @@ def _speed(summary: RunSummary) -> Iterator[str]:
             f"one after another they would take {duration(statistics.serial_s)}"
             f" ({_BASIS[statistics.basis]}): speed-up {times(statistics.speedup)}"
         )
-    if statistics.n_attempts:
+    if summary.n_requests:
         tokens = [
             f"{n:,} tokens {direction}"
             for n, direction in ((statistics.tokens_in, "in"), (statistics.tokens_out, "out"))
             if n is not None
         ]
-        yield ", ".join([f"{statistics.n_attempts:,} requests", *tokens])
+        yield ", ".join([counted(statistics.n_attempts, "request"), *tokens])
+        n_more = summary.n_requests - statistics.n_attempts
+        if n_more:
+            yield f"{counted(n_more, 'request')} more, of episodes that were begun and do not count"
 
 
 def _lanes(lanes: Sequence[LaneStatus]) -> Iterator[str]:
@@ -153,6 +157,12 @@ def _lanes(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     n_granted = sum(lane.granted for lane in lanes)
     if n_refused:
         yield f"{n_refused:,} of {n_granted:,} requests were refused for their rate (429)"
+    n_lost = sum(lane.outcomes.get("lost", 0) for lane in lanes)
+    if n_lost:
+        yield (
+            f"{counted(n_lost, 'request')} of workers that died or hung stand in no table, and may "
+            "have been billed"
+        )
 
 
 def _troubles(summary: RunSummary) -> Iterator[str]:
@@ -162,10 +172,21 @@ def _troubles(summary: RunSummary) -> Iterator[str]:
     for note in summary.notes[:MOST_SHOWN]:
         reason = (note.error or note.kind or "").strip().partition("\n")[0]
         yield f"  {note.outcome}: {visible(note.nodeid)}: {visible(reason, _LONGEST)}"
+    yield from _more(
+        summary.statistics.counts["error"] + summary.statistics.counts["infra"],
+        len(summary.notes),
+    )
     for nodeid in summary.never_ran[:MOST_SHOWN]:
         yield f"  never ran: {visible(nodeid)}"
+    yield from _more(summary.n_never_ran, len(summary.never_ran))
     for damage in summary.damage[:MOST_SHOWN]:
         yield (
             f"  journal damaged: {damage.segment}, {damage.length} bytes from {damage.offset}:"
             f" {visible(damage.reason, _LONGEST)}; --ultrapar-resume runs what was lost there again"
         )
+
+
+def _more(n: int, n_known: int) -> Iterator[str]:
+    n_hidden = n - min(n_known, MOST_SHOWN)
+    if n_hidden > 0:
+        yield f"  ... and {n_hidden:,} more"

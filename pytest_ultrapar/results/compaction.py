@@ -59,7 +59,7 @@ def compact(run_dir: Path) -> RunSummary:
         manifest = read_manifest(run_dir)
         cases = read_cases(run_dir)
         history = read_history(run_dir / "journal")
-        measures, files = _write_tables(run_dir, manifest, cases, history)
+        measures, files, n_requests = _write_tables(run_dir, manifest, cases, history)
         n_planned = Counter((case.suite, case.model) for case in cases)
         benchmark = bench.benchmark_json(
             measures,
@@ -72,6 +72,9 @@ def compact(run_dir: Path) -> RunSummary:
         path = run_dir / bench.FILE_NAME
         if benchmark is not None:
             write_whole(path, msgspec.json.encode(benchmark))
+            files.append(path)
+        elif manifest.resumed and path.exists():
+            # Nothing ran in this session: what an earlier one measured is still the measurement.
             files.append(path)
         else:
             path.unlink(missing_ok=True)
@@ -88,6 +91,8 @@ def compact(run_dir: Path) -> RunSummary:
         statistics=run_statistics(measures, n_planned=len(cases), mode=manifest.mode),
         summary_by=manifest.summary_by,
         cells=make_cells(measures),
+        resumed=manifest.resumed,
+        n_requests=n_requests,
         kinds=count_kinds(grade for _, grade in graded),
         notes=make_notes(graded),
         never_ran=never_ran(cases, {case.case_id for case, _ in graded}),
@@ -98,7 +103,7 @@ def compact(run_dir: Path) -> RunSummary:
 
 def _write_tables(
     run_dir: Path, manifest: Manifest, cases: Sequence[Case], history: JournalHistory
-) -> tuple[list[CaseMeasure], list[Path]]:
+) -> tuple[list[CaseMeasure], list[Path], int]:
     grades = [found.grade for found in history.cases.values() if found.grade is not None]
     tables = TableSet(
         RunWords(manifest.run_id, manifest.mode, manifest.rate_mode),
@@ -137,7 +142,7 @@ def _write_tables(
     finally:
         tables.discard()
         reader.close()
-    return measures, tables.paths
+    return measures, tables.paths, tables.n_requests
 
 
 def _add_episodes(

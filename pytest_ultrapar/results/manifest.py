@@ -63,6 +63,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         n_planned: Cases that were to run.
         suite_digest: `suite_digest` of the planned cases.
         effective: Each number or word in force, and where it came from.
+        data: What the suites say of their data, such as digests, by name.
+        reused: Id of the run whose answers were taken over; None when there is none.
         summary_by: The names (`model`, `suite`, `repeat` or parameters) that the summary counts by.
         measured_from: Episodes that began earlier (of a resumed run, or of a baseline stage) count
             in the scores but not in makespan, throughput and speed-up; None measures all.
@@ -91,6 +93,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     python: str = ""
     machine: Machine | None = None
     storage_format: StorageFormat = "parquet"
+    data: dict[str, str] = {}
+    reused: str | None = None
     summary_by: tuple[str, ...] = ("model",)
     resumed: bool = False
     measured_from: datetime | None = None
@@ -163,8 +167,12 @@ def resume_differences(old: Manifest, new: Manifest) -> list[str]:
     if old.suite_digest != new.suite_digest:
         differences.append(
             f"the planned cases are not the same ({old.n_planned} then, {new.n_planned} now):"
-            " name the same suite, selection and repetitions"
+            " name the same suite, selection (-k, -m, --ultrapar-model) and repetitions"
         )
+    for name in sorted({*old.data, *new.data}):
+        then, now = old.data.get(name, "none"), new.data.get(name, "none")
+        if then != now:
+            differences.append(f"the {name} was {then} and is {now} now")
     if set(old.models) != set(new.models):
         gone = ", ".join(sorted(set(old.models) - set(new.models))) or "none"
         added = ", ".join(sorted(set(new.models) - set(old.models))) or "none"

@@ -54,6 +54,8 @@ class RunSummary(msgspec.Struct, frozen=True):
     """The end of a run in numbers.
 
     Attributes:
+        resumed: Whether part of it ran in an earlier session, which counts in the scores alone.
+        n_requests: All requests of the run, those of episodes that were not graded among them.
         kinds: How often each kind of `infra`, `error` and refused prompt came, as `outcome/kind`.
         notes: The first `MOST_NOTES` cases with outcome `error` or `infra`, errors first.
         never_ran: Node ids of the first `MOST_NOTES` planned cases without a final grade.
@@ -68,6 +70,8 @@ class RunSummary(msgspec.Struct, frozen=True):
     statistics: RunStatistics
     summary_by: tuple[str, ...]
     cells: list[Cell]
+    resumed: bool
+    n_requests: int
     kinds: dict[str, int]
     notes: list[CaseNote]
     never_ran: list[str]

@@ -134,6 +134,21 @@ def parameter(item: pytest.Item, name: str) -> object:
     return callspec.params.get(name) if callspec is not None else None
 
 
+def params_of(item: pytest.Item) -> dict[str, Scalar]:
+    """A case's own parameters as its record holds them: all but model and repetition."""
+    callspec = getattr(item, "callspec", None)
+    return {
+        name: _scalar(value)
+        for name, value in (callspec.params if callspec else {}).items()
+        if name not in {"model", REPEAT}
+    }
+
+
+def suite_of(item: pytest.Item) -> str:
+    """The suite that an item belongs to: its folder's name."""
+    return item.path.parent.name or item.path.stem
+
+
 def arguments_for(item: pytest.Item, prefetched: Prefetched, case: CaseInfo) -> dict[str, Any]:
     """What a prefetched function is called with, `llm` apart. Called on the main thread.
 
@@ -168,22 +183,16 @@ def case_seed(case_id: str, run_seed: int) -> int:
 
 
 def _case(index: int, item: pytest.Item, model: str, run_seed: int) -> Case:
-    module_path = item.path
     case_id = case_id_of(item, run_seed)
-    callspec = getattr(item, "callspec", None)
     repeat = parameter(item, REPEAT)
     return Case(
         index=index,
         case_id=case_id,
         nodeid=item.nodeid,
-        suite=module_path.parent.name or module_path.stem,
+        suite=suite_of(item),
         model=model,
         repeat=repeat if isinstance(repeat, int) else 0,
-        params={
-            name: _scalar(value)
-            for name, value in (callspec.params if callspec else {}).items()
-            if name not in {"model", REPEAT}
-        },
+        params=params_of(item),
         seed=case_seed(case_id, run_seed),
         skipped=pytest_internals.will_not_run(item),
     )
@@ -217,8 +226,17 @@ def _note_table(collected: Collected, item: pytest.Item, case: Case) -> None:
         return
     mark = item.get_closest_marker("ultrapar")
     summary = mark.kwargs.get("summary") if mark else None
-    if isinstance(summary, tuple | list) and all(isinstance(name, str) for name in summary):
-        collected.tables[case.suite] = tuple(summary)
+    if not isinstance(summary, tuple | list) or not all(isinstance(name, str) for name in summary):
+        return
+    known = ("model", "suite", "repeat", *case.params)
+    for name in summary:
+        if name not in known:
+            collected.faults.append(
+                f"{item.nodeid.split('[')[0]}: mark ultrapar(summary=...) names {name!r}; "
+                f"allowed are {', '.join(known)}"
+            )
+            return
+    collected.tables[case.suite] = tuple(summary)
 
 
 def _faults(item: pytest.Item, found: list[Prefetched]) -> list[str]:

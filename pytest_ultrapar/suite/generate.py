@@ -6,13 +6,16 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar import process, pytest_internals
-from pytest_ultrapar.suite.collection import REPEAT, parameter, prefetched_of
+from pytest_ultrapar.suite.collection import REPEAT
 from pytest_ultrapar.suite.prefetched import ATTRIBUTE
+from pytest_ultrapar.suite.selection import ARGUMENT
+from pytest_ultrapar.suite.taken import TAKEN_FROM
 
 if TYPE_CHECKING:
     import pytest
 
-_MARK_ARGUMENTS = {"models", "summary"}
+_MARK_ARGUMENTS = {"models", "summary", TAKEN_FROM, ARGUMENT}
+_PATTERN_SIGNS = set("*?[")
 
 
 def parametrize_models(metafunc: pytest.Metafunc) -> bool:
@@ -45,31 +48,6 @@ def parametrize_repeats(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize(REPEAT, numbers, ids=[f"r{number}" for number in numbers])
 
 
-def deselect_models(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out cases of models that --ultrapar-model does not select, as `-k` leaves out tests.
-
-    They are those that were parametrised over models by hand, and those of tests whose mark and the
-    option have no model in common: pytest makes one item without a value of those.
-    """
-    _, pool = process.settings(config)
-    others = set(pool.models).difference(process.models(config))
-    is_case: dict[int, bool] = {}
-    kept: list[pytest.Item] = []
-    left_out: list[pytest.Item] = []
-    for item in items:
-        found = kept
-        model = parameter(item, "model")
-        if model is pytest_internals.NO_VALUE or (isinstance(model, str) and model in others):
-            test = pytest_internals.test_identity(item)
-            if test not in is_case:
-                is_case[test] = bool(prefetched_of(item))
-            found = left_out if is_case[test] else kept
-        found.append(item)
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = kept
-
-
 def _by_hand(metafunc: pytest.Metafunc) -> bool:
     for mark in metafunc.definition.iter_markers("parametrize"):
         names = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
@@ -86,14 +64,18 @@ def _models(metafunc: pytest.Metafunc) -> list[str]:
         return list(selected)
     strange = [*map(repr, mark.args), *sorted(mark.kwargs.keys() - _MARK_ARGUMENTS)]
     if strange:
-        _note_fault(metafunc, f"got {strange[0]}; it takes models=... and summary=... by name")
+        takes = " and ".join(f"{name}=..." for name in sorted(_MARK_ARGUMENTS))
+        _note_fault(metafunc, f"got {strange[0]}; it takes {takes} by name")
     patterns = mark.kwargs.get("models")
     if patterns is None:
         return list(selected)
     listed = [patterns] if isinstance(patterns, str) else list(patterns)
     _, pool = process.settings(metafunc.config)
     for pattern in listed:
-        if not any(fnmatchcase(name, str(pattern)) for name in pool.models):
+        # A name that is not there is a slip of the pen; a family without a member in this pool is
+        # a suite that has nothing to do here.
+        is_name = not _PATTERN_SIGNS.intersection(str(pattern))
+        if is_name and pattern not in pool.models:
             names = ", ".join(pool.models)
             _note_fault(
                 metafunc,

@@ -104,9 +104,12 @@ def project(
     return Project(pytester, server)
 
 
-@pytest.fixture(params=["-n0", "-n2"])
+@pytest.fixture(params=["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
 def workers(request: pytest.FixtureRequest) -> str:
-    """The same test without and with xdist."""
+    """The same test without and with xdist; the few that xdist matters most to say so themselves.
+
+    With xdist each takes a second more, and there are sixty of them.
+    """
     return request.param
 
 

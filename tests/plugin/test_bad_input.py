@@ -260,3 +260,13 @@ def test_suite_without_pool_is_refused_but_listed(project, workers):
     assert "Traceback" not in result.stdout.str()
     if workers == "-n2":
         assert project.run(workers, "--collect-only", pool=False).ret == 0
+
+
+def test_simulator_that_does_not_answer_is_refused(project):
+    project.pytester.path.joinpath("pool.toml").write_text(
+        'schema = 1\n[[provider]]\nname = "sim"\napi = "simulated"\nkeys = [{ name = "k" }]\n'
+        '[[provider.model]]\nname = "m"\n'
+    )
+    project.suite('@pytest.mark.parametrize("prompt", ["say a"])\ndef test_it(answer): pass\n')
+    said = refusal(project, "--ultrapar-simulator=http://127.0.0.1:1", in_process=False)
+    assert "--ultrapar-simulator: nothing answers at http://127.0.0.1:1" in said

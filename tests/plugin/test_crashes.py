@@ -130,6 +130,7 @@ def test_killed_worker_costs_no_case_and_no_seat(folder):
     victim.send_signal(signal.SIGKILL)
     code, output = _finish(process, folder)
     assert code == 0, output
+    assert "of workers that died or hung stand in no table" in output
     assert _outcomes(folder) == {"solved": 120}
     log = read_server_log(_run_dir(folder) / "simulator.jsonl")
     for key in ("key0", "key1", "key2"):
@@ -195,6 +196,30 @@ def test_second_worker_that_dies_before_the_first_is_known_dead_costs_nothing(fo
     assert _outcomes(folder) == {"solved": 24}
 
 
+DIES_AFTER_ITS_CALL = """
+import os, pathlib, pytest
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report):
+    # In a worker, after xdist has sent the report of the call and before that of the teardown.
+    if "PYTEST_XDIST_WORKER" in os.environ and report.when == "call" and "-17-" in report.nodeid:
+        done = pathlib.Path("died")
+        if not done.exists():
+            done.touch()
+            os._exit(3)
+"""
+
+
+def test_case_that_runs_again_is_counted_once(folder):
+    folder.joinpath("conftest.py").write_text(DIES_AFTER_ITS_CALL)
+    _write(folder, n=40)
+    code, output = _finish(_start(folder, "-n2"), folder)
+    assert folder.joinpath("died").exists()
+    assert code == 0, output
+    assert _outcomes(folder) == {"solved": 40}
+    assert "= 40 solved in" in output
+
+
 def test_crash_without_restart_fails_and_says_how_many_never_ran(folder):
     _write(folder, n=60, poison="if number == 17: os._exit(3)")
     code, output = _finish(_start(folder, "-n2", "--max-worker-restart", "0"), folder)
@@ -220,9 +245,18 @@ def test_killed_controller_leaves_nothing_and_resume_completes(folder, workers):
     code, output = _finish(_start(folder, workers, "--ultrapar-resume=latest"), folder)
     assert code == 0, output
     assert _outcomes(folder) == {"solved": 120}
-    second = read_server_log(_run_dir(folder) / "simulator.jsonl")
+    assert len(read_server_log(_run_dir(folder) / "simulator.jsonl").requests) == len(
+        first.requests
+    )
+    second = read_server_log(_run_dir(folder) / "simulator-2.jsonl")
     assert len(second.requests) == 4 * (120 - len(finished))
     assert len(first.requests) >= 4 * len(finished)
+    # There is nothing left to do, and nothing that was measured is lost by that.
+    before = (_run_dir(folder) / "benchmark.json").read_bytes()
+    code, output = _finish(_start(folder, workers, "--ultrapar-resume=latest"), folder)
+    assert code == 0, output
+    assert (_run_dir(folder) / "benchmark.json").read_bytes() == before
+    assert "benchmark.json" in output
 
 
 def _finished_episodes(run_dir: Path) -> set[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 
+import pytest
+
 CASES = """
 @pytest.mark.parametrize("prompt", [f"say {n}" for n in range(12)])
 def test_it(answer, grade):
@@ -39,6 +41,7 @@ def pytest_ultrapar_finish(run):
     assert seen[-1] == "finish 12 ()"
 
 
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_conftest_assigns_groups_that_scheduler_and_broker_carry_out(project, workers):
     project.write_pool(keys=2)
     project.suite(CASES)

@@ -114,6 +114,9 @@ def test_interrupted_run_keeps_what_was_finished(project, start, workers, whom):
     assert "Traceback" not in output, output
     assert "INTERNALERROR" not in output, output
     assert "KeyboardInterrupt" in output
+    assert "stopped early:" in output
+    assert f"--ultrapar-resume {project.directory.resolve().name}" in output
+    assert "FAILED: " not in output
 
     records = [record for _, record in scan_journal(project.directory / "journal")]
     finished = [r for r in records if isinstance(r, EpisodeEnded) and r.ending == "returned"]

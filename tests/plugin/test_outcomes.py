@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 ALL = """
 PROMPTS = {
     "graded": "say yes",
@@ -80,6 +82,7 @@ def test_wrong_type(wrong_type): pass
 """
 
 
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_outcome_table_holds_in_every_row(project, workers):
     project.suite(ALL)
     result = project.run(workers, "--ultrapar-coverage", "0.1")
@@ -162,3 +165,49 @@ def test_it(share): pass
     assert result.ret == 1
     assert set(project.outcomes().values()) == {"error"}
     result.stdout.fnmatch_lines(["*'share' returned does not fit*(NaN and infinity are stored*"])
+
+
+def test_reason_of_a_failed_run_is_said_at_every_verbosity(project):
+    project.suite(
+        """
+@pytest.mark.parametrize("prompt", ["say a", "garbage"])
+def test_it(answer): pass
+"""
+    )
+    result = project.run("-n0", "-qq", "--ultrapar-max-attempts", "1")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["FAILED: coverage 50.0% is below 98.0%*"])
+    result.stdout.no_fnmatch_line("*results in*")
+
+
+def test_calls_that_say_nothing_sensible_are_errors_that_say_what_is_allowed(project):
+    project.suite(
+        """
+@prefetch
+async def heated(llm, t) -> str:
+    return (await llm.chat([{"role": "user", "content": "say a"}], temperature=t)).text
+
+@prefetch
+async def plain(llm) -> str:
+    return (await llm.chat("say b")).text
+
+@prefetch
+async def fine(llm) -> str:
+    return (await llm.chat([{"role": "user", "content": "say c"}])).text
+
+@pytest.mark.parametrize("t", [float("nan")])
+def test_heat(heated): pass
+def test_text(plain): pass
+def test_grade(fine, grade): grade(True)
+"""
+    )
+    result = project.run("-n0")
+    assert result.ret == 1
+    assert set(project.outcomes().values()) == {"error"}
+    assert project.server.prompts == ["say c"]
+    for words in (
+        "*llm.chat() got temperature=nan; a number must be finite*",
+        "*llm.chat() takes a list of messages such as*(got str)*",
+        "*grade() got True; it takes 'solved', 'partial', 'unsolved', or an object with*",
+    ):
+        result.stdout.fnmatch_lines([words])

@@ -80,7 +80,7 @@ def test_conftest_carries_out_the_policy_that_it_offers(project, workers):
     project.pytester.makeconftest(OFFER)
     result = project.run(workers, "--ultrapar-policy", "cut:1")
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["*policy cut:1,*", "ultrapar: cases in 1 groups: all (2)"])
+    result.stdout.fnmatch_lines(["*policy cut:1,*", "ultrapar: cases in 1 group: all (2)"])
     assert (project.pytester.path / "seen.txt").read_text() == "ultra cut:1 ('m',) 4\n"
     manifest = json.loads((project.directory / "manifest.json").read_text())
     assert manifest["policy"] == "cut:1"

@@ -204,11 +204,19 @@ def test_it(through, made): pass
     ),
     "mark": (
         """
-@pytest.mark.ultrapar(models=["m", "gpt*"])
+@pytest.mark.ultrapar(models=["m", "gpt"])
 @pytest.mark.parametrize("prompt", ["x"])
 def test_it(answer): pass
 """,
-        "mark ultrapar(...) names 'gpt*', which matches no model of pool.toml; it has m",
+        "mark ultrapar(...) names 'gpt', which matches no model of pool.toml; it has m",
+    ),
+    "mark with a name that is none": (
+        """
+@pytest.mark.ultrapar(summary=("model", "pormpt"))
+@pytest.mark.parametrize("prompt", ["x"])
+def test_it(answer): pass
+""",
+        "mark ultrapar(summary=...) names 'pormpt'; allowed are model, suite, repeat, prompt",
     ),
     "mark by position": (
         """
@@ -216,7 +224,7 @@ def test_it(answer): pass
 @pytest.mark.parametrize("prompt", ["x"])
 def test_it(answer): pass
 """,
-        "mark ultrapar(...) got 'm'; it takes models=... and summary=... by name",
+        "mark ultrapar(...) got 'm'; it takes models=... and ",
     ),
     "mark with a slip": (
         """
@@ -224,7 +232,7 @@ def test_it(answer): pass
 @pytest.mark.parametrize("prompt", ["x"])
 def test_it(answer): pass
 """,
-        "mark ultrapar(...) got model; it takes models=... and summary=... by name",
+        "mark ultrapar(...) got model; it takes models=... and ",
     ),
 }
 ALL = {name: (body + "\ndef test_it(made): pass\n", said) for name, (body, said) in FAULTS.items()}
@@ -282,3 +290,20 @@ def test_model(model): pass
     words = "*must name a prefetched fixture, not ask for one with request.getfixturevalue()*"
     result.stdout.fnmatch_lines([words, words])
     assert project.server.prompts == []
+
+
+def test_pattern_that_matches_no_model_of_this_pool_leaves_its_tests_out(project):
+    project.suite(
+        """
+@pytest.mark.ultrapar(models="gpt*")
+@pytest.mark.parametrize("prompt", ["say a"])
+def test_of_a_family(answer): pass
+
+@pytest.mark.parametrize("prompt", ["say b"])
+def test_of_all(answer): pass
+"""
+    )
+    result = project.run("-n0")
+    assert result.ret == 0
+    result.assert_outcomes(deselected=1)
+    assert project.server.prompts == ["say b"]

@@ -312,6 +312,8 @@ def test_it(answer): assert answer == "never"
     assert len(project.server.prompts) < 30
     graded = [row for row in project.rows() if row["outcome"] == "unsolved"]
     assert len(graded) >= 2
+    result.stdout.fnmatch_lines(["stopped early: * of 60 cases have a result*"])
+    result.stdout.no_fnmatch_line("FAILED: *")
 
 
 @pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])

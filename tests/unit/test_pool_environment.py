@@ -4,6 +4,7 @@ import pytest
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.environment import Environment, read_environment
+from pytest_ultrapar.pool.repeats import Repeats
 
 
 def test_environment_without_our_variables_says_nothing():
@@ -20,10 +21,10 @@ def test_empty_variable_counts_as_unset():
 def test_every_variable_is_read_as_what_it_is():
     environ = {
         "RATE_MODE": "Adaptive",
-        "NUM_INSTANCES": "20",
+        "NUM_INSTANCES": "20x3",
         "STORAGE_FORMAT": "json",
         "DEBUG_LOG": "true",
-        "DEBUG_PROCESS_NUM": "0",
+        "DEBUG_PROCESS_NUM": "1",
         "MAX_WORKERS": " 4 ",
         "USE_CONCURRENT": "False",
         "USE_MULTI_VLLM": "0",
@@ -32,10 +33,10 @@ def test_every_variable_is_read_as_what_it_is():
 
     assert read_environment(environ) == Environment(
         rate_mode="adaptive",
-        num_instances=20,
+        num_instances=Repeats(20, 3),
         storage_format="json",
         debug_log=True,
-        debug_process_num=0,
+        debug_process_num=1,
         max_workers=4,
         use_concurrent=False,
         use_multi_vllm=False,
@@ -48,9 +49,9 @@ def test_every_variable_is_read_as_what_it_is():
     [
         ("RATE_MODE", "fast", 'must be "fixed" or "adaptive" (got "fast")'),
         ("STORAGE_FORMAT", "csv", 'must be "parquet" or "json" (got "csv")'),
-        ("NUM_INSTANCES", "0", "must be >= 1 (got 0)"),
-        ("NUM_INSTANCES", "20x5", 'must be an integer >= 1 and <= 1000000 (got "20x5")'),
-        ("NUM_INSTANCES", "1000001", "must be <= 1000000 (got 1000001)"),
+        ("NUM_INSTANCES", "0", 'must be between 1 and 100000 (got "0")'),
+        ("NUM_INSTANCES", "100001", 'must be between 1 and 100000 (got "100001")'),
+        ("NUM_INSTANCES", "20x0", 'must have between 1 and 100000 after the x (got "20x0")'),
         ("MAX_WORKERS", "four", 'must be an integer >= 1 and <= 100000 (got "four")'),
         ("MAX_WORKERS", "2.5", 'must be an integer >= 1 and <= 100000 (got "2.5")'),
         ("MAX_WORKERS", "-1", "must be >= 1 (got -1)"),
@@ -58,7 +59,8 @@ def test_every_variable_is_read_as_what_it_is():
         ("MAX_WORKERS", "9" * 19, f'must be an integer >= 1 and <= 100000 (got "{"9" * 19}")'),
         ("MAX_WORKERS", "٣", 'must be an integer >= 1 and <= 100000 (got "٣")'),
         ("DEBUG_LOG", "maybe", 'must be "true" or "false" (got "maybe")'),
-        ("DEBUG_PROCESS_NUM", "-1", "must be >= 0 (got -1)"),
+        ("DEBUG_PROCESS_NUM", "0", "must be >= 1 (got 0)"),
+        ("DEBUG_PROCESS_NUM", "gw0", 'must be an integer >= 1 and <= 100000 (got "gw0")'),
         ("USE_CONCURRENT", "2", 'must be "true" or "false" (got "2")'),
         ("USE_MULTI_VLLM", "oui", 'must be "true" or "false" (got "oui")'),
         ("VLLM_PORTS", "8001,", 'must be a list of ports such as "8001,8002" (got "" in it)'),

@@ -1,5 +1,6 @@
 """The pools that come with the repository load, and say what their comments promise."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -88,28 +89,112 @@ def test_limits_pool_is_bound_by_rate_and_not_by_seats():
     assert 5 / pool.providers[0].models[0].simulation.latency.median_s > 10
 
 
-def test_seed003_pool_has_that_documents_fixed_totals():
-    pool = example("seed003")
+def seats(pool, *models):
+    return pool.seats(tuple(lane for model in models for lane in pool.lanes_of(model)))
 
-    def seats(*models):
-        return pool.seats(tuple(lane for m in models for lane in pool.lanes_of(m)))
 
-    qwens = [model for model in pool.models if model.startswith("qwen")]
-    assert seats("DeepSeek-V3-0324") == seats("Llama-3.3-70B-Instruct") == 150
-    assert seats(*qwens) == 6
-    assert seats("gpt-4o-mini") == 100
-    assert seats("kimi-k2") == 1
-    assert {lane.key for lane in pool.lanes_of("kimi-k2")} == {"key0"}
+def in_mode(name, mode, tmp_path):
+    """A pool as it is in a rate mode, where only `fixed` can be in force yet."""
+    text = (ROOT / "pools" / f"{name}.toml").read_text(encoding="utf-8")
+    by_mode = re.compile(r"\{ fixed = ([0-9]+), adaptive = ([0-9]+) \}")
+    assert by_mode.search(text)
+    path = tmp_path / f"{name}.toml"
+    path.write_text(by_mode.sub(rf"\{('fixed', 'adaptive').index(mode) + 1}", text))
+    return load(path)
+
+
+QWENS = tuple(f"qwen2.5-{size}b-instruct" for size in (72, 32, 14, 7, 3))
+AZURE_OPEN = ("DeepSeek-V3-0324", "DeepSeek-R1-0528", "Llama-3.3-70B-Instruct")
+AZURE_CLOSED = ("gpt-4o-mini", "gpt-5-mini")
+IDEALLAB_CLOSED = ("o3-0416-global", "gemini-2.5-flash-06-17", "kimi-k2", "claude_sonnet4")
+
+
+@pytest.mark.parametrize("name", ["seed000", "seed001", "seed003"])
+def test_documents_pool_has_the_documents_models(name):
+    pool = example(name)
+
+    assert set(pool.models) == {*AZURE_OPEN, *AZURE_CLOSED, *QWENS, *IDEALLAB_CLOSED}
+    for model in AZURE_OPEN:
+        assert [lane.instance for lane in pool.lanes_of(model)] == [
+            model,
+            f"{model}-2",
+            f"{model}-3",
+        ]
+    for model in IDEALLAB_CLOSED:
+        assert {lane.key for lane in pool.lanes_of(model)} == {"key0"}
+        assert seats(pool, model) == 1
     with pytest.raises(ConfigError, match="is not available yet"):
         check_supported(pool)
 
 
-def test_seed000_pool_has_two_keys_of_one_seat():
-    pool = example("seed000")
+@pytest.mark.parametrize(
+    ("mode", "azure_open", "qwen_per_key", "azure_closed"),
+    [("fixed", 50, 2, 100), ("adaptive", 100, 5, 200)],
+)
+def test_seed003_pool_has_that_documents_numbers(
+    tmp_path, mode, azure_open, qwen_per_key, azure_closed
+):
+    pool = in_mode("seed003", mode, tmp_path)
 
-    assert pool.seats(pool.lanes_of("qwen2.5-72b-instruct")) == 2
-    assert pool.seats(pool.lanes_of("DeepSeek-R1-0528")) == 300
-    assert pool.limits["ideallab/key1"].qps == 5
+    for model in AZURE_OPEN:
+        assert pool.limits[f"azure/{model}-2"].workers == azure_open
+        assert seats(pool, model) == 3 * azure_open
+    for key in ("key0", "key1", "key2"):
+        assert pool.limits[f"ideallab/{key}"].workers == qwen_per_key
+        # Not of seed 003, which sets no QPS: the limit of the provider that seed 002 quotes.
+        assert pool.limits[f"ideallab/{key}"].qps == 10
+    assert seats(pool, *QWENS) == 3 * qwen_per_key
+    for model in AZURE_CLOSED:
+        assert seats(pool, model) == azure_closed
+    others = [limit for limit in pool.limits.values() if limit.level != "key"]
+    assert {limit.qps for limit in others} == {None}
+
+
+@pytest.mark.parametrize(
+    ("mode", "qwen_per_key", "qwen_in_all", "closed_qps"),
+    [("fixed", 3, 9, 5), ("adaptive", 5, 15, 10)],
+)
+def test_seed001_pool_has_that_documents_numbers(
+    tmp_path, mode, qwen_per_key, qwen_in_all, closed_qps
+):
+    pool = in_mode("seed001", mode, tmp_path)
+
+    for model in AZURE_OPEN:
+        assert pool.limits[f"azure/{model}-3"].qps == 200
+        assert seats(pool, model) == 300
+    for model in QWENS:
+        assert pool.limits[f"ideallab/key1/{model}"].workers == qwen_per_key
+        assert seats(pool, model) == qwen_in_all
+    for model in IDEALLAB_CLOSED:
+        assert pool.limits[f"ideallab/{model}"].qps == closed_qps
+
+
+@pytest.mark.parametrize(("prompt_types", "workers"), [(1, 200), (2, 400), (3, 600)])
+def test_seed001_pool_multiplies_workers_of_closed_azure_models(tmp_path, prompt_types, workers):
+    text = (ROOT / "pools" / "seed001.toml").read_text(encoding="utf-8")
+    assert text.count("\nprompt_types = 1\n") == 1
+    path = tmp_path / "seed001.toml"
+    path.write_text(text.replace("\nprompt_types = 1\n", f"\nprompt_types = {prompt_types}\n"))
+    pool = load(path)
+
+    assert {seats(pool, model) for model in AZURE_CLOSED} == {workers}
+    assert {seats(pool, model) for model in AZURE_OPEN} == {300}
+    assert {seats(pool, model) for model in IDEALLAB_CLOSED} == {1}
+
+
+def test_seed000_pool_has_that_documents_numbers():
+    pool = example("seed000")
+    limits = {name: (limit.workers, limit.qps) for name, limit in pool.limits.items()}
+
+    # Only two keys: the third was dead.
+    assert [limits[f"ideallab/key{k}"] for k in range(2)] == [(1, 5), (1, 5)]
+    assert "ideallab/key2" not in limits
+    assert seats(pool, *QWENS) == 2
+    for model in AZURE_OPEN:
+        assert {limits[f"azure/{lane.instance}"] for lane in pool.lanes_of(model)} == {(100, 200)}
+        assert seats(pool, model) == 300
+    assert {limits[f"azure/{model}"] for model in AZURE_CLOSED} == {(200, 400)}
+    assert {limits[f"ideallab/{model}"] for model in IDEALLAB_CLOSED} == {(1, 5)}
 
 
 def test_vllm_pool_follows_the_environment_of_seed004():
@@ -126,3 +211,20 @@ def test_vllm_pool_follows_the_environment_of_seed004():
     assert ours.seats(ours.lanes) == 1
     assert [lane.instance for lane in single.lanes] == ["qwen2.5-7b-instruct:8001"]
     assert read_secrets(ours, {}) == {}
+
+
+@pytest.mark.parametrize("path", [QUICK_START, *EXAMPLES], ids=lambda path: path.stem)
+def test_example_says_in_comments_what_it_is_for(path):
+    assert path.read_text(encoding="utf-8").startswith("# ")
+
+
+@pytest.mark.parametrize("name", ["seed000", "seed001", "seed003", "vllm"])
+def test_every_number_of_a_documents_pool_says_which_seed_it_comes_from(name):
+    blocks = (ROOT / "pools" / f"{name}.toml").read_text(encoding="utf-8").split("\n\n")
+    explained = False
+    for block in blocks:
+        if block.startswith("[[provider]]"):
+            explained = False
+        explained = explained or bool(re.search("#.*[Ss]eed 00", block))
+        if re.search("workers|qps", re.sub("#.*", "", block)):
+            assert explained, block

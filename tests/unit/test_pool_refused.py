@@ -128,8 +128,8 @@ REFUSED = [
     pytest.param(
         simulated(model="multiply_by_prompt_types = true"),
         (
-            "provider[0].model[0].multiply_by_prompt_types is not available yet; leave it "
-            "out or set it to false"
+            "provider[0].model[0].multiply_by_prompt_types = true needs the number of prompt "
+            "types: prompt_types in [pool]"
         ),
         id="multiply",
     ),

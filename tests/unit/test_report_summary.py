@@ -46,6 +46,8 @@ SUMMARY = RunSummary(
         Cell(("m1", "drop"), 14, 12, counts(9, 1, 2, 2), {"workflow": MeanScore(0.75, 12)}),
         Cell(("m2", "order"), 14, 12, counts(3, 3, 6, 1, 1), {"workflow": MeanScore(0.5, 12)}),
     ],
+    resumed=False,
+    n_requests=51,
     kinds={"infra/timeout": 3, "error/ValueError": 1},
     notes=[CaseNote("t.py::test[1]", "error", "ValueError", "ValueError: \x1b[31mno\nsecond line")],
     never_ran=["t.py::test[7]"],
@@ -82,7 +84,19 @@ def test_summary_says_what_came_out_with_its_counts():
     assert "ultra: 25 cases in 10.0 s, 2.5/s; latency p50 0.90 s, p95 2.00 s, p99 3.00 s" in text
     assert "5 min 00 s (estimated from their own service times): speed-up 30.0x" in text
     assert "\n40 requests, 12,000 tokens in\n" in text
+    assert "\n11 requests more, of episodes that were begun and do not count\n" in text
     assert text.endswith("results in out: results.parquet, benchmark.json")
+
+
+def test_summary_of_a_resumed_run_says_what_its_speed_is_of():
+    text = "\n".join(lines(msgspec.structs.replace(SUMMARY, resumed=True)))
+    assert "ultra: 25 cases of this session in 10.0 s" in text
+
+
+def test_summary_says_what_died_with_a_worker():
+    dead = msgspec.structs.replace(lane(), outcomes={"ok": 4, "lost": 2})
+    text = "\n".join(lines(lanes=[dead, lane()]))
+    assert "\n2 requests of workers that died or hung stand in no table" in text
 
 
 def test_summary_marks_simulated_answers_first_and_only_those():

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -12,6 +13,7 @@ SOLVED = CaseResult(
     task_type="basic_task",
     outcome="solved",
     duration_s=2.0,
+    ended_at=datetime(2030, 1, 2, tzinfo=UTC),
     scores={"turns": 5, "workflow": 0.9, "assisted": 0, "assisted_turns": 0},
 )
 PARTIAL = replace(
@@ -31,14 +33,35 @@ INFRA = replace(SOLVED, outcome="infra", kind="timeout", duration_s=150.0, score
 
 
 def rows(*cases):
-    return aggregate(cases, last_updated="2025-09-01T00:00:00Z")
+    return aggregate(cases)
 
 
-def test_aggregate_has_the_originals_columns_and_infra():
-    (row,) = rows(SOLVED)
-    assert len(row) == 51 + 1
-    assert tuple(row)[:5] == KEY
-    assert {"total_errors", "format_error_rate", "assistance_rate", "infra"} <= set(row)
+COLUMNS = [
+    "model", "prompt_type", "tool_success_rate", "difficulty", "task_type",
+    "total", "success", "full_success", "partial_success", "successful", "partial", "failed",
+    "success_rate", "full_success_rate", "partial_success_rate", "partial_rate", "failure_rate",
+    "weighted_success_score",
+    "avg_execution_time", "avg_turns", "avg_tool_calls", "tool_coverage_rate",
+    "avg_workflow_score", "avg_phase2_score", "avg_quality_score", "avg_final_score",
+    "total_errors", "tool_call_format_errors", "timeout_errors", "dependency_errors",
+    "parameter_config_errors",
+    "tool_selection_errors", "sequence_order_errors", "max_turns_errors", "other_errors",
+    "tool_selection_error_rate", "parameter_error_rate", "sequence_error_rate",
+    "dependency_error_rate",
+    "timeout_error_rate", "format_error_rate", "max_turns_error_rate", "other_error_rate",
+    "assisted_failure", "assisted_success", "total_assisted_turns", "tests_with_assistance",
+    "avg_assisted_turns",
+    "assisted_success_rate", "assistance_rate",
+    "last_updated",
+]  # fmt: skip
+
+
+def test_aggregate_has_the_originals_columns_in_its_order_and_infra():
+    assert len(COLUMNS) == 51
+    assert tuple(COLUMNS[:5]) == KEY
+    for cell in ([SOLVED], [PARTIAL, UNSOLVED], [INFRA]):
+        (row,) = rows(*cell)
+        assert list(row) == [*COLUMNS, "infra"]
 
 
 def test_aggregate_counts_a_partial_case_half():
@@ -69,6 +92,23 @@ def test_aggregate_shares_errors_among_errors():
     assert (row["total_errors"], row["timeout_errors"], row["max_turns_errors"]) == (3, 1, 2)
     assert row["timeout_error_rate"] == pytest.approx(1 / 3)
     assert sum(value for name, value in row.items() if name.endswith("_error_rate")) == 1
+
+
+def test_aggregate_counts_a_refused_prompt_as_another_error():
+    refused = replace(UNSOLVED, kind="context_length", scores={})
+    (row,) = rows(refused, UNSOLVED, replace(PARTIAL, kind=None))
+    assert (row["total_errors"], row["max_turns_errors"], row["other_errors"]) == (3, 1, 2)
+    assert row["other_error_rate"] == pytest.approx(2 / 3)
+    # It achieved nothing, which is a score of 0 and no missing value.
+    assert row["avg_workflow_score"] == pytest.approx(0.2)
+
+
+def test_aggregate_says_when_the_newest_case_of_a_cell_ended():
+    later = SOLVED.ended_at + timedelta(hours=1)
+    other = replace(SOLVED, model="other")
+    newest = [row["last_updated"] for row in rows(SOLVED, replace(INFRA, ended_at=later), other)]
+    assert newest == [later, SOLVED.ended_at]
+    assert rows(replace(SOLVED, outcome="never ran", ended_at=None))[0]["last_updated"] is None
 
 
 def test_aggregate_counts_assistance():

@@ -1,11 +1,12 @@
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
 
 import pytest
 
-from bench_suites.workflow import DIFFICULTIES, TASK_TYPES, TASKS, load_tools
+from bench_suites.workflow import DIFFICULTIES, TASK_TYPES, TASKS, library, load_tools
 from bench_suites.workflow.arguments import check_arguments
 from bench_suites.workflow.generate_tasks import generate
 from bench_suites.workflow.library import DATA
@@ -15,9 +16,24 @@ TASK_LIST = list(TASKS.by_id.values())
 
 def test_library_is_what_the_generator_writes_byte_for_byte():
     files = generate()
-    assert len(files) == 6
+    assert len(files) == 7
     for name, content in files.items():
         assert (DATA / name).read_bytes() == content, f"{name} is not what the generator writes"
+
+
+def test_library_as_it_was_made_is_not_edited():
+    assert TASKS.edited() == ()
+
+
+def test_library_edited_by_hand_is_named_and_has_another_digest(tmp_path, monkeypatch):
+    made = TASKS.digest()
+    shutil.copytree(DATA, tmp_path / "data")
+    monkeypatch.setattr(library, "DATA", tmp_path / "data")
+    assert (TASKS.edited(), TASKS.digest()) == ((), made)
+    path = tmp_path / "data" / "descriptions_easy.json"
+    path.write_text(path.read_text().replace("First", "Firstly", 1))
+    assert TASKS.edited() == ("descriptions_easy.json",)
+    assert TASKS.digest() != made
 
 
 def test_library_generator_runs_as_a_module(tmp_path):

@@ -1,0 +1,29 @@
+"""What most phases share: an episode on a task, with a sound plan or none."""
+
+from __future__ import annotations
+
+from bench_suites import workflow
+from bench_suites.workflow import ChatModel, Difficulty, Episode, PromptType
+from pytest_ultrapar import CaseInfo, prefetch
+
+
+@prefetch
+async def episode(
+    llm: ChatModel,
+    case: CaseInfo,
+    *,
+    task_type: str,
+    prompt_type: PromptType,
+    difficulty: Difficulty,
+    tool_success_rate: float,
+) -> Episode:
+    """Runs ahead, hundreds at once. The task is the same for every model, prompt and rate."""
+    task = workflow.TASKS.draw(task_type, case.repeat, case.run_seed)
+    return await workflow.run_episode(
+        llm,
+        task,
+        prompt_type=prompt_type,
+        difficulty=difficulty,
+        tool_success_rate=tool_success_rate,
+        seed=case.seed,
+    )

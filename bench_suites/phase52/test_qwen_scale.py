@@ -1,0 +1,28 @@
+"""Phase 5.2: how much size matters at which difficulty, over one family of models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from bench_suites.selection import selection
+from bench_suites.workflow import Episode, Verdict, score
+
+pytestmark = pytest.mark.ultrapar(
+    models="qwen*", summary=("model", "difficulty"), taken_from="phase51", repeats_over="task_type"
+)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The cells: task types x difficulties; the easy ones are those of phase 5.1."""
+    chosen = selection(metafunc.config)
+    metafunc.parametrize("task_type", chosen.task_types)
+    metafunc.parametrize("prompt_type", chosen.prompt_types("optimal"))
+    metafunc.parametrize("difficulty", chosen.difficulties("very_easy", "easy", "medium"))
+    metafunc.parametrize("tool_success_rate", chosen.rates(0.8))
+
+
+def test_qwen_scale(episode: Episode, grade: Callable[[Verdict], None]) -> None:
+    """Judges an episode that has run ahead; nothing is sent."""
+    grade(score(episode))

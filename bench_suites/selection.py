@@ -1,0 +1,121 @@
+"""What of a phase is asked for: its own values, or those that the command line names instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bench_suites import workflow
+from bench_suites.workflow.flaw import PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_key = pytest.StashKey["Selection"]()
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The command line's wishes.
+
+    Attributes:
+        task_types: Those named, else all.
+        flaws: What phase 5.3 breaks plans with; empty when only sound prompts were named.
+        named_prompt_types: Prompt types without a flaw; None when no prompt type was named, empty
+            when only flawed ones were.
+        named_difficulties: Empty when none was named.
+        named_rates: Empty when none was named.
+    """
+
+    task_types: tuple[str, ...]
+    flaws: tuple[str, ...]
+    named_prompt_types: tuple[str, ...] | None
+    named_difficulties: tuple[str, ...]
+    named_rates: tuple[float, ...]
+
+    def prompt_types(self, *own: str) -> Sequence[str]:
+        """The prompt types of a phase without flaws: those named, else its own."""
+        return own if self.named_prompt_types is None else self.named_prompt_types
+
+    def difficulties(self, *own: str) -> Sequence[str]:
+        """The difficulties named, else the phase's own."""
+        return self.named_difficulties or own
+
+    def rates(self, *own: float) -> Sequence[float]:
+        """The success rates of tools that were named, else the phase's own."""
+        return self.named_rates or own
+
+
+def selection(config: pytest.Config) -> Selection:
+    """What the command line selects, read once.
+
+    Raises:
+        pytest.UsageError: A name or number is not allowed; the message lists what is.
+    """
+    found = config.stash.get(_key, None)
+    if found is None:
+        found = config.stash[_key] = _read(config)
+    return found
+
+
+def _read(config: pytest.Config) -> Selection:
+    prompt_types = _words(config, "--prompt-type")
+    allowed = (*workflow.PROMPT_TYPES, *(PREFIX + name for name in workflow.FLAWS))
+    _check("--prompt-type", prompt_types, allowed)
+    flaws = _flaws(_words(config, "--flaw-set") or ("core",))
+    named: tuple[str, ...] | None = None
+    if prompt_types:
+        flaws = tuple(w.removeprefix(PREFIX) for w in prompt_types if w.startswith(PREFIX))
+        named = tuple(word for word in prompt_types if not word.startswith(PREFIX))
+    return Selection(
+        task_types=_named(config, "--task-type", workflow.TASK_TYPES) or workflow.TASK_TYPES,
+        flaws=flaws,
+        named_prompt_types=named,
+        named_difficulties=_named(config, "--difficulty", workflow.DIFFICULTIES),
+        named_rates=tuple(map(_rate, _words(config, "--tool-success-rate"))),
+    )
+
+
+def _words(config: pytest.Config, option: str) -> tuple[str, ...]:
+    """The values of an option that may be repeated and may list several with commas."""
+    given: Iterable[str] = config.getoption(option) or ()
+    words = [word.strip() for text in given for word in text.split(",")]
+    return tuple(dict.fromkeys(word for word in words if word))
+
+
+def _named(config: pytest.Config, option: str, allowed: Sequence[str]) -> tuple[str, ...]:
+    words = _words(config, option)
+    _check(option, words, allowed)
+    return words
+
+
+def _check(option: str, words: Sequence[str], allowed: Sequence[str]) -> None:
+    for word in words:
+        if word not in allowed:
+            msg = f"{option} {word!r} is unknown; allowed are {', '.join(allowed)}"
+            raise pytest.UsageError(msg)
+
+
+def _flaws(words: Sequence[str]) -> tuple[str, ...]:
+    found: list[str] = []
+    for word in words:
+        if word in workflow.FLAW_SETS:
+            found += workflow.flaw_set(word)
+            continue
+        name = word.removeprefix(PREFIX)
+        _check("--flaw-set", [name], (*workflow.FLAW_SETS, *workflow.FLAWS))
+        found.append(name)
+    return tuple(dict.fromkeys(found))
+
+
+def _rate(word: str) -> float:
+    try:
+        rate = float(word)
+    except ValueError:
+        rate = -1.0
+    if not 0 <= rate <= 1:
+        msg = f"--tool-success-rate must be a number from 0 to 1 (got {word!r})"
+        raise pytest.UsageError(msg)
+    return rate

@@ -1,0 +1,81 @@
+"""`python -m bench_suites.workflow_results RUN ...`: tables of the phases, and the aggregate."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from bench_suites.workflow.aggregate import aggregate
+from bench_suites.workflow_results.aggregate_files import write_aggregate
+from bench_suites.workflow_results.merge import merge
+from bench_suites.workflow_results.phase import ALL_PHASES
+from bench_suites.workflow_results.run_cases import read_run
+from bench_suites.workflow_results.tables import LEGEND, SIMULATED, tables
+from pytest_ultrapar.errors import UltraparError
+from pytest_ultrapar.report.escape import visible
+
+_BAD_INPUT = 2
+_DESCRIPTION = """\
+Prints a Markdown table for each of the workflow benchmark's phases (5.1 to 5.5) that the runs have,
+and writes aggregate.parquet and aggregate.csv into the first run's directory: 51 columns for each
+model, prompt type, tool success rate, difficulty and task type, and infra.
+
+Levels that a phase leaves out because phase 5.1 has them (easy in 5.2, no flaw in 5.3, 0.8 in 5.4,
+optimal in 5.5) are taken from there and marked. Nothing is sent, and no other file is changed.
+docs/results.md says what each column means.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the tables and write the aggregate; the exit code."""
+    arguments = _parser().parse_args(argv)
+    suites = [
+        phase.suite
+        for phase in ALL_PHASES
+        if not arguments.phase or phase.number in arguments.phase
+    ]
+    try:
+        runs = [read_run(name) for name in arguments.run]
+        cases = merge(runs)
+        first = runs[0]
+        rows = aggregate(case.result for case in cases)
+        files = write_aggregate(first.directory, rows, simulated=first.simulated)
+    except UltraparError as error:
+        sys.stderr.write(f"workflow_results: {visible(' '.join(str(error).split()))}\n")
+        return _BAD_INPUT
+    lines = [SIMULATED, ""] if first.simulated else []
+    for table in tables(cases, first.run_id, suites):
+        lines += [*table, ""]
+    lines += [LEGEND, f"{len(rows)} rows in {first.directory}: {', '.join(files)}"]
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench_suites.workflow_results",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "run",
+        nargs="+",
+        metavar="RUN",
+        help="a run's directory, its id below .ultrapar, or latest; the files are written into the"
+        " first, later ones add cases that it has not measured (a case that several runs have"
+        " counts once)",
+    )
+    parser.add_argument(
+        "--phase",
+        action="append",
+        choices=[phase.number for phase in ALL_PHASES],
+        help="only this phase's table; may be repeated (default: all that the runs have). The"
+        " aggregate always holds all cases",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

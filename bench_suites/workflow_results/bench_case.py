@@ -1,0 +1,58 @@
+"""One case of a phase, as a run's results tell of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bench_suites.workflow.aggregate import MEASURED, CaseResult
+
+PHASES = ("phase51", "phase52", "phase53", "phase54", "phase55")
+"""The suites, in the order of their numbers."""
+
+NEVER_RAN = "never ran"
+"""The outcome of a planned case without a final grade."""
+
+Dimension = Literal["prompt_type", "difficulty", "tool_success_rate", "flaw", "severity"]
+Value = str | float | None
+
+
+@dataclass(frozen=True, slots=True)
+class BenchCase:
+    """A planned case of a phase, whether it ran or not.
+
+    Attributes:
+        run_id: Of the run that it is from.
+        suite: One of `PHASES`.
+        repeat: Repetition number, from 0.
+        flaw: Name of the plan's flaw; None where it has none.
+        severity: Of that flaw.
+        result: What it brings to its cell.
+    """
+
+    run_id: str
+    suite: str
+    case_id: str
+    repeat: int
+    flaw: str | None
+    severity: str | None
+    result: CaseResult
+
+    @property
+    def measured(self) -> bool:
+        """Whether it says something of the model."""
+        return self.result.outcome in MEASURED
+
+    def value(self, dimension: Dimension) -> Value:
+        """Where it stands on one dimension."""
+        match dimension:
+            case "prompt_type":
+                return self.result.prompt_type
+            case "difficulty":
+                return self.result.difficulty
+            case "tool_success_rate":
+                return self.result.tool_success_rate
+            case "flaw":
+                return self.flaw
+            case "severity":
+                return self.severity

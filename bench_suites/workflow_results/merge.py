@@ -1,0 +1,43 @@
+"""Puts the cases of several runs together, each case once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from bench_suites.workflow_results.bench_case import BenchCase
+from bench_suites.workflow_results.run_cases import RunCases
+from pytest_ultrapar.errors import ConfigError
+
+
+def merge(runs: Sequence[RunCases]) -> list[BenchCase]:
+    """All cases of the runs, in their order.
+
+    A case that several runs have (the same cell, repetition and run seed) counts once: as the first
+    run has it that measured it.
+
+    Raises:
+        ConfigError: Some answers are simulated and others real.
+    """
+    first = runs[0]
+    for run in runs[1:]:
+        if run.simulated != first.simulated:
+            said = {True: "simulated", False: "real"}
+            msg = (
+                f"the answers of {run.run_id} are {said[run.simulated]} and those of"
+                f" {first.run_id} {said[first.simulated]}; they do not go into one table"
+            )
+            raise ConfigError(msg)
+    return each_once(case for run in runs for case in run.cases)
+
+
+def each_once(cases: Iterable[BenchCase]) -> list[BenchCase]:
+    """The cases without repetitions: of those with the same id the first measured, else the first.
+
+    Each stands where its id came first.
+    """
+    kept: dict[str, BenchCase] = {}
+    for case in cases:
+        known = kept.get(case.case_id)
+        if known is None or (case.measured and not known.measured):
+            kept[case.case_id] = case
+    return list(kept.values())

@@ -1,0 +1,49 @@
+"""Footnotes that say where the cases of a row are from, when not from its own phase and run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench_suites.workflow_results.bench_case import BenchCase
+from bench_suites.workflow_results.phase import ALL_PHASES, Phase
+
+_NUMBERS = {phase.suite: phase.number for phase in ALL_PHASES}
+
+
+class Footnotes:
+    """Numbers the footnotes of one table in the order of their marks.
+
+    Args:
+        phase: Whose table it is.
+        run_id: The run that it is of.
+    """
+
+    def __init__(self, phase: Phase, run_id: str) -> None:
+        self._phase = phase
+        self._run_id = run_id
+        self._texts: list[str] = []
+
+    @property
+    def lines(self) -> list[str]:
+        """`[1] from phase 5.1`, and so on."""
+        return [f"[{number}] {text}" for number, text in enumerate(self._texts, 1)]
+
+    def marked(self, text: str, cases: Sequence[BenchCase]) -> str:
+        """The text, with a mark where some of the cases are from elsewhere."""
+        origins = dict.fromkeys((case.suite, case.run_id) for case in cases)
+        foreign = [self._said(*each) for each in origins if each != self._home]
+        if not foreign:
+            return text
+        note = f"{'partly ' if self._home in origins else ''}{' and '.join(foreign)}"
+        if note not in self._texts:
+            self._texts.append(note)
+        return f"{text} [{self._texts.index(note) + 1}]"
+
+    @property
+    def _home(self) -> tuple[str, str]:
+        return self._phase.suite, self._run_id
+
+    def _said(self, suite: str, run_id: str) -> str:
+        phase = f"phase {_NUMBERS[suite]}" if suite != self._phase.suite else ""
+        run = f"run {run_id}" if run_id != self._run_id else ""
+        return f"from {' of '.join(filter(None, (phase, run)))}"

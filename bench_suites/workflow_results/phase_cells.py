@@ -1,0 +1,117 @@
+"""The cells of a phase's table: its own, and those that it takes from phase 5.1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from bench_suites.workflow import DIFFICULTIES, FLAWS, PROMPT_TYPES
+from bench_suites.workflow_results.bench_case import BenchCase, Dimension, Value
+from bench_suites.workflow_results.model_size import model_size_b
+from bench_suites.workflow_results.phase import PHASE_52, Phase, question
+
+_ORDER = {
+    name: float(at)
+    for names in (DIFFICULTIES, PROMPT_TYPES, FLAWS)
+    for at, name in enumerate(names)
+}
+
+_Place = tuple[str, tuple[Value, ...], Value]
+"""Model, values of the dimensions in `PhaseCells.apart`, level."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The cases of one row of a table.
+
+    Attributes:
+        apart: Its values of the dimensions in `PhaseCells.apart`.
+        level: Its value of the phase's level; None where that has none.
+        cases: At least one.
+    """
+
+    model: str
+    apart: tuple[Value, ...]
+    level: Value
+    cases: tuple[BenchCase, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseCells:
+    """The cells of a phase, in the order of its table.
+
+    Attributes:
+        apart: Dimensions that tell rows apart beside model and level, since they have more than one
+            value.
+        common: The value of each other dimension that has one.
+        cells: At least one.
+    """
+
+    phase: Phase
+    apart: tuple[Dimension, ...]
+    common: dict[Dimension, Value]
+    cells: tuple[Cell, ...]
+
+
+def phase_cells(phase: Phase, cases: Sequence[BenchCase]) -> PhaseCells | None:
+    """The phase's own cells and those taken from 5.1; None where it has no case of its own.
+
+    A case is taken only where the phase has not asked the same itself (it asks what 5.1 had no
+    answer to), and only if it agrees with some of the phase's own in model, task type and all that
+    the phase does not vary.
+    """
+    own = [case for case in cases if case.suite == phase.suite]
+    if not own:
+        return None
+    values = {each: _distinct(case.value(each) for case in own) for each in phase.may_vary}
+    apart = tuple(each for each, found in values.items() if len(found) > 1)
+    conditions = {phase.conditions(case) for case in own}
+    asked = {question(case) for case in own}
+    taken = [
+        case
+        for case in cases
+        if phase.takes(case)
+        and phase.conditions(case) in conditions
+        and question(case) not in asked
+    ]
+    cells = _by_place(phase, apart, [*own, *taken])
+    models = _distinct(case.result.model for case in own)
+
+    def rank(place: _Place) -> tuple[float, int, list[tuple[float, str]]]:
+        model, told_apart, level = place
+        size_b = model_size_b(model) if phase is PHASE_52 else None
+        largest_first = -size_b if size_b is not None else 0.0
+        return largest_first, models.index(model), [*map(_value_rank, (*told_apart, level))]
+
+    return PhaseCells(
+        phase,
+        apart,
+        {each: found[0] for each, found in values.items() if found != [None] and len(found) == 1},
+        tuple(Cell(*place, tuple(cells[place])) for place in sorted(cells, key=rank)),
+    )
+
+
+def _by_place(
+    phase: Phase, apart: Sequence[Dimension], cases: Iterable[BenchCase]
+) -> dict[_Place, list[BenchCase]]:
+    found: dict[_Place, list[BenchCase]] = {}
+    for case in cases:
+        level = case.value(phase.level) if phase.level is not None else None
+        place = (case.result.model, tuple(case.value(each) for each in apart), level)
+        found.setdefault(place, []).append(case)
+    return found
+
+
+def _distinct(values: Iterable[Value]) -> list[Value]:
+    return list(dict.fromkeys(values))
+
+
+def _value_rank(value: Value) -> tuple[float, str]:
+    """Sorts the values of a dimension: none first, reliable tools first, names as listed."""
+    match value:
+        case None:
+            return (-1.0, "")
+        case str():
+            return (_ORDER.get(value.removeprefix("flawed_"), float(len(_ORDER))), value)
+        case _:
+            return (1.0 - value, "")

@@ -1,0 +1,123 @@
+"""Shows the phases' tables at the end of a pytest run that had cases of them.
+
+The work is a process of its own: pytest's controller must not pay for pyarrow's memory, and a
+failure there must not cost the run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.leading.finish import FinishedRun
+
+_NAME = "bench_suites_workflow_results"
+_SILENT = -2
+"""`-qq`: nothing but pytest's own dots."""
+_TIMEOUT_S = 300
+"""A hundred times what the full plan of 12,200 cases takes."""
+_CHUNK = 1 << 16
+# Inside a string of JSON the quotes would be escaped.
+_SUITE = re.compile(rb'"suite":"phase5([1-5])"')
+_LONGEST = len(b'"suite":"phase51"')
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Wait for the end of the run."""
+    config.pluginmanager.register(WorkflowResults(config), _NAME)
+
+
+class WorkflowResults:
+    """Makes the tables when the run is over, and shows them below its summary."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._lines: list[str] = []
+        self._reused = _reused_run(config)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_ultrapar_finish(self, run: FinishedRun) -> None:
+        """Write the aggregate and keep the tables. Controller, once, when results are written."""
+        if run.summary is None:
+            return
+        try:
+            phases = phases_in(run.directory / "cases.json")
+            if phases:
+                self._lines = _tables(run.directory, phases, self._reused)
+        except (OSError, subprocess.SubprocessError) as error:
+            self._lines = [f"no tables of the phases: {error}"]
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Show them. Controller, once, after the run's own summary."""
+        if self._lines and self._config.option.verbose > _SILENT:
+            terminalreporter.section("workflow phases")
+            for line in self._lines:
+                terminalreporter.write_line(line)
+
+
+def phases_in(path: Path) -> list[str]:
+    """Numbers of the phases that planned cases belong to, sorted: `5.1`, `5.4`.
+
+    The file is searched and not decoded: it may hold 20,000 cases, and the controller's memory is
+    bounded.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    found: set[str] = set()
+    kept = b""
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            kept = kept[-_LONGEST:] + chunk
+            found |= {f"5.{digit.decode()}" for digit in _SUITE.findall(kept)}
+    return sorted(found)
+
+
+def _tables(directory: Path, phases: list[str], reused: Path | None) -> list[str]:
+    root = str(Path(__file__).parents[2])
+    runs = [str(directory), *([str(reused)] if reused is not None else [])]
+    wanted = [word for phase in phases for word in ("--phase", phase)]
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-m", __package__, *runs, *wanted],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))),
+            # Without it, `-m` would put the current directory first among the modules.
+            "PYTHONSAFEPATH": "1",
+        },
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+        timeout=_TIMEOUT_S,
+    )
+    if done.returncode != 0:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        reason = (
+            said[-1].removeprefix("workflow_results: ") if said else f"exit code {done.returncode}"
+        )
+        again = f"python -m {__package__} {' '.join(runs)}"
+        return [f"no tables of the phases: {reason}; try again with: {again}"]
+    return done.stdout.decode("utf-8", "replace").splitlines()
+
+
+def _reused_run(config: pytest.Config) -> Path | None:
+    """The run of `--ultrapar-reuse`, looked up before this run becomes the latest one."""
+    name = config.getoption("ultrapar_reuse", None)
+    if not name:
+        return None
+    from pytest_ultrapar.errors import ConfigError  # noqa: PLC0415 - only for a run that reuses
+    from pytest_ultrapar.results.rundir import resolve_run  # noqa: PLC0415
+
+    try:
+        return resolve_run(str(name))
+    except ConfigError:
+        # Whoever declares the option refuses what it names; this only adds to the tables.
+        return None

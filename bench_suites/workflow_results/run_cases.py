@@ -1,0 +1,149 @@
+"""The cases of a run directory, from its results and, those that never ran, from its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench_suites.workflow.aggregate import CaseResult
+from bench_suites.workflow_results.bench_case import NEVER_RAN, PHASES, BenchCase
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.results.cases_file import read_cases
+from pytest_ultrapar.results.manifest import FILE_NAME as MANIFEST_NAME
+from pytest_ultrapar.results.manifest import StorageFormat, read_manifest
+from pytest_ultrapar.results.rundir import resolve_run
+
+_PARAMETERS = ("task_type", "prompt_type", "difficulty", "tool_success_rate")
+_OPTIONAL = ("flaw", "severity")
+_COLUMNS = ("case_id", "suite", "model", "outcome", "kind", "n_turns", "duration_s", "ended_at")
+
+
+@dataclass(frozen=True, slots=True)
+class RunCases:
+    """All planned cases of a run that belong to a phase.
+
+    Attributes:
+        directory: The run's.
+        simulated: Whether any answer came from the simulated provider.
+        cases: In the order of pytest's collection; at least one.
+    """
+
+    directory: Path
+    run_id: str
+    simulated: bool
+    cases: tuple[BenchCase, ...]
+
+
+def read_run(name: str) -> RunCases:
+    """The cases of a run.
+
+    Args:
+        name: Its directory, its id below `.ultrapar`, or `latest`.
+
+    Raises:
+        ConfigError: There is no such run, it has no results, or none of them is of a phase.
+        ResultsError: A file of the run cannot be read.
+    """
+    directory = Path(name)
+    if not (directory / MANIFEST_NAME).is_file():
+        directory = resolve_run(name)
+    manifest = read_manifest(directory)
+    rows = {row["case_id"]: row for row in _read_rows(directory, manifest.storage_format)}
+    cases: list[BenchCase] = []
+    suites: set[str] = set()
+    for planned in read_cases(directory):
+        suites.add(planned.suite)
+        if planned.suite not in PHASES:
+            continue
+        row = rows.get(planned.case_id)
+        if row is None:
+            row = {
+                "model": planned.model,
+                "outcome": NEVER_RAN if planned.skipped is None else "skipped",
+                **{f"param.{name}": value for name, value in planned.params.items()},
+            }
+        cases.append(
+            BenchCase(
+                manifest.run_id,
+                planned.suite,
+                planned.case_id,
+                planned.repeat,
+                row.get("param.flaw"),
+                row.get("param.severity"),
+                _result(row, planned.nodeid),
+            )
+        )
+    if not cases:
+        msg = (
+            f"{directory} is no run of a workflow phase: its suites are"
+            f" {', '.join(sorted(suites)) or 'none'}; allowed are {', '.join(PHASES)}"
+        )
+        raise ConfigError(msg)
+    return RunCases(directory, manifest.run_id, manifest.simulated, tuple(cases))
+
+
+def _result(row: Mapping[str, Any], nodeid: str) -> CaseResult:
+    missing = [name for name in _PARAMETERS if row.get(f"param.{name}") is None]
+    if missing:
+        msg = (
+            f"{nodeid} has no parameter {', '.join(missing)};"
+            f" every case of a phase has {', '.join(_PARAMETERS)}"
+        )
+        raise ConfigError(msg)
+    scores = {
+        name.removeprefix("score."): value
+        for name, value in row.items()
+        if value is not None and name.startswith("score.")
+    }
+    # A refused prompt has turns, but nobody has scored it.
+    scores.setdefault("turns", row.get("n_turns", 0))
+    ended_at = row.get("ended_at")
+    return CaseResult(
+        model=row["model"],
+        prompt_type=row["param.prompt_type"],
+        tool_success_rate=float(row["param.tool_success_rate"]),
+        difficulty=row["param.difficulty"],
+        task_type=row["param.task_type"],
+        outcome=row["outcome"],
+        duration_s=row.get("duration_s", 0.0),
+        ended_at=datetime.fromisoformat(ended_at) if isinstance(ended_at, str) else ended_at,
+        kind=row.get("kind"),
+        scores=scores,
+    )
+
+
+def _read_rows(directory: Path, storage_format: StorageFormat) -> Iterator[dict[str, Any]]:
+    path = directory / ("results.parquet" if storage_format == "parquet" else "results.jsonl")
+    if not path.is_file():
+        msg = (
+            f"{directory} has no results: there is no {path.name};"
+            f" python -m pytest_ultrapar.results.compact {directory} makes it of the journal"
+        )
+        raise ConfigError(msg)
+    try:
+        if storage_format == "parquet":
+            yield from _read_parquet(path)
+        else:
+            decode = msgspec.json.Decoder(dict[str, Any]).decode
+            with path.open("rb") as file:
+                yield from map(decode, file)
+    except (OSError, pa.ArrowException, msgspec.DecodeError) as error:
+        msg = f"{path} cannot be read: {error}"
+        raise ConfigError(msg) from error
+
+
+def _read_parquet(path: Path) -> Iterator[dict[str, Any]]:
+    with pq.ParquetFile(path) as file:
+        wanted = {*_COLUMNS, *(f"param.{name}" for name in (*_PARAMETERS, *_OPTIONAL))}
+        names = [
+            name for name in file.schema_arrow.names if name in wanted or name.startswith("score.")
+        ]
+        for batch in file.iter_batches(columns=names):
+            yield from batch.to_pylist()

@@ -1,0 +1,60 @@
+"""Answers of an earlier run that this one takes over, and whether it may."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.results.cases_file import read_cases
+from pytest_ultrapar.results.graded import graded_in_subprocess
+from pytest_ultrapar.results.manifest import Manifest, read_manifest
+from pytest_ultrapar.results.rundir import resolve_run
+from pytest_ultrapar.suite.taken import Question, question_of_case
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def reusable(
+    name: str, *, seed: int, data: Mapping[str, str], simulated: bool
+) -> frozenset[Question]:
+    """The questions that were answered, and their answers graded, in an earlier run.
+
+    Args:
+        name: The run, as `resolve_run` takes it.
+        seed: Seed of this run.
+        data: What the suites of this run say of their data (`pytest_ultrapar_data`).
+        simulated: Whether this run asks the simulated provider.
+
+    Raises:
+        ConfigError: There is no such run, it has no results, or it asked something else.
+    """
+    directory = resolve_run(name)
+    try:
+        manifest = read_manifest(directory)
+        found = differences(manifest, seed=seed, data=data, simulated=simulated)
+        if found:
+            msg = f"--ultrapar-reuse: {directory} cannot be reused by this run: {'; '.join(found)}"
+            raise ConfigError(msg)
+        ids = graded_in_subprocess(directory)
+    except ResultsError as error:
+        msg = f"--ultrapar-reuse: {error}"
+        raise ConfigError(msg) from error
+    return frozenset(question_of_case(c) for c in read_cases(directory) if c.case_id in ids)
+
+
+def differences(
+    earlier: Manifest, *, seed: int, data: Mapping[str, str], simulated: bool
+) -> list[str]:
+    """What makes an earlier run's answers ones to other questions; empty when nothing does."""
+    found: list[str] = []
+    if earlier.seed != seed:
+        found.append(f"its run seed was {earlier.seed}, this one's is {seed}")
+    if earlier.simulated != simulated:
+        kind = {True: "simulated", False: "real"}
+        found.append(f"its answers were {kind[earlier.simulated]}, here they are {kind[simulated]}")
+    for name in sorted({*earlier.data, *data}):
+        then, now = earlier.data.get(name, "none"), data.get(name, "none")
+        if then != now:
+            found.append(f"its {name} was {then}, this one's is {now}")
+    return found

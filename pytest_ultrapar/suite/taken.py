@@ -1,0 +1,113 @@
+"""Cases that a suite takes from another one: generated like all others, then deselected.
+
+A suite says so with `pytest.mark.ultrapar(taken_from="other")`. A case of it is taken when the
+other suite has a case of the same model, repetition and parameters that is going to run in this
+session, or that was graded in the run named by --ultrapar-reuse. Nobody is asked the same thing
+twice then; on its own, the suite runs everything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar import pytest_internals
+from pytest_ultrapar.suite.collection import REPEAT, parameter, params_of, suite_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from collections.abc import Set as AbstractSet
+    from pathlib import Path
+
+    import pytest
+
+    from pytest_ultrapar.records import Case, Scalar
+
+TAKEN_FROM = "taken_from"
+REUSED_FILE = "reused.json"
+
+Question = tuple[str, str, int, tuple[tuple[str, str], ...]]
+"""What tells whether two cases ask the same: suite, model, repetition, parameters."""
+
+
+def question_of_case(case: Case) -> Question:
+    """The question of a case of this or an earlier run."""
+    return _question(case.suite, case.model, case.repeat, case.params)
+
+
+def write_reused(directory: Path, reused: AbstractSet[Question]) -> None:
+    """Leave what an earlier run answered where workers find it. Called before they start."""
+    if reused:
+        (directory / REUSED_FILE).write_bytes(msgspec.json.encode(sorted(reused)))
+
+
+def read_reused(directory: Path) -> frozenset[Question]:
+    """What an earlier run answered; empty when none is reused."""
+    try:
+        data = (directory / REUSED_FILE).read_bytes()
+    except FileNotFoundError:
+        return frozenset()
+    return msgspec.json.decode(data, type=frozenset[Question])
+
+
+def deselect_taken(
+    config: pytest.Config,
+    items: list[pytest.Item],
+    reused: Callable[[], AbstractSet[Question]],
+) -> None:
+    """Deselect the cases that their suite takes from another one, as `-k` leaves out tests.
+
+    Called after `-k`, `-m` and --ultrapar-model have left out theirs: what they left out of the
+    other suite is not taken from it.
+
+    Args:
+        config: pytest's.
+        items: What is selected; changed in place.
+        reused: Questions that were answered in an earlier run; called only if a suite takes any.
+    """
+    sources: dict[int, str | None] = {}
+    for item in items:
+        test = pytest_internals.test_identity(item)
+        if test not in sources:
+            sources[test] = _source_of(item)
+    wanted = {source for source in sources.values() if source is not None}
+    if not wanted:
+        return
+    asked = set(reused())
+    asked.update(
+        _question_of(item, suite)
+        for item in items
+        if (suite := suite_of(item)) in wanted and pytest_internals.will_not_run(item) is None
+    )
+    kept: list[pytest.Item] = []
+    taken: list[pytest.Item] = []
+    for item in items:
+        source = sources[pytest_internals.test_identity(item)]
+        is_taken = source is not None and _question_of(item, source) in asked
+        (taken if is_taken else kept).append(item)
+    if taken:
+        config.hook.pytest_deselected(items=taken)
+        items[:] = kept
+
+
+def _source_of(item: pytest.Item) -> str | None:
+    mark = item.get_closest_marker("ultrapar")
+    source = mark.kwargs.get(TAKEN_FROM) if mark is not None else None
+    return source if isinstance(source, str) and source != suite_of(item) else None
+
+
+def _question_of(item: pytest.Item, suite: str) -> Question:
+    """The question that an item asks, as if it were one of `suite`."""
+    repeat = parameter(item, REPEAT)
+    return _question(
+        suite,
+        str(parameter(item, "model")),
+        repeat if isinstance(repeat, int) else 0,
+        params_of(item),
+    )
+
+
+def _question(suite: str, model: str, repeat: int, params: Mapping[str, Scalar]) -> Question:
+    # By `repr`: 0.8 is 0.8 in JSON and in Python, and 1, 1.0 and True are three values.
+    return suite, model, repeat, tuple(sorted((name, repr(own)) for name, own in params.items()))

@@ -1,0 +1,135 @@
+"""Variables and options of the documents: each acts, says so in the first lines, or is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.plugin.conftest import CANARY
+from tests.plugin.test_bad_input import PLAIN_SUITE, refusal
+
+VARIABLES = {
+    "RATE_MODE": ("fast", 'must be "fixed" or "adaptive" (got "fast")'),
+    "STORAGE_FORMAT": ("csv", 'must be "parquet" or "json" (got "csv")'),
+    "NUM_INSTANCES": ("20x", 'must be a number of repetitions such as "20", or "20x3"'),
+    "DEBUG_LOG": ("maybe", 'must be "true" or "false" (got "maybe")'),
+    "DEBUG_PROCESS_NUM": ("0", "must be >= 1 (got 0)"),
+    "MAX_WORKERS": ("0", "must be >= 1 (got 0)"),
+    "USE_CONCURRENT": ("2", 'must be "true" or "false" (got "2")'),
+    "USE_MULTI_VLLM": ("oui", 'must be "true" or "false" (got "oui")'),
+    "VLLM_PORTS": ("8001;8002", 'must be a list of ports such as "8001,8002" (got "8001;8002"'),
+}
+
+
+def first_lines(result):
+    return [line for line in result.outlines if line.startswith("ultrapar: ")]
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_variable_that_is_not_allowed_is_refused_by_name(project, monkeypatch, variable, workers):
+    value, message = VARIABLES[variable]
+    project.suite(PLAIN_SUITE)
+    monkeypatch.setenv(variable, value)
+
+    said = refusal(project, workers)
+
+    assert said.startswith(f"environment: {variable} {message}")
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_key_variable_that_is_not_set_is_refused_by_name(project, monkeypatch, workers):
+    project.suite(PLAIN_SUITE)
+    monkeypatch.setenv("TEST_KEY_0", " ")
+
+    assert refusal(project, workers) == (
+        "pool.toml: provider[0].keys[0].env names the environment variable TEST_KEY_0, which is not"
+        " set or empty"
+    )
+
+
+@pytest.mark.parametrize(("workers", "most"), [("-n0", 1), ("-n2", 2)])
+def test_debug_log_of_a_process_that_there_is_not_is_refused(project, monkeypatch, workers, most):
+    project.suite(PLAIN_SUITE)
+    said = refusal(project, workers, "--ultrapar-debug-log=3")
+    assert said == (
+        f"command line: --ultrapar-debug-log must be between 1 and {most}, the number of worker "
+        "processes (got 3)"
+    )
+    monkeypatch.setenv("DEBUG_LOG", "true")
+    monkeypatch.setenv("DEBUG_PROCESS_NUM", "3")
+    said = refusal(project, workers)
+    assert said.startswith(f"environment: DEBUG_PROCESS_NUM must be between 1 and {most}, the num")
+    assert "must be" in refusal(project, workers, "--ultrapar-debug-log=gw0")
+
+
+def test_every_variable_acts_and_says_so(project, monkeypatch, workers):
+    project.suite(PLAIN_SUITE)
+    # Two ports, of which only the first is there.
+    project.pytester.path.joinpath("pool.toml").write_text(
+        'schema = 1\n[[provider]]\nname = "p"\napi = "openai"\n'
+        'base_url = "http://127.0.0.1:9/v1"\ntimeout_s = 5\n'
+        'keys = [{ name = "key0", env = "TEST_KEY_0" }]\n'
+        '[[provider.model]]\nname = "m"\nports_env = "VLLM_PORTS"\nper_instance = { workers = 4 }\n'
+    )
+    environment = {
+        "RATE_MODE": "fixed",
+        "STORAGE_FORMAT": "json",
+        "NUM_INSTANCES": "2",
+        "DEBUG_LOG": "true",
+        "DEBUG_PROCESS_NUM": "1",
+        "MAX_WORKERS": "3",
+        "USE_CONCURRENT": "false",
+        "USE_MULTI_VLLM": "false",
+        "VLLM_PORTS": f"{project.server.port},9",
+    }
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    result = project.run(workers)
+
+    assert result.ret == 0, result.stdout.str()
+    said = "\n".join(first_lines(result))
+    worker = "main" if workers == "-n0" else "gw0"
+    for part in (
+        "rate_mode = fixed (environment RATE_MODE)",
+        "storage = json (environment STORAGE_FORMAT)",
+        "repeats = 2 (environment NUM_INSTANCES)",
+        "debug_log = 1 (environment DEBUG_LOG and DEBUG_PROCESS_NUM)",
+        "pool workers = 3 (environment MAX_WORKERS)",
+        "mode = rotate (environment USE_CONCURRENT)",
+        f"p/m ports = {project.server.port} (environment VLLM_PORTS, first port only by "
+        "environment USE_MULTI_VLLM)",
+        "keys p/key0 (environment TEST_KEY_0)",
+        "3 seats, 2 repetitions",
+    ):
+        assert part in said
+    assert CANARY not in result.stdout.str() + result.stderr.str()
+    rows = (project.directory / "results.jsonl").read_text().splitlines()
+    assert [json.loads(row)["repeat"] for row in rows].count(1) == 2
+    assert {json.loads(row)["mode"] for row in rows} == {"rotate"}
+    assert len(project.server.prompts) == 4
+    assert [path.name for path in project.directory.glob("debug-*")] == [f"debug-{worker}.log"]
+
+
+def test_command_line_goes_before_the_environment_and_products_say_so(project, monkeypatch):
+    project.suite(PLAIN_SUITE)
+    pool = project.pytester.path / "pool.toml"
+    text = pool.read_text().replace("schema = 1", "schema = 1\n[pool]\nprompt_types = 3")
+    pool.write_text(f"{text}per_instance = {{ workers = 1 }}\nmultiply_by_prompt_types = true\n")
+    for name, value in {"NUM_INSTANCES": "3", "DEBUG_LOG": "true", "MAX_WORKERS": "9"}.items():
+        monkeypatch.setenv(name, value)
+
+    result = project.run(
+        "--ultrapar-repeats=1", "--ultrapar-debug-log=off", "--ultrapar-max-workers=2"
+    )
+
+    said = "\n".join(first_lines(result))
+    assert "repeats = 1 (command line --ultrapar-repeats)" in said
+    assert "debug_log = off (command line --ultrapar-debug-log)" in said
+    assert "pool workers = 2 (command line --ultrapar-max-workers)" in said
+    assert "p/m workers = 3 (pool.toml, 1 x 3 prompt types)" in said
+    assert len(project.rows()) == 2
+    assert list(project.directory.glob("debug-*")) == []

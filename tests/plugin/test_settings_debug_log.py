@@ -1,0 +1,97 @@
+"""Debug logs of a run: whose, what is in them, and what never is."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.plugin.conftest import CANARY
+
+SUITE = """
+import os
+
+@prefetch
+async def spoken(llm, word) -> str:
+    key = os.environ["TEST_KEY_0"]
+    reply = await llm.chat([{"role": "user", "content": f"{word} canary-prompt {key}"}])
+    return reply.text
+
+@pytest.mark.parametrize(
+    "word",
+    ["say", "once 429", "status 400", "status 500"],
+    ids=["secretid1", "secretid2", "secretid3", "secretid4"],
+)
+def test_it(spoken): pass
+"""
+
+
+def logs(project) -> dict[str, str]:
+    return {path.name: path.read_text() for path in project.directory.glob("debug-*")}
+
+
+def named(text: str) -> dict[str, str]:
+    return dict(part.split("=", 1) for part in text.split() if "=" in part)
+
+
+def test_debug_log_tells_every_case_and_no_secret(project, monkeypatch, workers):
+    project.suite(SUITE)
+    monkeypatch.setenv("DEBUG_LOG", "true")
+
+    result = project.run(workers, "--ultrapar-max-attempts=2", "--ultrapar-coverage=0", "-rA")
+
+    names = {"-n0": {"debug-main.log"}, "-n2": {"debug-gw0.log", "debug-gw1.log"}}[workers]
+    found = logs(project)
+    assert set(found) == names
+    lines = [line.split(" ", 2)[2] for text in found.values() for line in text.splitlines()]
+    cases = {row["case_id"]: row for row in project.rows()}
+    assert len(cases) == 4
+    for case_id, row in cases.items():
+        own = [line for line in lines if named(line).get("case") == case_id]
+        assert own[0].startswith("lease asked ")
+        assert sum(line.startswith("episode began ") for line in own) == 1
+        assert sum(line.startswith("request ended ") for line in own) == row["n_attempts"]
+        assert own[-1].startswith("episode ended ")
+        assert named(own[-1])["attempts"] == str(row["n_attempts"])
+    granted = {named(line)["lease"] for line in lines if line.startswith("lease granted ")}
+    returned = {named(line)["lease"] for line in lines if line.startswith("lease returned ")}
+    assert granted == returned
+    assert {named(line)["status"] for line in lines if line.startswith("request ended ")} == {
+        "200",
+        "400",
+        "429",
+        "500",
+    }
+    decided = [named(line) for line in lines if line.startswith("retry decided ")]
+    assert {(one["after"], one["verdict"]) for one in decided} >= {
+        ("rate", "again"),
+        ("overload", "again"),
+        ("overload", "give_up"),
+        ("bad_request", "bad_request"),
+    }
+    everything = "".join(found.values())
+    assert all(word not in everything for word in (CANARY, "canary-prompt", "secretid"))
+    # Nor is anything of it among what pytest shows of a test.
+    assert "lease granted" not in result.stdout.str()
+
+
+@pytest.mark.slow
+def test_debug_log_of_the_second_worker_only(project, monkeypatch):
+    project.suite(SUITE)
+    monkeypatch.setenv("DEBUG_PROCESS_NUM", "1")
+
+    project.run("-n2", "--ultrapar-coverage=0", "--ultrapar-debug-log=2")
+
+    assert set(logs(project)) == {"debug-gw1.log"}
+
+
+def test_no_debug_log_and_no_word_of_it_unless_asked_for(project, monkeypatch):
+    project.suite(SUITE)
+    monkeypatch.setenv("DEBUG_PROCESS_NUM", "1")
+
+    result = project.run("--ultrapar-max-attempts=1", "--ultrapar-coverage=0")
+
+    assert logs(project) == {}
+    # Nor do the first lines repeat what the file or the default says.
+    said = "\n".join(line for line in result.outlines if line.startswith("ultrapar: "))
+    assert "max_attempts = 1 (command line --ultrapar-max-attempts)" in said
+    assert all(word not in said for word in ("debug_log =", "(default", "(pool.toml"))
+    assert len(project.rows()) == 4

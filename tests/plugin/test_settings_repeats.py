@@ -1,0 +1,212 @@
+"""`--ultrapar-repeats NxM`: which cases run, and who is told that it cannot be."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.plugin.test_bad_input import PLAIN_SUITE, refusal
+
+COUNTING = """
+pytestmark = pytest.mark.ultrapar(repeats_over="kind")
+
+@prefetch
+async def spoken(llm, kind, word) -> str:
+    return (await llm.chat([{"role": "user", "content": f"say {kind} {word}"}])).text
+
+@pytest.mark.parametrize("word", ["a", "b"])
+@pytest.mark.parametrize("kind", ["pear", "apple", "plum"])
+def test_it(spoken): pass
+
+@pytest.mark.parametrize("word", ["c"])
+@pytest.mark.parametrize("kind", ["apple", "fig"])
+def test_other(spoken): pass
+
+def test_plain(): pass
+"""
+
+
+def ran(project) -> dict[str, int]:
+    """How often each (kind, word) was asked."""
+    asked = [prompt.removeprefix("say ") for prompt in project.server.prompts]
+    return {one: asked.count(one) for one in asked}
+
+
+def shows(result, workers, *, deselected: int, **counts: int) -> bool:
+    """Whether pytest counts so; xdist's controller never learns what its workers deselected."""
+    if workers == "-n0":
+        counts["deselected"] = deselected
+    return result.parseoutcomes() == counts
+
+
+def collected(project, *options) -> list[str]:
+    result = project.run_here("--collect-only", "-q", *options)
+    return [line.split("::")[1] for line in result.outlines if "::" in line]
+
+
+def test_first_values_of_the_named_parameter_run_and_others_are_deselected(project, workers):
+    project.suite(COUNTING)
+
+    result = project.run(workers, "--ultrapar-repeats=2x2")
+
+    assert ran(project) == {"pear a": 2, "pear b": 2, "apple a": 2, "apple b": 2, "apple c": 2}
+    # plum a, plum b and fig c; the fourth distinct value of the file is `fig`.
+    assert shows(result, workers, solved=10, passed=1, deselected=6)
+    assert result.ret == 0
+    said = result.stdout.str()
+    assert "2 repetitions of the first 2 values of the parameter that a suite counts" in said
+    assert "repeats = 2x2 (command line --ultrapar-repeats)" in said
+    assert '"repeats": 2,' in (project.directory / "manifest.json").read_text()
+
+
+def test_more_values_than_there_are_means_all(project, monkeypatch):
+    project.suite(COUNTING)
+    everything = collected(project, "--ultrapar-repeats=2")
+
+    assert len(everything) == 2 * (6 + 2) + 1
+    assert collected(project, "--ultrapar-repeats=2x99") == everything
+    monkeypatch.setenv("NUM_INSTANCES", "2x99")
+    assert collected(project) == everything
+    monkeypatch.setenv("NUM_INSTANCES", "1x1")
+    assert collected(project) == ["test_it[m-pear-a-r0]", "test_it[m-pear-b-r0]", "test_plain"]
+
+
+def test_k_picks_from_what_runs_without_it(project):
+    project.suite(COUNTING)
+
+    assert collected(project, "--ultrapar-repeats=1x2", "-k", "apple") == [
+        "test_it[m-apple-a-r0]",
+        "test_it[m-apple-b-r0]",
+        "test_other[m-apple-c-r0]",
+    ]
+    assert collected(project, "--ultrapar-repeats=1x2", "-k", "plum") == []
+
+
+def test_values_are_counted_for_each_test_file(project):
+    project.suite(COUNTING)
+    project.suite(COUNTING.replace('"pear", "apple", "plum"', '"fig", "kiwi"'), "test_more.py")
+
+    found = collected(project, "--ultrapar-repeats=1x1", "-k", "not plain")
+
+    assert found == [
+        "test_it[m-fig-a-r0]",
+        "test_it[m-fig-b-r0]",
+        "test_other[m-fig-c-r0]",
+        "test_it[m-pear-a-r0]",
+        "test_it[m-pear-b-r0]",
+    ]
+
+
+def test_values_that_are_objects_are_counted_by_name(project):
+    objects = """
+class Kind:
+    def __init__(self, name): self.name = name
+
+def pytest_generate_tests(metafunc):
+    metafunc.parametrize("kind", [Kind("one"), Kind("two"), ["no", "hash"]], ids=["x", "y", "z"])
+
+@pytest.mark.ultrapar(repeats_over="kind")
+def test_it(answer): pass
+
+@pytest.mark.ultrapar(repeats_over="kind")
+def test_again(answer): pass
+"""
+    suite = objects.replace("(answer)", "(answer, kind)")
+    project.suite(
+        "\n@pytest.fixture\ndef prompt(): ...\n" + suite.replace("answer, kind", "spoken")
+    )
+    text = project.pytester.path.joinpath("test_suite.py")
+    spoken = "\n@prefetch\nasync def spoken(llm, kind) -> str:\n    return str(kind)\n"
+    text.write_text(text.read_text() + spoken)
+
+    assert collected(project, "--ultrapar-repeats=1x1") == ["test_it[m-x-r0]", "test_again[m-x-r0]"]
+
+
+def test_suite_that_does_not_say_what_it_counts_is_refused(project, monkeypatch):
+    project.suite(PLAIN_SUITE)
+    for workers in ("-n0", "-n2"):
+        said = refusal(project, workers, "--ultrapar-repeats=20x3", in_process=workers == "-n0")
+        assert said == (
+            "test_suite.py::test_it: 20x3 (command line --ultrapar-repeats) takes the first 3 "
+            "values of a parameter, but the suite does not say of which; mark it with "
+            'pytest.mark.ultrapar(repeats_over="..."), where its parameters are prompt, or ask for '
+            "20"
+        )
+    monkeypatch.setenv("NUM_INSTANCES", "20x3")
+    assert "20x3 (environment NUM_INSTANCES)" in refusal(project)
+    assert project.run_here("--collect-only").ret == 4
+    # Tests that are not selected are not asked.
+    project.suite(COUNTING, "test_counting.py")
+    result = project.run_here("--collect-only", "-q", "-k", "counting")
+    assert result.ret == 0
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("0", 'must be between 1 and 100000 (got "0")'),
+        ("-1", 'must be between 1 and 100000 (got "-1")'),
+        ("20x", 'must be a number of repetitions such as "20", or "20x3"'),
+        ("x3", 'must be a number of repetitions such as "20", or "20x3"'),
+        ("20x0", 'must have between 1 and 100000 after the x (got "20x0")'),
+        ("axb", 'must be a number of repetitions such as "20", or "20x3"'),
+    ],
+)
+def test_repetitions_that_are_none_are_refused(project, workers, given, message):
+    project.suite(COUNTING)
+
+    said = refusal(project, workers, f"--ultrapar-repeats={given}")
+
+    assert said.startswith(f"command line: --ultrapar-repeats {message}")
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ('"knd"', "mark ultrapar(repeats_over='knd') names no parameter; its parameters are kind"),
+        ("3", "mark ultrapar(repeats_over=3) names no parameter; its parameters are kind"),
+        ('["kind"]', "mark ultrapar(repeats_over=['kind']) names no parameter; its parameters ar"),
+        ('"model"', "mark ultrapar(repeats_over='model') names no parameter; its parameters are"),
+    ],
+)
+def test_mark_that_names_no_parameter_is_refused_also_without_it(project, argument, message):
+    project.suite(COUNTING.replace('repeats_over="kind"', f"repeats_over={argument}"))
+
+    for options in ([], ["--ultrapar-repeats=2x2"]):
+        said = refusal(project, *options)
+        assert f"test_suite.py::test_it: {message}" in said
+
+
+EMPTY = """
+@pytest.mark.parametrize("word", [])
+@pytest.mark.parametrize("prompt", ["say a"])
+def test_no_words(answer, word): pass
+
+@pytest.mark.parametrize(("prompt", "word"), [])
+def test_no_prompts(answer, word): pass
+
+@pytest.mark.parametrize("prompt", ["say b"])
+def test_it(answer): pass
+"""
+
+
+@pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
+def test_case_of_a_parameter_without_values_is_deselected_and_others_are_skipped(project, workers):
+    plain = '\n@pytest.mark.parametrize("word", [])\ndef test_plain(word): pass\n'
+    project.suite(EMPTY + plain)
+
+    result = project.run(workers)
+
+    assert result.ret == 0
+    assert shows(result, workers, solved=1, skipped=1, deselected=2)
+    assert project.outcomes() == {"test_it[m-say b-r0]": "solved"}
+
+
+def test_nothing_but_parameters_without_values_selects_nothing(project):
+    project.suite(EMPTY.partition('@pytest.mark.parametrize("prompt", ["say b"])')[0])
+
+    result = project.run()
+
+    assert result.ret == 5
+    assert result.parseoutcomes() == {"deselected": 2}

@@ -1,0 +1,133 @@
+"""Cases that a suite takes from another one, in the same session or from an earlier run."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+from tests.plugin.conftest import Project
+
+BASE = """
+import pytest
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def answer(llm, level, place) -> str:
+    return (await llm.chat([{"role": "user", "content": f"say {level} {place}"}])).text
+"""
+FIRST = (
+    BASE
+    + """
+@pytest.mark.parametrize("place", ["x"])
+@pytest.mark.parametrize("level", [0.8])
+def test_first(answer): pass
+"""
+)
+SECOND = (
+    BASE
+    + """
+@pytest.mark.ultrapar(taken_from="first")
+@pytest.mark.parametrize("place", ["x"])
+@pytest.mark.parametrize("level", [0.9, 0.8, 0.7])
+def test_second(answer): pass
+"""
+)
+
+
+@pytest.fixture
+def two(project: Project) -> Project:
+    for name, text in (("first", FIRST), ("second", SECOND)):
+        folder = project.pytester.path / name
+        folder.mkdir()
+        folder.joinpath(f"test_{name}.py").write_text(text)
+    return project
+
+
+def asked(project: Project) -> Counter[str]:
+    return Counter(project.server.prompts)
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_common_cells_are_asked_once(two, workers):
+    result = two.run(workers, "--ultrapar-repeats=2")
+    assert result.ret == 0
+    assert asked(two) == {"say 0.8 x": 2, "say 0.9 x": 2, "say 0.7 x": 2}
+    assert Counter(row["suite"] for row in two.rows()) == {"first": 2, "second": 4}
+
+
+def test_cells_that_are_taken_are_listed_as_deselected(two):
+    result = two.run("-n0", "--collect-only", "-q")
+    result.stdout.fnmatch_lines(["*3/4 tests collected (1 deselected)*"])
+
+
+def test_suite_on_its_own_asks_everything(two):
+    result = two.run("-n0", "second")
+    assert result.ret == 0
+    assert asked(two) == {"say 0.8 x": 1, "say 0.9 x": 1, "say 0.7 x": 1}
+
+
+def test_cells_left_out_of_the_other_suite_are_not_taken_from_it(two):
+    result = two.run("-n0", "-k", "second or r1", "--ultrapar-repeats=2")
+    assert result.ret == 0
+    suites = {(r["suite"], r["repeat"]) for r in two.rows() if r["param.level"] == 0.8}
+    assert suites == {("second", 0), ("first", 1)}
+
+
+def test_cells_of_an_earlier_run_are_reused(two, workers):
+    assert two.run("-n0", "first").ret == 0
+    earlier = two.directory.resolve().name
+    two.server.reset()
+    result = two.run(workers, "second", "--ultrapar-reuse=latest")
+    assert result.ret == 0
+    assert asked(two) == {"say 0.9 x": 1, "say 0.7 x": 1}
+    manifest = json.loads((two.directory / "manifest.json").read_text())
+    assert manifest["reused"] == earlier
+
+
+def test_cells_that_were_not_graded_are_not_reused(two):
+    first = two.pytester.path / "first" / "test_first.py"
+    first.write_text(FIRST.replace('f"say {level} {place}"', '"garbage"'))
+    assert two.run("-n0", "first", "--ultrapar-max-attempts=1").ret == 1
+    two.server.reset()
+    assert two.run("-n0", "second", "--ultrapar-reuse=latest").ret == 0
+    assert asked(two)["say 0.8 x"] == 1
+
+
+def test_json_results_are_reused(two):
+    assert two.run("-n0", "first", "--ultrapar-storage=json").ret == 0
+    two.server.reset()
+    assert two.run("-n0", "second", "--ultrapar-reuse=latest").ret == 0
+    assert "say 0.8 x" not in asked(two)
+
+
+REFUSED = {
+    "other seed": (["--ultrapar-seed=7"], "its run seed was 0, this one's is 7"),
+    "no such run": (["--ultrapar-reuse=nowhere"], "no run found at nowhere"),
+    "other data": ([], "its task library was d1, this one's is d2"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_run_that_asked_something_else_is_refused(two, workers, name):
+    options, message = REFUSED[name]
+    conftest = two.pytester.path / "conftest.py"
+    conftest.write_text('def pytest_ultrapar_data(): return {"task library": "d1"}\n')
+    assert two.run("-n0", "first").ret == 0
+    two.server.reset()
+    if not options:
+        conftest.write_text('def pytest_ultrapar_data(): return {"task library": "d2"}\n')
+    result = two.run(workers, "second", "--ultrapar-reuse=latest", *options)
+    assert result.ret == 4
+    assert message in result.stderr.str()
+    assert "Traceback" not in result.stderr.str() + result.stdout.str()
+    assert two.server.prompts == []
+
+
+def test_run_that_has_not_ended_is_refused(two):
+    assert two.run("-n0", "first").ret == 0
+    two.directory.joinpath("results.parquet").unlink()
+    result = two.run("-n0", "second", "--ultrapar-reuse=latest")
+    assert result.ret == 4
+    assert "has no results: the run has not ended" in result.stderr.str()

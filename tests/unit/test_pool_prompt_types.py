@@ -1,0 +1,101 @@
+"""Workers times the number of prompt types: what is multiplied, what is not, what is refused."""
+
+import pytest
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.model import EffectiveValue, Limit
+from tests.unit.pool_texts import simulated
+
+THREE = "[pool]\nprompt_types = 3"
+TIMES = "multiply_by_prompt_types = true"
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def loaded(text):
+        (tmp_path / "pool.toml").write_text(text, encoding="utf-8")
+        return load_pool("pool.toml", environ={}, overrides=Overrides())
+
+    return loaded
+
+
+def test_own_workers_are_multiplied_and_rates_are_not(load):
+    provider = "per_key = { workers = 900 }\nper_key_model = { workers = 4 }"
+    model = f"per_instance = {{ workers = 200, qps = 5 }}\nper_lane = {{ workers = 2 }}\n{TIMES}"
+    pool = load(simulated(provider, model=model, top=THREE))
+
+    assert {limit.level: limit for limit in pool.limits.values()} == {
+        "key": Limit("sim/key0", "key", 900),
+        "key_model": Limit("sim/key0/echo", "key_model", 12),
+        "instance": Limit("sim/echo", "instance", 600, 5.0),
+        "lane": Limit("sim/echo/key0 lane", "lane", 6),
+    }
+
+
+def test_product_says_where_it_comes_from(load):
+    pool = load(simulated(model=f"per_instance = {{ workers = 200 }}\n{TIMES}", top=THREE))
+
+    origin = "pool.toml, 200 x 3 prompt types"
+    assert EffectiveValue("sim/echo workers", 600, origin) in pool.effective
+    assert EffectiveValue("prompt_types", 3, "pool.toml") in pool.effective
+
+
+def test_one_prompt_type_multiplies_nothing(load):
+    top = "[pool]\nprompt_types = 1"
+    pool = load(simulated(model=f"per_instance = {{ workers = 200 }}\n{TIMES}", top=top))
+
+    assert EffectiveValue("sim/echo workers", 200, "pool.toml") in pool.effective
+
+
+def test_models_that_do_not_ask_for_it_keep_their_workers(load):
+    other = '[[provider.model]]\nname = "other"\nper_instance = { workers = 7 }\n'
+    text = simulated(model=f"per_instance = {{ workers = 2 }}\n{TIMES}", top=THREE)
+    pool = load(text + other)
+
+    assert pool.limits["sim/echo"].workers == 6
+    assert pool.limits["sim/other"].workers == 7
+
+
+@pytest.mark.parametrize(
+    ("top", "model", "message"),
+    [
+        (
+            "",
+            f"per_instance = {{ workers = 2 }}\n{TIMES}",
+            "provider[0].model[0].multiply_by_prompt_types = true needs the number of prompt types:"
+            " prompt_types in [pool]",
+        ),
+        (
+            THREE,
+            "per_instance = { workers = 2 }",
+            "pool.prompt_types multiplies nothing: no model has multiply_by_prompt_types = true",
+        ),
+        (
+            THREE,
+            f"per_instance = {{ qps = 2 }}\n{TIMES}",
+            "provider[0].model[0].multiply_by_prompt_types = true multiplies nothing: there are no"
+            " workers in per_instance, per_lane or the provider's per_key_model",
+        ),
+        (
+            THREE,
+            f"per_instance = {{ workers = 50000 }}\n{TIMES}",
+            "provider[0].model[0].per_instance.workers times 3 prompt types must be <= 100000"
+            " (got 150000)",
+        ),
+        ("[pool]\nprompt_types = 0", TIMES, "pool.prompt_types must be >= 1 (got 0)"),
+        ("[pool]\nprompt_types = 1001", TIMES, "pool.prompt_types must be <= 1000 (got 1001)"),
+        (
+            '[pool]\nprompt_types = "3"',
+            TIMES,
+            "pool.prompt_types must be an integer (got a string)",
+        ),
+    ],
+)
+def test_multiplication_that_cannot_be_is_refused(load, top, model, message):
+    with pytest.raises(ConfigError) as refusal:
+        load(simulated(model=model, top=top))
+
+    assert str(refusal.value) == f"pool.toml: {message}"

@@ -1,0 +1,48 @@
+"""Repetitions: `20`, or `20x3` for the first three values of what a suite counts."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.place import Place
+from pytest_ultrapar.pool.repeats import Repeats, parse_repeats
+
+PLACE = Place("command line", "--ultrapar-repeats")
+IN_BOUNDS = st.integers(1, 100_000)
+
+
+@given(n=IN_BOUNDS, n_first=IN_BOUNDS)
+def test_repeats_read_back_what_they_say(n, n_first):
+    assert parse_repeats(PLACE, f"{n}") == Repeats(n)
+    assert parse_repeats(PLACE, f"{n}x{n_first}") == Repeats(n, n_first)
+    assert parse_repeats(PLACE, str(Repeats(n, n_first).setting)) == Repeats(n, n_first)
+    assert Repeats(n).setting == n
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0", 'must be between 1 and 100000 (got "0")'),
+        ("-1", 'must be between 1 and 100000 (got "-1")'),
+        ("0x3", 'must be between 1 and 100000 (got "0x3")'),
+        ("100001", 'must be between 1 and 100000 (got "100001")'),
+        ("20x0", 'must have between 1 and 100000 after the x (got "20x0")'),
+        ("20x-2", 'must have between 1 and 100000 after the x (got "20x-2")'),
+    ],
+)
+def test_number_out_of_bounds_is_refused(text, message):
+    with pytest.raises(ConfigError) as refusal:
+        parse_repeats(PLACE, text)
+
+    assert str(refusal.value) == f"command line: --ultrapar-repeats {message}"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "20x", "x3", "axb", "20X3", "20x3x1", "2.5", "20 x 3", "٣", "9" * 19, "1\n", "+1"]
+)
+def test_other_form_is_refused_and_the_form_is_shown(text):
+    with pytest.raises(
+        ConfigError, match='must be a number of repetitions such as "20", or "20x3"'
+    ):
+        parse_repeats(PLACE, text)

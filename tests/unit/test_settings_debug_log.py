@@ -1,0 +1,302 @@
+"""The debug log: whose it is, what its lines say, and that nobody pays for it who has none."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import httpx
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.engine.debug_log import DebugLog, file_name, line
+from pytest_ultrapar.engine.endpoints import Endpoint
+from pytest_ultrapar.engine.http import Answer
+from pytest_ultrapar.engine.llm import Llm, Wire
+from pytest_ultrapar.engine.retry import RetryPolicy
+from pytest_ultrapar.engine.watch import WatchedPort
+from pytest_ultrapar.errors import BadRequestError, ConfigError, InfraError, ResultsError
+from pytest_ultrapar.lanes.broker_local import LocalBroker
+from pytest_ultrapar.lanes.holding import acquire_lease
+from pytest_ultrapar.lanes.protocol import Lease, LeaseRequest
+from pytest_ultrapar.pool.environment import Environment
+from pytest_ultrapar.pool.model import LaneId, Limit
+from pytest_ultrapar.pool.place import Place
+from pytest_ultrapar.records import EpisodeEnded, TurnMessage
+from pytest_ultrapar.which_log import in_environment, number_of, parse_which
+from tests.property.broker_judge import lane, pool
+
+OPTION = Place("command line", "--ultrapar-debug-log")
+SECRET = "sk-canary-9c1f0a2b77e4"
+PROMPT = "the prompt that nobody may read"
+REPLY = "the reply that nobody may read"
+
+
+class StillClock:
+    def now_s(self) -> float:
+        return 12.5
+
+
+# -- whose log ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "included"),
+    [
+        ("off", set()),
+        ("all", {"main", "gw0", "gw1", "gw9"}),
+        ("1", {"main", "gw0"}),
+        ("2", {"gw1"}),
+    ],
+)
+def test_words_and_numbers_name_workers(text, included):
+    which = parse_which(OPTION, text)
+
+    assert {name for name in ("main", "gw0", "gw1", "gw9") if which.includes(name)} == included
+    assert str(which.setting) == text
+
+
+def test_processes_count_from_one():
+    assert [number_of(name) for name in ("main", "gw0", "gw1", "gw14")] == [1, 1, 2, 15]
+
+
+@pytest.mark.parametrize("text", ["gw0", "", "true", "-1", "1.0", "٣", "9" * 19])
+def test_other_word_is_refused(text):
+    with pytest.raises(
+        ConfigError, match=r'--ultrapar-debug-log must be "all", "off" or the number'
+    ):
+        parse_which(OPTION, text)
+
+
+def test_process_zero_and_one_too_many_are_refused():
+    with pytest.raises(ConfigError, match=r"--ultrapar-debug-log must be >= 1 \(got 0\)"):
+        parse_which(OPTION, "0")
+    which = parse_which(OPTION, "3")
+    which.check(3)
+    with pytest.raises(ConfigError, match=r"must be between 1 and 2, the number of worker proc"):
+        which.check(2)
+
+
+@pytest.mark.parametrize(
+    ("log", "number", "setting", "origin"),
+    [
+        (None, None, "off", "default"),
+        (None, 1, "off", "default"),
+        (False, 1, "off", "environment DEBUG_LOG"),
+        (True, None, "all", "environment DEBUG_LOG"),
+        (True, 1, 1, "environment DEBUG_LOG and DEBUG_PROCESS_NUM"),
+    ],
+)
+def test_environment_names_workers_as_the_documents_do(log, number, setting, origin):
+    which, whence = in_environment(Environment(debug_log=log, debug_process_num=number))
+
+    assert (which.setting, whence) == (setting, origin)
+
+
+def test_number_of_the_environment_that_does_not_exist_is_refused_by_its_variable():
+    which, _ = in_environment(Environment(debug_log=True, debug_process_num=9))
+
+    with pytest.raises(ConfigError, match="environment: DEBUG_PROCESS_NUM must be between 1 and 2"):
+        which.check(2)
+
+
+# -- its lines ---------------------------------------------------------------------------------
+
+
+def test_line_has_both_clocks_the_event_and_what_is_known():
+    at_us = int(datetime(2025, 8, 19, 11, 50, 1, 284000, UTC).timestamp() * 1e6)
+
+    text = line(at_us, 5120.8162154, "lease granted", lane="p/m/k", waited_s=0.5, group=None)
+
+    assert (
+        text
+        == "2025-08-19T11:50:01.284Z 5120.816215 lease granted   lane=p/m/k waited_s=0.500000\n"
+    )
+
+
+@given(value=st.text())
+def test_line_is_one_line_of_visible_ascii_whatever_a_value_holds(value):
+    text = line(0, 0.0, "episode ended", kind=value, then=1)
+
+    assert text.endswith(" then=1\n")
+    assert text[:-1].isascii()
+    assert text[:-1].isprintable()
+
+
+class Refusing:
+    """A server that refuses once, says a reply, or answers with an error that quotes."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self._answers = list(answers)
+
+    async def exchange(self, endpoint: Endpoint, body: bytes, *, timeout_s: float) -> Answer:
+        del endpoint, body, timeout_s
+        await asyncio.sleep(0)
+        return self._answers.pop(0)
+
+
+def reply() -> Answer:
+    body = {"choices": [{"message": {"content": REPLY}, "finish_reason": "stop"}]}
+    return Answer(200, httpx.Headers(), msgspec.json.encode(body), 0.0)
+
+
+def status(number: int) -> Answer:
+    return Answer(
+        number, httpx.Headers({"retry-after": "0.01"}), f"{PROMPT} {SECRET}".encode(), 0.0
+    )
+
+
+def talk(directory, *answers, max_attempts=3):
+    """An episode of one turn against a server that gives these answers; the log's lines."""
+    clock = MonotonicClock()
+    log = DebugLog(directory, "gw0", clock, lambda text: text.replace(SECRET, "***"))
+    endpoint = Endpoint(LaneId("p/a/k0"), "p", "a", "k0", "http://127.0.0.1:1", SECRET, "m", 5.0)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        broker = LocalBroker(
+            pool([lane("a", "k0", "k0")], Limit("k0", "key", workers=1)), clock, loop, worker="gw0"
+        )
+        port = WatchedPort(broker, log, clock)
+        wire = Wire(
+            port=port,
+            exchange=Refusing(*answers),
+            endpoints={LaneId("p/a/k0"): endpoint},
+            retry=RetryPolicy(max_attempts),
+            clock=clock,
+            next_request_id=iter(range(2, 100)).__next__,
+            watch=log,
+        )
+        first = await acquire_lease(port, LeaseRequest(1, "m", opens=True, case_id="c1"))
+        llm = Llm(model="m", group="", case_id="c1", seed=1, wire=wire, first=first)
+        try:
+            await asyncio.wait_for(llm.chat([{"role": "user", "content": PROMPT}]), 30)
+        except (InfraError, BadRequestError):
+            pass
+        finally:
+            llm.return_unused()
+            await port.close()
+
+    asyncio.run(main())
+    log.close()
+    return [
+        text.split(" ", 2)[2] for text in (directory / "debug-gw0.log").read_text().splitlines()
+    ]
+
+
+def named(text: str) -> dict[str, str]:
+    return dict(part.split("=", 1) for part in text.split() if "=" in part)
+
+
+def test_log_tells_the_story_of_a_request_in_order(tmp_path):
+    said = talk(tmp_path, status(429), reply())
+
+    assert [text[:15].rstrip() for text in said] == [
+        "log begins",
+        "lease asked",
+        "lease granted",
+        "request sent",
+        "lease returned",
+        "request ended",
+        "retry decided",
+        "lease asked",
+        "lease granted",
+        "request sent",
+        "lease returned",
+        "request ended",
+    ]
+    asked, granted, sent, returned, ended, decided = (named(text) for text in said[1:7])
+    assert (asked["request"], asked["case"], asked["opens"]) == ("1", "c1", "yes")
+    assert (granted["lane"], granted["in_flight"]) == ("p/a/k0", "1")
+    assert {"waited_s", "seat_wait_s", "rate_wait_s"} <= granted.keys()
+    assert granted["lease"] == sent["lease"] == returned["lease"]
+    assert returned["outcome"] == "rate"
+    assert (ended["lane"], ended["status"], ended["outcome"]) == ("p/a/k0", "429", "rate")
+    assert float(ended["took_s"]) >= 0
+    assert (decided["after"], decided["verdict"]) == ("rate", "again")
+    assert named(said[-1])["status"] == "200"
+    assert named(said[-2])["outcome"] == "ok"
+
+
+def test_log_tells_why_a_request_is_given_up(tmp_path):
+    said = talk(tmp_path, status(500), max_attempts=1)
+
+    assert named(said[-1])["verdict"] == "give_up"
+
+
+def test_no_prompt_reply_error_text_or_key_is_in_the_log(tmp_path):
+    talk(tmp_path, status(500), status(400))
+    log = DebugLog(tmp_path, "gw0", StillClock(), lambda text: text.replace(SECRET, "***"))
+    said = [TurnMessage(0, "user", PROMPT), TurnMessage(0, "assistant", REPLY)]
+    log.episode_ended(
+        EpisodeEnded(
+            "c1", "gw0", "error", 0, 1, 1.0, kind=f"Oh{SECRET}", detail=PROMPT, messages=said
+        )
+    )
+    log.close()
+
+    text = (tmp_path / "debug-gw0.log").read_text()
+    assert "kind=Oh***" in text
+    assert all(word not in text for word in (PROMPT, REPLY, SECRET))
+
+
+def test_withdrawn_and_denied_requests_are_told(tmp_path):
+    log = DebugLog(tmp_path, "main", StillClock(), str)
+
+    async def main() -> None:
+        clock = MonotonicClock()
+        broker = LocalBroker(
+            pool([lane("a", "k0", "k0")], Limit("k0", "key", workers=1)),
+            clock,
+            asyncio.get_running_loop(),
+            worker="main",
+        )
+        port = WatchedPort(broker, log, clock)
+        held = await acquire_lease(port, LeaseRequest(1, "m"))
+        port.acquire(LeaseRequest(2, "m")).cancel()
+        waiting = port.acquire(LeaseRequest(3, "m"))
+        port.release(held, "auth")
+        with pytest.raises(InfraError):
+            await asyncio.wait_for(waiting, 30)
+        await port.close()
+
+    asyncio.run(main())
+    log.close()
+    denied = [
+        named(text)
+        for text in (tmp_path / "debug-main.log").read_text().splitlines()
+        if "lease denied" in text
+    ]
+    assert {one["request"]: one["reason"] for one in denied} == {
+        "2": "withdrawn",
+        "3": "NoLaneError",
+    }
+
+
+def test_log_of_an_interrupted_run_is_continued(tmp_path):
+    for _ in range(2):
+        log = DebugLog(tmp_path, "gw3", StillClock(), str)
+        log.close()
+        log.close()
+
+    assert (tmp_path / file_name("gw3")).read_text().count("log begins") == 2
+
+
+def test_log_that_cannot_be_written_is_refused_by_its_name(tmp_path):
+    with pytest.raises(ResultsError, match=r"cannot write .*gone/debug-main.log: No such file"):
+        DebugLog(tmp_path / "gone", "main", StillClock(), str)
+
+
+def test_full_disk_ends_the_log_and_not_the_run(tmp_path):
+    log = DebugLog(tmp_path, "main", StillClock(), str)
+    log._file.close()
+    log._file = open("/dev/full", "wb", buffering=0)  # noqa: PTH123, SIM115 - a device that is always full
+
+    lease = Lease(1, LaneId("p/a/k0"), 0.0, 1.0, 0.0, 0.0, 1)
+    log.sent("c1", 0, 0, lease)
+    log.sent("c1", 0, 1, lease)
+
+    assert log._file is None

@@ -1,0 +1,119 @@
+"""The page for those who come from the scripts names what there is here, and all of theirs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pytest_ultrapar import options
+from pytest_ultrapar.pool.environment import read_environment
+from pytest_ultrapar.pool.schema import ModelTable, ProviderTable, WholePoolTable
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "from-the-scripts.md").read_text(encoding="utf-8")
+FLAGS = [
+    "--model",
+    "--prompt-types",
+    "--num-instances",
+    "--difficulty",
+    "--task-types",
+    "--tool-success-rate",
+    "--max-workers",
+    "--rate-mode",
+    "--phase",
+    "--instances",
+    "--ultra-parallel",
+    "--debug-log",
+    "--workers",
+    "--start",
+    "--auto",
+    "--conservative",
+]
+VARIABLES = [
+    "STORAGE_FORMAT",
+    "RATE_MODE",
+    "NUM_INSTANCES",
+    "CUSTOM_WORKERS",
+    "USE_PARTIAL_LOADING",
+    "TASK_LOAD_COUNT",
+    "SKIP_MODEL_LOADING",
+    "USE_RESULT_COLLECTOR",
+    "COLLECTOR_SCALE",
+    "NUM_TESTS",
+    "QWEN_<SIZE>_KEY",
+    "IDEALAB_API_KEY_OVERRIDE",
+    "DEBUG_LOG",
+    "DEBUG_PROCESS_NUM",
+    "MAX_WORKERS",
+    "USE_CONCURRENT",
+    "USE_MULTI_VLLM",
+    "VLLM_PORTS",
+]
+
+
+class Names:
+    """Takes the place of pytest's parser, and of the group that it hands out."""
+
+    def __init__(self) -> None:
+        self.options: set[str] = set()
+
+    def getgroup(self, *_: str) -> Names:
+        return self
+
+    def addoption(self, name: str, **_: object) -> None:
+        self.options.add(name)
+
+    def addini(self, *_: object, **__: object) -> None: ...
+
+
+def table(title: str) -> list[list[str]]:
+    section = PAGE.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
+    rows = [line.strip("|").split(" | ") for line in section.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_every_flag_of_the_documents_has_a_line(flag):
+    lines = [row for row in table("Flags") if re.search(rf"`{flag}[ `]", row[0])]
+
+    assert len(lines) == 1
+    assert all(len(row) >= 2 and row[1] for row in lines)
+
+
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_every_variable_of_the_documents_has_a_line(variable):
+    lines = [row for row in table("Variables") if f"`{variable}`" in row[0]]
+
+    assert len(lines) == 1
+    assert lines[0][1]
+
+
+def test_variables_that_are_the_same_here_are_those_that_are_read():
+    same = {row[0].strip("`") for row in table("Variables") if row[1] == "the same"}
+
+    assert same == {name.upper() for name in read_environment({}).__dataclass_fields__}
+
+
+def test_what_has_no_counterpart_says_why():
+    without = [row for title in ("Flags", "Variables") for row in table(title) if row[1] == "none"]
+
+    assert without
+    assert all(len(row) == 3 and len(row[2]) > 20 for row in without)
+
+
+def test_options_and_fields_that_the_page_names_are_there():
+    names = Names()
+    options.add_options(names)  # type: ignore[arg-type]
+
+    assert set(re.findall(r"--ultrapar-[a-z-]+", PAGE)) <= names.options
+    fields = {*ModelTable.__struct_fields__, *ProviderTable.__struct_fields__}
+    fields |= {*WholePoolTable.__struct_fields__, "name", "env", "fixed", "adaptive"}
+    section = PAGE.split("\n## What the pool says", 1)[1]
+    assert set(re.findall(r"([a-z_]+) = ", section)) <= fields | {"qps"}
+
+
+def test_files_that_the_page_names_are_there():
+    for name in set(re.findall(r"`(?:pools/)?([a-z0-9]+\.toml)`", PAGE)) - {"pool.toml"}:
+        assert (ROOT / "pools" / name).is_file()

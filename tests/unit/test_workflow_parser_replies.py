@@ -1,0 +1,71 @@
+"""Replies as models write them, each with the calls that have to be read in it."""
+
+from __future__ import annotations
+
+import json
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from bench_suites.workflow.reply_parser import Action, parse_reply
+from tests.unit.workflow_models import Native
+
+REPLIES = tomllib.loads(Path(__file__).with_name("parser_replies.toml").read_text())["reply"]
+GROUPS = {
+    "exact", "unclosed", "json", "broken json", "native", "two calls", "prose", "fence",
+    "wrong name", "name in arguments", "empty", "reasoning", "languages", "tags",
+}  # fmt: skip
+
+
+def test_there_are_enough_replies_of_every_group():
+    assert len(REPLIES) >= 60
+    assert {reply["group"] for reply in REPLIES} == GROUPS
+
+
+@pytest.mark.parametrize(
+    "reply", REPLIES, ids=[f"{n} {reply['group']}" for n, reply in enumerate(REPLIES)]
+)
+def test_parser_reads_in_a_reply_what_is_meant(reply):
+    native = [Native(one["name"], one["arguments"]) for one in reply.get("native", [])]
+    expected = [
+        Action(
+            one["kind"],
+            one["text"],
+            json.loads(one["arguments"]) if "arguments" in one else None,
+        )
+        for one in reply["expected"]
+    ]
+    parsed = parse_reply(reply["text"], reply.get("reasoning"), native)
+    assert list(parsed.actions) == expected
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "I think about the next step. ",
+        "<tool_call>",
+        "<tool_call>file_operations_reader ",
+        '<tool_call>file_operations_reader {"source": "',
+        "<tool_call>x {" + '"a": {' * 20,
+        "</tool_call>",
+        "<<<<",
+        "</think>",
+    ],
+)
+def test_parser_takes_time_in_proportion_to_the_reply(unit):
+    """Four times the text in less than six times the CPU time; quadratic would be sixteen."""
+
+    def best_s(n_bytes: int) -> float:
+        text = unit * (n_bytes // len(unit))
+        times_s = []
+        for _ in range(5):
+            start_s = time.process_time()
+            parse_reply(text)
+            times_s.append(time.process_time() - start_s)
+        return min(times_s)
+
+    best_s(100_000)
+    # A floor below which the clock's own grain would decide.
+    assert best_s(400_000) < 6 * max(best_s(100_000), 0.0005)

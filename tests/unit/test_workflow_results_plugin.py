@@ -1,0 +1,195 @@
+"""The tables at the end of a pytest run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from bench_suites.workflow_results import plugin
+from bench_suites.workflow_results.plugin import phases_in
+from pytest_ultrapar.results.cases_file import write_cases
+from tests.unit.finished_run import case
+
+ROOT = Path(__file__).parents[2]
+POOL = """
+schema = 1
+[[provider]]
+name = "lab"
+api = "simulated"
+keys = [{ name = "key0" }]
+per_key = { workers = 8 }
+latency = { kind = "fixed", median_s = 0.0 }
+[[provider.model]]
+name = "one-7b"
+persona = "obedient"
+[[provider.model]]
+name = "two-72b"
+persona = "repairing"
+"""
+SUITE = """
+import pytest
+from bench_suites import workflow
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def episode(
+    llm, case, task_type, prompt_type, difficulty, tool_success_rate
+) -> workflow.Episode:
+    task = workflow.TASKS.draw(task_type, case.repeat, case.run_seed)
+    return await workflow.run_episode(
+        llm, task, prompt_type=prompt_type, difficulty=difficulty,
+        tool_success_rate=tool_success_rate, seed=case.seed,
+    )
+
+@pytest.mark.parametrize("task_type", ["basic_task"])
+@pytest.mark.parametrize("prompt_type", ["optimal"])
+@pytest.mark.parametrize("difficulty", ["easy"])
+@pytest.mark.parametrize("tool_success_rate", [RATE])
+def test_it(episode, grade):
+    grade(workflow.score(episode))
+"""
+CONFTEST = """
+pytest_plugins = ["bench_suites.workflow_results.plugin"]
+"""
+OTHER = """
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def answer(llm) -> str:
+    return (await llm.chat([{"role": "user", "content": "hello"}])).text
+
+def test_it(answer): ...
+"""
+
+
+class Project:
+    """Suites of a user with the plugin in their conftest."""
+
+    def __init__(self, pytester):
+        self.pytester = pytester
+        path = pytester.path
+        (path / "pool.toml").write_text(POOL)
+        (path / "conftest.py").write_text(CONFTEST)
+        for suite, body in (
+            ("phase51", SUITE.replace("RATE", "0.8")),
+            ("phase54", SUITE.replace("RATE", "0.6")),
+            ("other", OTHER),
+        ):
+            (path / suite).mkdir()
+            (path / suite / f"test_{suite}.py").write_text(body)
+
+    def run(self, *arguments):
+        return self.pytester.runpytest_subprocess(
+            "-p", "no:cacheprovider", "--ultrapar-pool=pool.toml", *arguments, timeout=120
+        )
+
+    def files(self, out):
+        return sorted(path.name for path in (self.pytester.path / out).glob("aggregate.*"))
+
+
+@pytest.fixture
+def project(pytester, monkeypatch):
+    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return Project(pytester)
+
+
+def cases_of(*suites):
+    from msgspec.structs import replace
+
+    return [replace(case(index), suite=suite) for index, suite in enumerate(suites)]
+
+
+def test_phases_are_found_without_reading_the_cases(tmp_path):
+    write_cases(tmp_path, cases_of("phase54", "mine", "phase51", "phase54", "phase56"))
+    assert phases_in(tmp_path / "cases.json") == ["5.1", "5.4"]
+
+
+def test_phases_are_found_across_the_chunks_of_a_file(tmp_path, monkeypatch):
+    write_cases(tmp_path, cases_of("phase52", "phase53"))
+    for size in range(1, 40):
+        monkeypatch.setattr(plugin, "_CHUNK", size)
+        assert phases_in(tmp_path / "cases.json") == ["5.2", "5.3"]
+
+
+def test_words_of_a_parameter_are_no_phase(tmp_path):
+    write_cases(tmp_path, [case(0, model='"suite":"phase51"', flaw='x","suite":"phase52"')])
+    assert phases_in(tmp_path / "cases.json") == ["5.3"]
+
+
+def test_plugin_is_light():
+    script = "import sys, bench_suites.workflow_results.plugin; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    loaded = {name.split(".")[0] for name in done.stdout.split()}
+    assert "bench_suites" in loaded
+    assert loaded & {"pyarrow", "msgspec", "numpy", "asyncio"} == set()
+    assert "bench_suites.workflow" not in done.stdout.split()
+
+
+@pytest.mark.slow
+def test_run_of_phases_ends_with_their_tables(project):
+    result = project.run("phase51", "phase54", "-n2", "--ultrapar-out=out")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "*= ultrapar =*",
+            "*= workflow phases =*",
+            "SIMULATED: *",
+            "## Phase 5.1: *",
+            "| one-7b *| * 1 | * 0 | * 100.0 |*",
+            "| two-72b *",
+            "## Phase 5.4: *",
+            "| one-7b *| 0.8 [[]1] *",
+            "| one-7b *| 0.6 *",
+            "[[]1] from phase 5.1*",
+            "4 rows in *: aggregate.parquet, aggregate.csv",
+        ]
+    )
+    assert project.files("out") == ["aggregate.csv", "aggregate.parquet"]
+    rows = pq.read_table(project.pytester.path / "out" / "aggregate.parquet").to_pylist()
+    assert [row["total"] for row in rows] == [1, 1, 1, 1]
+
+
+@pytest.mark.slow
+def test_reused_run_gives_its_cells(project):
+    assert project.run("phase51").ret == 0
+    result = project.run("phase54", "--ultrapar-reuse=latest", "-q")
+    result.stdout.fnmatch_lines(["| one-7b *| 0.8 [[]1] *", "[[]1] from phase 5.1 of run 2*"])
+    # The earlier run's own table was at its own end.
+    result.stdout.no_fnmatch_line("## Phase 5.1*")
+
+
+@pytest.mark.slow
+def test_silent_run_shows_nothing_and_has_its_files(project):
+    result = project.run("phase51", "-q", "-q", "--ultrapar-out=out")
+    assert result.ret == 0
+    assert "Phase 5" not in result.stdout.str()
+    assert project.files("out") == ["aggregate.csv", "aggregate.parquet"]
+
+
+@pytest.mark.slow
+def test_run_of_other_suites_is_left_alone(project):
+    result = project.run("other", "--ultrapar-out=out")
+    assert result.ret == 0
+    assert "workflow phases" not in result.stdout.str()
+    assert project.files("out") == []
+
+
+@pytest.mark.slow
+def test_failure_is_one_line_and_costs_nothing(project):
+    (project.pytester.path / "phase51" / "test_phase51.py").write_text(OTHER)
+    result = project.run("phase51", "--ultrapar-out=out")
+    assert result.ret == 0
+    lines = result.stdout.str().splitlines()
+    (line,) = [line for line in lines if line.startswith("no tables of the phases: ")]
+    assert "phases: phase51/test_phase51.py::test_it[one-7b-r0] has no parameter task_t" in line
+    assert "python -m bench_suites.workflow_results " in line
+    assert result.parseoutcomes() == {"solved": 2}
+    assert (project.pytester.path / "out" / "results.parquet").is_file()

@@ -1,0 +1,131 @@
+"""Cases and run directories of the workflow's phases."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+
+from bench_suites.workflow.aggregate import CaseResult
+from bench_suites.workflow_results.bench_case import BenchCase
+from pytest_ultrapar.records import Case
+from pytest_ultrapar.results import benchmark_json
+from pytest_ultrapar.results.compaction import compact
+from tests.unit.finished_run import (
+    NOW,
+    episode,
+    grade,
+    machine_info,
+    make_run,
+    write_journal,
+)
+
+SCORES = {
+    "solved": {"workflow": 0.9, "workflow_sound": 0.9, "phase2": 0.9, "turns": 5.0},
+    "partial": {"workflow": 0.9, "workflow_sound": 0.6, "phase2": 0.5, "turns": 8.0},
+    "unsolved": {"workflow": 0.2, "workflow_sound": 0.1, "phase2": 0.2, "turns": 10.0},
+}
+_numbers = itertools.count()
+
+
+def bench_case(
+    suite="phase51",
+    outcome="solved",
+    *,
+    model="m",
+    prompt_type="optimal",
+    rate=0.8,
+    difficulty="easy",
+    task_type="basic_task",
+    flaw=None,
+    severity=None,
+    run_id="first",
+    case_id=None,
+    repeat=0,
+    scores=None,
+):
+    """A case; one with a flaw has the prompt type and severity of such."""
+    return BenchCase(
+        run_id,
+        suite,
+        case_id or f"id{next(_numbers)}",
+        repeat,
+        flaw,
+        severity or ("severe" if flaw else None),
+        CaseResult(
+            model,
+            f"flawed_{flaw}" if flaw else prompt_type,
+            rate,
+            difficulty,
+            task_type,
+            outcome,
+            2.0,
+            NOW + timedelta(seconds=1),
+            None if outcome == "solved" else "timeout",
+            SCORES.get(outcome, {}) if scores is None else scores,
+        ),
+    )
+
+
+def some(suite, *, solved=0, partial=0, unsolved=0, infra=0, **fields):
+    """As many cases of each outcome, all of one cell and each of another repetition."""
+    counts = {"solved": solved, "partial": partial, "unsolved": unsolved, "infra": infra}
+    outcomes = [outcome for outcome, n in counts.items() for _ in range(n)]
+    return [
+        bench_case(suite, outcome, repeat=repeat, **fields)
+        for repeat, outcome in enumerate(outcomes)
+    ]
+
+
+def write_run(path, cases, **manifest):
+    """A run directory with tables, made of a journal; `never ran` cases are only planned."""
+    planned = [_planned(index, case) for index, case in enumerate(cases)]
+    run = make_run(path, planned, **manifest)
+    records = []
+    for index, case in enumerate(cases):
+        if case.result.outcome == "never ran":
+            continue
+        ending = "infra" if case.result.outcome == "infra" else "returned"
+        test = "skipped" if ending == "infra" else "passed"
+        records += [
+            _renamed(case, episode(index, 1.0, 1.0 + case.result.duration_s, ending)),
+            _renamed(
+                case,
+                grade(
+                    index,
+                    case.result.outcome,
+                    test=test,
+                    kind=case.result.kind,
+                    scores=dict(case.result.scores),
+                ),
+            ),
+        ]
+    write_journal(run, "gw0", *records)
+    original, benchmark_json.machine_info = benchmark_json.machine_info, machine_info
+    try:
+        compact(run.path)
+    finally:
+        benchmark_json.machine_info = original
+    return run
+
+
+def _planned(index, case):
+    result = case.result
+    params = {
+        "task_type": result.task_type,
+        "prompt_type": result.prompt_type,
+        "difficulty": result.difficulty,
+        "tool_success_rate": result.tool_success_rate,
+    }
+    if case.flaw is not None:
+        params |= {"flaw": case.flaw, "flaw_group": "structure", "severity": case.severity}
+    nodeid = f"bench_suites/{case.suite}/test_it.py::test_it[{index}]"
+    return Case(index, case.case_id, nodeid, case.suite, result.model, case.repeat, params, index)
+
+
+def _renamed(case, record):
+    return type(record)(
+        **{
+            name: case.case_id if name == "case_id" else getattr(record, name)
+            for name in record.__struct_fields__
+        }
+    )
