@@ -154,6 +154,15 @@ def test_model_key_puts_four_pairs_on_two_keys_and_two_on_the_third(tmp_path, wo
     assert [most_at_once(pairs[key].values()) for key in KEYS] == [4, 4, 2]
 
 
+def test_model_key_does_the_same_to_phase_52_itself(tmp_path):
+    pool = write_pool(tmp_path, 20, persona="obedient", latency_s=0.1)
+    few = ("--task-type", "simple_task", "--ultrapar-repeats", "4")
+    levels = ("--difficulty", "very_easy,medium", "--ultrapar-policy", "model-key")
+    run = pytest_run(ROOT, pool, "bench_suites/phase52", "-n2", *few, *levels)
+    pairs = [run.spans(key, "difficulty") for key in KEYS]
+    assert [most_at_once(own.values()) for own in pairs] == [4, 4, 2]
+
+
 def test_exclusive_never_has_two_models_on_one_key(tmp_path, workers):
     run = scale(tmp_path, workers, "--ultrapar-policy", "exclusive", seats=3)
     for key in KEYS:
