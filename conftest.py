@@ -16,7 +16,11 @@ from bench_suites.workflow import TASKS
 
 _OVERHEAD = Path(__file__).parent / "bench_suites" / "overhead"
 
-pytest_plugins = ["pytester", "bench_suites.workflow_results.plugin"]
+pytest_plugins = [
+    "pytester",
+    "bench_suites.documented.plugin",
+    "bench_suites.workflow_results.plugin",
+]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

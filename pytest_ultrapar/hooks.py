@@ -24,21 +24,50 @@ def pytest_ultrapar_pool(config: pytest.Config) -> Pool | None:
     """
 
 
+def pytest_ultrapar_policies(config: pytest.Config, mode: str) -> Sequence[str] | None:
+    """Offer words for --ultrapar-policy, beside the shipped ones; an unknown word lists them all.
+
+    Called in every process, main thread, before collection, so the conftest must be one that pytest
+    loads at its start. Whoever offers a word answers `pytest_ultrapar_assign` when that is the
+    policy. In mode `phase`, whose rules are the benchmark's own, only words that are offered for it
+    can be used; the first is its default.
+
+    Args:
+        config: pytest's.
+        mode: The mode in force: `serial`, `rotate`, `phase` or `ultra`.
+
+    Returns:
+        Names, each one word; one that takes an argument looks like `batch:N`, and the argument is
+        then the offerer's to check (`ConfigError` ends the run with exit code 4).
+    """
+
+
 @pytest.hookspec(firstresult=True)
-def pytest_ultrapar_assign(
-    config: pytest.Config, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
+def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
+    config: pytest.Config,
+    workers: Sequence[str],
+    lanes: Sequence[Lane],
+    cases: Sequence[Case],
+    pool: Pool,
+    policy: str,
+    mode: str,
 ) -> Assignment | None:
     """Say which lanes each worker is at home on, and which cases run together.
 
     Called once, in the controller (without xdist: in the pytest process), main thread, after
     collection and before the first request. The first result that is not None is carried out by
-    scheduler and broker; the shipped policies (--ultrapar-policy) come last.
+    scheduler and broker; the shipped policies (--ultrapar-policy) come last. Not called in the
+    modes `serial` and `rotate`, which are assignments themselves. An implementation names only the
+    arguments that it uses.
 
     Args:
-        config: pytest's.
+        config: pytest's; options of a conftest's own are read with `getoption`.
         workers: Worker ids, `gw0`, `gw1`, ...; without xdist `main` alone.
         lanes: All lanes of the pool that serve one of the selected models.
         cases: All cases that are going to run, in pytest's order.
+        pool: The whole pool: its limits (`pool.seats(lanes)`), and its models by provider.
+        policy: The policy in force, given or default: `even`, `batch:3`, ...
+        mode: The mode in force: `phase` or `ultra`.
     """
 
 

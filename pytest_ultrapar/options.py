@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pytest
 
-MODES = ("serial", "rotate", "ultra")
-POLICIES = ("even", "by-key", "by-model", "round-robin")
+MODES = ("serial", "rotate", "phase", "ultra")
+POLICIES = ("even", "by-key", "by-model", "round-robin", "exclusive", "batch:N", "serial")
 DEFAULT_COVERAGE = 0.98
 DEFAULT_EPISODE_TIMEOUT_S = 900.0
 DEFAULT_MAX_ATTEMPTS = 3
@@ -66,14 +66,15 @@ def add_options(parser: pytest.Parser) -> None:
     option(
         "mode",
         "How cases meet lanes: 'serial' one at a time on one lane, 'rotate' one at a time over all "
-        "lanes in turn, 'ultra' all that the pool allows (default: ultra; USE_CONCURRENT=false "
-        "means rotate).",
+        "lanes in turn, 'phase' as the suites' own documents say, 'ultra' all that the pool allows "
+        "(default: ultra; USE_CONCURRENT=false means rotate).",
         choices=MODES,
     )
     option(
         "policy",
-        "Which workers call which keys and instances home (default: even).",
-        choices=POLICIES,
+        f"How models meet keys and instances: {', '.join(POLICIES)}, or a word that a conftest "
+        "offers; an unknown word lists them (default: even; in mode phase its own).",
+        metavar="POLICY",
     )
     option(
         "rate-mode",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from pytest_ultrapar.lanes.assignment import Assignment
-    from pytest_ultrapar.pool.model import Lane
+    from pytest_ultrapar.pool.model import Lane, Pool
     from pytest_ultrapar.records import Case
 
 __all__ = ["case", "grade", "llm", "model", "ultrapar_repeat"]
@@ -195,12 +195,15 @@ def pytest_collection_modifyitems(
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_ultrapar_assign(
-    config: pytest.Config, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
+def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
+    workers: Sequence[str],
+    lanes: Sequence[Lane],
+    cases: Sequence[Case],
+    pool: Pool,
+    policy: str,
+    mode: str,
 ) -> Assignment:
     """The shipped policies, after all others."""
-    from pytest_ultrapar import process  # noqa: PLC0415
-    from pytest_ultrapar.leading.policies import POLICIES  # noqa: PLC0415
+    from pytest_ultrapar.leading.policies import find_policy  # noqa: PLC0415
 
-    settled, pool = process.settings(config)
-    return POLICIES[settled.policy](pool, workers, lanes, cases)
+    return find_policy(policy, mode)(pool, workers, lanes, cases)

@@ -14,6 +14,7 @@ from pytest_ultrapar.options import (
     DEFAULT_EPISODE_TIMEOUT_S,
     DEFAULT_MAX_ATTEMPTS,
 )
+from pytest_ultrapar.policy_names import read_offered, settle_policy
 from pytest_ultrapar.pool.environment import (
     Environment,
     Overrides,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-Mode = Literal["serial", "rotate", "ultra"]
+Mode = Literal["serial", "rotate", "phase", "ultra"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
     )
     plain: dict[str, str | float] = {
         "seed": 0,
-        "policy": "even",
+        "policy": _policy(config, given("policy"), cast("Mode", mode.value)),
         "max_attempts": DEFAULT_MAX_ATTEMPTS,
         "episode_timeout": DEFAULT_EPISODE_TIMEOUT_S,
         "coverage": DEFAULT_COVERAGE,
@@ -161,6 +162,11 @@ def selected_models(pool: Pool, patterns: Sequence[str]) -> tuple[str, ...]:
     return tuple(
         name for name in pool.models if any(fnmatchcase(name, pattern) for pattern in patterns)
     )
+
+
+def _policy(config: pytest.Config, word: str | None, mode: Mode) -> str:
+    answers = config.hook.pytest_ultrapar_policies(config=config, mode=mode)
+    return settle_policy(word, mode=mode, offered=read_offered(answers))
 
 
 def _mode_of(environment: Environment) -> str | None:

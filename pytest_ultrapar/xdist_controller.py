@@ -279,8 +279,8 @@ class ControllerSession:
             self._leader.plan(workers, planned)
             assert self._client is not None
             self._client.assign(self.run.assignment)
-        rank = {
-            case_id: position
+        place = {
+            case_id: (position, group.name)
             for position, group in enumerate(in_order(self.run.assignment.groups))
             for case_id in group.cases
         }
@@ -291,7 +291,8 @@ class ControllerSession:
                 items.append(Feedable(index, None))
             else:
                 self.case_ids[index] = case.case_id
-                items.append(Feedable(index, case.model, rank.get(case.case_id, -1)))
+                rank, group = place.get(case.case_id, (-1, ""))
+                items.append(Feedable(index, case.model, rank, group))
         return items
 
     def status(self) -> BrokerStatus | None:

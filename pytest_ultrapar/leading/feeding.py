@@ -3,12 +3,16 @@
 Cases are fed late, by eligibility: a worker gets cases that its home lanes can serve, a little more
 than it can have in flight; only when none of those is left does it get a few others, so that idle
 seats are lent.
+
+"A little more" is counted for each group of the assignment apart: a group whose gate is shut must
+not keep back the cases of another one, which it may be waiting for.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,7 +25,8 @@ _AHEAD = 8
 _LENT = 4
 _PLAIN = 4
 
-ModelAndRank = tuple[int, str]
+LineName = tuple[int, str, str]
+"""(rank of the group, model, group)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +37,13 @@ class Feedable:
         index: Position in pytest's collection.
         model: Which lanes can serve it; None for an item that is no case.
         rank: Place of its group in the assignment; lower ones are fed first.
+        group: Name of its group; empty for none.
     """
 
     index: int
     model: str | None
     rank: int = 0
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +81,13 @@ class Feeding:
         self._seats_of = seats_of
         self._home_of = dict(home_of)
         self._plain: deque[int] = deque()
-        self._lines: dict[ModelAndRank, deque[int]] = {}
+        self._lines: dict[LineName, deque[int]] = {}
         self._alone_line: deque[int] = deque()
         self._alone_workers: set[str] = set()
         self._pending: dict[str, list[int]] = {}
+        # How much of that is of each group, None for items that are no cases: 12,000 cases over two
+        # workers are no lists to count anew for every case.
+        self._held: dict[str, Counter[str | None]] = {}
         for item in self._items.values():
             self._line_of(item).append(item.index)
 
@@ -104,6 +114,7 @@ class Feeding:
     def add_worker(self, worker: str, home: HomeOf | None = None, *, alone: bool = False) -> None:
         """A worker is ready to be fed; those `alone` run one episode at a time: the suspects."""
         self._pending[worker] = []
+        self._held[worker] = Counter()
         if home is not None:
             self._home_of[worker] = home
         if alone:
@@ -112,6 +123,7 @@ class Feeding:
     def remove_worker(self, worker: str) -> list[int]:
         """A worker is gone; returns what it had not reported, oldest first."""
         self._alone_workers.discard(worker)
+        self._held.pop(worker, None)
         return self._pending.pop(worker, [])
 
     def is_alone(self, worker: str) -> bool:
@@ -121,6 +133,7 @@ class Feeding:
     def reported(self, worker: str, index: int) -> None:
         """A worker has reported an item."""
         self._pending[worker].remove(index)
+        self._held[worker][self._counted_as(index)] -= 1
 
     def give_back(self, indices: Iterable[int]) -> None:
         """Put items of a dead worker first in line again."""
@@ -154,34 +167,22 @@ class Feeding:
         if index is None:
             return False
         self._pending[worker].append(index)
+        self._held[worker][self._counted_as(index)] += 1
         sent.append(index)
         return True
 
     def _next_for(self, worker: str) -> int | None:
-        pending = self._pending[worker]
         if worker in self._alone_workers:
-            return self._next_alone(pending)
-        home = self._home_of.get(worker)
-        n_plain = n_home = n_lent = 0
-        for index in pending:
-            model = self._items[index].model
-            if model is None:
-                n_plain += 1
-            elif home is None or model in home.models:
-                n_home += 1
-            else:
-                n_lent += 1
-        if self._plain and n_plain < _PLAIN:
+            return self._next_alone(self._pending[worker])
+        home, held = self._home_of.get(worker), self._held[worker]
+        if self._plain and held[None] < _PLAIN:
             return self._plain.popleft()
         seats = home.seats if home is not None else max(self._seats_of.values(), default=1)
-        line = self._line_for(home)
-        if line is not None and n_home + n_lent < 2 * seats + _AHEAD:
-            return line.popleft()
-        if line is None and n_home + n_lent < max(_LENT, LEAST_PENDING):
-            line = self._line_for(None)
-            if line is not None:
-                return line.popleft()
-        return None
+        if self._line_for(home) is not None:
+            line = self._line_for(home, held, 2 * seats + _AHEAD)
+        else:
+            line = self._line_for(None, held, max(_LENT, LEAST_PENDING))
+        return line.popleft() if line is not None else None
 
     def _next_alone(self, pending: list[int]) -> int | None:
         if len(pending) >= LEAST_PENDING:
@@ -193,19 +194,33 @@ class Feeding:
         line = self._line_for(None)
         return line.popleft() if line is not None else None
 
-    def _line_for(self, home: HomeOf | None) -> deque[int] | None:
-        """The line that should be fed from next: first groups first, then most work per seat."""
+    def _line_for(
+        self,
+        home: HomeOf | None,
+        held: Mapping[str | None, int] = MappingProxyType({}),
+        most: int = 1,
+    ) -> deque[int] | None:
+        """The line that should be fed from next: first groups first, then most work per seat.
+
+        Only lines of groups of which the worker holds fewer than `most`.
+        """
         best: tuple[int, float] | None = None
         chosen: deque[int] | None = None
-        for (rank, model), line in self._lines.items():
+        for (rank, model, group), line in self._lines.items():
             if not line or (home is not None and model not in home.models):
+                continue
+            if held.get(group, 0) >= most:
                 continue
             urgency = (rank, -len(line) / self._seats_of.get(model, 1))
             if best is None or urgency < best:
                 best, chosen = urgency, line
         return chosen
 
+    def _counted_as(self, index: int) -> str | None:
+        item = self._items[index]
+        return None if item.model is None else item.group
+
     def _line_of(self, item: Feedable) -> deque[int]:
         if item.model is None:
             return self._plain
-        return self._lines.setdefault((item.rank, item.model), deque())
+        return self._lines.setdefault((item.rank, item.model, item.group), deque())

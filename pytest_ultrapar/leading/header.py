@@ -58,6 +58,11 @@ def assignment_lines(run: Run, assignment: Assignment, workers: Sequence[str]) -
         by_home.setdefault(assignment.home.get(worker, ()), []).append(worker)
     parts = [f"{_span(own)}: {_place(run, home)}" for home, own in by_home.items()]
     text = [f"ultrapar: {counted(run.planned, 'case')}; " + "; ".join(parts)]
+    groups = assignment.groups
+    if groups:
+        more = f" and {len(groups) - _SHOWN} more" if len(groups) > _SHOWN else ""
+        shown = ", ".join(f"{one.name} ({len(one.cases)})" for one in groups[:_SHOWN])
+        text.append(f"ultrapar: cases in {counted(len(groups), 'group')}: {shown}{more}")
     seats = run.pool.seats(run.lanes)
     enough = max(1, -(-(seats or len(workers) * SEATS_PER_WORKER) // SEATS_PER_WORKER))
     if len(workers) > 2 * enough:

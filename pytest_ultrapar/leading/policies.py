@@ -1,6 +1,6 @@
-"""The shipped policies: which worker calls which lanes home.
+"""The shipped policies that say which worker calls which lanes home, and how one is found.
 
-Each uses only what the public hook gives.
+Each uses only what the public hook gives; `model_turns` has those that order models.
 
 A unit is the smallest set of lanes that shares its tightest limit: a key whose models share five
 seats, or a deployment with fifty of its own. Workers are dealt to units.
@@ -12,8 +12,12 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.lanes.assignment import Assignment, Group
+from pytest_ultrapar.leading.model_turns import batch, exclusive, serial
+from pytest_ultrapar.policy_names import PHASE, batch_size, is_called
 from pytest_ultrapar.pool.model import Lane, LaneId, Pool
 from pytest_ultrapar.records import Case
 
@@ -82,7 +86,28 @@ POLICIES: dict[str, Policy] = {
     "by-key": by_key,
     "by-model": by_model,
     "round-robin": round_robin,
+    "exclusive": exclusive,
+    "serial": serial,
 }
+_BATCH = "batch:N"
+
+
+def find_policy(word: str, mode: str) -> Policy:
+    """The shipped policy of that name, for when nobody else gave an assignment.
+
+    Raises:
+        ConfigError: None is shipped under that name, or the mode's rules are not the plugin's.
+    """
+    if mode != PHASE:
+        if is_called(word, _BATCH):
+            return partial(batch, n_models=batch_size(word))
+        if word in POLICIES:
+            return POLICIES[word]
+    msg = (
+        f"--ultrapar-policy {word} (mode {mode}) is offered by a conftest or plugin, but no "
+        "pytest_ultrapar_assign gave an assignment for it"
+    )
+    raise ConfigError(msg)
 
 
 def one_at_a_time(

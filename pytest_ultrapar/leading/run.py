@@ -85,7 +85,13 @@ class Run:
             assignment = one_at_a_time(lanes, cases, lanes_per_model=None)
         else:
             assignment = self.config.hook.pytest_ultrapar_assign(
-                config=self.config, workers=list(workers), lanes=lanes, cases=cases
+                config=self.config,
+                workers=list(workers),
+                lanes=lanes,
+                cases=cases,
+                pool=self.pool,
+                policy=self.options.policy,
+                mode=self.options.mode,
             )
         _check(assignment, lanes=lanes, cases=cases)
         self.assignment = assignment

@@ -28,6 +28,11 @@ def pytest_ultrapar_assign(
     return Assignment(home=dict.fromkeys(workers, everywhere), groups=groups)
 
 
+def pytest_ultrapar_policies(mode: str) -> Sequence[str]:
+    """Offer a policy, except in mode `phase`."""
+    return [] if mode == "phase" else ["first-model"]
+
+
 def pytest_ultrapar_attempt(record: Attempt) -> None:
     """See a request."""
     assert_type(record.t_end_s - record.t_send_s, float)

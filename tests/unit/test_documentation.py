@@ -7,7 +7,9 @@ import shlex
 from pathlib import Path
 
 import pytest
+from pyarrow import parquet
 
+from bench_suites.documented import plugin as documented
 from pytest_ultrapar import cli, hooks, options
 from pytest_ultrapar.pool import model, schema
 from pytest_ultrapar.pool.environment import read_environment
@@ -200,3 +202,48 @@ def test_first_suite_and_policy_of_the_readme_work(pytester, monkeypatch):
     refused = pytester.runpytest_subprocess("--ultrapar-pool", "real.toml", timeout=90)
     assert refused.ret == 4
     refused.stderr.fnmatch_lines(["*LAB_KEY_0, which is not set or empty*LAB_KEY_1"])
+
+
+POLICIES = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
+
+
+def test_every_policy_stands_in_the_page_on_policies():
+    names = [named(row[0])[0] for row in rows(POLICIES.split("\n## Mode")[0])]
+    assert names == [*options.POLICIES, *documented.POLICIES]
+
+
+def test_policy_of_the_page_on_policies_works(pytester, monkeypatch):
+    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
+        monkeypatch.delenv(name, raising=False)
+    (policy,) = blocks(POLICIES, "python")
+    assert len(policy.strip().splitlines()) <= 12
+    pytester.path.joinpath("pool.toml").write_text(blocks(section("A first suite"), "toml")[0])
+    pytester.path.joinpath("conftest.py").write_text(policy)
+    pytester.path.joinpath("test_it.py").write_text(
+        """
+import pytest
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def answer(llm, difficulty, number) -> str:
+    return (await llm.chat([{"role": "user", "content": f"{difficulty} {number}"}])).text
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("difficulty", ["easy", "hard"])
+def test_it(answer):
+    assert answer
+"""
+    )
+    run = ("-p", "no:cacheprovider", "--ultrapar-pool", "pool.toml", "--ultrapar-policy")
+    assert pytester.runpytest_subprocess(*run, "hard-first", "-n2", timeout=90).ret == 0
+    latest = pytester.path / ".ultrapar" / "latest"
+    hard = {
+        row["case_id"]: row["param.difficulty"] == "hard"
+        for row in parquet.read_table(latest / "results.parquet").to_pylist()
+    }
+    attempts = parquet.read_table(latest / "attempts.parquet").to_pylist()
+    last = max(row["t_end_s"] for row in attempts if hard[row["case_id"]])
+    assert last <= min(row["t_send_s"] for row in attempts if not hard[row["case_id"]])
+    refused = pytester.runpytest_subprocess(*run, "easy-first", timeout=90)
+    assert refused.ret == 4
+    refused.stderr.fnmatch_lines([f"*{', '.join(options.POLICIES)}, hard-first"])

@@ -51,6 +51,7 @@ def test_hooks_are_these():
     names = [name for name in vars(hooks) if name.startswith("pytest_")]
     assert names == [
         "pytest_ultrapar_pool",
+        "pytest_ultrapar_policies",
         "pytest_ultrapar_assign",
         "pytest_ultrapar_data",
         "pytest_ultrapar_attempt",

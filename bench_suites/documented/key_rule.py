@@ -1,0 +1,76 @@
+"""Rules that name one key for a case, and the lanes that this leaves to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar import Assignment, Group
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.pool.model import Lane, LaneId, Pool
+    from pytest_ultrapar.records import Case
+
+KeyRule = Callable[["Case"], int | None]
+"""Which key of its provider a case takes, counted from 0 in the order of the pool file; beyond the
+last one counting starts anew. None leaves the choice to the broker."""
+
+
+def any_key(case: Case) -> None:
+    """No rule: a case goes to whichever of its model's keys has least to do (seed 001)."""
+    del case
+
+
+def lanes_on_key(
+    pool: Pool, lanes: Sequence[Lane], model: str, index: int | None
+) -> tuple[Lane, ...]:
+    """The model's lanes on the key of that index, of each of its providers.
+
+    All its lanes where the index is None, where the provider has one key, or where that key does
+    not serve the model: a rule never makes a case impossible.
+    """
+    own = tuple(lane for lane in lanes if lane.model == model)
+    if index is None:
+        return own
+    keys = {provider.name: [key.name for key in provider.keys] for provider in pool.providers}
+    found = tuple(
+        lane for lane in own if lane.key == keys[lane.provider][index % len(keys[lane.provider])]
+    )
+    return found or own
+
+
+def bind(pool: Pool, lanes: Sequence[Lane], cases: Sequence[Case], rule: KeyRule) -> Assignment:
+    """The rule as an assignment: cases of a model on the same key form a group, all at once.
+
+    Cases for which the rule names no key, or which have one only, are in no group: they are free.
+    """
+    members: dict[tuple[str, int], list[str]] = {}
+    for case in cases:
+        index = rule(case)
+        if index is not None:
+            members.setdefault((case.model, index), []).append(case.case_id)
+    groups: list[Group] = []
+    for (model, index), own in members.items():
+        allowed = lanes_on_key(pool, lanes, model, index)
+        if len(allowed) == len(lanes_on_key(pool, lanes, model, None)):
+            continue
+        groups.append(Group(f"{model} on {_keys(allowed)}", tuple(own), _ids(allowed)))
+    return Assignment(groups=_joined(groups))
+
+
+def _joined(groups: Sequence[Group]) -> tuple[Group, ...]:
+    """Groups of the same name as one: with two keys the third index is the first key again."""
+    by_name: dict[str, Group] = {}
+    for group in groups:
+        known = by_name.get(group.name)
+        cases = group.cases if known is None else known.cases + group.cases
+        by_name[group.name] = Group(group.name, cases, group.lanes)
+    return tuple(by_name.values())
+
+
+def _keys(lanes: Sequence[Lane]) -> str:
+    return ", ".join(dict.fromkeys(f"{lane.provider}/{lane.key}" for lane in lanes))
+
+
+def _ids(lanes: Sequence[Lane]) -> tuple[LaneId, ...]:
+    return tuple(lane.lane_id for lane in lanes)

@@ -1,0 +1,78 @@
+"""Mode `phase`: the phases as the documents ran them, as groups of an assignment."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from bench_suites.documented.key_rule import lanes_on_key
+from bench_suites.documented.process import cases_by_process
+from bench_suites.documented.waves import Variant, starts_s, waves
+from pytest_ultrapar import Assignment, Group
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench_suites.documented.key_rule import KeyRule
+    from pytest_ultrapar.pool.model import Lane, Pool
+    from pytest_ultrapar.records import Case
+
+
+def phase_assignment(
+    pool: Pool,
+    lanes: Sequence[Lane],
+    cases: Sequence[Case],
+    *,
+    rule: KeyRule,
+    variant: Variant = "document",
+    scale: float = 1.0,
+) -> Assignment:
+    """The documented concurrency of the phases that `cases` belong to, phase after phase.
+
+    A process becomes a group on the lanes of its shard: its key by the rule, and in the variant
+    `document` the first deployment of its model only. Of one process no more requests are in
+    flight than the workers of its shard; those are the seats that the pool gives these lanes, since
+    the pool is where numbers of workers stand here. That is a bound for each process apart, as the
+    processes knew nothing of each other; the limits of the pool hold over all of them.
+
+    Args:
+        pool: Order of models and keys, and the workers of a shard.
+        lanes: All lanes of the run.
+        cases: All cases of the run.
+        rule: Which key a case takes; the same for all cases of a process.
+        variant: Whose account.
+        scale: Factor of the seconds between staggered starts, >= 0.
+
+    Raises:
+        ConfigError: The documents say nothing of a suite.
+    """
+    by_id = {case.case_id: case for case in cases}
+    by_process = cases_by_process(pool.models, cases)
+    groups: list[Group] = []
+    before: tuple[str, ...] = ()
+    for _, own in groupby(by_process, key=lambda process: process.suite):
+        for wave in waves(list(own), variant):
+            for process, start_s in zip(wave, starts_s(wave), strict=True):
+                members = by_process[process]
+                shard = _shard(pool, lanes, by_id[members[0]], rule, variant)
+                groups.append(
+                    Group(
+                        process.name,
+                        members,
+                        tuple(lane.lane_id for lane in shard),
+                        after=before,
+                        start_after_s=start_s * scale,
+                        at_once=pool.seats(shard),
+                    )
+                )
+            before = tuple(process.name for process in wave)
+    return Assignment(groups=tuple(groups))
+
+
+def _shard(
+    pool: Pool, lanes: Sequence[Lane], case: Case, rule: KeyRule, variant: Variant
+) -> tuple[Lane, ...]:
+    own = lanes_on_key(pool, lanes, case.model, rule(case))
+    if variant == "ultra-document":
+        return own
+    return tuple(lane for lane in own if lane.instance == own[0].instance)

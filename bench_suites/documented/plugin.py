@@ -1,0 +1,95 @@
+"""Joins the documents' policies and mode `phase` with pytest, by the public hooks.
+
+The root conftest names it in `pytest_plugins`. The two options carry the plugin's prefix, since
+they mean nothing without its mode `phase`, but are registered here: what they choose between is the
+documents' own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import TYPE_CHECKING
+
+from bench_suites.documented.waves import VARIANTS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pytest
+
+    from pytest_ultrapar import Assignment
+    from pytest_ultrapar.pool.model import Lane, Pool
+    from pytest_ultrapar.records import Case
+
+POLICIES = ("model-key", "group-key")
+PHASE_POLICIES = (*POLICIES, "even")
+"""In mode `phase`; the first is its default. The plugin's others have an order of their own."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the options of mode `phase`."""
+    group = parser.getgroup("bench_suites", "benchmark suites (bench_suites/)")
+    group.addoption(
+        "--ultrapar-phase-variant",
+        dest="ultrapar_phase_variant",
+        choices=VARIANTS,
+        default="document",
+        help="mode phase: 'document' (seed 002, the default), or 'ultra-document' (seed 000: all "
+        "deployments of a model; in 5.3 only Qwens run their flaw groups together)",
+    )
+    group.addoption(
+        "--ultrapar-phase-scale",
+        dest="ultrapar_phase_scale",
+        metavar="FACTOR",
+        type=_factor,
+        default=1.0,
+        help="mode phase: factor of the seconds between staggered starts (default: 1; 0 starts "
+        "all at once)",
+    )
+
+
+def pytest_ultrapar_policies(mode: str) -> Sequence[str]:
+    """The documents' own key assignments."""
+    return PHASE_POLICIES if mode == "phase" else POLICIES
+
+
+def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
+    config: pytest.Config,
+    lanes: Sequence[Lane],
+    cases: Sequence[Case],
+    pool: Pool,
+    policy: str,
+    mode: str,
+) -> Assignment | None:
+    """Mode `phase`, and the documents' policies in mode `ultra`; all else is the plugin's."""
+    if mode != "phase" and policy not in POLICIES:
+        return None
+    # Not before: each of these imports what a run without a pool does not need.
+    from bench_suites.documented.group_key import group_key  # noqa: PLC0415
+    from bench_suites.documented.key_rule import any_key, bind  # noqa: PLC0415
+    from bench_suites.documented.model_key import model_key  # noqa: PLC0415
+    from bench_suites.documented.phase_mode import phase_assignment  # noqa: PLC0415
+
+    rules = {"model-key": model_key, "group-key": group_key(cases), "even": any_key}
+    if mode != "phase":
+        return bind(pool, lanes, cases, rules[policy])
+    return phase_assignment(
+        pool,
+        lanes,
+        cases,
+        rule=rules[policy],
+        variant=config.getoption("ultrapar_phase_variant"),
+        scale=config.getoption("ultrapar_phase_scale"),
+    )
+
+
+def _factor(text: str) -> float:
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = math.nan
+    if not (math.isfinite(factor) and factor >= 0):
+        msg = f"must be a number >= 0 (got {text!r})"
+        raise argparse.ArgumentTypeError(msg)
+    return factor

@@ -1,0 +1,85 @@
+"""What was one operating-system process in the documents: a model and a part of its phase."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ultrapar.records import Case, Scalar
+
+PART_OF = {
+    "phase51": None,
+    "phase52": "difficulty",
+    "phase53": "flaw_group",
+    "phase54": "tool_success_rate",
+    "phase55": "prompt_type",
+}
+"""The parameter by which a phase is split into processes, beside the model.
+
+Source: seed 002, execution modes of the phases."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process.
+
+    Attributes:
+        suite: Its phase, such as `phase52`.
+        part: Which difficulty, flaw group, rate or prompt type; None where the phase has one part.
+    """
+
+    suite: str
+    model: str
+    part: Scalar = None
+
+    @property
+    def name(self) -> str:
+        """For people; unique in a run."""
+        part = "" if self.part is None else f" {self.part}"
+        return f"{self.suite} {self.model}{part}"
+
+
+def process_of(case: Case) -> Process:
+    """The process that would have run a case.
+
+    Raises:
+        ConfigError: The documents say nothing of its suite, or the case lacks the parameter by
+            which its phase is split.
+    """
+    if case.suite not in PART_OF:
+        msg = (
+            f"--ultrapar-mode phase: the documents have no suite {case.suite!r} ({case.nodeid}); "
+            f"they have {', '.join(PART_OF)}"
+        )
+        raise ConfigError(msg)
+    parameter = PART_OF[case.suite]
+    if parameter is None:
+        return Process(case.suite, case.model)
+    if parameter not in case.params:
+        msg = (
+            f"--ultrapar-mode phase: cases of {case.suite} are split by {parameter!r}, which "
+            f"{case.nodeid} has not; it has {', '.join(case.params) or 'no parameters'}"
+        )
+        raise ConfigError(msg)
+    return Process(case.suite, case.model, case.params[parameter])
+
+
+def cases_by_process(
+    models: Sequence[str], cases: Sequence[Case]
+) -> dict[Process, tuple[str, ...]]:
+    """Case ids of each process: by phase, then in the order of `models`, parts as they come.
+
+    Raises:
+        ConfigError: As `process_of`.
+    """
+    found: dict[Process, list[str]] = {}
+    for case in cases:
+        found.setdefault(process_of(case), []).append(case.case_id)
+    # `sorted` is stable: parts stay in the order in which the suite gives them.
+    order = sorted(found, key=lambda one: (one.suite, models.index(one.model)))
+    return {process: tuple(found[process]) for process in order}

@@ -1,0 +1,1 @@
+"""What a run is going to be, before its first request."""

@@ -1,0 +1,169 @@
+"""--ultrapar-policy and mode phase, as users give them and as conftests carry them out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_ultrapar.options import POLICIES
+
+ROOT = Path(__file__).parents[2]
+CASES = """
+@pytest.mark.parametrize("prompt", ["say a", "say b"])
+def test_it(answer, grade):
+    grade("solved")
+"""
+DOCUMENTED = ("-p", "bench_suites.documented.plugin")
+
+
+@pytest.fixture
+def documented(monkeypatch):
+    """Options that load the policies of the benchmark into a user's project."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return DOCUMENTED
+
+
+def refusal(result, project) -> str:
+    said = str(result.outlines + result.errlines)
+    assert result.ret == 4, said
+    assert "Traceback" not in said
+    assert "INTERNALERROR" not in said
+    assert not project.server.prompts
+    return said
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("mystery", "--ultrapar-policy 'mystery' is unknown; allowed are"),
+        ("batch:0", "--ultrapar-policy 'batch:0': batch:N needs how many models"),
+        ("batch:x", "--ultrapar-policy 'batch:x': batch:N needs how many models"),
+    ],
+)
+def test_unknown_policy_is_refused_before_any_request(project, workers, word, message):
+    project.suite(CASES)
+    project.pytester.makeconftest("def pytest_ultrapar_policies(): return ['mine', 'cut:N']")
+    said = refusal(project.run_here(workers, "--ultrapar-policy", word), project)
+    assert message in said
+    if word == "mystery":
+        assert f"{', '.join(POLICIES)}, mine, cut:N" in said
+
+
+def test_offer_that_is_no_list_of_names_is_refused(project):
+    project.suite(CASES)
+    project.pytester.makeconftest("def pytest_ultrapar_policies(): return 'mine'")
+    assert "must return a sequence of names" in refusal(project.run_here("-n0"), project)
+
+
+OFFER = """
+from pytest_ultrapar import Assignment, ConfigError, Group
+
+def pytest_ultrapar_policies(config, mode):
+    return ["cut:N"]
+
+def pytest_ultrapar_assign(config, lanes, cases, pool, policy, mode):
+    name, _, number = policy.partition(":")
+    if name != "cut":
+        return None
+    if number != "1":
+        raise ConfigError(f"cut:N needs N = 1 (got {number!r})")
+    with open(config.rootpath / "seen.txt", "a") as seen:
+        seen.write(f"{mode} {policy} {pool.models} {pool.seats(lanes)}\\n")
+    return Assignment(groups=(Group("all", tuple(c.case_id for c in cases), at_once=1),))
+"""
+
+
+def test_conftest_carries_out_the_policy_that_it_offers(project, workers):
+    project.suite(CASES)
+    project.pytester.makeconftest(OFFER)
+    result = project.run(workers, "--ultrapar-policy", "cut:1")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*policy cut:1,*", "ultrapar: cases in 1 group: all (2)"])
+    assert (project.pytester.path / "seen.txt").read_text() == "ultra cut:1 ('m',) 4\n"
+    manifest = json.loads((project.directory / "manifest.json").read_text())
+    assert manifest["policy"] == "cut:1"
+
+
+def test_argument_of_an_offered_policy_is_refused_by_who_offers_it(project):
+    project.suite(CASES)
+    project.pytester.makeconftest(OFFER)
+    result = project.run("-n2", "--ultrapar-policy", "cut:2")
+    assert "cut:N needs N = 1 (got '2')" in refusal(result, project)
+
+
+def test_policy_that_its_offerer_does_not_carry_out_is_refused(project):
+    project.suite(CASES)
+    project.pytester.makeconftest("def pytest_ultrapar_policies(): return ['mine']")
+    result = project.run("-n0", "--ultrapar-policy", "mine")
+    assert "no pytest_ultrapar_assign gave an assignment for it" in refusal(result, project)
+
+
+def test_mode_phase_needs_somebody_who_knows_the_phases(project, workers):
+    project.suite(CASES)
+    said = refusal(project.run_here(workers, "--ultrapar-mode", "phase"), project)
+    assert "--ultrapar-mode phase: no conftest or plugin of this project says" in said
+
+
+def test_mode_phase_of_a_conftest_is_in_manifest_rows_and_benchmark_json(project):
+    project.suite(CASES)
+    project.pytester.makeconftest(OFFER.replace('"cut:N"', '"cut:1"'))
+    assert project.run("-n0", "--ultrapar-mode", "phase").ret == 0
+    assert (project.pytester.path / "seen.txt").read_text() == "phase cut:1 ('m',) 4\n"
+    manifest = json.loads((project.directory / "manifest.json").read_text())
+    assert (manifest["mode"], manifest["policy"]) == ("phase", "cut:1")
+    assert {row["mode"] for row in project.rows()} == {"phase"}
+    names = {
+        entry["name"]
+        for entry in json.loads((project.directory / "benchmark.json").read_text())["benchmarks"]
+    }
+    suite = project.rows()[0]["suite"]
+    assert {f"{suite}[phase]", f"{suite}[serial]", f"{suite}[phase-m]"} <= names
+
+
+def test_documented_phases_refuse_a_suite_that_they_do_not_have(project, workers, documented):
+    project.suite(CASES)
+    result = project.run(*documented, workers, "--ultrapar-mode", "phase")
+    said = refusal(result, project)
+    assert "--ultrapar-mode phase: the documents have no suite" in said
+    assert "they have phase51, phase52, phase53, phase54, phase55" in said
+
+
+@pytest.mark.parametrize("policy", ["exclusive", "batch:3", "serial", "by-key"])
+def test_policies_with_an_order_of_their_own_are_refused_in_mode_phase(project, policy):
+    project.suite(CASES)
+    options = ("--ultrapar-mode", "phase", "--ultrapar-policy", policy)
+    said = refusal(project.run_here(*DOCUMENTED, "-n0", *options), project)
+    assert "unknown in mode phase; allowed are model-key, group-key, even" in said
+
+
+@pytest.mark.parametrize("factor", ["-1", "nan", "inf", "fast"])
+def test_scale_of_staggered_starts_is_a_number(project, factor):
+    project.suite(CASES)
+    result = project.run_here(*DOCUMENTED, f"--ultrapar-phase-scale={factor}")
+    assert f"must be a number >= 0 (got '{factor}')" in str(result.errlines)
+    assert result.ret == 4
+
+
+def test_gated_cases_do_not_keep_the_first_group_from_asking(project, workers):
+    # Twice four seats and sixteen: no more than 24 cases ask or are open in one process.
+    project.suite(
+        """
+@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(60)])
+def test_it(answer, grade):
+    grade("solved")
+"""
+    )
+    project.pytester.makeconftest(
+        """
+from pytest_ultrapar import Assignment, Group
+
+def pytest_ultrapar_assign(cases):
+    ids = tuple(case.case_id for case in cases)
+    return Assignment(groups=(Group("late", ids[:50], after=("early",)), Group("early", ids[50:])))
+"""
+    )
+    assert project.run(workers).ret == 0
+    order = [int(prompt.split()[1]) for prompt in project.server.prompts]
+    assert set(order[:10]) == set(range(50, 60))

@@ -1,0 +1,268 @@
+"""The documented conflicts and their fixes, run on the simulated provider and judged by its log."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from pytest_ultrapar.testing import ServerLog, ServerRequest, read_server_log
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+QWENS = tuple(f"qwen2.5-{size}-instruct" for size in ("72b", "32b", "14b", "7b", "3b"))
+KEYS = ("key0", "key1", "key2")
+SUITE = """
+import pytest
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def talk(llm, number, difficulty) -> int:
+    for turn in range(3):
+        await llm.chat([{"role": "user", "content": f"{difficulty} {number} {turn}"}])
+    return turn
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("difficulty", ["very_easy", "medium"])
+def test_it(talk):
+    assert talk == 2
+"""
+Span = tuple[float, float]
+
+
+def write_pool(folder: Path, seats: int, *, persona: str = "echo", latency_s: float = 0.2) -> Path:
+    """Five Qwens on three keys, and nothing that holds them back but the seats of a key."""
+    head = f"""
+schema = 1
+[[provider]]
+name = "ideallab"
+api = "simulated"
+keys = [{", ".join(f'{{ name = "{key}" }}' for key in KEYS)}]
+per_key = {{ workers = {seats} }}
+latency = {{ kind = "fixed", median_s = {latency_s} }}
+"""
+    models = "".join(
+        f'[[provider.model]]\nname = "{model}"\npersona = "{persona}"\n' for model in QWENS
+    )
+    path = folder / "pool.toml"
+    path.write_text(head + models)
+    return path
+
+
+class Finished:
+    """A run that has ended: the server's log, and what its rows add to that."""
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / "simulator.jsonl"
+        self.log: ServerLog = read_server_log(path)
+        self.server_began_s: float = json.loads(path.read_text().splitlines()[0])["t"]
+        self.attempts = pq.read_table(folder / "attempts.parquet").to_pylist()
+        rows = pq.read_table(folder / "results.parquet").to_pylist()
+        self.case_of = {row["case_id"]: row for row in rows}
+        assert {row["outcome"] for row in rows} <= {"solved", "partial", "unsolved"}
+
+    def spans(self, key: str | None = None, parameter: str | None = None) -> dict[tuple, Span]:
+        """From the first arrival to the last answer, by model and parameter, by the server's log.
+
+        Without a parameter the log alone says whose a request was. With one, a request belongs to
+        an attempt of the same model and key that was under way at its arrival; of several to the
+        one that ended first, which never leaves a later request without one.
+        """
+        found: dict[tuple, list[ServerRequest]] = defaultdict(list)
+        unmatched = sorted(self.attempts, key=lambda row: row["t_end_s"])
+        for request in self.log.requests:
+            name: tuple = (request.model,)
+            if parameter is not None:
+                mine = next(row for row in unmatched if self._may_be(row, request))
+                unmatched.remove(mine)
+                name = (request.model, self.case_of[mine["case_id"]][f"param.{parameter}"])
+            if key in (None, request.key):
+                found[name].append(request)
+        return {
+            name: (min(r.t_arrival_s for r in own), max(r.t_end_s or r.t_arrival_s for r in own))
+            for name, own in found.items()
+        }
+
+    def keys_by_model(self) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = defaultdict(set)
+        for request in self.log.requests:
+            found[request.model].add(request.key)
+        return found
+
+    def keys_by_flaw_group(self) -> dict[tuple[str, str], set[str]]:
+        found: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for row in self.attempts:
+            case = self.case_of[row["case_id"]]
+            found[case["model"], case["param.flaw_group"]].add(row["key"])
+        return found
+
+    def _may_be(self, row: dict, request: ServerRequest) -> bool:
+        return (
+            row["key"] == request.key
+            and self.case_of[row["case_id"]]["model"] == request.model
+            and row["t_send_s"] <= request.t_arrival_s < row["t_end_s"]
+        )
+
+
+def most_at_once(spans: Iterable[Span]) -> int:
+    spans = list(spans)
+    return max(sum(begin <= at < end for begin, end in spans) for at, _ in spans)
+
+
+def pytest_run(cwd: Path, pool: Path, *args: str) -> Finished:
+    out = pool.parent / "run"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-qq", *args]
+    command += ["--ultrapar-pool", str(pool), "--ultrapar-out", str(out)]
+    done = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=180, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Finished(out)
+
+
+def scale(folder: Path, *args: str, seats: int = 20, suite: str = "phase52") -> Finished:
+    """Phase 5.2 in small: five models, two difficulties, four cases of each pair."""
+    path = folder / suite / "test_scale.py"
+    path.parent.mkdir()
+    path.write_text(SUITE)
+    documented = ("-p", "bench_suites.documented.plugin")
+    return pytest_run(folder, write_pool(folder, seats), *documented, str(path), *args)
+
+
+def flaws(folder: Path, *args: str) -> Finished:
+    """Phase 5.3 itself, with the root conftest."""
+    pool = write_pool(folder, 5, persona="obedient", latency_s=0.02)
+    few = ("--task-type", "simple_task", "--ultrapar-repeats", "1")
+    return pytest_run(ROOT, pool, "bench_suites/phase53", *few, *args)
+
+
+def test_model_key_puts_four_pairs_on_two_keys_and_two_on_the_third(tmp_path, workers):
+    run = scale(tmp_path, workers, "--ultrapar-policy", "model-key")
+    pairs = {key: run.spans(key, "difficulty") for key in KEYS}
+    assert {model for model, _ in pairs["key0"]} == {QWENS[0], QWENS[3]}
+    assert {model for model, _ in pairs["key1"]} == {QWENS[1], QWENS[4]}
+    assert {model for model, _ in pairs["key2"]} == {QWENS[2]}
+    assert [most_at_once(pairs[key].values()) for key in KEYS] == [4, 4, 2]
+
+
+def test_model_key_does_the_same_to_phase_52_itself(tmp_path):
+    pool = write_pool(tmp_path, 20, persona="obedient", latency_s=0.1)
+    few = ("--task-type", "simple_task", "--ultrapar-repeats", "4")
+    levels = ("--difficulty", "very_easy,medium", "--ultrapar-policy", "model-key")
+    run = pytest_run(ROOT, pool, "bench_suites/phase52", "-n2", *few, *levels)
+    pairs = [run.spans(key, "difficulty") for key in KEYS]
+    assert [most_at_once(own.values()) for own in pairs] == [4, 4, 2]
+
+
+def test_exclusive_never_has_two_models_on_one_key(tmp_path, workers):
+    run = scale(tmp_path, workers, "--ultrapar-policy", "exclusive", seats=3)
+    for key in KEYS:
+        spans = run.spans(key)
+        assert len(spans) == len(QWENS)
+        assert most_at_once(spans.values()) == 1
+
+
+def test_batch_of_three_never_has_more_than_three_models_at_once(tmp_path, workers):
+    run = scale(tmp_path, workers, "--ultrapar-policy", "batch:3", seats=3)
+    spans = run.spans()
+    assert most_at_once(spans.values()) <= 3
+    last_of_first = max(spans[model,][1] for model in QWENS[:3])
+    assert all(last_of_first <= spans[model,][0] for model in QWENS[3:])
+    # Each of the first three has a key of its own.
+    keys = run.keys_by_model()
+    assert [keys[model] for model in QWENS[:3]] == [{key} for key in KEYS]
+
+
+def test_serial_never_has_two_models_at_once(tmp_path, workers):
+    run = scale(tmp_path, workers, "--ultrapar-policy", "serial", seats=3)
+    spans = run.spans()
+    assert most_at_once(spans.values()) == 1
+    assert sorted(spans, key=lambda name: spans[name]) == [(model,) for model in QWENS]
+
+
+def test_phase_mode_starts_no_pair_before_its_time(tmp_path):
+    run = scale(tmp_path, "-n2", "--ultrapar-mode", "phase", "--ultrapar-phase-scale", "0.04")
+    spans = run.spans(parameter="difficulty")
+    order = [(model, level) for level in ("very_easy", "medium") for model in QWENS]
+    assert set(spans) == set(order)
+    # The server starts before the run does, so this holds however busy the machine is.
+    late_s = [spans[name][0] - run.server_began_s - 0.6 * n for n, name in enumerate(order)]
+    assert min(late_s) >= 0
+    assert run.keys_by_model() == {
+        model: {KEYS[key]} for model, key in zip(QWENS, (0, 1, 2, 0, 1), strict=True)
+    }
+
+
+def test_phase_mode_runs_the_models_of_phase_51_one_after_the_other(tmp_path, workers):
+    run = scale(tmp_path, workers, "--ultrapar-mode", "phase", suite="phase51")
+    spans = run.spans()
+    assert most_at_once(spans.values()) == 1
+    assert sorted(spans, key=lambda name: spans[name]) == [(model,) for model in QWENS]
+
+
+@pytest.mark.parametrize(("variant", "instances"), [("document", 1), ("ultra-document", 3)])
+def test_phase_mode_keeps_a_process_to_the_workers_of_its_shard(tmp_path, variant, instances):
+    suite = tmp_path / "phase51" / "test_base.py"
+    suite.parent.mkdir()
+    suite.write_text(SUITE)
+    pool = tmp_path / "pool.toml"
+    pool.write_text(
+        """
+schema = 1
+[[provider]]
+name = "azure"
+api = "simulated"
+keys = [{ name = "azure" }]
+latency = { kind = "fixed", median_s = 0.05 }
+[[provider.model]]
+name = "DeepSeek-V3-0324"
+instances = ["DeepSeek-V3-0324", "DeepSeek-V3-0324-2", "DeepSeek-V3-0324-3"]
+per_instance = { workers = 2 }
+persona = "echo"
+"""
+    )
+    options = ("--ultrapar-mode", "phase", "--ultrapar-phase-variant", variant)
+    run = pytest_run(
+        tmp_path, pool, "-p", "bench_suites.documented.plugin", str(suite), "-n2", *options
+    )
+    assert len({request.instance for request in run.log.requests}) == instances
+    assert run.log.max_in_flight() <= 2 * instances
+
+
+def test_flaw_groups_of_a_model_meet_on_one_key_under_model_key(tmp_path):
+    run = flaws(tmp_path, "-n2", "--ultrapar-policy", "model-key")
+    assert run.keys_by_model() == {
+        model: {KEYS[key]} for model, key in zip(QWENS, (0, 1, 2, 0, 1), strict=True)
+    }
+    assert len(run.keys_by_flaw_group()) == 15
+
+
+def test_flaw_groups_of_a_model_have_a_key_each_under_group_key(tmp_path):
+    run = flaws(tmp_path, "-n2", "--ultrapar-policy", "group-key")
+    keys = run.keys_by_flaw_group()
+    assert all(len(own) == 1 for own in keys.values())
+    for model in QWENS:
+        own = [keys[name] for name in keys if name[0] == model]
+        assert sorted(map(min, own)) == list(KEYS)
+    assert all(own == set(KEYS) for own in run.keys_by_model().values())
+
+
+def test_even_spreads_the_flaw_groups_of_a_model_over_keys(tmp_path):
+    run = flaws(tmp_path, "-n0", "--ultrapar-policy", "even")
+    assert all(len(own) > 1 for own in run.keys_by_model().values())
+
+
+def test_phase_53_runs_models_one_after_the_other_on_their_keys(tmp_path):
+    run = flaws(tmp_path, "-n2", "--ultrapar-mode", "phase")
+    spans = run.spans()
+    assert most_at_once(spans.values()) == 1
+    assert all(len(own) == 1 for own in run.keys_by_model().values())

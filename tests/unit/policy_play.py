@@ -1,0 +1,133 @@
+"""Assignments carried out by feeding and broker, without processes, for tests of policies."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pytest_ultrapar.lanes.assignment import Assignment, Group
+from pytest_ultrapar.lanes.assignment_check import check_assignment
+from pytest_ultrapar.leading.feeding import Feedable, Feeding
+from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.model import Lane, Pool
+from pytest_ultrapar.records import Case
+from pytest_ultrapar.xdist_controller import homes
+from tests.unit.broker_play import Play
+
+ROOT = Path(__file__).parents[2]
+QWENS = tuple(f"qwen2.5-{size}-instruct" for size in ("72b", "32b", "14b", "7b", "3b"))
+AZURE = ("DeepSeek-V3-0324", "DeepSeek-R1-0528", "Llama-3.3-70B-Instruct")
+
+Snapshot = dict[str, Lane]
+"""By case id, the lanes of all requests in flight at one moment."""
+
+
+def pool(name: str = "pool.toml") -> Pool:
+    return load_pool(ROOT / name, environ=os.environ, overrides=Overrides())
+
+
+def lanes_of(pool: Pool, models: Iterable[str]) -> tuple[Lane, ...]:
+    return tuple(lane for lane in pool.lanes if lane.model in set(models))
+
+
+def cases(
+    models: Iterable[str], suite: str = "phase52", repeats: int = 1, **params: Sequence[object]
+) -> list[Case]:
+    """The cells of models and parameters, in pytest's order."""
+    values = [dict(zip(params, one, strict=True)) for one in itertools.product(*params.values())]
+    cells = [(m, v, n) for m in models for v in values for n in range(repeats)]
+    return [
+        Case(
+            index, f"{suite}-{index:04}", f"{suite}::{model}{own}{n}", suite, model, n, own, seed=0
+        )
+        for index, (model, own, n) in enumerate(cells)
+    ]
+
+
+def groups_of(assignment: Assignment) -> dict[str, Group]:
+    return {group.name: group for group in assignment.groups}
+
+
+def assert_sound(assignment: Assignment, lanes: Sequence[Lane], cases: Sequence[Case]) -> None:
+    """Every case in at most one group and on some lane of its model, every name known."""
+    check_assignment(assignment, [lane.lane_id for lane in lanes])
+    model_of = {lane.lane_id: lane.model for lane in lanes}
+    by_id = {case.case_id: case for case in cases}
+    grouped = [case_id for group in assignment.groups for case_id in group.cases]
+    assert len(grouped) == len(set(grouped))
+    assert set(grouped) <= set(by_id)
+    for group in assignment.groups:
+        for case_id in group.cases:
+            if group.lanes is not None:
+                assert by_id[case_id].model in {model_of[lane] for lane in group.lanes}, group
+
+
+def carry_out(
+    pool: Pool,
+    lanes: Sequence[Lane],
+    cases: Sequence[Case],
+    assignment: Assignment,
+    workers: Sequence[str] = ("gw0", "gw1"),
+) -> list[Snapshot]:
+    """Run all cases, one request each, first come first ended; fails when nothing moves any more.
+
+    Workers are fed as xdist's are, and the broker says who may send.
+    """
+    play = Play(pool)
+    play.book(play.broker.assign(assignment, play.now_s))
+    place = {
+        case_id: (rank, group.name)
+        for rank, group in enumerate(assignment.groups)
+        for case_id in group.cases
+    }
+    by_id = {lane.lane_id: lane for lane in lanes}
+    feeding = Feeding(
+        [Feedable(c.index, c.model, *place.get(c.case_id, (-1, ""))) for c in cases],
+        seats_of={lane.model: pool.seats(pool.lanes_of(lane.model)) or 9 for lane in lanes},
+        home_of=homes(pool, lanes, assignment),
+    )
+    asked: dict[int, Case] = {}
+
+    def take(worker: str, indices: Iterable[int]) -> None:
+        for index in indices:
+            case = next(one for one in cases if one.index == index)
+            group = place.get(case.case_id, (-1, ""))[1]
+            wish = {"group": group, "case_id": case.case_id}
+            asked[play.ask(worker, case.model, **wish)] = case
+
+    for worker in workers:
+        feeding.add_worker(worker)
+    for worker, indices in feeding.feed_all().items():
+        take(worker, indices)
+    moments: list[Snapshot] = []
+    n_left = len(cases)
+    while n_left:
+        assert not play.refused
+        moments.append({asked[n].case_id: by_id[one.lane] for n, one in play.leases.items()})
+        if not play.leases:
+            wake_s = play.broker.next_wake_s()
+            assert wake_s is not None, f"{n_left} cases wait for ever"
+            play.wait(max(0.0, wake_s - play.now_s))
+            continue
+        first = next(iter(play.leases))
+        worker, case = play.whose[first], asked[first]
+        play.back(first)
+        play.end(case.case_id, place.get(case.case_id, (-1, ""))[1], worker)
+        feeding.reported(worker, case.index)
+        take(worker, feeding.feed(worker))
+        n_left -= 1
+    return moments
+
+
+def most_models_on_a_key(moments: Iterable[Snapshot]) -> int:
+    return max(
+        len({lane.model for lane in moment.values() if (lane.provider, lane.key) == key})
+        for moment in moments
+        for key in {(lane.provider, lane.key) for lane in moment.values()}
+    )
+
+
+def most_models(moments: Iterable[Snapshot]) -> int:
+    return max(len({lane.model for lane in moment.values()}) for moment in moments)

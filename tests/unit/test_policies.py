@@ -1,0 +1,172 @@
+"""The shipped policies: which assignment each makes, and that feeding and broker can finish it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.lanes.assignment import Assignment
+from pytest_ultrapar.leading.policies import find_policy
+from pytest_ultrapar.options import POLICIES
+from pytest_ultrapar.policy_names import batch_size, is_called, read_offered, settle_policy
+from tests.unit.policy_play import (
+    AZURE,
+    QWENS,
+    assert_sound,
+    carry_out,
+    cases,
+    groups_of,
+    lanes_of,
+    most_models,
+    most_models_on_a_key,
+    pool,
+)
+
+POOLS = {name: pool(name) for name in ("pool.toml", "pools/seed000.toml", "pools/vllm.toml")}
+WORDS = [name.replace("N", "3") for name in POLICIES]
+
+
+def assignment(word, models, found=POOLS["pool.toml"], own=None, workers=("gw0", "gw1")):
+    own = own or cases(models, difficulty=("very_easy", "medium"))
+    lanes = lanes_of(found, models)
+    return find_policy(word, "ultra")(found, workers, lanes, own)
+
+
+def keys_of(group):
+    return {lane.rsplit("/", 1)[1] for lane in group.lanes}
+
+
+# -- words ---------------------------------------------------------------------------------------
+
+
+def test_policy_defaults_to_even_and_in_mode_phase_to_the_first_that_is_offered():
+    assert settle_policy(None, mode="ultra", offered=["a", "b"]) == "even"
+    assert settle_policy(None, mode="phase", offered=["a", "b"]) == "a"
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_shipped_policy_is_known_and_found(word):
+    assert settle_policy(word, mode="ultra", offered=[]) == word
+    assert isinstance(assignment(word, QWENS), Assignment)
+
+
+def test_offered_policy_is_known_also_with_an_argument():
+    offered = read_offered([["mine", "cut:N"], ("other",)])
+    for word in ("mine", "cut:7", "other"):
+        assert settle_policy(word, mode="ultra", offered=offered) == word
+
+
+@pytest.mark.parametrize("word", ["mystery", "Even", "", "batch", "even:2", "serial ", "cut"])
+def test_unknown_policy_is_refused_with_all_names(word):
+    with pytest.raises(ConfigError) as caught:
+        settle_policy(word, mode="ultra", offered=["cut:N"])
+    for name in (*POLICIES, "cut:N", repr(word)):
+        assert name in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "word", ["batch:0", "batch:x", "batch:", "batch:-1", "batch:3.0", "batch:٣"]
+)
+def test_batch_needs_a_number_of_models(word):
+    with pytest.raises(ConfigError, match=r"batch:N needs how many models run at once, 1 to"):
+        settle_policy(word, mode="ultra", offered=[])
+
+
+@given(st.integers(1, 999_999))
+def test_batch_takes_every_number_of_models(number):
+    assert batch_size(f"batch:{number}") == number
+    assert is_called(f"batch:{number}", "batch:N")
+
+
+def test_mode_phase_takes_only_what_is_offered_for_it():
+    with pytest.raises(ConfigError, match=r"unknown in mode phase; allowed are mine$"):
+        settle_policy("exclusive", mode="phase", offered=["mine"])
+    with pytest.raises(ConfigError, match="no conftest or plugin of this project says what its"):
+        settle_policy(None, mode="phase", offered=[])
+
+
+@pytest.mark.parametrize("answer", ["mine", 7, ["two words"], [""], [None]])
+def test_offer_that_is_no_sequence_of_words_is_refused(answer):
+    with pytest.raises(ConfigError, match="pytest_ultrapar_policies"):
+        read_offered([answer])
+
+
+@pytest.mark.parametrize(("word", "mode"), [("mine", "ultra"), ("even", "phase")])
+def test_policy_that_nobody_carries_out_is_an_error(word, mode):
+    with pytest.raises(ConfigError, match="no pytest_ultrapar_assign gave an assignment for it"):
+        find_policy(word, mode)
+
+
+# -- what they make -------------------------------------------------------------------------------
+
+
+def test_serial_puts_models_one_after_the_other_in_the_pools_order():
+    made = assignment("serial", tuple(reversed(QWENS)))
+    assert [group.name for group in made.groups] == list(QWENS)
+    assert [group.after for group in made.groups] == [(), *((name,) for name in QWENS[:-1])]
+    assert all(keys_of(group) == {"key0", "key1", "key2"} for group in made.groups)
+
+
+def test_batch_of_three_is_fix_b_of_seed_002():
+    made = groups_of(assignment("batch:3", QWENS))
+    big, middle, small = QWENS[:3]
+    assert [keys_of(made[name]) for name in QWENS[:3]] == [{"key0"}, {"key1"}, {"key2"}]
+    assert all(not made[name].after for name in (big, middle, small))
+    assert all(set(made[name].after) == {big, middle, small} for name in QWENS[3:])
+    # Two models on three keys: none is left idle.
+    assert [keys_of(made[name]) for name in QWENS[3:]] == [{"key0", "key2"}, {"key1"}]
+
+
+def test_batch_shares_keys_where_there_are_fewer_than_models():
+    made = groups_of(assignment("batch:3", QWENS, POOLS["pools/seed000.toml"]))
+    assert [keys_of(made[name]) for name in QWENS[:3]] == [{"key0"}, {"key1"}, {"key0"}]
+
+
+def test_batch_larger_than_the_models_orders_nothing():
+    made = assignment("batch:9", (*AZURE, *QWENS))
+    assert all(group.after == () for group in made.groups)
+
+
+def test_exclusive_deals_each_models_cases_to_all_keys_and_names_the_key_as_word():
+    own = cases(QWENS, difficulty=("very_easy", "medium"), repeats=3)
+    made = assignment("exclusive", QWENS, own=own)
+    assert len(made.groups) == 5 * 3
+    for group in made.groups:
+        assert len(group.cases) == 2
+        assert {f"ideallab/{key}" for key in keys_of(group)} == {group.exclusive}
+        assert not group.after
+    assert {case_id for group in made.groups for case_id in group.cases} == {c.case_id for c in own}
+
+
+def test_exclusive_gives_a_key_that_one_model_must_use_less_of_the_others():
+    found = POOLS["pools/seed000.toml"]
+    models = ("qwen2.5-72b-instruct", "kimi-k2")
+    own = cases(models, repeats=10)
+    made = assignment("exclusive", models, found, own)
+    sizes = {group.name: len(group.cases) for group in made.groups}
+    # Ten cases of the model that has key0 only, so the other one's ten go to key1.
+    assert sizes == {
+        "kimi-k2 on ideallab/key0": 10,
+        "qwen2.5-72b-instruct on ideallab/key1": 10,
+    }
+
+
+@given(data=st.data(), word=st.sampled_from(WORDS), name=st.sampled_from(list(POOLS)))
+def test_any_policy_on_any_cases_is_sound_and_ends(data, word, name):
+    found = POOLS[name]
+    models = data.draw(st.lists(st.sampled_from(found.models), min_size=1, unique=True, max_size=6))
+    own = data.draw(st.permutations(cases(models, repeats=data.draw(st.integers(1, 4)))))
+    own = [one for at, one in enumerate(own) if at == 0 or data.draw(st.booleans())]
+    workers = [f"gw{n}" for n in range(data.draw(st.integers(1, 4)))]
+    lanes = lanes_of(found, models)
+    made = find_policy(word, "ultra")(found, workers, lanes, own)
+    assert_sound(made, lanes, own)
+    moments = carry_out(found, lanes, own, made, workers)
+    if word == "serial":
+        assert most_models(moments) == 1
+    if word == "batch:3":
+        assert most_models(moments) <= 3
+    if word == "exclusive":
+        assert most_models_on_a_key(moments) == 1

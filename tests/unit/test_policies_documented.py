@@ -1,0 +1,260 @@
+"""The documents' policies and mode `phase`: what seeds 000 and 002 say, and that it can be run."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench_suites.documented.group_key import group_key
+from bench_suites.documented.key_rule import any_key, bind, lanes_on_key
+from bench_suites.documented.model_key import key_of_model, model_key
+from bench_suites.documented.phase_mode import phase_assignment
+from bench_suites.documented.process import PART_OF, process_of
+from bench_suites.documented.waves import VARIANTS
+from pytest_ultrapar import ConfigError
+from tests.unit.policy_play import (
+    AZURE,
+    QWENS,
+    assert_sound,
+    carry_out,
+    cases,
+    groups_of,
+    lanes_of,
+    most_models,
+    pool,
+)
+
+QUICK = pool()
+TWO_KEYS = pool("pools/seed000.toml")
+GROUPS = ("structure", "operation", "logic")
+OPEN = (*AZURE, *QWENS)
+PARTS = {
+    "phase51": {"task_type": ("a", "b")},
+    "phase52": {"difficulty": ("very_easy", "medium")},
+    "phase53": {"flaw_group": GROUPS},
+    "phase54": {"tool_success_rate": (0.9, 0.7)},
+    "phase55": {"prompt_type": ("baseline", "cot")},
+}
+
+
+def of_phase(suite, models=OPEN, repeats=1):
+    return cases(models, suite, repeats, **PARTS[suite])
+
+
+def phase(own, found=QUICK, rule=model_key, **how):
+    lanes = lanes_of(found, {case.model for case in own})
+    return phase_assignment(found, lanes, own, rule=rule, **how)
+
+
+def bound(own, rule, found=QUICK):
+    return bind(found, lanes_of(found, {case.model for case in own}), own, rule)
+
+
+def keys_of(group):
+    return {lane.rsplit("/", 1)[1] for lane in group.lanes}
+
+
+def together(made):
+    """The groups by what they wait for: waves, in order."""
+    waves = {}
+    for group in made.groups:
+        waves.setdefault(group.after, []).append(group.name)
+    return list(waves.values())
+
+
+# -- keys ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "key"),
+    [
+        *zip(QWENS, (0, 1, 2, 0, 1), strict=True),
+        ("Qwen2.5-72B-Instruct", 0),
+        ("qwen2.5-3b", 1),
+        ("qwen2.5-110b-instruct", None),
+        ("qwen2.5-2b-instruct", None),
+        ("qwen-max", None),
+        ("Llama-3.3-70B-Instruct", None),
+        ("mistral-7b", None),
+    ],
+)
+def test_key_of_a_model_goes_by_its_size(model, key):
+    assert key_of_model(model) == key
+
+
+def test_model_key_binds_each_qwen_to_its_key_and_leaves_the_others_free():
+    made = groups_of(bound(cases(OPEN, repeats=2), model_key))
+    assert list(made) == [
+        f"{model} on ideallab/key{key}" for model, key in zip(QWENS, (0, 1, 2, 0, 1), strict=True)
+    ]
+    assert all(len(group.cases) == 2 for group in made.values())
+    assert all(group.at_once is None and not group.after for group in made.values())
+
+
+def test_key_that_a_pool_does_not_have_is_the_first_one_again():
+    made = bound(cases(QWENS), model_key, TWO_KEYS)
+    assert [keys_of(group) for group in made.groups] == [
+        {"key0"},
+        {"key1"},
+        {"key0"},
+        {"key0"},
+        {"key1"},
+    ]
+
+
+def test_rule_never_takes_the_last_lane_from_a_model():
+    lanes = lanes_of(TWO_KEYS, ["kimi-k2"])
+    assert lanes_on_key(TWO_KEYS, lanes, "kimi-k2", 1) == lanes
+    assert [lane.key for lane in lanes] == ["key0"]
+
+
+def test_group_key_puts_flaw_groups_of_a_model_on_different_keys():
+    own = of_phase("phase53", QWENS)
+    made = bound(own, group_key(own))
+    of = {case.case_id: (case.model, case.params["flaw_group"]) for case in own}
+    keys = {of[case_id]: keys_of(group) for group in made.groups for case_id in group.cases}
+    for model in QWENS:
+        assert sorted(key for group in GROUPS for key in keys[model, group]) == [
+            "key0",
+            "key1",
+            "key2",
+        ]
+    # Where the groups begin differs, so that the larger first group is not always on key0.
+    assert [keys[model, "structure"] for model in QWENS[:3]] == [{"key0"}, {"key1"}, {"key2"}]
+
+
+def test_group_key_with_two_keys_shares_one_of_them():
+    own = of_phase("phase53", QWENS[:1])
+    made = bound(own, group_key(own), TWO_KEYS)
+    assert {group.name: len(group.cases) for group in made.groups} == {
+        "qwen2.5-72b-instruct on ideallab/key0": 2,
+        "qwen2.5-72b-instruct on ideallab/key1": 1,
+    }
+
+
+def test_group_key_is_model_key_where_there_are_no_flaw_groups():
+    own = of_phase("phase52", QWENS)
+    assert bound(own, group_key(own)) == bound(own, model_key)
+
+
+# -- phases ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suite", ["phase51", "phase54", "phase55"])
+def test_phase_without_concurrency_runs_model_by_model_and_part_by_part(suite):
+    own = of_phase(suite)
+    made = phase(own)
+    waves = together(made)
+    assert all(len(wave) == 1 for wave in waves)
+    (parameter,) = PARTS[suite]
+    parts = 1 if suite == "phase51" else len(PARTS[suite][parameter])
+    assert len(waves) == len(OPEN) * parts
+    assert [name.split()[1] for (name,) in waves] == [model for model in OPEN for _ in range(parts)]
+
+
+def test_phase52_starts_all_pairs_fifteen_seconds_apart_by_difficulty():
+    made = phase(of_phase("phase52", QWENS))
+    (wave,) = together(made)
+    assert wave == [f"phase52 {m} {d}" for d in ("very_easy", "medium") for m in QWENS]
+    # Seed 000's time line: T+0 s to T+135 s.
+    assert [group.start_after_s for group in made.groups] == [15.0 * n for n in range(10)]
+    scaled = phase(of_phase("phase52", QWENS), scale=0.1)
+    assert [group.start_after_s for group in scaled.groups] == pytest.approx(
+        [1.5 * n for n in range(10)]
+    )
+
+
+def test_phase53_runs_the_flaw_groups_of_a_model_together_and_models_one_by_one():
+    waves = together(phase(of_phase("phase53")))
+    assert waves == [[f"phase53 {model} {group}" for group in GROUPS] for model in OPEN]
+
+
+def test_phase53_of_seed_000_runs_only_the_groups_of_qwens_together():
+    waves = together(phase(of_phase("phase53"), variant="ultra-document"))
+    assert [len(wave) for wave in waves] == [1] * 9 + [3] * 5
+
+
+def test_phases_of_one_run_follow_one_another():
+    own = [case for suite in reversed(PARTS) for case in of_phase(suite, QWENS)]
+    made = phase(own)
+    suites = [group.name.split()[0] for group in made.groups]
+    assert suites == sorted(suites)
+    first52 = next(group for group in made.groups if group.name.startswith("phase52"))
+    assert first52.after == (f"phase51 {QWENS[-1]}",)
+    first53 = next(group for group in made.groups if group.name.startswith("phase53"))
+    assert len(first53.after) == 10
+
+
+def test_process_has_the_workers_of_its_shard_as_the_pool_says():
+    own = of_phase("phase51")
+    document = {g.name.split()[1]: g for g in phase(own).groups}
+    ultra = {g.name.split()[1]: g for g in phase(own, variant="ultra-document").groups}
+    spread = {g.name.split()[1]: g for g in phase(own, rule=any_key).groups}
+    for model in AZURE:
+        assert (document[model].at_once, len(document[model].lanes)) == (50, 1)
+        assert (ultra[model].at_once, len(ultra[model].lanes)) == (150, 3)
+    for model in QWENS:
+        assert document[model].at_once == ultra[model].at_once == 5
+        assert spread[model].at_once == 15
+    assert [keys_of(document[model]) for model in QWENS] == [
+        {"key0"},
+        {"key1"},
+        {"key2"},
+        {"key0"},
+        {"key1"},
+    ]
+
+
+def test_qwens_of_seed_000_have_one_worker():
+    made = phase(of_phase("phase51", QWENS), TWO_KEYS, variant="ultra-document")
+    assert [group.at_once for group in made.groups] == [1] * 5
+
+
+def test_suite_that_the_documents_do_not_have_is_refused_by_name():
+    own = cases(QWENS[:1], "phase99")
+    with pytest.raises(ConfigError) as caught:
+        phase(own)
+    assert "no suite 'phase99' (phase99::qwen2.5-72b-instruct" in str(caught.value)
+    assert ", ".join(PART_OF) in str(caught.value)
+
+
+def test_case_without_the_parameter_of_its_phase_is_refused():
+    own = cases(QWENS[:1], "phase54", prompt_type=("optimal",))
+    with pytest.raises(ConfigError, match=r"split by 'tool_success_rate', which .* prompt_type"):
+        phase(own)
+
+
+def test_process_of_a_case_has_a_name():
+    own = of_phase("phase52", QWENS[:1])
+    assert [process_of(case).name for case in own] == [
+        "phase52 qwen2.5-72b-instruct very_easy",
+        "phase52 qwen2.5-72b-instruct medium",
+    ]
+
+
+@given(data=st.data())
+def test_any_cases_under_any_rule_are_sound_and_end(data):
+    found = data.draw(st.sampled_from([QUICK, TWO_KEYS]))
+    models = data.draw(
+        st.lists(st.sampled_from([m for m in OPEN if m in found.models]), min_size=1, unique=True)
+    )
+    suites = data.draw(st.lists(st.sampled_from(list(PARTS)), min_size=1, unique=True))
+    repeats = data.draw(st.integers(1, 2))
+    cells = [case for suite in suites for case in of_phase(suite, models, repeats)]
+    own = [one for at, one in enumerate(cells) if at == 0 or data.draw(st.integers(0, 3))]
+    own = [msgspec.structs.replace(case, index=index) for index, case in enumerate(own)]
+    rule = data.draw(st.sampled_from([model_key, group_key(own), any_key]))
+    lanes = lanes_of(found, models)
+    if data.draw(st.booleans()):
+        variant = data.draw(st.sampled_from(VARIANTS))
+        made = phase_assignment(found, lanes, own, rule=rule, variant=variant)
+        assert {case_id for g in made.groups for case_id in g.cases} == {c.case_id for c in own}
+    else:
+        made = bind(found, lanes, own, rule)
+    assert_sound(made, lanes, own)
+    workers = [f"gw{n}" for n in range(data.draw(st.integers(1, 3)))]
+    moments = carry_out(found, lanes, own, made, workers)
+    if made.groups and made.groups[0].at_once and "phase52" not in suites:
+        assert most_models(moments) == 1

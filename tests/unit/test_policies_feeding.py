@@ -1,0 +1,74 @@
+"""Groups that wait never keep back the cases that they wait for: in feeding, in opening."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ultrapar.engine.episode import Work
+from pytest_ultrapar.engine.opener import MOST_ASKING, Opener
+from pytest_ultrapar.lanes.assignment import Assignment, Group
+from pytest_ultrapar.leading.feeding import Feedable, Feeding
+from tests.unit.policy_play import QWENS, carry_out, cases, lanes_of, pool
+
+QUICK = pool()
+MODEL = QWENS[0]
+OWN = cases([MODEL], repeats=400)
+FIRST = tuple(case.case_id for case in OWN[:200])
+SECOND = tuple(case.case_id for case in OWN[200:])
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        (Group("late", FIRST, after=("early",)), Group("early", SECOND)),
+        (Group("one", FIRST, exclusive="key0"), Group("two", SECOND, exclusive="key0")),
+        (Group("narrow", FIRST, at_once=1), Group("wide", SECOND)),
+        (Group("delayed", FIRST, start_after_s=60.0), Group("last", SECOND, after=("delayed",))),
+    ],
+    ids=["after", "exclusive", "at-once", "delay"],
+)
+@pytest.mark.parametrize("workers", [("gw0",), ("gw0", "gw1", "gw2")])
+def test_groups_in_any_order_come_to_an_end(groups, workers):
+    lanes = lanes_of(QUICK, [MODEL])
+    moments = carry_out(QUICK, lanes, OWN, Assignment(groups=groups), workers)
+    assert len([moment for moment in moments if moment]) == len(OWN)
+
+
+def test_feeding_counts_each_group_apart():
+    items = [Feedable(n, "a", rank, f"g{rank}") for rank in (0, 1) for n in range(rank, 200, 2)]
+    feeding = Feeding(items, seats_of={"a": 1}, home_of={})
+    feeding.add_worker("gw0")
+    sent = feeding.feed("gw0")
+    by_group = [sum(index % 2 == rank for index in sent) for rank in (0, 1)]
+    assert by_group[0] == by_group[1] < 50
+    feeding.reported("gw0", sent[-1])
+    assert [index % 2 for index in feeding.feed("gw0")] == [1]
+
+
+def work(index, group):
+    return Work(index, case_id=str(index), model="a", group=group, seed=0, start=None)
+
+
+def test_opener_lets_the_first_case_of_every_line_ask():
+    opener = Opener(most_open=10)
+    for index in range(100):
+        opener.add(work(index, "shut"))
+    while opener.next_to_ask(("a", "shut")) is not None:
+        pass
+    line = opener.add(work(100, "open"))
+    assert opener.next_to_ask(line) is not None
+    assert opener.next_to_ask(line) is None
+    opener.opened(line)
+
+
+def test_opener_opens_no_more_than_it_may_but_for_the_first_of_a_line():
+    opener = Opener(most_open=10)
+    lines = list(dict.fromkeys(opener.add(work(index, f"g{index % 3}")) for index in range(300)))
+    asking = [line for line in lines for _ in range(MOST_ASKING) if opener.next_to_ask(line)]
+    assert len(asking) == 10 + len(lines) - 1
+    for line in asking:
+        opener.opened(line)
+    assert all(opener.next_to_ask(line) is None for line in lines)
+    for _ in range(3):
+        opener.closed()
+    assert opener.next_to_ask(lines[2]) is not None

@@ -1,0 +1,130 @@
+"""The load of each key: the sums that seed 002 makes by hand, and what the fixes make of them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from bench_suites.documented.group_key import group_key
+from bench_suites.documented.key_rule import any_key, bind
+from bench_suites.documented.model_key import model_key
+from bench_suites.documented.phase_mode import phase_assignment
+from bench_suites.documented.process import process_of
+from pytest_ultrapar.lanes.assignment import Assignment, Group
+from pytest_ultrapar.leading.policies import find_policy
+from pytest_ultrapar.plan.key_load import key_load
+from tests.unit.policy_play import QWENS, ROOT, cases, lanes_of, pool
+
+SEED_003 = pool("pools/seed003.toml")
+PHASE_52 = cases(QWENS, "phase52", 3, difficulty=("very_easy", "medium"))
+PHASE_53 = cases(QWENS, "phase53", 3, flaw_group=("structure", "operation", "logic"))
+LANES = lanes_of(SEED_003, QWENS)
+
+
+def loads(own, assignment, **how):
+    return key_load(
+        SEED_003, LANES, own, assignment, process_of=lambda case: process_of(case).name, **how
+    )
+
+
+def most(own, assignment):
+    return [load.most_at_once for load in loads(own, assignment)]
+
+
+def shipped(word, own=PHASE_52):
+    return find_policy(word, "ultra")(SEED_003, ["gw0"], LANES, own)
+
+
+def test_model_key_in_phase_52_is_the_sum_of_seed_002():
+    found = loads(PHASE_52, bind(SEED_003, LANES, PHASE_52, model_key))
+    assert [(load.provider, load.key) for load in found] == [
+        ("ideallab", f"key{n}") for n in range(3)
+    ]
+    assert [load.most_at_once for load in found] == [4, 4, 2]
+    assert [load.qps for load in found] == [8, 8, 4]
+    assert [load.qps_limit for load in found] == [10, 10, 10]
+    big, small = QWENS[0], QWENS[3]
+    assert found[0].processes == tuple(
+        f"phase52 {model} {level}" for model in (big, small) for level in ("very_easy", "medium")
+    )
+
+
+def test_one_worker_per_process_is_the_sum_of_seed_000():
+    found = loads(PHASE_52, bind(SEED_003, LANES, PHASE_52, model_key), qps_per_process=1)
+    assert [load.qps for load in found] == [4, 4, 2]
+
+
+def test_mode_phase_has_the_same_load_although_its_starts_are_staggered():
+    made = phase_assignment(SEED_003, LANES, PHASE_52, rule=model_key)
+    assert most(PHASE_52, made) == [4, 4, 2]
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("even", [10, 10, 10]),
+        ("serial", [2, 2, 2]),
+        ("batch:3", [2, 2, 2]),
+        ("exclusive", [2, 2, 2]),
+        ("batch:5", [4, 4, 2]),
+    ],
+)
+def test_fixes_lower_the_load_of_phase_52(word, expected):
+    # Two is the least here: the difficulties of one model.
+    assert most(PHASE_52, shipped(word)) == expected
+
+
+def test_flaw_groups_of_a_model_meet_on_its_key_unless_each_has_its_own():
+    together = phase_assignment(SEED_003, LANES, PHASE_53, rule=model_key)
+    assert most(PHASE_53, together) == [3, 3, 3]
+    apart = phase_assignment(SEED_003, LANES, PHASE_53, rule=group_key(PHASE_53))
+    assert most(PHASE_53, apart) == [1, 1, 1]
+    spread = phase_assignment(SEED_003, LANES, PHASE_53, rule=any_key)
+    assert most(PHASE_53, spread) == [3, 3, 3]
+
+
+def test_phases_without_concurrency_have_one_process_at_a_time():
+    own = cases(QWENS, "phase54", 2, tool_success_rate=(0.9, 0.7))
+    assert most(own, phase_assignment(SEED_003, LANES, own, rule=model_key)) == [1, 1, 1]
+    assert [len(load.processes) for load in loads(own, bind(SEED_003, LANES, own, model_key))] == [
+        4,
+        4,
+        2,
+    ]
+
+
+def test_load_follows_the_order_of_groups_exactly():
+    # Two chains of unequal length: the last of the longer one meets nothing of the shorter one's
+    # beginning only when that waits for it.
+    own = cases(QWENS[:1], "phase52", difficulty=("a", "b", "c"))
+    a, b, c = ((case.case_id,) for case in own)
+    chain = (Group("a", a), Group("b", b, after=("a",)), Group("c", c))
+    assert most(own, Assignment(groups=chain)) == [2, 2, 2]
+    after_all = (*chain[:2], Group("c", c, after=("b",)))
+    assert most(own, Assignment(groups=after_all)) == [1, 1, 1]
+    words = (Group("a", a, exclusive="w"), Group("b", b, exclusive="w"), Group("c", c))
+    assert most(own, Assignment(groups=words)) == [2, 2, 2]
+
+
+def test_case_in_no_group_counts_as_free_beside_all_others():
+    own = cases(QWENS[:1], "phase52", difficulty=("a", "b"))
+    key0 = tuple(lane.lane_id for lane in LANES if lane.key == "key0")
+    made = Assignment(groups=(Group("a", (own[0].case_id,), key0),))
+    assert most(own, made) == [2, 1, 1]
+
+
+def test_key_without_work_has_no_load():
+    own = cases(QWENS[2:3], "phase52", difficulty=("a",))
+    assert most(own, bind(SEED_003, LANES, own, model_key)) == [0, 0, 1]
+
+
+def test_table_of_the_page_on_policies_is_what_comes_out():
+    text = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
+    table = re.findall(r"^\| `([^`]+)` \| ([\d, ]+) \| ([\d, ]+) \|$", text, re.MULTILINE)
+    assert len(table) == 5
+    for word, processes, qps in table:
+        documented = bind(SEED_003, LANES, PHASE_52, model_key)
+        found = loads(PHASE_52, documented if word == "model-key" else shipped(word))
+        assert processes == ", ".join(str(load.most_at_once) for load in found)
+        assert qps == ", ".join(f"{load.qps:g}" for load in found)
