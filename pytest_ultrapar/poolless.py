@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,10 @@ class PoollessController:
         """End with the fault, if there is one. Called when a worker has collected."""
         raise_fault(self._fault_path)
 
+    def pytest_unconfigure(self) -> None:
+        """Leave no file behind: a second worker may leave its fault after the first was read."""
+        self._fault_path.unlink(missing_ok=True)
+
 
 def needs_pool(items: Sequence[pytest.Item]) -> str | None:
     """Why these items cannot run without a pool, or None when they can."""
@@ -82,9 +87,18 @@ def fault_path() -> Path:
 def report_fault(given: dict[str, Any], message: str) -> None:
     """Leave a fault where the controller finds it.
 
-    Raised in a worker it would be an internal error there: exit code 3 and a traceback.
+    Raised in a worker it would be an internal error there: exit code 3 and a traceback. The first
+    worker's fault stands, whole: the controller may read at any moment.
     """
-    Path(given["fault"]).write_text(message, encoding="utf-8")
+    path = Path(given["fault"])
+    own = path.with_name(f"{path.name}-{os.getpid()}")
+    own.write_text(message, encoding="utf-8")
+    try:
+        os.link(own, path)
+    except FileExistsError:
+        pass
+    finally:
+        own.unlink()
 
 
 def raise_fault(path: Path) -> None:

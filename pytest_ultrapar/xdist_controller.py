@@ -349,7 +349,8 @@ class ControllerSession:
         self._fault_path.unlink(missing_ok=True)
 
     def pytest_unconfigure(self) -> None:
-        """Let go of the broker."""
+        """Let go of the broker, and leave no fault of a late worker behind."""
+        self._fault_path.unlink(missing_ok=True)
         if self._client is not None:
             self._client.close()
         self._lost.close()

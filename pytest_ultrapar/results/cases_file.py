@@ -40,11 +40,9 @@ def write_cases(directory: Path, cases: Sequence[Case]) -> bool:
             os.link(temporary, directory / FILE_NAME)
         except FileExistsError:
             if (directory / FILE_NAME).read_bytes() != content:
-                n_then = len(read_cases(directory))
                 msg = (
-                    f"{directory} cannot be finished by this run: the planned cases are not the "
-                    f"same ({n_then} then, {len(cases)} now): name the same suite, selection "
-                    "(-k, -m, --ultrapar-model) and repetitions"
+                    f"{directory} cannot be finished by this run: "
+                    f"{_difference(read_cases(directory), cases)}"
                 )
                 raise ConfigError(msg) from None
             return False
@@ -54,6 +52,15 @@ def write_cases(directory: Path, cases: Sequence[Case]) -> bool:
         msg = f"cannot write {directory / FILE_NAME}: {error.strerror}"
         raise ResultsError(msg) from error
     return True
+
+
+def _difference(then: Sequence[Case], now: Sequence[Case]) -> str:
+    if [case.nodeid for case in then] == [case.nodeid for case in now]:
+        return "the seed of the run or the parameters of its cases are not the same"
+    return (
+        f"the planned cases are not the same ({len(then)} then, {len(now)} now): name the same "
+        "suite, selection (-k, -m, --ultrapar-model) and repetitions"
+    )
 
 
 def _encode(cases: Sequence[Case]) -> bytes:

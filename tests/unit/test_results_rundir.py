@@ -139,7 +139,9 @@ def test_resolve_run_names_where_it_looked(parent, tmp_path):
 def test_cases_of_the_first_writer_stand(tmp_path):
     first, second = [case(0, "aa"), case(1, "bb")], [case(0, "cc")]
     assert write_cases(tmp_path, first)
-    assert not write_cases(tmp_path, second)
+    assert not write_cases(tmp_path, first)
+    with pytest.raises(ConfigError, match=r"planned cases are not the same \(2 then, 1 now\)"):
+        write_cases(tmp_path, second)
     assert read_cases(tmp_path) == first
     assert [path.name for path in tmp_path.iterdir()] == ["cases.json"]
 
