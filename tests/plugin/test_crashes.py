@@ -196,6 +196,42 @@ def test_second_worker_that_dies_before_the_first_is_known_dead_costs_nothing(fo
     assert _outcomes(folder) == {"solved": 24}
 
 
+def test_three_poisonous_cases_that_take_their_time_are_lost_and_no_other(folder):
+    """Each stays long enough for xdist to hear that it began, and others wait beside it."""
+    poison = "import time; time.sleep(0.3); os._exit(3)"
+    _write(folder, n=40, body=f"if number < 3: {poison}")
+    code, output = _finish(_start(folder, "-n2", "--ultrapar-coverage", "0.9"), folder)
+    assert code == 0, output
+    assert _outcomes(folder) == {"solved": 37, "infra": 3}
+
+
+BROKER_DIES = """
+import os, signal, threading
+
+def pytest_runtest_logfinish(nodeid):
+    controller = CONFIG[0].pluginmanager.getplugin("ultrapar-controller")
+    if controller is not None and not DONE:
+        DONE.append(nodeid)
+        os.kill(controller.run.services.broker.pid, signal.SIGKILL)
+
+CONFIG, DONE = [], []
+
+def pytest_configure(config):
+    CONFIG.append(config)
+"""
+
+
+def test_run_whose_broker_dies_ends_with_a_row_for_every_case(folder):
+    folder.joinpath("conftest.py").write_text(BROKER_DIES)
+    _write(folder, n=120, turns=2)
+    code, output = _finish(_start(folder, "-n2"), folder)
+    assert code == 1, output
+    outcomes = _outcomes(folder)
+    assert set(outcomes) == {"solved", "infra"}
+    assert sum(outcomes.values()) == 120
+    assert "the broker is gone" in output
+
+
 DIES_AFTER_ITS_CALL = """
 import os, pathlib, pytest
 
