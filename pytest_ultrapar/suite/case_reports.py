@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_ultrapar.clock import utc_now_us
+from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import Grade, Outcome
 from pytest_ultrapar.suite import running
 from pytest_ultrapar.suite.collection import case_id_of
@@ -128,7 +129,12 @@ class CaseReports:
             scores=state.graded[1] if state.graded is not None else {},
             error=state.error or (ended.detail if ended is not None else None),
         )
-        self._runtime.journal.append(grade)
+        try:
+            self._runtime.journal.append(grade)
+        except ResultsError as error:
+            # What cannot be kept must not be paid for: no further case is sent.
+            item.session.shouldstop = f"pytest-ultrapar: {error}"
+            return
         hook = item.ihook
         for attempt in ended.attempts if ended is not None else ():
             hook.pytest_ultrapar_attempt(record=attempt)

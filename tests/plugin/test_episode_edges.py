@@ -159,3 +159,39 @@ def test_it(answer): pass
     assert "the planned cases are not the same (4 then, 8 now)" in result.stderr.str()
     assert project.server.prompts == []
     assert len(project.rows()) == 4
+
+
+@pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
+def test_full_disk_stops_the_run_with_one_sentence(project, workers):
+    project.pytester.makeconftest(
+        """
+import os, resource
+
+def pytest_runtest_logstart(nodeid):
+    # A disk that is full after 16 KiB, for whoever runs cases; not for the process that leads.
+    if os.environ.get("PYTEST_XDIST_WORKER") or "-n0" in CONFIG[0].invocation_params.args:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (16_384, resource.RLIM_INFINITY))
+
+def pytest_sessionfinish():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+CONFIG = []
+
+def pytest_configure(config):
+    CONFIG.append(config)
+"""
+    )
+    words = "word " * 200
+    project.suite(
+        f"""
+@pytest.mark.parametrize("prompt", [f"say {{n}} {words}" for n in range(60)], ids=range(60))
+def test_it(answer): pass
+"""
+    )
+    result = project.run(workers)
+    output = result.stdout.str() + result.stderr.str()
+    assert result.ret in {1, 2}, output
+    assert "INTERNALERROR" not in output
+    assert "Traceback" not in output
+    assert "pytest-ultrapar: " in output
+    assert "stopped early: " in output
