@@ -58,6 +58,7 @@ def test_first_values_of_the_named_parameter_run_and_others_are_deselected(proje
     assert '"repeats": 2,' in (project.directory / "manifest.json").read_text()
 
 
+@pytest.mark.slow
 def test_more_values_than_there_are_means_all(project, monkeypatch):
     project.suite(COUNTING)
     everything = collected(project, "--ultrapar-repeats=2")
@@ -70,6 +71,7 @@ def test_more_values_than_there_are_means_all(project, monkeypatch):
     assert collected(project) == ["test_it[m-pear-a-r0]", "test_it[m-pear-b-r0]", "test_plain"]
 
 
+@pytest.mark.slow
 def test_k_picks_from_what_runs_without_it(project):
     project.suite(COUNTING)
 
@@ -81,6 +83,7 @@ def test_k_picks_from_what_runs_without_it(project):
     assert collected(project, "--ultrapar-repeats=1x2", "-k", "plum") == []
 
 
+@pytest.mark.slow
 def test_values_are_counted_for_each_test_file(project):
     project.suite(COUNTING)
     project.suite(COUNTING.replace('"pear", "apple", "plum"', '"fig", "kiwi"'), "test_more.py")
@@ -96,6 +99,7 @@ def test_values_are_counted_for_each_test_file(project):
     ]
 
 
+@pytest.mark.slow
 def test_values_that_are_objects_are_counted_by_name(project):
     objects = """
 class Kind:
@@ -121,6 +125,7 @@ def test_again(answer): pass
     assert collected(project, "--ultrapar-repeats=1x1") == ["test_it[m-x-r0]", "test_again[m-x-r0]"]
 
 
+@pytest.mark.slow
 def test_suite_that_does_not_say_what_it_counts_is_refused(project, monkeypatch):
     project.suite(PLAIN_SUITE)
     for workers in ("-n0", "-n2"):
@@ -152,6 +157,7 @@ def test_suite_that_does_not_say_what_it_counts_is_refused(project, monkeypatch)
         ("axb", 'must be a number of repetitions such as "20", or "20x3"'),
     ],
 )
+@pytest.mark.slow
 def test_repetitions_that_are_none_are_refused(project, workers, given, message):
     project.suite(COUNTING)
 
@@ -170,6 +176,7 @@ def test_repetitions_that_are_none_are_refused(project, workers, given, message)
         ('"model"', "mark ultrapar(repeats_over='model') names no parameter; its parameters are"),
     ],
 )
+@pytest.mark.slow
 def test_mark_that_names_no_parameter_is_refused_also_without_it(project, argument, message):
     project.suite(COUNTING.replace('repeats_over="kind"', f"repeats_over={argument}"))
 
@@ -191,6 +198,7 @@ def test_it(answer): pass
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
 def test_case_of_a_parameter_without_values_is_deselected_and_others_are_skipped(project, workers):
     plain = '\n@pytest.mark.parametrize("word", [])\ndef test_plain(word): pass\n'
@@ -203,6 +211,7 @@ def test_case_of_a_parameter_without_values_is_deselected_and_others_are_skipped
     assert project.outcomes() == {"test_it[m-say b-r0]": "solved"}
 
 
+@pytest.mark.slow
 def test_nothing_but_parameters_without_values_selects_nothing(project):
     project.suite(EMPTY.partition('@pytest.mark.parametrize("prompt", ["say b"])')[0])
 

@@ -62,12 +62,14 @@ def test_cells_that_are_taken_are_listed_as_deselected(two):
     result.stdout.fnmatch_lines(["*3/4 tests collected (1 deselected)*"])
 
 
+@pytest.mark.slow
 def test_suite_on_its_own_asks_everything(two):
     result = two.run("-n0", "second")
     assert result.ret == 0
     assert asked(two) == {"say 0.8 x": 1, "say 0.9 x": 1, "say 0.7 x": 1}
 
 
+@pytest.mark.slow
 def test_cells_left_out_of_the_other_suite_are_not_taken_from_it(two):
     result = two.run("-n0", "-k", "second or r1", "--ultrapar-repeats=2")
     assert result.ret == 0
@@ -75,6 +77,7 @@ def test_cells_left_out_of_the_other_suite_are_not_taken_from_it(two):
     assert suites == {("second", 0), ("first", 1)}
 
 
+@pytest.mark.slow
 def test_cells_of_an_earlier_run_are_reused(two, workers):
     assert two.run("-n0", "first").ret == 0
     earlier = two.directory.resolve().name
@@ -86,6 +89,7 @@ def test_cells_of_an_earlier_run_are_reused(two, workers):
     assert manifest["reused"] == earlier
 
 
+@pytest.mark.slow
 def test_cells_that_were_not_graded_are_not_reused(two):
     first = two.pytester.path / "first" / "test_first.py"
     first.write_text(FIRST.replace('f"say {level} {place}"', '"garbage"'))
@@ -95,6 +99,7 @@ def test_cells_that_were_not_graded_are_not_reused(two):
     assert asked(two)["say 0.8 x"] == 1
 
 
+@pytest.mark.slow
 def test_json_results_are_reused(two):
     assert two.run("-n0", "first", "--ultrapar-storage=json").ret == 0
     two.server.reset()
@@ -109,6 +114,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
 def test_run_that_asked_something_else_is_refused(two, workers, name):
     options, message = REFUSED[name]
@@ -125,6 +131,7 @@ def test_run_that_asked_something_else_is_refused(two, workers, name):
     assert two.server.prompts == []
 
 
+@pytest.mark.slow
 def test_run_that_has_not_ended_is_refused(two):
     assert two.run("-n0", "first").ret == 0
     two.directory.joinpath("results.parquet").unlink()
