@@ -74,12 +74,19 @@ class Project:
         self.pytester.path.joinpath(name).write_text(SUITE + body)
 
     def run(self, *args: str, pool: bool = True) -> pytest.RunResult:
+        """Run pytest as its own process, or in this one with `-n0`, which saves 0.6 s of imports.
+
+        A test that runs with `-n0` and `-n2` has a real process in its second form.
+        """
+        if "-n0" in args:
+            return self.run_here(*args, pool=pool)
         options = ["--ultrapar-pool", "pool.toml"] if pool else []
         return self.pytester.runpytest_subprocess(*_LIGHT, *options, *args, timeout=90)
 
-    def run_here(self, *args: str) -> pytest.RunResult:
-        """Run pytest in this process: ten times as fast, for runs that end before any request."""
-        return self.pytester.runpytest_inprocess(*_LIGHT, "--ultrapar-pool=pool.toml", *args)
+    def run_here(self, *args: str, pool: bool = True) -> pytest.RunResult:
+        """Run pytest in this process: ten times as fast where the run ends before any request."""
+        options = ["--ultrapar-pool", "pool.toml"] if pool else []
+        return self.pytester.runpytest_inprocess(*_LIGHT, *options, *args)
 
     @property
     def directory(self) -> Path:
