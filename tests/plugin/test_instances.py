@@ -1,0 +1,79 @@
+"""What more instances of one model gain, by the server's log: 1/k, until another limit binds.
+
+Latencies are long against what a busy machine adds to them, and the bounds are as wide as that.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_ultrapar.testing import read_server_log
+
+pytestmark = pytest.mark.slow
+
+CASES, LATENCY_S = 16, 0.25
+SUITE = f"""
+import pytest
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def answer(llm, number) -> str:
+    return (await llm.chat([{{"role": "user", "content": str(number)}}])).text
+
+@pytest.mark.parametrize("number", range({CASES}))
+def test_it(answer):
+    assert answer
+"""
+
+
+def seconds(folder: Path, instances: int, *args: str, per_key: str = "workers = 50") -> float:
+    """From the first request to the last answer, with so many instances of one seat each."""
+    folder.mkdir()
+    names = ", ".join(f'"m-{number}"' for number in range(instances))
+    (folder / "pool.toml").write_text(f"""
+schema = 1
+[[provider]]
+name = "vllm"
+api = "simulated"
+keys = [{{ name = "key0" }}]
+per_key = {{ {per_key} }}
+latency = {{ kind = "fixed", median_s = {LATENCY_S} }}
+
+[[provider.model]]
+name = "m"
+persona = "echo"
+instances = [{names}]
+per_instance = {{ workers = 1 }}
+""")
+    (folder / "test_answers.py").write_text(SUITE)
+    command = [sys.executable, "-m", "pytest", "-qq", "-p", "no:cacheprovider", *args]
+    command += ["--ultrapar-pool=pool.toml", "--ultrapar-out=run"]
+    done = subprocess.run(
+        command, cwd=folder, env=dict(os.environ), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    requests = read_server_log(folder / "run" / "simulator.jsonl").requests
+    assert len(requests) == CASES
+    assert {request.instance for request in requests} == {f"m-{n}" for n in range(instances)}
+    ends = [request.t_end_s or 0.0 for request in requests]
+    return max(ends) - min(request.t_arrival_s for request in requests)
+
+
+def test_equal_instances_divide_the_time_until_a_limit_binds(tmp_path):
+    one, two, four = (seconds(tmp_path / str(k), k, "-n2") for k in (1, 2, 4))
+    assert 1.7 <= one / two <= 2.1
+    assert 3.2 <= one / four <= 4.2
+
+    bound = seconds(tmp_path / "bound", 4, "-n2", per_key="workers = 2")
+    assert 1.7 <= one / bound <= 2.1
+
+
+def test_rotation_alone_gains_nothing(tmp_path):
+    serial = seconds(tmp_path / "serial", 1, "--ultrapar-mode=serial")
+    rotate = seconds(tmp_path / "rotate", 4, "--ultrapar-mode=rotate")
+    assert 0.9 <= serial / rotate <= 1.2
