@@ -96,7 +96,9 @@ class Run:
         _check(assignment, lanes=lanes, cases=cases)
         self.assignment = assignment
         self.planned = len(cases)
-        self.manifest = make_manifest(self.config, self.directory, self.started_at, cases)
+        self.manifest = make_manifest(
+            self.config, self.directory, self.started_at, cases, self.redactor.text
+        )
         write_manifest(self.directory.path, self.manifest)
         self.directory.point_latest()
         write_assignment(self.directory.path, assignment)

@@ -20,7 +20,7 @@ from pytest_ultrapar.results.rundir import RunDirectory, resolve_run
 from pytest_ultrapar.runtime import read_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from datetime import datetime
 
     import pytest
@@ -36,6 +36,7 @@ def make_manifest(
     directory: RunDirectory,
     started_at: datetime,
     cases: Sequence[Case],
+    redact: Callable[[str], str],
 ) -> Manifest:
     """The manifest as it stands before the first request.
 
@@ -44,6 +45,7 @@ def make_manifest(
         directory: The run's own.
         started_at: When the session began.
         cases: All that are going to run.
+        redact: Takes secrets out of a text.
 
     Raises:
         ConfigError: The run is to finish another one that ran something else.
@@ -64,6 +66,7 @@ def make_manifest(
         repeats=options.repeats,
         n_planned=len(cases),
         suite_digest=suite_digest(cases),
+        arguments=tuple(map(redact, map(str, config.invocation_params.args))),
         effective=(*pool.effective, *options.effective),
         versions=describe_versions(),
         python=describe_python(),

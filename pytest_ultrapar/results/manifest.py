@@ -13,8 +13,6 @@ import msgspec
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.lanes.protocol import LaneStatus
 from pytest_ultrapar.pool.model import EffectiveValue
-from pytest_ultrapar.records import Scalar
-from pytest_ultrapar.results.journal import Damage
 from pytest_ultrapar.results.publish import write_whole
 
 if TYPE_CHECKING:
@@ -62,6 +60,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         repeats: Repetitions of each cell.
         n_planned: Cases that were to run.
         suite_digest: `suite_digest` of the planned cases.
+        arguments: pytest's command line, secrets masked; without what configuration files add.
         effective: Each number or word in force, and where it came from.
         data: What the suites say of their data, such as digests, by name.
         reused: Id of the run whose answers were taken over; None when there is none.
@@ -69,7 +68,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         measured_from: Episodes that began earlier (of a resumed run, or of a baseline stage) count
             in the scores but not in makespan, throughput and speed-up; None measures all.
         lanes: What became of each lane; empty until the end.
-        damage: Stretches of the journal that could not be read.
         ended_at: None while the run goes on or when it was killed.
     """
 
@@ -87,7 +85,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     n_planned: int
     suite_digest: str
     schema: int = SCHEMA
-    options: dict[str, Scalar] = {}
+    arguments: tuple[str, ...] = ()
     effective: tuple[EffectiveValue, ...] = ()
     versions: dict[str, str] = {}
     python: str = ""
@@ -99,7 +97,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     resumed: bool = False
     measured_from: datetime | None = None
     lanes: list[LaneStatus] = []
-    damage: list[Damage] = []
     ended_at: datetime | None = None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow.parquet as pq
 import pytest
 
+from pytest_ultrapar.results.manifest import read_manifest
 from tests.plugin.conftest import CANARY
 
 LEAKY = """
@@ -134,9 +135,11 @@ def test_no_key_leaves_the_environment(project, workers):
         "--durations=0",
         "-vv",
         "--ultrapar-max-attempts=1",
+        f"--deselect={CANARY}-0",
     )
     output = result.stdout.str() + result.stderr.str()
     assert result.ret == 1
+    assert "--deselect=***" in read_manifest(project.directory).arguments
     # The suite did what it was written for.
     outcomes = {name.split("[")[0]: outcome for name, outcome in project.outcomes().items()}
     assert outcomes == {

@@ -8,7 +8,6 @@ import pytest
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.lanes.protocol import LaneStatus
 from pytest_ultrapar.pool.model import EffectiveValue
-from pytest_ultrapar.results.journal import Damage
 from pytest_ultrapar.results.manifest import (
     Manifest,
     describe_machine,
@@ -39,13 +38,12 @@ MANIFEST = Manifest(
 def test_manifest_reads_back_as_written(tmp_path):
     manifest = msgspec.structs.replace(
         MANIFEST,
-        options={"-k": "order", "-n": 4},
+        arguments=("-k", "order", "-n4"),
         effective=(EffectiveValue("rate_mode", "fixed", "default"),),
         versions=describe_versions(),
         python=describe_python(),
         machine=describe_machine(),
         lanes=[LaneStatus("p/i/k", "out", "401 from the provider", 0, 3, 9, 5, 1, 3, {"k": 0.5})],
-        damage=[Damage("w-gw0-1-0.jsonl", 5, 10, "broken")],
         measured_from=MANIFEST.started_at,
     )
     write_manifest(tmp_path, manifest)

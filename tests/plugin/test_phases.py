@@ -1,0 +1,170 @@
+"""The five phases as a user selects them, in the tree that users have."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PHASES = ("phase51", "phase52", "phase53", "phase54", "phase55")
+CLOSED = 6
+"""Closed models of the pools of seeds 001 and 003; their keys come from these variables."""
+KEYS = ("AZURE_OPENAI_API_KEY", "IDEALLAB_KEY_0", "IDEALLAB_KEY_1", "IDEALLAB_KEY_2")
+FEW = ("--task-type", "simple_task", "--ultrapar-repeats", "1")
+
+
+def run_pytest(*args: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *args]
+    return subprocess.run(command, cwd=cwd, env=kept, capture_output=True, text=True, check=False)
+
+
+def counted(*args: str, pool: str = "pool.toml", suites: Sequence[str] = PHASES) -> dict[str, int]:
+    """Cases of each phase that would run."""
+    paths = [f"bench_suites/{name}" for name in suites]
+    done = run_pytest(*paths, "--collect-only", "-qq", "--ultrapar-pool", pool, *args)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = re.findall(r"^bench_suites/(\w+)/\S+: (\d+)$", done.stdout, flags=re.MULTILINE)
+    return {name: int(number) for name, number in found}
+
+
+@pytest.mark.slow
+def test_plan_has_the_documented_number_of_cases():
+    assert counted("--ultrapar-repeats=20") == {
+        "phase51": 800,
+        "phase52": 1_000,
+        "phase53": 5_600,
+        "phase54": 3_200,
+        "phase55": 1_600,
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pool", ["pools/seed001.toml", "pools/seed003.toml"])
+def test_closed_models_add_to_every_phase_but_the_one_of_sizes(monkeypatch, pool):
+    for name in KEYS:
+        monkeypatch.setenv(name, "a-secret-of-a-test")
+    more = (8 + CLOSED) / 8
+    assert counted("--ultrapar-repeats=20", pool=pool) == {
+        "phase51": 800 * more,
+        "phase52": 1_000,
+        "phase53": 5_600 * more,
+        "phase54": 3_200 * more,
+        "phase55": 1_600 * more,
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("args", "suites", "cases"),
+    [
+        # A phase on its own asks for the cells of 5.1 itself.
+        ((), ["phase52"], {"phase52": 75}),
+        ((), ["phase54"], {"phase54": 200}),
+        ((), ["phase55"], {"phase55": 120}),
+        ((), ["phase51", "phase54"], {"phase51": 40, "phase54": 160}),
+        # Cells that are 5.1's are not missing: what selects them finds them, there or here.
+        (("-k", "easy and not very_easy and 3b"), PHASES[:2], {"phase51": 5}),
+        (("-k", "easy and not very_easy and 3b"), ["phase52"], {"phase52": 5}),
+        (("-k", "phase54"), PHASES, {"phase54": 200}),
+        (("-k", "0.8 and simple_task"), ["phase54"], {"phase54": 8}),
+        (("--ultrapar-model=qwen*",), ["phase51", "phase55"], {"phase51": 25, "phase55": 50}),
+        (("--prompt-type=cot",), PHASES[1:], {"phase52": 75, "phase54": 200, "phase55": 40}),
+        (("--prompt-type=flawed_missing_step",), PHASES, {"phase53": 40}),
+        (("--flaw-set=document",), ["phase53"], {"phase53": 280}),
+        (("--flaw-set=all",), ["phase53"], {"phase53": 440}),
+        (("--difficulty=hard,very_hard",), ["phase51"], {"phase51": 80}),
+        (("--tool-success-rate=0.8", "--tool-success-rate=1"), ["phase54"], {"phase54": 80}),
+        (("--task-type=simple_task",), ["phase51", "phase53"], {"phase51": 8, "phase53": 56}),
+        # Three repetitions of the first two task types.
+        (("--ultrapar-repeats=3x2",), ["phase51"], {"phase51": 8 * 2 * 3}),
+    ],
+)
+def test_selections_find_their_cases(args, suites, cases):
+    repeats = () if any("repeats" in arg for arg in args) else ("--ultrapar-repeats=1",)
+    assert counted(*repeats, *args, suites=suites) == cases
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--prompt-type=best"], "--prompt-type 'best' is unknown; allowed are baseline, optimal"),
+        (["--flaw-set=core,wrong"], "--flaw-set 'wrong' is unknown; allowed are core, document"),
+        (["--difficulty=tricky"], "--difficulty 'tricky' is unknown; allowed are very_easy, easy"),
+        (["--task-type=chat"], "--task-type 'chat' is unknown; allowed are simple_task, basic"),
+        (["--tool-success-rate=1.1"], "--tool-success-rate must be a number from 0 to 1 (got '1"),
+        (["--tool-success-rate=nan"], "--tool-success-rate must be a number from 0 to 1 (got 'n"),
+        (["--ultrapar-repeats=0"], "command line: --ultrapar-repeats must be between 1 and 1"),
+        (["--ultrapar-repeats=3x0"], "command line: --ultrapar-repeats must have between 1"),
+    ],
+)
+def test_wishes_that_cannot_be_met_are_refused_with_what_is_allowed(tmp_path, args, message):
+    for workers in ("-n0", "-n2"):
+        out = tmp_path / "run"
+        done = run_pytest(
+            *("bench_suites", "--ultrapar-pool=pool.toml", f"--ultrapar-out={out}", workers, *args)
+        )
+        assert done.returncode == 4
+        assert f"ERROR: {message}" in done.stderr
+        assert "Traceback" not in done.stdout + done.stderr
+        assert not out.exists()
+
+
+@pytest.mark.slow
+def test_prompts_are_the_same_for_any_number_of_workers(tmp_path):
+    def prompts(workers: str) -> dict[tuple[str, int], str]:
+        out = tmp_path / workers
+        models = ("--ultrapar-model=qwen2.5-7b*", "--ultrapar-model=DeepSeek-V3*")
+        done = run_pytest(
+            *("bench_suites", "-qq", workers, *FEW, *models),
+            *("--ultrapar-pool=pool.toml", f"--ultrapar-out={out}"),
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        rows = pq.read_table(out / "transcripts.parquet").to_pylist()
+        return {
+            (row["case_id"], row["turn"]): row["content"]
+            for row in rows
+            if row["turn"] == 0 and row["role"] in {"system", "user"}
+        }
+
+    alone = prompts("-n0")
+    assert len(alone) == 2 * (1 + 7 + 4 + 2) + 2
+    assert prompts("-n15") == alone
+
+
+@pytest.mark.slow
+def test_edited_library_is_named_recorded_and_not_mixed_with_another(tmp_path):
+    shutil.copytree(ROOT / "bench_suites", tmp_path / "bench_suites")
+    shutil.copy(ROOT / "conftest.py", tmp_path)
+    shutil.copy(ROOT / "pool.toml", tmp_path)
+    args = ("bench_suites/phase51", *FEW, "--ultrapar-model=qwen2.5-3b*", "-qq")
+    args += ("--ultrapar-pool=pool.toml",)
+
+    def manifest(name: str) -> dict:
+        return msgspec.json.decode((tmp_path / name / "manifest.json").read_bytes())
+
+    assert run_pytest(*args, "--ultrapar-out=sound", cwd=tmp_path).returncode == 0
+    library = tmp_path / "bench_suites" / "workflow" / "data" / "descriptions_easy.json"
+    library.write_text(library.read_text() + "\n")
+
+    loud = [arg for arg in args if arg != "-qq"]
+    edited = run_pytest(*loud, "--ultrapar-out=edited", cwd=tmp_path)
+    assert f"workflow: the task library was edited: {library.name}" in edited.stdout
+    assert manifest("edited")["data"] != manifest("sound")["data"]
+
+    for option in ("--ultrapar-reuse=sound", "--ultrapar-resume=sound"):
+        refused = run_pytest(*args, option, cwd=tmp_path)
+        assert refused.returncode == 4
+        was, now = (manifest(name)["data"]["task library"] for name in ("sound", "edited"))
+        assert f"task library was {was}" in refused.stderr
+        assert now in refused.stderr
