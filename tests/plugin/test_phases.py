@@ -52,7 +52,7 @@ def test_plan_has_the_documented_number_of_cases():
 @pytest.mark.parametrize("pool", ["pools/seed001.toml", "pools/seed003.toml"])
 def test_closed_models_add_to_every_phase_but_the_one_of_sizes(monkeypatch, pool):
     for name in KEYS:
-        monkeypatch.setenv(name, "a-secret-of-a-test")
+        monkeypatch.setenv(name, f"a-secret-of-a-test-{name}")
     more = (8 + CLOSED) / 8
     assert counted("--ultrapar-repeats=20", pool=pool) == {
         "phase51": 800 * more,
