@@ -1,0 +1,255 @@
+"""How fast a run could have been at best: a lower bound of its makespan that anybody can check.
+
+The bound is a price list. A second of a seat costs so much, a send so much; what all seats and
+rates can offer in a second costs 1 together. Every request must buy its way along some lane, so the
+cheapest lanes of all requests together cost no more than the seconds that there were. That holds
+for any prices (weak duality of linear programs); good prices make the bound sharp. How they were
+found does not matter: `certify` checks them alone.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.plan.demand import fold, resources
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_ultrapar.plan.demand import LaneClass, RequestClass, Resource, ResourceClass
+    from pytest_ultrapar.pool.model import Lane, Limit
+
+MOST_STEPS = 4000
+"""Price changes at most; few pools need more than 500."""
+
+ENOUGH = 0.99
+"""Stop when the bound is at least this share of what splitting all requests at will would take,
+which is no less than the linear program's optimum."""
+
+_LOOK_EVERY = 10
+
+_Priced = dict[tuple[str, str], float]
+_Path = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What one resource costs.
+
+    Attributes:
+        limit: Name of the limit.
+        kind: `workers`, `qps` or `rpm`.
+        price: Of a second of one seat, or of one send.
+        share: Of the whole, 0 to 1: price x what the resource offers in a second.
+    """
+
+    limit: str
+    kind: str
+    price: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A lower bound of the makespan.
+
+    Attributes:
+        seconds: No schedule that keeps the limits is shorter, >= 0.
+        prices: The certificate, dearest share first; empty when the longest episode bounds.
+        longest_s: The longest episode alone.
+    """
+
+    seconds: float
+    prices: tuple[Price, ...]
+    longest_s: float
+
+    @property
+    def binding(self) -> str:
+        """What bounds, as in `ideallab/key0 (qps)`; `longest episode` when no limit does."""
+        if not self.prices:
+            return "longest episode"
+        top = self.prices[0]
+        alike = sum(math.isclose(other.share, top.share) for other in self.prices) - 1
+        return f"{top.limit} ({top.kind})" + (f" and {alike} alike" if alike else "")
+
+
+def lower_bound(
+    lanes: Sequence[Lane],
+    limits: Iterable[Limit],
+    requests: Sequence[RequestClass],
+    *,
+    longest_s: float = 0.0,
+) -> Bound:
+    """The sharpest bound found within `MOST_STEPS` changes of prices.
+
+    Args:
+        lanes: All that the run may use.
+        limits: Those on the lanes' paths; others are left out.
+        requests: What has to be answered.
+        longest_s: The services of the longest episode, whose turns cannot overlap, in seconds.
+
+    Raises:
+        ValueError: A request's model has no lane.
+
+    Source: dual of the linear program of scheduling under limits; multiplicative weights as in
+    Plotkin, Shmoys and Tardos, "Fast approximation algorithms for fractional packing" (1995).
+    """
+    named = {name for lane in lanes for name in lane.limits}
+    parts = resources(limit for limit in limits if limit.name in named)
+    missing = {own.model for own in requests} - {lane.model for lane in lanes}
+    if missing:
+        msg = f"no lane answers for {', '.join(sorted(missing))}"
+        raise ValueError(msg)
+    folded_lanes, folded = fold(lanes, parts)
+    best_s, shares = _Market(folded_lanes, folded, requests).settle()
+    if best_s <= longest_s:
+        return Bound(longest_s, (), longest_s)
+    prices = [
+        Price(part.limit, part.kind, share / group.per_s, share * part.per_s / group.per_s)
+        for group, share in zip(folded, shares, strict=True)
+        for part in group.members
+        if share > 0
+    ]
+    prices.sort(key=lambda price: -price.share)
+    return Bound(best_s, tuple(prices), longest_s)
+
+
+def certify(
+    lanes: Sequence[Lane],
+    limits: Iterable[Limit],
+    requests: Sequence[RequestClass],
+    prices: Iterable[Price],
+) -> float:
+    """The seconds that a price list proves, worked out lane by lane without any folding.
+
+    Args:
+        lanes: As for `lower_bound`.
+        limits: As for `lower_bound`.
+        requests: As for `lower_bound`.
+        prices: Any, >= 0; those that cost more than 1 together are scaled down.
+    """
+    parts = resources(limits)
+    priced: _Priced = {(one.limit, one.kind): one.price for one in prices}
+    whole = sum(priced.get((part.limit, part.kind), 0.0) * part.per_s for part in parts)
+    if whole <= 0:
+        return 0.0
+    proven = 0.0
+    for own in requests:
+        proven += own.n * min(
+            sum(
+                priced.get((part.limit, part.kind), 0.0) * (1.0 if part.is_rate else own.service_s)
+                for part in parts
+                if part.limit in lane.limits
+            )
+            for lane in lanes
+            if lane.model == own.model
+        )
+    for part in parts:
+        if part.is_rate:
+            users = {lane.model for lane in lanes if part.limit in lane.limits}
+            proven -= priced.get((part.limit, part.kind), 0.0) * _given(part, requests, users)
+    return max(0.0, proven / whole)
+
+
+def _given(part: Resource, requests: Sequence[RequestClass], models: set[str]) -> float:
+    """What a rate gives away: its burst, less what it cannot use before its last request's end."""
+    shortest_s = min((own.service_s for own in requests if own.model in models), default=0.0)
+    return part.burst - part.per_s * shortest_s
+
+
+class _Market:
+    """Folded lanes and resources, and requests that buy from the cheapest."""
+
+    def __init__(
+        self,
+        lanes: Sequence[LaneClass],
+        parts: Sequence[ResourceClass],
+        requests: Sequence[RequestClass],
+    ) -> None:
+        self._parts = parts
+        self._lanes: dict[str, list[tuple[_Path, _Path, _Path]]] = {}
+        for lane in lanes:
+            seats = tuple(at for at in lane.on if not parts[at].is_rate)
+            rates = tuple(at for at in lane.on if parts[at].is_rate)
+            self._lanes.setdefault(lane.model, []).append((seats, rates, lane.on))
+        self._requests = requests
+        self._given = [0.0] * len(parts)
+        for index, part in enumerate(parts):
+            if part.is_rate:
+                users = {lane.model for lane in lanes if index in lane.on}
+                self._given[index] = sum(_given(one, requests, users) for one in part.members)
+
+    def settle(self) -> tuple[float, list[float]]:
+        """The best bound met, and the shares that prove it; they sum to 1.
+
+        Prices of what is asked too much for rise, all others fall. The mean of the prices so far
+        is tried as well: it settles where single steps go to and fro.
+        """
+        n = len(self._parts)
+        best, proof = 0.0, [0.0] * n
+        if not n:
+            return best, proof
+        logs = [0.0] * n
+        paid = [0.0] * n
+        used = [0.0] * n
+        for step in range(1, MOST_STEPS + 1):
+            shares = _shares(logs)
+            found, loads = self._visit(shares)
+            paid = list(map(operator.add, paid, shares))
+            used = list(map(operator.add, used, loads))
+            if found > best:
+                best, proof = found, shares
+            if step % _LOOK_EVERY == 0:
+                mean = [value / step for value in paid]
+                found, _ = self._visit(mean)
+                if found > best:
+                    best, proof = found, mean
+                # Each request split over the lanes that it bought so far: a fractional schedule.
+                if best >= ENOUGH * max(used) / step:
+                    break
+            spread = max(map(abs, loads)) or 1.0
+            rate = 2.0 / math.sqrt(step)
+            logs = [value + rate * load / spread for value, load in zip(logs, loads, strict=True)]
+        return best, proof
+
+    def _visit(self, shares: Sequence[float]) -> tuple[float, list[float]]:
+        """The bound at these shares, and the seconds that each resource would be busy."""
+        parts = self._parts
+        prices = [share / part.per_s for share, part in zip(shares, parts, strict=True)]
+        proven = -sum(price * given for price, given in zip(prices, self._given, strict=True))
+        busy = [-given for given in self._given]
+        costs = {
+            model: _undercut(
+                (sum([prices[at] for at in seats]), sum([prices[at] for at in rates]), on)
+                for seats, rates, on in offered
+            )
+            for model, offered in self._lanes.items()
+        }
+        for own in self._requests:
+            cost, on = min(
+                (second * own.service_s + send, on) for second, send, on in costs[own.model]
+            )
+            proven += own.n * cost
+            for at in on:
+                busy[at] += own.n * (1.0 if parts[at].is_rate else own.service_s)
+        return proven, [use / part.per_s for use, part in zip(busy, parts, strict=True)]
+
+
+def _undercut(offers: Iterable[tuple[float, float, _Path]]) -> list[tuple[float, float, _Path]]:
+    """The offers (a second's price, a send's price) that no other one undercuts in both."""
+    kept: list[tuple[float, float, _Path]] = []
+    for offer in sorted(offers):
+        if not kept or offer[1] < kept[-1][1]:
+            kept.append(offer)
+    return kept
+
+
+def _shares(logs: Sequence[float]) -> list[float]:
+    """Positive numbers in these proportions, given by their logarithms, that sum to 1."""
+    highest = max(logs)
+    raw = [math.exp(value - highest) for value in logs]
+    whole = sum(raw)
+    return [value / whole for value in raw]
