@@ -70,7 +70,6 @@ def test_closed_models_add_to_every_phase_but_the_one_of_sizes(monkeypatch, pool
         # A phase on its own asks for the cells of 5.1 itself.
         ((), ["phase52"], {"phase52": 75}),
         ((), ["phase54"], {"phase54": 200}),
-        ((), ["phase55"], {"phase55": 120}),
         ((), ["phase51", "phase54"], {"phase51": 40, "phase54": 160}),
         # Cells that are 5.1's are not missing: what selects them finds them, there or here.
         (("-k", "easy and not very_easy and 3b"), PHASES[:2], {"phase51": 5}),
@@ -80,7 +79,6 @@ def test_closed_models_add_to_every_phase_but_the_one_of_sizes(monkeypatch, pool
         (("--ultrapar-model=qwen*",), ["phase51", "phase55"], {"phase51": 25, "phase55": 50}),
         (("--prompt-type=cot",), PHASES[1:], {"phase52": 75, "phase54": 200, "phase55": 40}),
         (("--prompt-type=flawed_missing_step",), PHASES, {"phase53": 40}),
-        (("--flaw-set=document",), ["phase53"], {"phase53": 280}),
         (("--flaw-set=all",), ["phase53"], {"phase53": 440}),
         (("--difficulty=hard,very_hard",), ["phase51"], {"phase51": 80}),
         (("--tool-success-rate=0.8", "--tool-success-rate=1"), ["phase54"], {"phase54": 80}),
