@@ -11,12 +11,12 @@ import argparse
 import math
 from typing import TYPE_CHECKING
 
+import pytest
+
 from bench_suites.documented.waves import VARIANTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import pytest
 
     from pytest_ultrapar import Assignment
     from pytest_ultrapar.pool.model import Lane, Pool
@@ -34,7 +34,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--ultrapar-phase-variant",
         dest="ultrapar_phase_variant",
         choices=VARIANTS,
-        default="document",
         help="mode phase: 'document' (seed 002, the default), or 'ultra-document' (seed 000: all "
         "deployments of a model; in 5.3 only Qwens run their flaw groups together)",
     )
@@ -43,15 +42,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         dest="ultrapar_phase_scale",
         metavar="FACTOR",
         type=_factor,
-        default=1.0,
         help="mode phase: factor of the seconds between staggered starts (default: 1; 0 starts "
         "all at once)",
     )
 
 
-def pytest_ultrapar_policies(mode: str) -> Sequence[str]:
-    """The documents' own key assignments."""
-    return PHASE_POLICIES if mode == "phase" else POLICIES
+def pytest_ultrapar_policies(config: pytest.Config, mode: str) -> Sequence[str]:
+    """The documents' own key assignments.
+
+    Raises:
+        pytest.UsageError: An option of mode `phase` was given for another one.
+    """
+    if mode == "phase":
+        return PHASE_POLICIES
+    for name in ("variant", "scale"):
+        if config.getoption(f"ultrapar_phase_{name}") is not None:
+            msg = f"--ultrapar-phase-{name} belongs to --ultrapar-mode phase (the mode is {mode})"
+            raise pytest.UsageError(msg)
+    return POLICIES
 
 
 def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
@@ -74,13 +82,15 @@ def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
     rules = {"model-key": model_key, "group-key": group_key(cases), "even": any_key}
     if mode != "phase":
         return bind(pool, lanes, cases, rules[policy])
+    variant = config.getoption("ultrapar_phase_variant")
+    scale = config.getoption("ultrapar_phase_scale")
     return phase_assignment(
         pool,
         lanes,
         cases,
         rule=rules[policy],
-        variant=config.getoption("ultrapar_phase_variant"),
-        scale=config.getoption("ultrapar_phase_scale"),
+        variant=VARIANTS[0] if variant is None else variant,
+        scale=1.0 if scale is None else scale,
     )
 
 

@@ -81,7 +81,7 @@ def test_closed_models_add_to_every_phase_but_the_one_of_sizes(monkeypatch, pool
         (("--prompt-type=flawed_missing_step",), PHASES, {"phase53": 40}),
         (("--flaw-set=all",), ["phase53"], {"phase53": 440}),
         (("--difficulty=hard,very_hard",), ["phase51"], {"phase51": 80}),
-        (("--tool-success-rate=0.8", "--tool-success-rate=1"), ["phase54"], {"phase54": 80}),
+        (("--tool-success-rate=0.80,.8", "--tool-success-rate=1"), ["phase54"], {"phase54": 80}),
         (("--task-type=simple_task",), ["phase51", "phase53"], {"phase51": 8, "phase53": 56}),
         # Three repetitions of the first two task types.
         (("--ultrapar-repeats=3x2",), ["phase51"], {"phase51": 8 * 2 * 3}),
@@ -102,6 +102,17 @@ def test_selections_find_their_cases(args, suites, cases):
         (["--task-type=chat"], "--task-type 'chat' is unknown; allowed are simple_task, basic"),
         (["--tool-success-rate=1.1"], "--tool-success-rate must be a number from 0 to 1 (got '1"),
         (["--tool-success-rate=nan"], "--tool-success-rate must be a number from 0 to 1 (got 'n"),
+        (["--flaw-set=flawed_core"], "--flaw-set 'flawed_core' is unknown; allowed are core, doc"),
+        (["--task-type=,"], "--task-type names nothing (got ','); leave it out for the default"),
+        (
+            ["--flaw-set=document", "--prompt-type=flawed_tool_misuse"],
+            "--prompt-type flawed_tool_misuse is not among the flaws of --flaw-set (sequence_dis",
+        ),
+        (["--ultrapar-phase-scale=0"], "--ultrapar-phase-scale belongs to --ultrapar-mode phase"),
+        (
+            ["--ultrapar-mode=serial", "--ultrapar-policy=exclusive"],
+            "--ultrapar-policy 'exclusive' has no say in mode serial, which runs one case at a",
+        ),
         (["--ultrapar-repeats=0"], "command line: --ultrapar-repeats must be between 1 and 1"),
         (["--ultrapar-repeats=3x0"], "command line: --ultrapar-repeats must have between 1"),
     ],
