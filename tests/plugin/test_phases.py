@@ -166,10 +166,10 @@ def test_edited_library_is_named_recorded_and_not_mixed_with_another(tmp_path):
     library = tmp_path / "bench_suites" / "workflow" / "data" / "descriptions_easy.json"
     library.write_text(library.read_text() + "\n")
 
-    loud = [arg for arg in args if arg != "-qq"]
-    edited = run_pytest(*loud, "--ultrapar-out=edited", cwd=tmp_path)
+    edited = run_pytest(*args, "--ultrapar-out=edited", cwd=tmp_path)
     assert f"workflow: the task library was edited: {library.name}" in edited.stdout
-    assert manifest("edited")["data"] != manifest("sound")["data"]
+    assert manifest("edited")["data"]["edited files of the task library"] == library.name
+    assert manifest("edited")["data"]["prompts"] == manifest("sound")["data"]["prompts"]
 
     for option in ("--ultrapar-reuse=sound", "--ultrapar-resume=sound"):
         refused = run_pytest(*args, option, cwd=tmp_path)
@@ -177,3 +177,15 @@ def test_edited_library_is_named_recorded_and_not_mixed_with_another(tmp_path):
         was, now = (manifest(name)["data"]["task library"] for name in ("sound", "edited"))
         assert f"task library was {was}" in refused.stderr
         assert now in refused.stderr
+
+
+@pytest.mark.slow
+def test_load_of_the_keys_stands_in_the_header(tmp_path):
+    args = ("bench_suites/phase52", *FEW, "--ultrapar-model=qwen2.5-*b-instruct", "-n2")
+    args += ("--ultrapar-pool=pool.toml", "--difficulty=very_easy,medium")
+    for policy, most in {"model-key": (4, 4, 2), "serial": (1, 1, 1)}.items():
+        out = f"--ultrapar-out={tmp_path / policy}"
+        done = run_pytest(*args, out, f"--ultrapar-policy={policy}")
+        assert done.returncode == 0
+        for number, n in enumerate(most):
+            assert f"load: ideallab/key{number}: {n} at once, {2 * n} of 18 QPS" in done.stdout
