@@ -189,7 +189,12 @@ def pytest_collection_modifyitems(
         first = selection.first_values(config, items)
         yield
         selection.deselect(config, items, first)
-        taken.deselect_taken(config, items, lambda: process.reused(config))
+        config.stash[process.taken_key] = taken.deselect_taken(
+            config,
+            items,
+            lambda: process.reused(config),
+            run_seed=process.settings(config)[0].seed,
+        )
     except UltraparError as error:
         raise pytest.UsageError(str(error)) from error
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 def reusable(
     name: str, *, seed: int, data: Mapping[str, str], simulated: bool
-) -> frozenset[Question]:
-    """The questions that were answered, and their answers graded, in an earlier run.
+) -> dict[Question, str]:
+    """The questions that an earlier run answered and graded, and the ids of the cases that did.
 
     Args:
         name: The run, as `resolve_run` takes it.
@@ -40,7 +40,11 @@ def reusable(
     except ResultsError as error:
         msg = f"--ultrapar-reuse: {error}"
         raise ConfigError(msg) from error
-    return frozenset(question_of_case(c) for c in read_cases(directory) if c.case_id in ids)
+    found_ids: dict[Question, str] = {}
+    for case in read_cases(directory):
+        if case.case_id in ids:
+            found_ids.setdefault(question_of_case(case), case.case_id)
+    return found_ids
 
 
 def differences(
