@@ -98,7 +98,7 @@ def _lead(config: pytest.Config) -> None:
             settled.reuse,
             seed=settled.seed,
             data=process.data(config),
-            simulated=pool.is_simulated,
+            pool=pool,
         )
     process.check_debug_log(config, _n_workers(config))
     if options.only_looks(config):
