@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from bench_suites.workflow.error_kind import ERROR_KINDS
+from pytest_ultrapar.results.graded import GRADED
 
 Row = dict[str, str | int | float | datetime | None]
 
 KEY = ("model", "prompt_type", "tool_success_rate", "difficulty", "task_type")
-MEASURED = frozenset({"solved", "partial", "unsolved"})
-"""Outcomes that count; all others say nothing of the model."""
+MEASURED = GRADED
+"""The run's graded outcomes, by the name that its tables have for them."""
 PARTIAL_WEIGHT = 0.5
 
 _ERROR_ORDER = (
