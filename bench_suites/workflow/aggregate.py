@@ -18,8 +18,6 @@ from pytest_ultrapar.results.graded import GRADED
 Row = dict[str, str | int | float | datetime | None]
 
 KEY = ("model", "prompt_type", "tool_success_rate", "difficulty", "task_type")
-MEASURED = GRADED
-"""The run's graded outcomes, by the name that its tables have for them."""
 PARTIAL_WEIGHT = 0.5
 
 _ERROR_ORDER = (
@@ -93,7 +91,7 @@ class Tally:
         cases = tuple(cases)
         counts = Counter(case.outcome for case in cases)
         return cls(
-            tuple(case for case in cases if case.outcome in MEASURED),
+            tuple(case for case in cases if case.outcome in GRADED),
             counts["solved"],
             counts["partial"],
             counts["infra"],

@@ -48,9 +48,7 @@ def reusable(name: str, *, seed: int, data: Mapping[str, str], pool: Pool) -> di
     return found_ids
 
 
-def differences(
-    earlier: Manifest, *, seed: int, data: Mapping[str, str], pool: Pool
-) -> list[str]:
+def differences(earlier: Manifest, *, seed: int, data: Mapping[str, str], pool: Pool) -> list[str]:
     """What makes an earlier run's answers ones to other questions; empty when nothing does."""
     found: list[str] = []
     if earlier.seed != seed:

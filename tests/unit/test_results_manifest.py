@@ -78,7 +78,6 @@ def test_resume_may_change_what_no_case_depends_on():
     new = msgspec.structs.replace(
         MANIFEST,
         pool_digest="00" * 32,
-        mode="rotate",
         rate_mode="adaptive",
         models=("b", "a"),
         policy="by-key",
