@@ -70,13 +70,21 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_ultrapar_data() -> dict[str, str]:
-    """What the phases ask depends on the task library and on the prompts' texts and rules."""
-    edited = {"edited files of the task library": ", ".join(TASKS.edited())}
-    return {
-        "task library": TASKS.digest(),
-        "prompts": prompt_digest(),
-        **{name: files for name, files in edited.items() if files},
-    }
+    """What the phases ask depends on the task library and on the prompts' texts and rules.
+
+    Raises:
+        pytest.UsageError: The library cannot be read: it was edited, for its generator made it
+            right.
+    """
+    edited = ", ".join(TASKS.edited())
+    try:
+        data = {"task library": TASKS.digest(), "prompts": prompt_digest()}
+    except Exception as error:
+        if not edited:
+            raise
+        msg = f"the task library was edited ({edited}) and cannot be used: {error}"
+        raise pytest.UsageError(msg) from error
+    return data | ({"edited files of the task library": edited} if edited else {})
 
 
 def pytest_report_header() -> list[str]:

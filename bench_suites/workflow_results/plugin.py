@@ -54,6 +54,10 @@ class WorkflowResults:
                 self._lines = _tables(run.directory, phases, self._reused)
         except (OSError, subprocess.SubprocessError) as error:
             self._lines = [f"no tables of the phases: {error}"]
+        except KeyboardInterrupt:
+            # The run is over and its results are written; whoever cannot wait for tables gets none.
+            again = f"python -m {__package__} {run.directory}"
+            self._lines = [f"no tables of the phases: interrupted; they are made with: {again}"]
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

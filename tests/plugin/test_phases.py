@@ -164,12 +164,20 @@ def test_edited_library_is_named_recorded_and_not_mixed_with_another(tmp_path):
 
     assert run_pytest(*args, "--ultrapar-out=sound", cwd=tmp_path).returncode == 0
     library = tmp_path / "bench_suites" / "workflow" / "data" / "descriptions_easy.json"
-    library.write_text(library.read_text() + "\n")
+    edited_text = library.read_text() + "\n"
+    library.write_text(edited_text)
 
     edited = run_pytest(*args, "--ultrapar-out=edited", cwd=tmp_path)
     assert f"workflow: the task library was edited: {library.name}" in edited.stdout
     assert manifest("edited")["data"]["edited files of the task library"] == library.name
     assert manifest("edited")["data"]["prompts"] == manifest("sound")["data"]["prompts"]
+
+    library.write_text("{")
+    unusable = run_pytest(*args, "--ultrapar-out=unusable", cwd=tmp_path)
+    assert unusable.returncode == 4
+    assert f"the task library was edited ({library.name}) and cannot be used" in unusable.stderr
+    assert "Traceback" not in unusable.stderr
+    library.write_text(edited_text)
 
     for option in ("--ultrapar-reuse=sound", "--ultrapar-resume=sound"):
         refused = run_pytest(*args, option, cwd=tmp_path)
