@@ -13,6 +13,7 @@ import pytest
 
 from bench_suites.selection import selection
 from bench_suites.workflow import TASKS
+from bench_suites.workflow.prompt_digest import prompt_digest
 
 _OVERHEAD = Path(__file__).parent / "bench_suites" / "overhead"
 
@@ -69,11 +70,34 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_ultrapar_data() -> dict[str, str]:
-    """What the phases ask depends on the task library."""
-    return {"task library": TASKS.digest()}
+    """What the phases ask depends on the task library and on the prompts' texts and rules.
+
+    Raises:
+        pytest.UsageError: The library cannot be read: it was edited, for its generator made it
+            right.
+    """
+    edited = ", ".join(TASKS.edited())
+    try:
+        data = {"task library": TASKS.digest(), "prompts": prompt_digest()}
+    except Exception as error:
+        if not edited:
+            raise
+        msg = f"the task library was edited ({edited}) and cannot be used: {error}"
+        raise pytest.UsageError(msg) from error
+    return data | ({"edited files of the task library": edited} if edited else {})
 
 
 def pytest_report_header() -> list[str]:
     """Say so when the task library is not the one that its generator made."""
+    return _edited()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say it again: with `-q` the header is not shown."""
+    for line in _edited():
+        terminalreporter.write_line(line)
+
+
+def _edited() -> list[str]:
     edited = TASKS.edited()
     return [f"workflow: the task library was edited: {', '.join(edited)}"] if edited else []

@@ -64,25 +64,34 @@ def _read(config: pytest.Config) -> Selection:
     prompt_types = _words(config, "--prompt-type")
     allowed = (*workflow.PROMPT_TYPES, *(PREFIX + name for name in workflow.FLAWS))
     _check("--prompt-type", prompt_types, allowed)
-    flaws = _flaws(_words(config, "--flaw-set") or ("core",))
+    named_flaws = _flaws(_words(config, "--flaw-set"))
+    flaws = named_flaws or workflow.flaw_set("core")
     named: tuple[str, ...] | None = None
     if prompt_types:
         flaws = tuple(w.removeprefix(PREFIX) for w in prompt_types if w.startswith(PREFIX))
         named = tuple(word for word in prompt_types if not word.startswith(PREFIX))
+        _check_agree(flaws, named_flaws)
     return Selection(
         task_types=_named(config, "--task-type", workflow.TASK_TYPES) or workflow.TASK_TYPES,
         flaws=flaws,
         named_prompt_types=named,
         named_difficulties=_named(config, "--difficulty", workflow.DIFFICULTIES),
-        named_rates=tuple(map(_rate, _words(config, "--tool-success-rate"))),
+        named_rates=tuple(dict.fromkeys(map(_rate, _words(config, "--tool-success-rate")))),
     )
 
 
 def _words(config: pytest.Config, option: str) -> tuple[str, ...]:
     """The values of an option that may be repeated and may list several with commas."""
-    given: Iterable[str] = config.getoption(option) or ()
+    given: Iterable[str] | None = config.getoption(option)
+    if given is None:
+        return ()
     words = [word.strip() for text in given for word in text.split(",")]
-    return tuple(dict.fromkeys(word for word in words if word))
+    found = tuple(dict.fromkeys(word for word in words if word))
+    if not found:
+        # What an unset variable of a script leaves; it must not select everything.
+        msg = f"{option} names nothing (got {','.join(given)!r}); leave it out for the default"
+        raise pytest.UsageError(msg)
+    return found
 
 
 def _named(config: pytest.Config, option: str, allowed: Sequence[str]) -> tuple[str, ...]:
@@ -105,9 +114,21 @@ def _flaws(words: Sequence[str]) -> tuple[str, ...]:
             found += workflow.flaw_set(word)
             continue
         name = word.removeprefix(PREFIX)
-        _check("--flaw-set", [name], (*workflow.FLAW_SETS, *workflow.FLAWS))
+        if name not in workflow.FLAWS:
+            _check("--flaw-set", [word], (*workflow.FLAW_SETS, *workflow.FLAWS))
         found.append(name)
     return tuple(dict.fromkeys(found))
+
+
+def _check_agree(asked: Sequence[str], named: Sequence[str]) -> None:
+    """Refuse flawed prompt types that `--flaw-set` leaves out: either would be overridden."""
+    outside = [PREFIX + name for name in asked if named and name not in named]
+    if outside:
+        msg = (
+            f"--prompt-type {', '.join(outside)} is not among the flaws of --flaw-set "
+            f"({', '.join(named)}); name the flaws with one of the two"
+        )
+        raise pytest.UsageError(msg)
 
 
 def _rate(word: str) -> float:

@@ -12,6 +12,7 @@ from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.lanes.broker_local import LocalBroker
 from pytest_ultrapar.lanes.headroom import with_headroom
 from pytest_ultrapar.results.cases_file import write_cases
+from pytest_ultrapar.results.taken_file import write_taken
 from pytest_ultrapar.runtime import Runtime, write_tables
 from pytest_ultrapar.suite.case_reports import CaseReports
 
@@ -49,6 +50,7 @@ class LocalSession:
         with self._leader.usage_errors():
             write_cases(run.directory.path, collected.cases)
             write_tables(run.directory.path, collected.tables)
+            write_taken(run.directory.path, process.taken(config))
             self._leader.plan([WORKER], collected.cases)
         collected.cases.clear()
         with self._leader.usage_errors():

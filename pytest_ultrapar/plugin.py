@@ -98,7 +98,7 @@ def _lead(config: pytest.Config) -> None:
             settled.reuse,
             seed=settled.seed,
             data=process.data(config),
-            simulated=pool.is_simulated,
+            pool=pool,
         )
     process.check_debug_log(config, _n_workers(config))
     if options.only_looks(config):
@@ -189,7 +189,12 @@ def pytest_collection_modifyitems(
         first = selection.first_values(config, items)
         yield
         selection.deselect(config, items, first)
-        taken.deselect_taken(config, items, lambda: process.reused(config))
+        config.stash[process.taken_key] = taken.deselect_taken(
+            config,
+            items,
+            lambda: process.reused(config),
+            run_seed=process.settings(config)[0].seed,
+        )
     except UltraparError as error:
         raise pytest.UsageError(str(error)) from error
 

@@ -14,6 +14,10 @@ OPTION = "--ultrapar-policy"
 PHASE = "phase"
 """The mode whose rules are a benchmark's own: only what is offered for it can be used in it."""
 
+NONE = "none"
+"""The policy of the modes that run one case at a time: there is nothing to choose."""
+
+_ONE_AT_A_TIME = ("serial", "rotate")
 _BATCH = "batch"
 
 
@@ -27,8 +31,17 @@ def settle_policy(given: str | None, *, mode: str, offered: Sequence[str]) -> st
             first. A name with an argument is offered as `name:ARGUMENT`.
 
     Raises:
-        ConfigError: The word is none of the allowed ones, or nobody offers one for mode `phase`.
+        ConfigError: The word is none of the allowed ones, or has no say in this mode, or nobody
+            offers one for mode `phase`.
     """
+    if mode in _ONE_AT_A_TIME:
+        if given is None:
+            return NONE
+        msg = (
+            f"{OPTION} {given!r} has no say in mode {mode}, which runs one case at a time; "
+            "leave it out, or choose mode ultra or phase"
+        )
+        raise ConfigError(msg)
     if mode == PHASE and not offered:
         msg = (
             "--ultrapar-mode phase: no conftest or plugin of this project says what its phases "

@@ -17,6 +17,7 @@ from pytest_ultrapar.pool.config import check_supported, load_pool
 from pytest_ultrapar.pool.model import Pool
 from pytest_ultrapar.pool.secret import check_secrets, read_secrets
 from pytest_ultrapar.results.redact import Redactor
+from pytest_ultrapar.results.taken_file import Taken
 from pytest_ultrapar.runtime import Runtime
 from pytest_ultrapar.settings import Options, read_options, read_overrides, selected_models
 from pytest_ultrapar.simulator.process import default_token
@@ -35,8 +36,11 @@ _SHOWN = 5
 mark_faults_key = pytest.StashKey[list[str]]()
 """What is wrong with marks, noted while tests are generated."""
 _settings_key = pytest.StashKey[tuple[Options, Pool]]()
-reused_key = pytest.StashKey[frozenset[Question]]()
-"""Questions that an earlier run answered; in the process that leads, workers read them."""
+reused_key = pytest.StashKey[dict[Question, str]]()
+"""Questions that an earlier run answered, and the ids of the cases that did; in the process that
+leads, workers read them."""
+taken_key = pytest.StashKey[list[Taken]]()
+"""What suites took instead of asking it, noted when cases are deselected."""
 _MOST_OPEN = 1000
 """Episodes open at once in one process where no limit says less."""
 
@@ -81,12 +85,17 @@ def data(config: pytest.Config) -> dict[str, str]:
     return found
 
 
-def reused(config: pytest.Config) -> frozenset[Question]:
-    """The questions that the run named by --ultrapar-reuse answered."""
+def reused(config: pytest.Config) -> dict[Question, str]:
+    """The questions that the run named by --ultrapar-reuse answered, and the cases that did."""
     given = getattr(config, "workerinput", {}).get("ultrapar")
     if given is not None:
         return read_reused(Path(given["directory"]))
-    return config.stash.get(reused_key, frozenset())
+    return config.stash.get(reused_key, {})
+
+
+def taken(config: pytest.Config) -> list[Taken]:
+    """What suites took from others instead of asking it; known when pytest has collected."""
+    return config.stash.get(taken_key, [])
 
 
 def check_keys(config: pytest.Config) -> None:

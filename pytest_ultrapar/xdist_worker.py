@@ -18,6 +18,7 @@ from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.lanes.broker_client import connect_broker
 from pytest_ultrapar.poolless import report_fault
 from pytest_ultrapar.results.cases_file import write_cases
+from pytest_ultrapar.results.taken_file import write_taken
 from pytest_ultrapar.runtime import Runtime, write_tables
 from pytest_ultrapar.suite.case_reports import CaseReports
 
@@ -106,6 +107,7 @@ class WorkerSession:
             return
         write_cases(directory, collected.cases)
         write_tables(directory, collected.tables)
+        write_taken(directory, process.taken(config))
         collected.cases.clear()
         worker = given["worker"]
 

@@ -11,18 +11,20 @@ import argparse
 import math
 from typing import TYPE_CHECKING
 
+import pytest
+
+from bench_suites.documented.process import PART_OF
 from bench_suites.documented.waves import VARIANTS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pytest
+    from collections.abc import Generator, Sequence
 
     from pytest_ultrapar import Assignment
     from pytest_ultrapar.pool.model import Lane, Pool
     from pytest_ultrapar.records import Case
 
 POLICIES = ("model-key", "group-key")
+_FREE = ("even", "by-key", "by-model", "round-robin")
 PHASE_POLICIES = (*POLICIES, "even")
 """In mode `phase`; the first is its default. The plugin's others have an order of their own."""
 
@@ -34,7 +36,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--ultrapar-phase-variant",
         dest="ultrapar_phase_variant",
         choices=VARIANTS,
-        default="document",
         help="mode phase: 'document' (seed 002, the default), or 'ultra-document' (seed 000: all "
         "deployments of a model; in 5.3 only Qwens run their flaw groups together)",
     )
@@ -43,15 +44,49 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         dest="ultrapar_phase_scale",
         metavar="FACTOR",
         type=_factor,
-        default=1.0,
         help="mode phase: factor of the seconds between staggered starts (default: 1; 0 starts "
         "all at once)",
     )
 
 
-def pytest_ultrapar_policies(mode: str) -> Sequence[str]:
-    """The documents' own key assignments."""
-    return PHASE_POLICIES if mode == "phase" else POLICIES
+def pytest_ultrapar_policies(config: pytest.Config, mode: str) -> Sequence[str]:
+    """The documents' own key assignments.
+
+    Raises:
+        pytest.UsageError: An option of mode `phase` was given for another one.
+    """
+    if mode == "phase":
+        return PHASE_POLICIES
+    for name in ("variant", "scale"):
+        if config.getoption(f"ultrapar_phase_{name}") is not None:
+            msg = f"--ultrapar-phase-{name} belongs to --ultrapar-mode phase (the mode is {mode})"
+            raise pytest.UsageError(msg)
+    return POLICIES
+
+
+@pytest.hookimpl(wrapper=True, specname="pytest_ultrapar_assign")
+def pytest_ultrapar_show_key_load(  # noqa: PLR0917 - pluggy passes them by name
+    config: pytest.Config,
+    lanes: Sequence[Lane],
+    cases: Sequence[Case],
+    pool: Pool,
+    policy: str,
+    mode: str,
+) -> Generator[None, Assignment, Assignment]:
+    """Show before the first request what the documents found out after their runs.
+
+    Only where cases wait for each other or for a key: else all processes meet on all keys, and the
+    sum says nothing.
+    """
+    assignment = yield
+    if mode == "phase" or policy not in _FREE:
+        from bench_suites.documented.key_lines import key_lines  # noqa: PLC0415 - as below
+
+        reporter = config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None and config.get_verbosity() >= 0:
+            for line in key_lines(pool, lanes, cases, assignment):
+                reporter.write_line(line)
+    return assignment
 
 
 def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
@@ -62,25 +97,34 @@ def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
     policy: str,
     mode: str,
 ) -> Assignment | None:
-    """Mode `phase`, and the documents' policies in mode `ultra`; all else is the plugin's."""
-    if mode != "phase" and policy not in POLICIES:
+    """Mode `phase`, and the documents' policies in mode `ultra`; all else is the plugin's.
+
+    Policy `serial` is the documents' where all cases are of their phases.
+    """
+    documented = all(case.suite in PART_OF for case in cases)
+    if mode != "phase" and policy not in POLICIES and not (policy == "serial" and documented):
         return None
     # Not before: each of these imports what a run without a pool does not need.
+    from bench_suites.documented.fix_a import one_after_the_other  # noqa: PLC0415
     from bench_suites.documented.group_key import group_key  # noqa: PLC0415
     from bench_suites.documented.key_rule import any_key, bind  # noqa: PLC0415
     from bench_suites.documented.model_key import model_key  # noqa: PLC0415
     from bench_suites.documented.phase_mode import phase_assignment  # noqa: PLC0415
 
+    if policy == "serial":
+        return one_after_the_other(pool.models, cases)
     rules = {"model-key": model_key, "group-key": group_key(cases), "even": any_key}
     if mode != "phase":
         return bind(pool, lanes, cases, rules[policy])
+    variant = config.getoption("ultrapar_phase_variant")
+    scale = config.getoption("ultrapar_phase_scale")
     return phase_assignment(
         pool,
         lanes,
         cases,
         rule=rules[policy],
-        variant=config.getoption("ultrapar_phase_variant"),
-        scale=config.getoption("ultrapar_phase_scale"),
+        variant=VARIANTS[0] if variant is None else variant,
+        scale=1.0 if scale is None else scale,
     )
 
 

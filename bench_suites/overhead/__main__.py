@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from bench_suites.overhead import cores, machine, tables
+from bench_suites.overhead.collection import measure_collection
 from bench_suites.overhead.comparison import compare
 from bench_suites.overhead.environment import Environment, measured_environment
 from bench_suites.overhead.ideal import ideal_of
@@ -21,7 +22,7 @@ from pytest_ultrapar.errors import ConfigError, UltraparError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-ALL = (*COMPARISONS, "memory", "imports")
+ALL = (*COMPARISONS, "memory", "collection", "imports")
 _DEFAULT_ROUNDS = 3
 _LEAST_IMPORT_RUNS = 20
 _FAILED = 1
@@ -31,8 +32,8 @@ Measures what the tool itself costs, on the simulated provider: {", ".join(ALL)}
 
 small, wide and episodes run the same cases with the tool and with a raw aiohttp client in turn,
 each against a fresh server, and compare both with the pool's ideal time. memory compares each
-process's peak with that of as many empty tests. imports compares `pytest --collect-only` with and
-without the plugin.
+process's peak with that of as many empty tests. collection collects the five phases and as many
+empty tests. imports compares `pytest --collect-only` with and without the plugin.
 """
 
 
@@ -74,6 +75,9 @@ def _measure(
             max(n_rounds, _LEAST_IMPORT_RUNS), environment=environment, note=_note
         )
         return tables.plugin_cost_lines(cost), [cost]
+    if name == "collection":
+        collection = measure_collection(n_rounds, environment=environment, note=_note)
+        return tables.collection_lines(collection), [collection]
     if name == "memory":
         growths = [
             row

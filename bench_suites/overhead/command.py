@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bench_suites.overhead.workload import Workload
 
 _SHOWN_CHARACTERS = 2000
+_KIB_PER_MIB = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +31,12 @@ class Cost:
     Attributes:
         wall_s: From its start to its end.
         cpu_s: User and system time of the process and of all that it waited for.
+        peak_mib: Most resident memory of one of them, in MiB.
     """
 
     wall_s: float
     cpu_s: float
+    peak_mib: float
 
 
 class CommandError(UltraparError):
@@ -75,7 +78,7 @@ def run_timed(
             said = output.read().decode(errors="replace").strip()[-_SHOWN_CHARACTERS:]
             msg = f"exit code {child.returncode} of {' '.join(argv)}\n{said}"
             raise CommandError(msg)
-    return Cost(wall_s, usage.ru_utime + usage.ru_stime)
+    return Cost(wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / _KIB_PER_MIB)
 
 
 def pytest_command(workload: Workload, *, url: str, n_processes: int, directory: Path) -> list[str]:

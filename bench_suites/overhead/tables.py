@@ -5,11 +5,12 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
-from bench_suites.overhead import memory, plugin_cost
+from bench_suites.overhead import collection, memory, plugin_cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from bench_suites.overhead.collection import Collection
     from bench_suites.overhead.comparison import Measured
     from bench_suites.overhead.ideal import Ideal
     from bench_suites.overhead.memory import Growth
@@ -96,6 +97,20 @@ def plugin_cost_lines(cost: PluginCost) -> Iterator[str]:
     bound = plugin_cost.MOST_MS
     met = cost.more_ms < bound
     yield _verdict(f"difference of neighbours < {bound:g} ms", cost.more_ms, met=met)
+
+
+def collection_lines(found: Collection) -> Iterator[str]:
+    """The cost of collecting all five phases."""
+    yield (
+        f"collection: n = {found.n} cases and as many empty tests, beyond those of one: "
+        f"{found.cpu_s:.2f} s and {found.empty_cpu_s:.2f} s of CPU, "
+        f"{found.mib:.1f} and {found.empty_mib:.1f} MiB"
+    )
+    cpu, memory = collection.MOST_CPU_RATIO, collection.MOST_KIB
+    met = found.cpu_ratio <= cpu
+    yield _verdict(f"CPU of a case / that of an empty test <= {cpu:g}", found.cpu_ratio, met=met)
+    met = found.more_kib <= memory
+    yield _verdict(f"more memory of a case <= {memory:g} KiB", found.more_kib, met=met)
 
 
 def spread(values: Iterator[float], form: str) -> str:

@@ -3,7 +3,9 @@
 The original's batch path scored without the execution history: execution success was the constant
 0.8, recovery 0 and any successful call an output. Here all of it comes from the calls that were
 made, progress counts tools of the sound plan only, and an output is the success of a step that an
-expected output comes from (the last two of the plan). So figures differ from the published ones.
+expected output comes from: the last two of the plan, for every task of the library expects two. The
+verdict asks whether there is any output, the scorer for the share. So figures differ from the
+published ones.
 """
 
 from __future__ import annotations
@@ -18,14 +20,17 @@ if TYPE_CHECKING:
 
 Level = Literal["full", "partial", "failure"]
 
-MINIMUM_TOOLS: dict[TaskType, int] = {
+VERDICT_MINIMUM: dict[TaskType, int] = {
     "simple_task": 1,
     "basic_task": 2,
-    "data_pipeline": 3,
+    "data_pipeline": 2,
     "api_integration": 2,
     "multi_stage_pipeline": 3,
 }
-"""How many tools make for progress. Source: the original's scorer."""
+"""How many tools are progress enough for `level`. Source: the original's executor."""
+
+SCORER_MINIMUM: dict[TaskType, int] = {**VERDICT_MINIMUM, "data_pipeline": 3}
+"""How many tools are all of the progress that is scored. Source: the original's scorer."""
 
 N_OUTPUT_STEPS = 2
 PARTIAL_COVERAGE = 0.6
@@ -36,7 +41,7 @@ _RECOVERY_STEP = 0.3
 
 def coverage(episode: Episode) -> float:
     """Share of the required tools that succeeded, 0 to 1."""
-    return len(set(episode.sound) & set(episode.succeeded)) / len(set(episode.sound))
+    return _n_done(episode) / len(set(episode.sound))
 
 
 def output(episode: Episode) -> float:
@@ -46,24 +51,23 @@ def output(episode: Episode) -> float:
 
 
 def progress(episode: Episode) -> float:
-    """Required tools that succeeded / the task type's minimum, at most 1."""
-    done = len(set(episode.sound) & set(episode.succeeded))
-    return min(done / MINIMUM_TOOLS[episode.task_type], 1.0)
+    """Required tools that succeeded / the scorer's minimum for the task type, at most 1."""
+    return min(_n_done(episode) / SCORER_MINIMUM[episode.task_type], 1.0)
 
 
 def level(episode: Episode) -> Level:
     """The first stage's judgement.
 
     full: all required tools succeeded, first in the plan's order. partial: two of coverage >= 0.6,
-    the last step's success, enough progress, a completion phrase.
+    any output, as many required tools as the verdict's minimum, a completion phrase.
     """
     first = [tool for tool in episode.first_successes if tool in episode.sound]
     if first == list(episode.sound):
         return "full"
     met = (
         coverage(episode) >= PARTIAL_COVERAGE,
-        episode.sound[-1] in episode.succeeded,
-        progress(episode) >= 1,
+        output(episode) > 0,
+        _n_done(episode) >= VERDICT_MINIMUM[episode.task_type],
         episode.completed,
     )
     return "partial" if sum(met) >= PARTIAL_CRITERIA else "failure"
@@ -112,6 +116,10 @@ def adjusted(
     if n_calls:
         return max(0.8 * achievement, 0.2), max(0.8 * quality, 0.2)
     return 0.5 * achievement, 0.5 * quality
+
+
+def _n_done(episode: Episode) -> int:
+    return len(set(episode.sound) & set(episode.succeeded))
 
 
 def _efficiency(episode: Episode) -> float:

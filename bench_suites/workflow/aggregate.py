@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from bench_suites.workflow.error_kind import ERROR_KINDS
+from pytest_ultrapar.results.graded import GRADED
 
 Row = dict[str, str | int | float | datetime | None]
 
 KEY = ("model", "prompt_type", "tool_success_rate", "difficulty", "task_type")
-MEASURED = frozenset({"solved", "partial", "unsolved"})
-"""Outcomes that count; all others say nothing of the model."""
 PARTIAL_WEIGHT = 0.5
 
 _ERROR_ORDER = (
@@ -92,7 +91,7 @@ class Tally:
         cases = tuple(cases)
         counts = Counter(case.outcome for case in cases)
         return cls(
-            tuple(case for case in cases if case.outcome in MEASURED),
+            tuple(case for case in cases if case.outcome in GRADED),
             counts["solved"],
             counts["partial"],
             counts["infra"],

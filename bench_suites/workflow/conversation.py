@@ -15,8 +15,11 @@ from bench_suites.workflow.feedback import (
     describe_tool,
 )
 from bench_suites.workflow.simulation import ToolSimulation
+from bench_suites.workflow.tool import tool_named
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bench_suites.workflow.reply_parser import Action, ParsedReply
     from bench_suites.workflow.task import Task
 
@@ -36,8 +39,13 @@ _COMPLETED = re.compile(
     re.IGNORECASE,
 )
 _NEGATED = re.compile(
-    r"\b(?:not|n't|until|once|when|after|before|if)\b[^.!?\n]{0,60}$", re.IGNORECASE
+    r"(?:\b(?:not|cannot|never|until|once|when|after|before|if)|n['\u2019]t)\b[^.!?\n]{0,60}$",
+    re.IGNORECASE,
 )
+# What follows is no longer under the negation: "there isn't anything left, so the task is done".
+_CONCLUSION = re.compile(r"[,;] (?:so|but|therefore|hence) ", re.IGNORECASE)
+# On the same line only: after a blank line the next sentence begins ("If you need more, ...").
+_CONDITIONAL = re.compile(r"[ \t\"'`*_)\u201d\u2019]*\b(?:once|when|after|if)\b", re.IGNORECASE)
 
 
 class Conversation:
@@ -94,11 +102,12 @@ class Conversation:
 
     def _answers(self, actions: tuple[Action, ...]) -> list[str]:
         answers: list[str] = []
-        n_calls = n_lookups = 0
+        calls = [action for action in actions if action.kind == "call"]
+        meant = _meant(calls)
+        n_lookups = 0
         for action in actions:
             if action.kind == "call":
-                n_calls += 1
-                if n_calls == 1:
+                if action is meant:
                     answers.append(self._call(action))
                 continue
             n_lookups += 1
@@ -110,7 +119,7 @@ class Conversation:
             else:
                 self.n_infos += 1
                 answers.append(describe_tool(action.text))
-        if n_calls > 1:
+        if len(calls) > 1:
             answers.append(ONE_CALL_PER_MESSAGE)
         return answers
 
@@ -140,10 +149,27 @@ class Conversation:
         return None
 
 
+def _meant(calls: Sequence[Action]) -> Action | None:
+    """The one of a message's calls that is run: the first with arguments or a tool's name.
+
+    An opening tag that prose speaks of ("I write <tool_call> tags") reads as a call of the next
+    word. Where no call is better than that, the first one is run and its error told.
+    """
+    for call in calls:
+        if (call.text and call.arguments) or tool_named(call.text) is not None:
+            return call
+    return calls[0] if calls else None
+
+
 def says_it_is_done(text: str) -> bool:
-    """Whether a message says that the work is done; "once the task is done" does not."""
+    """Whether a message says that the work is done.
+
+    "Once the task is done", "I can't say the task is done" and "TASK_COMPLETED when all has run" do
+    not: in doubt the model is asked to go on, which costs it a turn and not the episode.
+    """
     for found in _COMPLETED.finditer(text):
         before = text[max(0, found.start() - _LOOK_BACK_CHARACTERS) : found.start()]
-        if not _NEGATED.search(before):
+        clause = _CONCLUSION.split(before)[-1]
+        if not _NEGATED.search(clause) and not _CONDITIONAL.match(text, found.end()):
             return True
     return False

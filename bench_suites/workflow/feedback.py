@@ -1,4 +1,9 @@
-"""What a model is told between its turns. No text here names a tool that the model did not name."""
+"""What a model is told between its turns: nothing here says which tools its task requires.
+
+Help names no tool. A search's answer names its hits, an answer about a tool the tool asked for, and
+both name what these tools need: all of it from the registry and the model's words, never from the
+task.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +25,7 @@ Your message asked for nothing. Write exactly one of:
 {COMPLETED} if everything is done."""
 """The answer to a message without any action; it counts as help."""
 
-ONE_CALL_PER_MESSAGE = "Only the first tool_call was run: one tool_call per message."
+ONE_CALL_PER_MESSAGE = "Only one tool_call was run: one tool_call per message."
 
 
 def describe_search(query: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from bench_suites.workflow.aggregate import aggregate
 from bench_suites.workflow_results.aggregate_files import write_aggregate
-from bench_suites.workflow_results.merge import merge
+from bench_suites.workflow_results.counted import counted
 from bench_suites.workflow_results.phase import ALL_PHASES
 from bench_suites.workflow_results.run_cases import read_run
 from bench_suites.workflow_results.tables import LEGEND, SIMULATED, tables
@@ -21,8 +21,8 @@ Prints a Markdown table for each of the workflow benchmark's phases (5.1 to 5.5)
 and writes aggregate.parquet and aggregate.csv into the first run's directory: 51 columns for each
 model, prompt type, tool success rate, difficulty and task type, and infra.
 
-Levels that a phase leaves out because phase 5.1 has them (easy in 5.2, no flaw in 5.3, 0.8 in 5.4,
-optimal in 5.5) are taken from there and marked. Nothing is sent, and no other file is changed.
+Cells that a phase did not ask because phase 5.1 has them are taken from there and marked, and so is
+what phase 5.3 is compared with, the sound plan. Nothing is sent, and no other file is changed.
 docs/results.md says what each column means.
 """
 
@@ -37,15 +37,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     ]
     try:
         runs = [read_run(name) for name in arguments.run]
-        cases = merge(runs)
+        found = counted(runs, read_run(arguments.reused) if arguments.reused else None)
         first = runs[0]
-        rows = aggregate(case.result for case in cases)
+        rows = aggregate(case.result for case in found.answers())
         files = write_aggregate(first.directory, rows, simulated=first.simulated)
     except UltraparError as error:
         sys.stderr.write(f"workflow_results: {visible(' '.join(str(error).split()))}\n")
         return _BAD_INPUT
     lines = [SIMULATED, ""] if first.simulated else []
-    for table in tables(cases, first.run_id, suites):
+    for table in tables(found, first.run_id, suites):
         lines += [*table, ""]
     lines += [LEGEND, f"{len(rows)} rows in {first.directory}: {', '.join(files)}"]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
@@ -66,6 +66,12 @@ def _parser() -> argparse.ArgumentParser:
         help="a run's directory, its id below .ultrapar, or latest; the files are written into the"
         " first, later ones add cases that it has not measured (a case that several runs have"
         " counts once)",
+    )
+    parser.add_argument(
+        "--reused",
+        metavar="RUN",
+        help="the run that --ultrapar-reuse named in the first RUN: only the cells that were taken"
+        " from it count, and what phase 5.3 is compared with",
     )
     parser.add_argument(
         "--phase",

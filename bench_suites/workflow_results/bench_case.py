@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from bench_suites.workflow.aggregate import MEASURED, CaseResult
+from bench_suites.workflow.aggregate import CaseResult
+from pytest_ultrapar.results.graded import GRADED
 
 PHASES = ("phase51", "phase52", "phase53", "phase54", "phase55")
 """The suites, in the order of their numbers."""
@@ -41,7 +42,7 @@ class BenchCase:
     @property
     def measured(self) -> bool:
         """Whether it says something of the model."""
-        return self.result.outcome in MEASURED
+        return self.result.outcome in GRADED
 
     def value(self, dimension: Dimension) -> Value:
         """Where it stands on one dimension."""

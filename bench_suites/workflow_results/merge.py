@@ -18,6 +18,16 @@ def merge(runs: Sequence[RunCases]) -> list[BenchCase]:
     Raises:
         ConfigError: Some answers are simulated and others real.
     """
+    check_kinds(runs)
+    return each_once(case for run in runs for case in run.cases)
+
+
+def check_kinds(runs: Sequence[RunCases]) -> None:
+    """Make sure that answers are simulated in all of the runs or in none.
+
+    Raises:
+        ConfigError: They are not.
+    """
     first = runs[0]
     for run in runs[1:]:
         if run.simulated != first.simulated:
@@ -27,7 +37,6 @@ def merge(runs: Sequence[RunCases]) -> list[BenchCase]:
                 f" {first.run_id} {said[first.simulated]}; they do not go into one table"
             )
             raise ConfigError(msg)
-    return each_once(case for run in runs for case in run.cases)
 
 
 def each_once(cases: Iterable[BenchCase]) -> list[BenchCase]:

@@ -1,4 +1,4 @@
-"""What each phase asks, and which level it takes from phase 5.1 instead of asking again."""
+"""What each phase asks, and what 5.3 is compared with."""
 
 from __future__ import annotations
 
@@ -28,31 +28,34 @@ class Phase:
         number: As the documents count it.
         question: In a few words.
         level: What it varies; None where it only compares models.
-        taken_by: The dimension that tells the cases of 5.1 which it takes.
-        taken: Their value of it.
+        reference: Prompt type of the cases of 5.1 that it is compared with and never asks itself;
+            None where it has all its levels.
     """
 
     suite: str
     number: str
     question: str
     level: Dimension | None = None
-    taken_by: Dimension | None = None
-    taken: Value = None
+    reference: str | None = None
 
     @property
     def may_vary(self) -> tuple[Dimension, ...]:
         """What an option of the suites, and not the phase itself, may vary."""
-        return tuple(each for each in _DIMENSIONS if each not in {self.level, self.taken_by})
+        # A flaw is in the name of the prompt type.
+        fixed = {self.level} if self.reference is None else {self.level, "prompt_type"}
+        return tuple(each for each in _DIMENSIONS if each not in fixed)
 
-    def takes(self, case: BenchCase) -> bool:
-        """Whether a case of 5.1 stands for the level that the phase leaves out."""
-        if self.taken_by is None or case.suite != BASELINE:
-            return False
-        return case.value(self.taken_by) == self.taken
+    def is_reference(self, case: BenchCase) -> bool:
+        """Whether the phase is compared with a case of 5.1, given the same conditions."""
+        return (
+            self.reference is not None
+            and case.suite == BASELINE
+            and case.result.prompt_type == self.reference
+        )
 
     def conditions(self, case: BenchCase) -> tuple[Value, ...]:
-        """What a case must share with another one, so that only the level differs."""
-        shared = (case.value(each) for each in _SHARED if each != self.taken_by)
+        """What a case must share with its reference, so that only the plan differs."""
+        shared = (case.value(each) for each in _SHARED if each in self.may_vary)
         return (case.result.model, case.result.task_type, *shared)
 
 
@@ -63,21 +66,13 @@ def question(case: BenchCase) -> tuple[Value, ...]:
 
 
 PHASE_51 = Phase(BASELINE, "5.1", "the baseline, by model")
-PHASE_52 = Phase(
-    "phase52", "5.2", "scale, by model size and difficulty", "difficulty", "difficulty", "easy"
-)
-PHASE_53 = Phase(
-    "phase53", "5.3", "flawed plans, by model and flaw", "flaw", "prompt_type", "optimal"
-)
+PHASE_52 = Phase("phase52", "5.2", "scale, by model size and difficulty", "difficulty")
+PHASE_53 = Phase("phase53", "5.3", "flawed plans, by model and flaw", "flaw", "optimal")
 PHASE_54 = Phase(
     "phase54",
     "5.4",
     "reliability of the tools, by model and tool success rate",
     "tool_success_rate",
-    "tool_success_rate",
-    0.8,
 )
-PHASE_55 = Phase(
-    "phase55", "5.5", "sensitivity to the prompt", "prompt_type", "prompt_type", "optimal"
-)
+PHASE_55 = Phase("phase55", "5.5", "sensitivity to the prompt", "prompt_type")
 ALL_PHASES = (PHASE_51, PHASE_52, PHASE_53, PHASE_54, PHASE_55)

@@ -1,4 +1,4 @@
-"""The cells of a phase's table: its own, and those that it takes from phase 5.1."""
+"""The cells of a phase's table: its own, and those that it took from another one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from bench_suites.workflow import DIFFICULTIES, FLAWS, PROMPT_TYPES
 from bench_suites.workflow_results.bench_case import BenchCase, Dimension, Value
+from bench_suites.workflow_results.counted import Counted
 from bench_suites.workflow_results.model_size import model_size_b
 from bench_suites.workflow_results.phase import PHASE_52, Phase, question
 
@@ -53,29 +54,31 @@ class PhaseCells:
     cells: tuple[Cell, ...]
 
 
-def phase_cells(phase: Phase, cases: Sequence[BenchCase]) -> PhaseCells | None:
-    """The phase's own cells and those taken from 5.1; None where it has no case of its own.
+def phase_cells(phase: Phase, counted: Counted) -> PhaseCells | None:
+    """The phase's own cells and those that it took; None where it has neither.
 
-    A case is taken only where the phase has not asked the same itself (it asks what 5.1 had no
-    answer to), and only if it agrees with some of the phase's own in model, task type and all that
-    the phase does not vary.
+    What was taken in one run and asked in another one is shown as it was asked. What the phase is
+    compared with stands among its cells, too, where it agrees with some of the phase's own in
+    model, task type and all that the phase does not vary.
     """
-    own = [case for case in cases if case.suite == phase.suite]
-    if not own:
+    own = [case for case in counted.cases if case.suite == phase.suite]
+    asked = {question(case) for case in own}
+    taken = [case for case in counted.taken.get(phase.suite, ()) if question(case) not in asked]
+    if not own and not taken:
         return None
-    values = {each: _distinct(case.value(each) for case in own) for each in phase.may_vary}
+    # A reference agrees in all of these but the severity, of which it has none.
+    values = {
+        each: _distinct(case.value(each) for case in (*own, *taken)) for each in phase.may_vary
+    }
     apart = tuple(each for each, found in values.items() if len(found) > 1)
     conditions = {phase.conditions(case) for case in own}
-    asked = {question(case) for case in own}
-    taken = [
+    reference = [
         case
-        for case in cases
-        if phase.takes(case)
-        and phase.conditions(case) in conditions
-        and question(case) not in asked
+        for case in (*counted.cases, *counted.reference)
+        if phase.is_reference(case) and phase.conditions(case) in conditions
     ]
-    cells = _by_place(phase, apart, [*own, *taken])
-    models = _distinct(case.result.model for case in own)
+    cells = _by_place(phase, apart, [*own, *taken, *reference])
+    models = _distinct(case.result.model for case in (*own, *taken))
 
     def rank(place: _Place) -> tuple[float, int, list[tuple[float, str]]]:
         model, told_apart, level = place

@@ -6,6 +6,7 @@ failure there must not cost the run.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -48,11 +49,15 @@ class WorkflowResults:
         if run.summary is None:
             return
         try:
-            phases = phases_in(run.directory / "cases.json")
+            phases = phases_in(run.directory)
             if phases:
                 self._lines = _tables(run.directory, phases, self._reused)
         except (OSError, subprocess.SubprocessError) as error:
             self._lines = [f"no tables of the phases: {error}"]
+        except KeyboardInterrupt:
+            # The run is over and its results are written; whoever cannot wait for tables gets none.
+            again = f"python -m {__package__} {run.directory}"
+            self._lines = [f"no tables of the phases: interrupted; they are made with: {again}"]
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -63,27 +68,35 @@ class WorkflowResults:
                 terminalreporter.write_line(line)
 
 
-def phases_in(path: Path) -> list[str]:
-    """Numbers of the phases that planned cases belong to, sorted: `5.1`, `5.4`.
+def phases_in(directory: Path) -> list[str]:
+    """Numbers of the phases that asked or took cases in a run, sorted: `5.1`, `5.4`.
 
-    The file is searched and not decoded: it may hold 20,000 cases, and the controller's memory is
-    bounded.
+    The files are searched and not decoded: they may hold 20,000 cases, and the controller's memory
+    is bounded.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: They cannot be read.
     """
+    found = _search(directory / "cases.json")
+    # A run whose suites took nothing has no such file.
+    with contextlib.suppress(FileNotFoundError):
+        found |= _search(directory / "taken.json")
+    return sorted(found)
+
+
+def _search(path: Path) -> set[str]:
     found: set[str] = set()
     kept = b""
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
             kept = kept[-_LONGEST:] + chunk
             found |= {f"5.{digit.decode()}" for digit in _SUITE.findall(kept)}
-    return sorted(found)
+    return found
 
 
 def _tables(directory: Path, phases: list[str], reused: Path | None) -> list[str]:
     root = str(Path(__file__).parents[2])
-    runs = [str(directory), *([str(reused)] if reused is not None else [])]
+    runs = [str(directory), *(["--reused", str(reused)] if reused is not None else [])]
     wanted = [word for phase in phases for word in ("--phase", phase)]
     done = subprocess.run(  # noqa: S603
         [sys.executable, "-m", __package__, *runs, *wanted],

@@ -19,6 +19,7 @@ from pytest_ultrapar.results.cases_file import read_cases
 from pytest_ultrapar.results.manifest import FILE_NAME as MANIFEST_NAME
 from pytest_ultrapar.results.manifest import StorageFormat, read_manifest
 from pytest_ultrapar.results.rundir import resolve_run
+from pytest_ultrapar.results.taken_file import Taken, read_taken
 
 _PARAMETERS = ("task_type", "prompt_type", "difficulty", "tool_success_rate")
 _OPTIONAL = ("flaw", "severity")
@@ -32,13 +33,17 @@ class RunCases:
     Attributes:
         directory: The run's.
         simulated: Whether any answer came from the simulated provider.
-        cases: In the order of pytest's collection; at least one.
+        cases: In the order of pytest's collection.
+        taken: What its suites took instead of asking it, phases or not; not empty where `cases` is.
+        reused: Name of the directory of the run that it reused, if any.
     """
 
     directory: Path
     run_id: str
     simulated: bool
     cases: tuple[BenchCase, ...]
+    taken: tuple[Taken, ...] = ()
+    reused: str | None = None
 
 
 def read_run(name: str) -> RunCases:
@@ -80,13 +85,16 @@ def read_run(name: str) -> RunCases:
                 _result(row, planned.nodeid),
             )
         )
-    if not cases:
+    taken = tuple(read_taken(directory))
+    if not cases and not any(each.suite in PHASES for each in taken):
         msg = (
             f"{directory} is no run of a workflow phase: its suites are"
             f" {', '.join(sorted(suites)) or 'none'}; allowed are {', '.join(PHASES)}"
         )
         raise ConfigError(msg)
-    return RunCases(directory, manifest.run_id, manifest.simulated, tuple(cases))
+    return RunCases(
+        directory, manifest.run_id, manifest.simulated, tuple(cases), taken, manifest.reused
+    )
 
 
 def _result(row: Mapping[str, Any], nodeid: str) -> CaseResult:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from bench_suites.workflow.aggregate import Tally
 from bench_suites.workflow_results import figures
 from bench_suites.workflow_results.bench_case import BenchCase, Value
+from bench_suites.workflow_results.counted import Counted
 from bench_suites.workflow_results.markdown import markdown_table
 from bench_suites.workflow_results.model_size import model_size_b
 from bench_suites.workflow_results.origin import Footnotes
@@ -34,17 +35,17 @@ class Column:
     text: Callable[[Cell], str]
 
 
-def tables(cases: Sequence[BenchCase], run_id: str, suites: Sequence[str]) -> Iterator[list[str]]:
-    """The lines of a table for each of the phases that has cases, in the phases' order.
+def tables(counted: Counted, run_id: str, suites: Sequence[str]) -> Iterator[list[str]]:
+    """The lines of a table for each of the phases that asked or took cases, in the phases' order.
 
     Args:
-        cases: Each case once.
+        counted: The cases.
         run_id: The run that the tables are of; cells from another one get a footnote.
         suites: Phases whose tables are wanted.
     """
     for phase in ALL_PHASES:
         if phase.suite in suites:
-            found = phase_cells(phase, cases)
+            found = phase_cells(phase, counted)
             if found is not None:
                 yield _table(found, run_id)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.report.numbers import counted
+from pytest_ultrapar.results.taken_file import read_taken
 from pytest_ultrapar.xdist_options import SEATS_PER_WORKER
 
 if TYPE_CHECKING:
@@ -58,6 +59,11 @@ def assignment_lines(run: Run, assignment: Assignment, workers: Sequence[str]) -
         by_home.setdefault(assignment.home.get(worker, ()), []).append(worker)
     parts = [f"{_span(own)}: {_place(run, home)}" for home, own in by_home.items()]
     text = [f"ultrapar: {counted(run.planned, 'case')}; " + "; ".join(parts)]
+    text += [
+        f"ultrapar: {one.suite}: {counted(len(one.here) + len(one.reused), 'case')} not asked, "
+        "taken from " + ("other suites of this run" if one.here else "the run that is reused")
+        for one in read_taken(run.directory.path)
+    ]
     groups = assignment.groups
     if groups:
         more = f" and {len(groups) - _SHOWN} more" if len(groups) > _SHOWN else ""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar import process
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.answered_by import answered_by
 from pytest_ultrapar.results.cases_file import suite_digest
 from pytest_ultrapar.results.manifest import (
     FILE_NAME,
@@ -58,6 +59,7 @@ def make_manifest(
         pool_path=pool.path,
         pool_digest=pool.digest,
         models=pool.models,
+        answered_by=answered_by(pool),
         simulated=pool.is_simulated,
         rate_mode=pool.rate_mode,
         mode=options.mode,

@@ -56,7 +56,9 @@ def write_cases(directory: Path, cases: Sequence[Case]) -> bool:
 
 def _difference(then: Sequence[Case], now: Sequence[Case]) -> str:
     if [case.nodeid for case in then] == [case.nodeid for case in now]:
-        return "the seed of the run or the parameters of its cases are not the same"
+        if [case.params for case in then] == [case.params for case in now]:
+            return "the run seed is not the same (--ultrapar-seed)"
+        return "the parameters of the cases are not the same, though their names are"
     return (
         f"the planned cases are not the same ({len(then)} then, {len(now)} now): name the same "
         "suite, selection (-k, -m, --ultrapar-model) and repetitions"

@@ -9,12 +9,18 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from pytest_ultrapar.errors import ResultsError
 
-OUTCOMES = frozenset({"solved", "partial", "unsolved"})
+if TYPE_CHECKING:
+    from pytest_ultrapar.records import Outcome
+
+GRADED: frozenset[Outcome] = frozenset({"solved", "partial", "unsolved"})
+"""Outcomes that count in scores and coverage; all others say nothing of the model."""
+
 _STDERR_SHOWN = 2_000
 
 
@@ -59,7 +65,7 @@ def graded(run_dir: Path) -> list[str]:
         msg = f"cannot read the results of {run_dir}: {error}"
         raise ResultsError(msg) from error
     rows = zip(table["case_id"].to_pylist(), table["outcome"].to_pylist(), strict=True)
-    return [case_id for case_id, outcome in rows if outcome in OUTCOMES]
+    return [case_id for case_id, outcome in rows if outcome in GRADED]
 
 
 if __name__ == "__main__":

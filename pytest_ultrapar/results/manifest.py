@@ -16,6 +16,7 @@ from pytest_ultrapar.pool.model import EffectiveValue
 from pytest_ultrapar.results.publish import write_whole
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 FILE_NAME = "manifest.json"
@@ -54,6 +55,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         models: Names of the pool's models, in the order of its file.
+        answered_by: Who answers for each model, in the words of `pool.answered_by`.
         simulated: Whether any answer came from the simulated provider.
         policy: Name of the assignment policy.
         seed: The run seed.
@@ -85,6 +87,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     n_planned: int
     suite_digest: str
     schema: int = SCHEMA
+    answered_by: dict[str, str] = {}
     arguments: tuple[str, ...] = ()
     effective: tuple[EffectiveValue, ...] = ()
     versions: dict[str, str] = {}
@@ -155,8 +158,9 @@ def read_manifest(directory: Path) -> Manifest:
 def resume_differences(old: Manifest, new: Manifest) -> list[str]:
     """What keeps `new` from finishing `old`: one sentence each, empty when it may.
 
-    The cases, their seeds and the models that answer must be the same. Limits, keys, instances,
-    mode, policy and the number of workers may differ: no case depends on them.
+    The cases, their seeds and the models that answer must be the same, and what all rows of the
+    run have in common: mode and storage format. Limits, keys, instances, policy and the number of
+    workers may differ: no case depends on them.
     """
     differences = []
     if old.seed != new.seed:
@@ -174,9 +178,25 @@ def resume_differences(old: Manifest, new: Manifest) -> list[str]:
         gone = ", ".join(sorted(set(old.models) - set(new.models))) or "none"
         added = ", ".join(sorted(set(new.models) - set(old.models))) or "none"
         differences.append(f"the pool's models are not the same (gone: {gone}; new: {added})")
+    if old.simulated == new.simulated:
+        differences += answers_differ(old.answered_by, new.answered_by)
+    if old.mode != new.mode:
+        differences.append(f"the mode was {old.mode} and is {new.mode} now")
+    if old.storage_format != new.storage_format:
+        then, now = old.storage_format, new.storage_format
+        differences.append(f"the tables were {then} and would be {now} now")
     if old.simulated != new.simulated:
         kind = {True: "simulated", False: "real"}
         differences.append(
             f"the answers were {kind[old.simulated]} and would be {kind[new.simulated]} now"
         )
     return differences
+
+
+def answers_differ(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    """A sentence for each model of both that somebody else answers for now."""
+    return [
+        f"{model} was answered by {old[model]}, and is by {who} now"
+        for model, who in new.items()
+        if model in old and old[model] != who
+    ]

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pytest_ultrapar.results.graded import GRADED
 from pytest_ultrapar.results.service import Span, service_s, span, total_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_ultrapar.records import Case, EpisodeEnded, Grade, Outcome
-
-MEASURED: frozenset[Outcome] = frozenset({"solved", "partial", "unsolved"})
-"""Outcomes that count in scores and coverage."""
 
 _ANSWERED = frozenset({"returned", "refused", "error", "skipped"})
 
@@ -71,7 +69,7 @@ def measure_case(
         n_attempts=len(episode.attempts) if episode is not None else 0,
         tokens_in=_tokens(episode, "in"),
         tokens_out=_tokens(episode, "out"),
-        scores=grade.scores if grade.outcome in MEASURED else {},
+        scores=grade.scores if grade.outcome in GRADED else {},
     )
 
 

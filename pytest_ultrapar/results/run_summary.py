@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.records import Outcome
+from pytest_ultrapar.results.graded import GRADED
 from pytest_ultrapar.results.journal import Damage
-from pytest_ultrapar.results.measure import MEASURED, CaseMeasure
 from pytest_ultrapar.results.statistics import (
     MeanScore,
     RunStatistics,
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pytest_ultrapar.records import Case, Grade
+    from pytest_ultrapar.results.measure import CaseMeasure
 
 MOST_NOTES = 20
 """More than a screenful of single cases is for the tables, not for the end of a run."""
@@ -92,7 +93,7 @@ def make_cells(measures: Iterable[CaseMeasure]) -> list[Cell]:
     cells = []
     for names, part in sorted(by_names.items()):
         counts = count_outcomes(part)
-        n_graded = sum(counts[outcome] for outcome in MEASURED)
+        n_graded = sum(counts[outcome] for outcome in GRADED)
         cells.append(Cell(names, len(part), n_graded, counts, mean_scores(part)))
     return cells
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from pytest_ultrapar.results.measure import MEASURED
+from pytest_ultrapar.results.graded import GRADED
 from pytest_ultrapar.results.service import total_tokens
 from pytest_ultrapar.results.timeline import make_timeline
 
@@ -92,7 +92,7 @@ def run_statistics(measures: Sequence[CaseMeasure], *, n_planned: int, mode: str
         mode: The mode that ran; the makespan of `serial` is its own serial time.
     """
     counts = count_outcomes(measures)
-    n_graded = sum(counts[outcome] for outcome in MEASURED)
+    n_graded = sum(counts[outcome] for outcome in GRADED)
     timeline = make_timeline(measures)
     timed = [each for each in measures if each.completed and each.span is not None]
     makespan_s = timeline.makespan_s if timeline is not None else None

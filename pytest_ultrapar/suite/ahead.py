@@ -130,8 +130,10 @@ class RunAhead:
                 if self._abandoned:
                     return None
             for index, position in finished:
-                self._running.discard(index)
-                self._make_ready(index, position)
+                # Given up meanwhile: episodes end while the engine that ended early winds down.
+                if index in self._running:
+                    self._running.remove(index)
+                    self._make_ready(index, position)
             self._accept(arrived)
             if lost is not None:
                 self._gone = lost

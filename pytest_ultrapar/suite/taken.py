@@ -3,7 +3,8 @@
 A suite says so with `pytest.mark.ultrapar(taken_from="other")`. A case of it is taken when the
 other suite has a case of the same model, repetition and parameters that is going to run in this
 session, or that was graded in the run named by --ultrapar-reuse. Nobody is asked the same thing
-twice then; on its own, the suite runs everything.
+twice then; on its own, the suite runs everything. Which cases stand for the taken ones is told to
+whoever makes tables of the run (`taken.json`).
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar import pytest_internals
-from pytest_ultrapar.suite.collection import REPEAT, parameter, params_of, suite_of
+from pytest_ultrapar.results.taken_file import Taken
+from pytest_ultrapar.suite.collection import REPEAT, case_id_of, parameter, params_of, suite_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     import pytest
@@ -36,26 +37,32 @@ def question_of_case(case: Case) -> Question:
     return _question(case.suite, case.model, case.repeat, case.params)
 
 
-def write_reused(directory: Path, reused: AbstractSet[Question]) -> None:
+def write_reused(directory: Path, reused: Mapping[Question, str]) -> None:
     """Leave what an earlier run answered where workers find it. Called before they start."""
+    path = directory / REUSED_FILE
     if reused:
-        (directory / REUSED_FILE).write_bytes(msgspec.json.encode(sorted(reused)))
+        path.write_bytes(msgspec.json.encode(sorted(reused.items())))
+    else:
+        # Left by a session that never got as far as its first episode, it would be believed.
+        path.unlink(missing_ok=True)
 
 
-def read_reused(directory: Path) -> frozenset[Question]:
-    """What an earlier run answered; empty when none is reused."""
+def read_reused(directory: Path) -> dict[Question, str]:
+    """What an earlier run answered, and the case that did; empty when none is reused."""
     try:
         data = (directory / REUSED_FILE).read_bytes()
     except FileNotFoundError:
-        return frozenset()
-    return msgspec.json.decode(data, type=frozenset[Question])
+        return {}
+    return dict(msgspec.json.decode(data, type=list[tuple[Question, str]]))
 
 
 def deselect_taken(
     config: pytest.Config,
     items: list[pytest.Item],
-    reused: Callable[[], AbstractSet[Question]],
-) -> None:
+    reused: Callable[[], Mapping[Question, str]],
+    *,
+    run_seed: int,
+) -> list[Taken]:
     """Deselect the cases that their suite takes from another one, as `-k` leaves out tests.
 
     Called after `-k`, `-m` and --ultrapar-model have left out theirs: what they left out of the
@@ -64,7 +71,12 @@ def deselect_taken(
     Args:
         config: pytest's.
         items: What is selected; changed in place.
-        reused: Questions that were answered in an earlier run; called only if a suite takes any.
+        reused: Questions that were answered in an earlier run, and the ids of the cases that did;
+            called only if a suite takes any. What this session asks itself is taken from here.
+        run_seed: Seed of the run; part of every case id.
+
+    Returns:
+        The cases taken, by the suites that took them; suites that took none are missing.
     """
     sources: dict[int, str | None] = {}
     for item in items:
@@ -73,22 +85,32 @@ def deselect_taken(
             sources[test] = _source_of(item)
     wanted = {source for source in sources.values() if source is not None}
     if not wanted:
-        return
-    asked = set(reused())
-    asked.update(
-        _question_of(item, suite)
-        for item in items
-        if (suite := suite_of(item)) in wanted and pytest_internals.will_not_run(item) is None
-    )
+        return []
+    answered = reused()
+    asked: dict[Question, pytest.Item] = {}
+    for item in items:
+        if (suite := suite_of(item)) in wanted and pytest_internals.will_not_run(item) is None:
+            asked.setdefault(_question_of(item, suite), item)
     kept: list[pytest.Item] = []
     taken: list[pytest.Item] = []
+    # Dictionaries for their keys, each once and in order.
+    ids: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for item in items:
         source = sources[pytest_internals.test_identity(item)]
-        is_taken = source is not None and _question_of(item, source) in asked
-        (taken if is_taken else kept).append(item)
+        question = _question_of(item, source) if source is not None else None
+        if question is None or (question not in asked and question not in answered):
+            kept.append(item)
+            continue
+        taken.append(item)
+        here, earlier = ids.setdefault(suite_of(item), ({}, {}))
+        if question in asked:
+            here[case_id_of(asked[question], run_seed)] = None
+        else:
+            earlier[answered[question]] = None
     if taken:
         config.hook.pytest_deselected(items=taken)
         items[:] = kept
+    return [Taken(suite, tuple(here), tuple(earlier)) for suite, (here, earlier) in ids.items()]
 
 
 def _source_of(item: pytest.Item) -> str | None:

@@ -65,11 +65,11 @@ per_instance = {{ workers = 1 }}
 
 
 def test_equal_instances_divide_the_time_until_a_limit_binds(tmp_path):
-    one, two, four = (seconds(tmp_path / str(k), k, "-n2") for k in (1, 2, 4))
+    one, two, four = (seconds(tmp_path / str(k), k, "-n0") for k in (1, 2, 4))
     assert 1.7 <= one / two <= 2.1
     assert 3.2 <= one / four <= 4.2
 
-    bound = seconds(tmp_path / "bound", 4, "-n2", per_key="workers = 2")
+    bound = seconds(tmp_path / "bound", 4, "-n0", per_key="workers = 2")
     assert 1.7 <= one / bound <= 2.1
 
 

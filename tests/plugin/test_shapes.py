@@ -1,9 +1,20 @@
-"""The shapes that the five phases must show, from a run of all of them on the simulated provider.
+"""The shapes that phases 5.1, 5.3, 5.4 and 5.5 must show, from a run on the simulated provider.
+
+5.2 is not among them: it takes Qwen models only, and this pool has none.
 
 What the simulated models answer depends on seeds alone, so a figure here is the same in every run:
-a test that passed once fails only when something has changed. Were the seeds drawn anew, a
-comparison of shares that asks for a distance of Z standard errors would find one that is not there
-with a chance of 1.4e-3.
+a test that passed once fails only when something has changed. Its error rate is that of seeds drawn
+anew: the chance that the claim in its name passes although it is false, at most `ERROR_RATE` per
+claim, that is at most 8 % that any of the eight claims of this file is wrong. All comparisons are
+of pairs with the same task and repetition, whose chances are independent given the task, by two
+exact tests:
+
+- `chance_of_wins`: the sign test (McNemar's for two outcomes) of "better more often than worse".
+- `chance_of_few_losses`: the binomial test of "less than `MARGIN` of the pairs are lost", for what
+  must cost nothing. Wins are not set off against losses, so it also bounds the loss of success.
+
+A claim that is made of several comparisons passes only where all of them do, so it needs no
+correction for their number.
 """
 
 from __future__ import annotations
@@ -12,7 +23,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +35,24 @@ from bench_suites import workflow
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-REPEATS = 12
+REPEATS = 20
 MODELS = ("obedient", "repairing", "sloppy", "beginner")
 SUITES = [f"bench_suites/phase5{number}" for number in (1, 3, 4, 5)]
-Z = 3.0
+ERROR_RATE = 0.01
+"""Of each claim, one-sided."""
+MARGIN = 0.15
+"""Share of pairs lost that still counts as nothing: half of what the plan in the prompt gives the
+beginner (0.29), less than a sixth of what a flaw costs who obeys it (0.97) and of what open tags
+would cost with a parser that asks for the closing one (everything)."""
+WORST = ("missing_step", "tool_misuse")
+RANK = {"unsolved": 0, "partial": 1, "solved": 2}
 
 Row = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All five phases as one run: 4 models, 5 task types, 12 repetitions."""
+    """The four phases as one run: 4 models, 5 task types, 20 repetitions."""
     out = tmp_path_factory.mktemp("shapes") / "run"
     command = [
         *(sys.executable, "-m", "pytest", *SUITES, "-n2", "-q", "-p", "no:cacheprovider"),
@@ -65,16 +83,41 @@ def of(rows: list[Row], suites: str, **wanted: object) -> list[Row]:
     ]
 
 
-def share(rows: list[Row], outcome: str) -> float:
-    return sum(row["outcome"] == outcome for row in rows) / len(rows)
+def solved(row: Row) -> float:
+    return row["outcome"] == "solved"
 
 
-def distance(more: list[Row], less: list[Row], outcome: str) -> float:
-    """How many standard errors of the difference the first share lies above the second."""
-    p, q = share(more, outcome), share(less, outcome)
-    pooled = (p * len(more) + q * len(less)) / (len(more) + len(less))
-    error = math.sqrt(pooled * (1 - pooled) * (1 / len(more) + 1 / len(less)))
-    return (p - q) / error if error else 0.0
+def rank(row: Row) -> float:
+    return RANK[row["outcome"]]
+
+
+def differences(
+    first: list[Row], second: list[Row], value: Callable[[Row], float], *also: str
+) -> list[float]:
+    """First minus second, for each pair of the same task, repetition and `also` columns."""
+
+    def by_pair(rows: list[Row]) -> dict[tuple[object, ...], float]:
+        names = ("param.task_type", "repeat", *also)
+        found = {tuple(row[name] for name in names): value(row) for row in rows}
+        assert len(found) == len(rows) > 0
+        return found
+
+    one, other = by_pair(first), by_pair(second)
+    assert one.keys() == other.keys()
+    return [one[pair] - other[pair] for pair in one]
+
+
+def chance_of_wins(found: Iterable[float]) -> float:
+    """The chance of at least so many positive differences were both signs as likely; 0 is none."""
+    decided = [difference > 0 for difference in found if difference]
+    n = len(decided)
+    return sum(math.comb(n, k) for k in range(sum(decided), n + 1)) / 2**n
+
+
+def chance_of_few_losses(found: list[float]) -> float:
+    """The chance of at most so many negative differences were `MARGIN` of all pairs negative."""
+    n, n_lost = len(found), sum(difference < 0 for difference in found)
+    return sum(math.comb(n, k) * MARGIN**k * (1 - MARGIN) ** (n - k) for k in range(n_lost + 1))
 
 
 def mean(rows: list[Row], value: Callable[[Row], float]) -> float:
@@ -91,78 +134,92 @@ def test_all_cells_were_asked_once(rows):
     assert {row["outcome"] for row in rows} <= {"solved", "partial", "unsolved"}
 
 
+def test_chances_are_those_of_the_exact_tests():
+    assert chance_of_wins([1, 0.5, 2, -1, 0, 0]) == 5 / 16
+    assert chance_of_wins([0, 0]) == chance_of_wins([-1, -1]) == 1
+    assert chance_of_few_losses([0.0] * 10) == pytest.approx(0.85**10)
+    assert chance_of_few_losses([-1.0, 1.0]) == pytest.approx(1 - 0.15**2)
+
+
 def test_success_falls_and_partial_rises_as_tools_fail_more(rows):
+    """Two claims, error rate 1 % each: success falls with every 0.2 of the tools' rate; partial
+    success is more frequent at 0.5 than at 0.9. Sign tests of 400 pairs."""
     by_rate = {
         rate: of(rows, "phase51 phase54", tool_success_rate=rate)
         for rate in (0.9, 0.8, 0.7, 0.6, 0.5)
     }
     assert {len(own) for own in by_rate.values()} == {4 * 5 * REPEATS}
-    solved = [share(own, "solved") for own in by_rate.values()]
-    assert solved == sorted(solved, reverse=True)
-    assert distance(by_rate[0.9], by_rate[0.5], "solved") > Z
-    assert distance(by_rate[0.5], by_rate[0.9], "partial") > Z
+    for more, less in ((0.9, 0.7), (0.8, 0.6), (0.7, 0.5)):
+        fall = differences(by_rate[more], by_rate[less], solved, "model")
+        assert chance_of_wins(fall) < ERROR_RATE, (more, less)
+    rise = differences(by_rate[0.5], by_rate[0.9], lambda row: row["outcome"] == "partial", "model")
+    assert chance_of_wins(rise) < ERROR_RATE
 
 
 def test_a_plan_in_the_prompt_helps_who_needs_it_and_harms_nobody(rows):
+    """Two claims, error rate 1 % each: the beginner solves more with the plan (sign test of 100
+    pairs); every other model loses less than `MARGIN` of its pairs by it (binomial tests of 100).
+    """
     for model in MODELS:
         optimal = of(rows, "phase51", model=model)
         baseline = of(rows, "phase55", model=model, prompt_type="baseline")
-        assert len(optimal) == len(baseline) == 5 * REPEATS
-        assert distance(baseline, optimal, "solved") < Z
+        gain = differences(optimal, baseline, solved)
+        assert len(gain) == 5 * REPEATS
         if model == "beginner":
-            assert distance(optimal, baseline, "solved") > Z
+            assert chance_of_wins(gain) < ERROR_RATE
+        else:
+            assert chance_of_few_losses(gain) < ERROR_RATE, model
 
 
 def test_obedient_does_worst_where_steps_are_missing_or_tools_wrong(rows):
-    def weighted(own: list[Row]) -> float:
-        return share(own, "solved") + 0.5 * share(own, "partial")
-
+    """One claim, error rate 1 %: either of the two flaws ends worse more often than better, against
+    each of the five others and against no flaw. Sign tests of 100 pairs of outcomes."""
     by_flaw = {
         name: of(rows, "phase53", model="obedient", flaw=name) for name in workflow.flaw_set("core")
     }
-    worst = sorted(by_flaw, key=lambda name: weighted(by_flaw[name]))[:2]
-    assert set(worst) == {"missing_step", "tool_misuse"}
     sound = of(rows, "phase51", model="obedient")
-    for name in worst:
-        assert distance(sound, by_flaw[name], "solved") > Z
+    others = [sound, *(own for name, own in by_flaw.items() if name not in WORST)]
+    assert len(others) == 6
+    for name in WORST:
+        for other in others:
+            assert chance_of_wins(differences(other, by_flaw[name], rank)) < ERROR_RATE, name
 
 
 def test_repairing_hardly_suffers(rows):
+    """One claim, error rate 1 %: under no flaw are `MARGIN` of the pairs lost against the sound
+    plan (binomial tests of 100 pairs), and under the two worst ones it solves more than who obeys
+    (sign tests of 100 pairs)."""
     sound = of(rows, "phase51", model="repairing")
-    flawed = of(rows, "phase53", model="repairing")
-    assert share(flawed, "solved") > share(sound, "solved") - 0.1
-    for name in ("missing_step", "tool_misuse"):
+    for name in workflow.flaw_set("core"):
         repaired = of(rows, "phase53", model="repairing", flaw=name)
-        obeyed = of(rows, "phase53", model="obedient", flaw=name)
-        assert distance(repaired, obeyed, "solved") > Z
+        assert chance_of_few_losses(differences(repaired, sound, solved)) < ERROR_RATE, name
+        if name in WORST:
+            obeyed = of(rows, "phase53", model="obedient", flaw=name)
+            assert chance_of_wins(differences(repaired, obeyed, solved)) < ERROR_RATE, name
 
 
 def test_obeying_and_repairing_are_told_apart(rows):
-    """Who obeys follows the plan given more than the sound one; who repairs, the other way round.
+    """One claim, error rate 1 %: who obeys follows the plan given more than the sound one; who
+    repairs, the other way round. Sign tests of the difference of the two scores, 300 cases each."""
 
-    Per case the difference of the two scores; the means lie many standard errors apart.
-    """
-
-    def leaning(model: str) -> tuple[float, float]:
-        own = [
+    def leanings(model: str) -> list[float]:
+        return [
             row["score.workflow"] - row["score.workflow_sound"]
-            for name in ("missing_step", "tool_misuse", "sequence_disorder")
+            for name in (*WORST, "sequence_disorder")
             for row in of(rows, "phase53", model=model, flaw=name)
         ]
-        middle = sum(own) / len(own)
-        variance = sum((value - middle) ** 2 for value in own) / (len(own) - 1)
-        return middle, math.sqrt(variance / len(own))
 
-    (obedient, error_1), (repairing, error_2) = leaning("obedient"), leaning("repairing")
-    assert obedient > 0 > repairing
-    assert obedient - repairing > Z * math.hypot(error_1, error_2)
+    assert chance_of_wins(leanings("obedient")) < ERROR_RATE
+    assert chance_of_wins(-leaning for leaning in leanings("repairing")) < ERROR_RATE
 
 
 def test_open_tags_cost_nothing(rows):
+    """One claim, error rate 1 %: the sloppy model, which leaves its tags open, loses less than
+    `MARGIN` of 100 pairs to the obedient one, which closes them (binomial test)."""
     sloppy, obedient = of(rows, "phase51", model="sloppy"), of(rows, "phase51", model="obedient")
     assert mean(sloppy, lambda row: row["score.unclosed_tags"]) > 1
     assert mean(obedient, lambda row: row["score.unclosed_tags"]) == 0
-    assert share(sloppy, "solved") >= share(obedient, "solved") - 0.05
+    assert chance_of_few_losses(differences(sloppy, obedient, solved)) < ERROR_RATE
 
 
 def test_a_repetition_has_the_same_task_for_every_model_prompt_and_rate(rows, run):

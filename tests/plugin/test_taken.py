@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from pytest_ultrapar.results.taken_file import Taken, read_taken
 from tests.plugin.conftest import Project
 
 BASE = """
@@ -55,6 +56,9 @@ def test_common_cells_are_asked_once(two, workers):
     assert result.ret == 0
     assert asked(two) == {"say 0.8 x": 2, "say 0.9 x": 2, "say 0.7 x": 2}
     assert Counter(row["suite"] for row in two.rows()) == {"first": 2, "second": 4}
+    (taken,) = read_taken(two.directory)
+    assert (taken.suite, taken.reused) == ("second", ())
+    assert sorted(taken.here) == sorted(r["case_id"] for r in two.rows() if r["suite"] == "first")
 
 
 def test_cells_that_are_taken_are_listed_as_deselected(two):
@@ -80,6 +84,8 @@ def test_cells_left_out_of_the_other_suite_are_not_taken_from_it(two):
 @pytest.mark.slow
 def test_cells_of_an_earlier_run_are_reused(two, workers):
     assert two.run("-n0", "first").ret == 0
+    (answered,) = two.rows()
+    assert not (two.directory / "taken.json").exists()
     earlier = two.directory.resolve().name
     two.server.reset()
     result = two.run(workers, "second", "--ultrapar-reuse=latest")
@@ -87,6 +93,30 @@ def test_cells_of_an_earlier_run_are_reused(two, workers):
     assert asked(two) == {"say 0.9 x": 1, "say 0.7 x": 1}
     manifest = json.loads((two.directory / "manifest.json").read_text())
     assert manifest["reused"] == earlier
+    assert read_taken(two.directory) == [Taken("second", (), (answered["case_id"],))]
+
+
+@pytest.mark.slow
+def test_what_this_run_asks_is_taken_from_here_and_not_from_the_reused_run(two, workers):
+    assert two.run("-n0", "first").ret == 0
+    result = two.run(workers, "first", "second", "--ultrapar-reuse=latest")
+    assert result.ret == 0
+    (first,) = (row for row in two.rows() if row["suite"] == "first")
+    assert read_taken(two.directory) == [Taken("second", (first["case_id"],), ())]
+
+
+@pytest.mark.slow
+def test_run_that_was_named_in_a_session_that_never_began_is_not_reused_later(two):
+    assert two.run("-n0", "first").ret == 0
+    suite = two.pytester.path / "second" / "test_second.py"
+    suite.write_text(SECOND.replace("async def answer(llm", "async def answer(llm, nobody"))
+    out = "--ultrapar-out=out"
+    assert two.run("-n2", "second", "--ultrapar-reuse=latest", out).ret == 4
+    suite.write_text(SECOND)
+    two.server.reset()
+    assert two.run("-n2", "second", out).ret == 0
+    assert asked(two) == {"say 0.8 x": 1, "say 0.9 x": 1, "say 0.7 x": 1}
+    assert not (two.pytester.path / "out" / "taken.json").exists()
 
 
 @pytest.mark.slow

@@ -196,7 +196,7 @@ class TestRules(BrokerMachine.TestCase):
 @pytest.mark.slow
 class TestRulesAtLength(BrokerMachine.TestCase):
     settings = settings(
-        max_examples=800,
+        max_examples=400,
         stateful_step_count=80,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

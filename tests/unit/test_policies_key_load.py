@@ -6,7 +6,9 @@ import re
 
 import pytest
 
+from bench_suites.documented.fix_a import one_after_the_other
 from bench_suites.documented.group_key import group_key
+from bench_suites.documented.key_lines import key_lines
 from bench_suites.documented.key_rule import any_key, bind
 from bench_suites.documented.model_key import model_key
 from bench_suites.documented.phase_mode import phase_assignment
@@ -64,7 +66,6 @@ def test_mode_phase_has_the_same_load_although_its_starts_are_staggered():
     ("word", "expected"),
     [
         ("even", [10, 10, 10]),
-        ("serial", [2, 2, 2]),
         ("batch:3", [2, 2, 2]),
         ("exclusive", [2, 2, 2]),
         ("batch:5", [4, 4, 2]),
@@ -73,6 +74,28 @@ def test_mode_phase_has_the_same_load_although_its_starts_are_staggered():
 def test_fixes_lower_the_load_of_phase_52(word, expected):
     # Two is the least here: the difficulties of one model.
     assert most(PHASE_52, shipped(word)) == expected
+
+
+def test_fix_a_has_one_process_at_a_time():
+    made = one_after_the_other(SEED_003.models, PHASE_52)
+    assert most(PHASE_52, made) == [1, 1, 1]
+    assert sum(len(group.cases) for group in made.groups) == len(PHASE_52)
+
+
+def test_header_names_who_meets_on_a_key_and_what_it_may_send():
+    lines = key_lines(SEED_003, LANES, PHASE_52, bind(SEED_003, LANES, PHASE_52, model_key))
+    assert lines[0].startswith("load: processes of the documents")
+    assert lines[1] == (
+        "load: ideallab/key0: 4 at once, 8 of 10 QPS: phase52 qwen2.5-72b-instruct very_easy, "
+        "phase52 qwen2.5-72b-instruct medium, phase52 qwen2.5-7b-instruct very_easy, "
+        "phase52 qwen2.5-7b-instruct medium"
+    )
+    assert [line.split(": ")[2].split(",")[0] for line in lines[1:]] == [
+        "4 at once",
+        "4 at once",
+        "2 at once",
+    ]
+    assert key_lines(SEED_003, LANES, cases(QWENS, "another", 2), Assignment()) == []
 
 
 def test_flaw_groups_of_a_model_meet_on_its_key_unless_each_has_its_own():
@@ -124,7 +147,10 @@ def test_table_of_the_page_on_policies_is_what_comes_out():
     table = re.findall(r"^\| `([^`]+)` \| ([\d, ]+) \| ([\d, ]+) \|$", text, re.MULTILINE)
     assert len(table) == 5
     for word, processes, qps in table:
-        documented = bind(SEED_003, LANES, PHASE_52, model_key)
-        found = loads(PHASE_52, documented if word == "model-key" else shipped(word))
+        documented = {
+            "model-key": bind(SEED_003, LANES, PHASE_52, model_key),
+            "serial": one_after_the_other(SEED_003.models, PHASE_52),
+        }
+        found = loads(PHASE_52, documented.get(word) or shipped(word))
         assert processes == ", ".join(str(load.most_at_once) for load in found)
         assert qps == ", ".join(f"{load.qps:g}" for load in found)

@@ -24,6 +24,7 @@ MANIFEST = Manifest(
     pool_path="pool.toml",
     pool_digest="ab" * 32,
     models=("a", "b"),
+    answered_by={"a": "x", "b": "x"},
     simulated=True,
     rate_mode="fixed",
     mode="ultra",
@@ -77,7 +78,6 @@ def test_resume_may_change_what_no_case_depends_on():
     new = msgspec.structs.replace(
         MANIFEST,
         pool_digest="00" * 32,
-        mode="rotate",
         rate_mode="adaptive",
         models=("b", "a"),
         policy="by-key",
@@ -91,6 +91,9 @@ def test_resume_may_change_what_no_case_depends_on():
         ({"seed": 8}, "the run seed was 7 and is 8 now"),
         ({"suite_digest": "ef", "n_planned": 5}, "(10 then, 5 now)"),
         ({"models": ("a", "c")}, "(gone: b; new: c)"),
+        ({"mode": "rotate"}, "the mode was ultra and is rotate now"),
+        ({"storage_format": "json"}, "the tables were parquet and would be json now"),
+        ({"answered_by": {"a": "y"}}, "a was answered by x, and is by y now"),
         ({"simulated": False}, "were simulated and would be real now"),
     ],
 )

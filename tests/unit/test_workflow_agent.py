@@ -104,6 +104,37 @@ def test_episode_runs_one_call_per_message_and_answers_every_lookup():
     assert "one tool_call per message" in llm.heard[1]
 
 
+@pytest.mark.parametrize(
+    ("text", "index"),
+    [
+        ("I would write <tool_call> tags later. Then: {0}", 0),
+        ("Each <tool_call> has a name.\nA <tool_call>\nis one line.\n{0}{1}", 0),
+        ("The form is <tool_call>name {{json}}</tool_call>. So: {0}", 0),
+        ("I open `<tool_call>` and write {1}", 1),
+        ("{1} - that was the <tool_call> for {0}", 1),
+        ("<tool_call>data_processing_parser source=x</tool_call>{0}", None),
+    ],
+)
+def test_episode_runs_the_call_that_is_meant_where_prose_names_the_tag(text, index):
+    llm = Scripted([text.format(*GOOD)])
+    episode = run(llm, TASK, seed=SEED, **CERTAIN)
+    (only,) = episode.calls
+    if index is None:
+        assert (only.tool, only.error) == ("data_processing_parser", "MALFORMED_CALL")
+    else:
+        step = TASK.plan.steps[index]
+        assert only.tool == step.tool
+        assert msgspec.json.decode(only.arguments) == msgspec.to_builtins(dict(step.parameters))
+    assert "one tool_call per message" in llm.heard[1]
+
+
+def test_episode_runs_the_first_call_where_several_are_well_formed():
+    wrong = call("parser", source="x")
+    assert run(Scripted([wrong + GOOD[0]]), TASK).calls[0].error == "UNKNOWN_TOOL"
+    spoken_of = "<tool_call> tags come first.\n<tool_call> and names second."
+    assert run(Scripted([spoken_of]), TASK).calls[0].tool == "tags"
+
+
 def test_help_is_given_counted_and_ends_a_silent_episode():
     llm = Scripted(["Let me think.", GOOD[0], "Hm.", "Well.", "So."])
     episode = run(llm, TASK, seed=SEED, **CERTAIN)
@@ -204,6 +235,9 @@ def test_episode_refuses_a_plan_that_would_not_be_shown():
         "the workflow has been finished",
         "All steps are done!",
         "Not sure. But the task is done.",
+        "There isn't anything left to do, so the task is complete.",
+        "TASK_COMPLETED\n\nIf you need anything else, tell me.",
+        "The task is complete. Once you have read the report, delete it.",
     ],
 )
 def test_completion_is_heard(text):
@@ -220,6 +254,15 @@ def test_completion_is_heard(text):
         "I am done reading",
         "I will answer when the job is done",
         "until all steps are done",
+        "I don't think the task is complete yet.",
+        "I don\u2019t think the task is complete yet.",
+        "I can't say the job is done.",
+        "I cannot say that the job is done.",
+        "We haven't seen that all steps are complete",
+        "I will answer TASK_COMPLETED once everything has run.",
+        "My last word will be `TASK_COMPLETED` when the report is written.",
+        "Write **TASK_COMPLETED** after the last call.",
+        "TASK_COMPLETED if everything is done.",
     ],
 )
 def test_completion_is_not_heard_where_it_is_only_spoken_of(text):

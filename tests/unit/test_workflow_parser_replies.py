@@ -46,6 +46,7 @@ def test_parser_reads_in_a_reply_what_is_meant(reply):
     [
         "I think about the next step. ",
         "<tool_call>",
+        "I would write <tool_call> tags later. ",
         "<tool_call>file_operations_reader ",
         '<tool_call>file_operations_reader {"source": "',
         "<tool_call>x {" + '"a": {' * 20,

@@ -10,6 +10,7 @@ from bench_suites.workflow.feedback import (
     describe_tool,
 )
 from bench_suites.workflow.prompts import SYSTEM, build_messages
+from bench_suites.workflow.tool_search import search_tools
 
 TASK = TASKS.draw("data_pipeline", 0, 0)
 
@@ -69,6 +70,19 @@ def test_prompt_refuses_unknown_types_and_a_missing_plan():
 def test_help_does_not_give_the_answer_away():
     for text in (HELP, ONE_CALL_PER_MESSAGE, describe_tool("nothing of the kind")):
         assert not [name for name in load_tools() if name in text]
+
+
+def test_answers_name_only_hits_the_tool_asked_for_and_what_these_need():
+    def named(text):
+        return {name for name in load_tools() if name in text}
+
+    def with_needs(*tools):
+        return {tool.name for tool in tools}.union(*(tool.dependencies for tool in tools))
+
+    for query in ("write the result to a file", "notify", "check an address"):
+        assert named(describe_search(query)) == with_needs(*search_tools(query))
+    for tool in load_tools().values():
+        assert named(describe_tool(tool.name)) == with_needs(tool)
 
 
 def test_search_answer_shows_parameters_and_needs():

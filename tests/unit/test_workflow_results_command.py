@@ -19,6 +19,7 @@ from bench_suites.workflow_results.aggregate_files import SCHEMA
 from bench_suites.workflow_results.bench_case import NEVER_RAN
 from bench_suites.workflow_results.run_cases import read_run
 from pytest_ultrapar.results import benchmark_json
+from pytest_ultrapar.results.taken_file import Taken, write_taken
 from tests.unit.finished_run import NOW, machine_info, run_of_seven
 from tests.unit.test_workflow_aggregate import COLUMNS
 from tests.unit.workflow_results_runs import bench_case, some, write_run
@@ -117,10 +118,35 @@ def test_second_run_gives_what_the_first_has_not_and_is_left_alone(tmp_path, cap
     before = sorted(path.name for path in earlier.iterdir())
     assert main([str(later), str(earlier), str(earlier)]) == 0
     said = capsys.readouterr().out
-    assert f"[1] from phase 5.1 of run {read_run(str(earlier)).run_id}" in said
+    assert f"[1] from run {read_run(str(earlier)).run_id}" in said
     rows = pq.read_table(later / "aggregate.parquet").to_pylist()
     assert [(row["tool_success_rate"], row["total"]) for row in rows] == [(0.8, 2), (0.9, 1)]
     assert sorted(path.name for path in earlier.iterdir()) == before
+
+
+def test_reused_run_gives_only_what_was_taken_from_it(tmp_path, capsys):
+    baseline = some("phase51", solved=2, partial=1)
+    earlier = write_run(tmp_path / "earlier", [*baseline, *some("phase54", solved=2, rate=0.9)])
+    asked = some("phase54", infra=1, rate=0.9)
+    later = write_run(tmp_path / "later", asked, reused="earlier").path
+    write_taken(later, [Taken("phase54", (), (baseline[0].case_id,))])
+    assert main([str(later), "--reused", str(earlier.path)]) == 0
+    said = capsys.readouterr().out
+    assert [line for line in said.splitlines() if line.startswith("## ")] == [
+        "## Phase 5.4: reliability of the tools, by model and tool success rate"
+    ]
+    assert f"[1] from phase 5.1 of run {earlier.run_id}" in said
+    rows = pq.read_table(later / "aggregate.parquet").to_pylist()
+    counts = [(row["tool_success_rate"], row["total"], row["infra"]) for row in rows]
+    assert counts == [(0.8, 1, 0), (0.9, 0, 1)]
+
+
+def test_run_without_a_list_of_what_was_taken_took_nothing(tmp_path, capsys):
+    cases = [*some("phase51", solved=1), *some("phase54", solved=1, rate=0.9)]
+    run = write_run(tmp_path / "run", cases).path
+    assert read_run(str(run)).taken == ()
+    assert main([str(run), "--phase", "5.4"]) == 0
+    assert "from phase 5.1" not in capsys.readouterr().out
 
 
 def refused(capsys, *arguments):
@@ -147,6 +173,9 @@ def test_refusals_name_what_is_wrong_and_write_nothing(tmp_path, capsys, monkeyp
     (tmp_path / "damaged" / "results.parquet").write_bytes(b"PAR1")
     assert "results.parquet cannot be read" in refused(capsys, "damaged")
     assert "cannot be read" in refused(capsys, run, "damaged")
+    assert "reused no run, and not" in refused(capsys, run, "--reused", run)
+    (tmp_path / "run" / "taken.json").write_text('[{"suite": 1}]')
+    assert "does not hold what the suites of a run took" in refused(capsys, run)
     assert not list(tmp_path.glob("*/aggregate.*"))
 
 

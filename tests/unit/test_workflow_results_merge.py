@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_suites.workflow.aggregate import CaseResult, aggregate
+from bench_suites.workflow_results.counted import Counted, counted
 from bench_suites.workflow_results.merge import each_once, merge
-from bench_suites.workflow_results.phase import ALL_PHASES
+from bench_suites.workflow_results.phase import ALL_PHASES, question
 from bench_suites.workflow_results.phase_cells import phase_cells
 from bench_suites.workflow_results.run_cases import RunCases
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.results.taken_file import Taken
 from tests.unit.workflow_results_runs import bench_case
 
 OUTCOMES = ["solved", "partial", "unsolved", "infra", "error", "never ran"]
@@ -46,8 +48,8 @@ _cases = st.builds(
 )
 
 
-def run(tmp_path, run_id, cases, *, simulated=True):
-    return RunCases(tmp_path, run_id, simulated, tuple(cases))
+def run(tmp_path, run_id, cases, *, simulated=True, taken=(), reused=None):
+    return RunCases(tmp_path / run_id, run_id, simulated, tuple(cases), tuple(taken), reused)
 
 
 def results(cases):
@@ -93,22 +95,86 @@ def test_rows_are_figures_of_all_cases_in_any_order(cases, random):
         assert shares == [None] * 8 if not row["total_errors"] else math.isclose(sum(shares), 1)
 
 
-@given(st.lists(_cases, max_size=30))
-def test_no_table_counts_a_case_twice_or_asks_the_same_of_two_phases(cases):
+@given(st.lists(_cases, max_size=30), st.randoms())
+def test_no_table_counts_a_case_twice_or_asks_the_same_of_two_phases(cases, random):
+    baseline = [case for case in cases if case.suite == "phase51"]
+    suites = ("phase52", "phase54", "phase55")
+    took = {suite: random.sample(baseline, random.randint(0, len(baseline))) for suite in suites}
     for phase in ALL_PHASES:
-        found = phase_cells(phase, cases)
+        wanted = {case.case_id for case in took.get(phase.suite, ())}
+        found = phase_cells(phase, Counted(tuple(cases), {s: tuple(t) for s, t in took.items()}))
         own = [case for case in cases if case.suite == phase.suite]
         if found is None:
             assert own == []
+            assert not wanted
             continue
         shown = [case for cell in found.cells for case in cell.cases]
         assert len({case.case_id for case in shown}) == len(shown)
         assert {case.case_id for case in own} <= {case.case_id for case in shown}
-        taken = [case for case in shown if case.suite != phase.suite]
-        assert all(case.suite == "phase51" and phase.takes(case) for case in taken)
-        asked = {(*phase.conditions(case), case.value(phase.level), case.repeat) for case in own}
-        for case in taken:
-            assert (*phase.conditions(case), case.value(phase.level), case.repeat) not in asked
+        taken = {case.case_id for case in shown if case.suite != phase.suite}
+        assert taken <= wanted
+        asked = {question(case) for case in own}
+        for case in baseline:
+            if case.case_id in wanted:
+                assert (case.case_id in taken) == (question(case) not in asked)
+
+
+@given(st.lists(_cases, max_size=20), st.lists(_cases, max_size=20), st.randoms())
+def test_of_a_reused_run_only_what_was_taken_counts(tmp_path_factory, cases, earlier, random):
+    place = tmp_path_factory.getbasetemp()
+    taken = tuple(case.case_id for case in random.sample(earlier, random.randint(0, len(earlier))))
+    new = run(place, "new", cases, taken=[Taken("phase54", (), taken)], reused="old")
+    found = counted([new], run(place, "old", earlier))
+    assert list(found.cases) == cases
+    expected = [*cases, *(case for case in earlier if case.case_id in taken)]
+    assert aggregate(results(found.answers())) == aggregate(results(expected))
+    assert {case.case_id for case in found.taken["phase54"]} == set(taken)
+
+
+def test_case_of_the_run_itself_is_never_replaced_by_one_of_the_reused_run(tmp_path):
+    cases = [bench_case("phase54", "infra", rate=0.9, case_id="x"), bench_case(case_id="y")]
+    earlier = [
+        bench_case("phase54", rate=0.9, case_id="x", run_id="old"),
+        bench_case("phase54", rate=0.9, repeat=1, run_id="old"),
+        bench_case("phase51", "unsolved", case_id="y", run_id="old"),
+        bench_case("phase51", "partial", case_id="z", repeat=1, run_id="old"),
+    ]
+    taken = [Taken("phase54", ("y",), ("z",))]
+    new = run(tmp_path, "new", cases, taken=taken, reused="old")
+    found = counted([new], run(tmp_path, "old", earlier))
+    outcomes = {case.case_id: case.result.outcome for case in found.answers()}
+    assert outcomes == {"x": "infra", "y": "solved", "z": "partial"}
+    assert [case.case_id for case in found.taken["phase54"]] == ["y", "z"]
+
+
+def test_flaws_are_compared_with_repetitions_of_the_reused_run_that_they_have(tmp_path):
+    cases = [bench_case("phase53", flaw="tool_misuse", repeat=repeat) for repeat in (0, 1)]
+    earlier = [
+        *(bench_case(repeat=repeat, case_id=f"r{repeat}", run_id="old") for repeat in (0, 2)),
+        bench_case(outcome="infra", repeat=1, run_id="old"),
+        bench_case(prompt_type="cot", run_id="old"),
+        bench_case(model="another", run_id="old"),
+    ]
+    new = run(tmp_path, "new", cases, reused="old")
+    found = counted([new], run(tmp_path, "old", earlier))
+    assert [case.case_id for case in found.reference] == ["r0"]
+    assert found.answers() == cases
+
+
+def test_runs_together_have_what_any_of_them_took(tmp_path):
+    baseline = bench_case(case_id="x", run_id="old")
+    old = run(tmp_path, "old", [baseline], taken=[Taken("phase55", ("x", "gone"))])
+    new = run(tmp_path, "new", [], taken=[Taken("phase54", (), ("x",))], reused="old")
+    assert counted([new, old]).taken == {"phase54": (baseline,), "phase55": (baseline,)}
+    assert counted([new]).taken == {"phase54": ()}
+
+
+def test_run_that_was_not_reused_is_refused(tmp_path):
+    other = run(tmp_path, "other", [bench_case()])
+    for reused, said in (("old", "run old"), (None, "no run")):
+        new = run(tmp_path, "new", [bench_case()], reused=reused)
+        with pytest.raises(ConfigError, match=f"new reused {said}, and not .*/other"):
+            counted([new], other)
 
 
 def test_first_run_that_measured_a_case_has_the_word():
@@ -131,3 +197,5 @@ def test_simulated_and_real_answers_do_not_mix(tmp_path):
     real = run(tmp_path, "second", [bench_case()], simulated=False)
     with pytest.raises(ConfigError, match="of second are real and those of first simulated"):
         merge([simulated, real])
+    with pytest.raises(ConfigError, match="of second are real and those of first simulated"):
+        counted([simulated], real)

@@ -12,6 +12,7 @@ import pytest
 from bench_suites.workflow_results import plugin
 from bench_suites.workflow_results.plugin import phases_in
 from pytest_ultrapar.results.cases_file import write_cases
+from pytest_ultrapar.results.taken_file import Taken, write_taken
 from tests.unit.finished_run import case
 
 ROOT = Path(__file__).parents[2]
@@ -48,9 +49,13 @@ async def episode(
 @pytest.mark.parametrize("task_type", ["basic_task"])
 @pytest.mark.parametrize("prompt_type", ["optimal"])
 @pytest.mark.parametrize("difficulty", ["easy"])
-@pytest.mark.parametrize("tool_success_rate", [RATE])
+@pytest.mark.parametrize("tool_success_rate", RATES)
 def test_it(episode, grade):
     grade(workflow.score(episode))
+"""
+TAKES = """
+import pytest
+pytestmark = pytest.mark.ultrapar(taken_from="phase51")
 """
 CONFTEST = """
 pytest_plugins = ["bench_suites.workflow_results.plugin"]
@@ -75,8 +80,9 @@ class Project:
         (path / "pool.toml").write_text(POOL)
         (path / "conftest.py").write_text(CONFTEST)
         for suite, body in (
-            ("phase51", SUITE.replace("RATE", "0.8")),
-            ("phase54", SUITE.replace("RATE", "0.6")),
+            ("phase51", SUITE.replace("RATES", "[0.8]")),
+            ("phase54", TAKES + SUITE.replace("RATES", "[0.8, 0.6]")),
+            ("phase55", TAKES + SUITE.replace("RATES", "[0.8]")),
             ("other", OTHER),
         ):
             (path / suite).mkdir()
@@ -107,19 +113,25 @@ def cases_of(*suites):
 
 def test_phases_are_found_without_reading_the_cases(tmp_path):
     write_cases(tmp_path, cases_of("phase54", "mine", "phase51", "phase54", "phase56"))
-    assert phases_in(tmp_path / "cases.json") == ["5.1", "5.4"]
+    assert phases_in(tmp_path) == ["5.1", "5.4"]
 
 
 def test_phases_are_found_across_the_chunks_of_a_file(tmp_path, monkeypatch):
     write_cases(tmp_path, cases_of("phase52", "phase53"))
     for size in range(1, 40):
         monkeypatch.setattr(plugin, "_CHUNK", size)
-        assert phases_in(tmp_path / "cases.json") == ["5.2", "5.3"]
+        assert phases_in(tmp_path) == ["5.2", "5.3"]
+
+
+def test_phase_that_took_all_of_its_cells_is_found(tmp_path):
+    write_cases(tmp_path, cases_of("phase51"))
+    write_taken(tmp_path, [Taken("phase55", ("case0",))])
+    assert phases_in(tmp_path) == ["5.1", "5.5"]
 
 
 def test_words_of_a_parameter_are_no_phase(tmp_path):
     write_cases(tmp_path, [case(0, model='"suite":"phase51"', flaw='x","suite":"phase52"')])
-    assert phases_in(tmp_path / "cases.json") == ["5.3"]
+    assert phases_in(tmp_path) == ["5.3"]
 
 
 def test_plugin_is_light():
@@ -164,6 +176,38 @@ def test_reused_run_gives_its_cells(project):
     result.stdout.fnmatch_lines(["| one-7b *| 0.8 [[]1] *", "[[]1] from phase 5.1 of run 2*"])
     # The earlier run's own table was at its own end.
     result.stdout.no_fnmatch_line("## Phase 5.1*")
+
+
+@pytest.mark.slow
+def test_reused_run_gives_none_of_its_other_cells(project):
+    assert project.run("phase51", "phase54", "--ultrapar-repeats=2").ret == 0
+    result = project.run("phase54", "--ultrapar-reuse=latest", "--ultrapar-out=out")
+    result.stdout.fnmatch_lines(
+        [
+            "| one-7b *| 0.8 [[]1] * |   1 | *",
+            "| one-7b *| 0.6 * |   1 | *",
+            "| two-72b *| 0.8 [[]1] * |   1 | *",
+            "| two-72b *| 0.6 * |   1 | *",
+            "4 rows in *",
+        ]
+    )
+    rows = pq.read_table(project.pytester.path / "out" / "aggregate.parquet").to_pylist()
+    assert [row["total"] for row in rows] == [1, 1, 1, 1]
+
+
+@pytest.mark.slow
+def test_phase_that_asked_nothing_since_all_was_taken_has_its_table(project):
+    result = project.run("phase51", "phase55", "-n2")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "## Phase 5.5: *",
+            "| all models | optimal [[]1] |   2 | *",
+            "| one-7b *| optimal [[]1] |   1 | *",
+            "| two-72b *| optimal [[]1] |   1 | *",
+            "2 rows in *",
+        ]
+    )
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_suites.workflow_results.bench_case import PHASES
+from bench_suites.workflow_results.counted import Counted
 from bench_suites.workflow_results.figures import coverage, efficiency, percent_of
 from bench_suites.workflow_results.model_size import model_size_b
 from bench_suites.workflow_results.tables import tables
@@ -16,9 +17,10 @@ from pytest_ultrapar.results.statistics import wilson_interval
 from tests.unit.workflow_results_runs import bench_case, some
 
 
-def table(cases, suite, run_id="first"):
+def table(cases, suite, *, taken=(), reference=()):
     """The rows of a phase's table by head, and its footnotes."""
-    (lines,) = tables(cases, run_id, [suite])
+    counted = Counted(tuple(cases), {suite: tuple(taken)}, tuple(reference))
+    (lines,) = tables(counted, "first", [suite])
     bars = [line for line in lines if line.startswith("|")]
     assert len({len(line) for line in bars}) == 1, "not aligned"
     head, _, *rows = [[cell.strip() for cell in bar.strip("|").split("|")] for bar in bars]
@@ -64,17 +66,17 @@ def test_coverage_is_of_planned_cases_that_were_not_skipped():
 
 def test_scale_takes_the_easy_level_and_has_the_largest_model_first():
     qwen7, qwen72 = "qwen2.5-7b-instruct", "qwen2.5-72b-instruct"
+    easy = some("phase51", solved=4, model=qwen7)
     cases = [
-        *some("phase51", solved=4, model=qwen7),
+        *easy,
         *some("phase51", solved=4, model="DeepSeek-V3-0324"),
         *some("phase51", solved=1, model=qwen7, task_type="simple_task"),
         *some("phase52", solved=2, partial=1, unsolved=1, model=qwen7, difficulty="medium"),
         *some("phase52", solved=9, model=qwen72, difficulty="very_easy"),
     ]
-    rows, notes = table(cases, "phase52")
+    rows, notes = table(cases, "phase52", taken=easy)
     assert [(row["model"], row["size (B)"], row["difficulty"], row["n"]) for row in rows] == [
         (qwen72, "72", "very_easy", "9"),
-        # Not the simple task, which this phase did not ask, and not a model that it does not have.
         (qwen7, "7", "easy [1]", "4"),
         (qwen7, "7", "medium", "4"),
     ]
@@ -144,9 +146,8 @@ def test_reliability_takes_its_level_and_falls_from_row_to_row():
         *some("phase54", unsolved=1, rate=0.5),
         *some("phase54", solved=1, rate=0.9),
         *some("phase54", partial=1, rate=0.7),
-        *some("phase51", solved=1, unsolved=1),
     ]
-    rows, notes = table(cases, "phase54")
+    rows, notes = table(cases, "phase54", taken=some("phase51", solved=1, unsolved=1))
     assert [row["tool success rate"] for row in rows] == ["0.9", "0.8 [1]", "0.7", "0.5"]
     assert [row["solved % (95 %)"].split()[0] for row in rows] == ["100.0", "50.0", "0.0", "0.0"]
     assert [row["partial % (95 %)"].split()[0] for row in rows] == ["0.0", "0.0", "100.0", "0.0"]
@@ -154,12 +155,9 @@ def test_reliability_takes_its_level_and_falls_from_row_to_row():
 
 
 def test_level_that_a_phase_has_itself_is_not_taken():
-    cases = [
-        *some("phase54", solved=2, rate=0.8),
-        *some("phase54", solved=2, rate=0.9),
-        *some("phase51", unsolved=2),
-    ]
-    rows, notes = table(cases, "phase54")
+    cases = [*some("phase54", solved=2, rate=0.8), *some("phase54", solved=2, rate=0.9)]
+    # One of two runs took what the other one asked.
+    rows, notes = table(cases, "phase54", taken=some("phase51", unsolved=2))
     assert [(row["tool success rate"], row["n"]) for row in rows] == [("0.9", "2"), ("0.8", "2")]
     assert notes == []
 
@@ -169,24 +167,65 @@ def test_what_the_baseline_had_no_answer_to_is_asked_and_counted_once():
         bench_case("phase54", rate=0.9),
         # In a run that reuses another one, a phase asks again what was `infra` there.
         bench_case("phase54", "unsolved", repeat=1),
-        bench_case("phase51", repeat=0, run_id="earlier"),
-        bench_case("phase51", "infra", repeat=1, run_id="earlier"),
-        bench_case("phase51", repeat=2, run_id="earlier"),
     ]
-    (_, taken), notes = table(cases, "phase54")
+    earlier = [bench_case("phase51", repeat=repeat, run_id="earlier") for repeat in (0, 2)]
+    (_, taken), notes = table(cases, "phase54", taken=earlier)
     assert (taken["tool success rate"], taken["n"], taken["infra"]) == ("0.8 [1]", "3", "0")
     assert taken["solved % (95 %)"].split()[0] == "66.7"
     assert notes == ["[1] partly from phase 5.1 of run earlier"]
 
 
-def test_cells_of_other_conditions_are_not_taken():
+def test_cells_that_were_not_taken_are_no_rows():
+    cases = [*some("phase55", solved=1, prompt_type="cot"), *some("phase51", solved=1)]
+    rows, notes = table(cases, "phase55")
+    assert [row["prompt type"] for row in rows] == ["cot"]
+    assert notes == []
+
+
+def test_phase_that_took_all_of_its_cells_has_its_table():
+    taken = [
+        *some("phase51", solved=1, prompt_type="cot"),
+        *some("phase51", unsolved=1, infra=1, prompt_type="baseline"),
+    ]
+    rows, notes = table(taken, "phase55", taken=taken)
+    assert [(row["model"], row["prompt type"], row["n"], row["infra"]) for row in rows] == [
+        ("m", "baseline [1]", "1", "1"),
+        ("m", "cot [1]", "1", "0"),
+    ]
+    assert notes == ["[1] from phase 5.1"]
+
+
+def test_taken_levels_are_those_that_options_chose():
+    own = some("phase54", solved=1, rate=0.5, prompt_type="cot")
+    taken = [
+        *some("phase51", solved=1, rate=0.9, prompt_type="cot"),
+        *some("phase51", solved=1, rate=0.9),
+    ]
+    rows, _ = table([*own, *taken], "phase54", taken=taken)
+    assert [(row["prompt type"], row["tool success rate"]) for row in rows] == [
+        ("optimal", "0.9 [1]"),
+        ("cot", "0.9 [1]"),
+        ("cot", "0.5"),
+    ]
+
+
+def test_flaws_are_not_compared_with_other_conditions():
     cases = [
-        *some("phase55", solved=1, prompt_type="cot", rate=0.6),
+        *some("phase53", solved=1, flaw="tool_misuse", rate=0.6),
         *some("phase51", solved=1, rate=0.8),
         *some("phase51", solved=1, rate=0.6, difficulty="hard"),
     ]
-    rows, _ = table(cases, "phase55")
-    assert [row["prompt type"] for row in rows] == ["cot"]
+    (row,), _ = table(cases, "phase53")
+    assert (row["flaw"], row["solved %, no flaw"]) == ("tool_misuse", "-")
+
+
+def test_flaws_are_compared_with_a_reused_run():
+    cases = some("phase53", solved=1, flaw="tool_misuse")
+    (none, _), notes = table(
+        cases, "phase53", reference=[bench_case("phase51", "partial", run_id="earlier")]
+    )
+    assert (none["flaw"], none["n"], none["solved %, no flaw"]) == ("none [1]", "1", "0.0 [1]")
+    assert notes == ["[1] from phase 5.1 of run earlier"]
 
 
 def test_prompt_types_are_also_shown_over_all_models():
@@ -194,10 +233,9 @@ def test_prompt_types_are_also_shown_over_all_models():
         *some("phase55", solved=1, model="a", prompt_type="cot"),
         *some("phase55", unsolved=3, model="b", prompt_type="cot"),
         *some("phase55", solved=1, model="b", prompt_type="baseline"),
-        *some("phase51", solved=2, model="a"),
-        *some("phase51", partial=2, model="b"),
     ]
-    rows, notes = table(cases, "phase55")
+    taken = [*some("phase51", solved=2, model="a"), *some("phase51", partial=2, model="b")]
+    rows, notes = table(cases, "phase55", taken=taken)
     shown = [(row["model"], row["prompt type"], row["n"]) for row in rows]
     # Baseline is left out above: only one model has it, which is no comparison.
     assert shown == [
@@ -221,7 +259,7 @@ def test_rows_are_told_apart_by_what_an_option_varied():
 
 
 def test_conditions_that_all_rows_share_are_said_once():
-    (lines,) = tables(some("phase51", solved=1), "first", ["phase51"])
+    (lines,) = tables(Counted(tuple(some("phase51", solved=1))), "first", ["phase51"])
     assert "All with prompt type optimal, difficulty easy, tool success rate 0.8." in lines
 
 
@@ -237,12 +275,12 @@ def test_cases_of_another_run_are_marked():
     assert notes == ["[1] from run second", "[2] partly from run second"]
 
 
-def test_phase_without_cases_of_its_own_has_no_table():
-    assert list(tables(some("phase51", solved=1), "first", PHASES[1:])) == []
+def test_phase_that_asked_and_took_nothing_has_no_table():
+    assert list(tables(Counted(tuple(some("phase51", solved=1))), "first", PHASES[1:])) == []
 
 
 def test_names_cannot_break_a_table():
-    (lines,) = tables(some("phase51", solved=1, model="a|b\x1b[31m"), "first", ["phase51"])
+    (lines,) = tables(Counted((bench_case(model="a|b\x1b[31m"),)), "first", ["phase51"])
     assert lines[-1].startswith("| a\\|b\\x1b[31m | ")
 
 

@@ -3,8 +3,10 @@ from dataclasses import replace
 
 import pytest
 
-from bench_suites.workflow import TASKS, Call, Episode, score
+from bench_suites.workflow import TASK_TYPES, TASKS, Call, Episode, score
 from bench_suites.workflow.achievement import (
+    SCORER_MINIMUM,
+    VERDICT_MINIMUM,
     adjusted,
     coverage,
     execution_quality,
@@ -151,6 +153,39 @@ def test_arguments_score_is_the_share_of_inputs_that_reached_their_tool():
 )
 def test_level_follows_order_coverage_progress_and_completion(calls, completed, expected):
     assert level(episode(*calls, completed=completed)) == expected
+
+
+PIPELINE = {"task_type": "data_pipeline", "sound": (A, B, C, "network_poster", "utility_cache")}
+
+
+@pytest.mark.parametrize(
+    ("tools", "completed", "expected"),
+    [
+        # Two tools are enough for the verdict, three for the scorer.
+        ((A, B), True, "partial"),
+        ((A, B), False, "failure"),
+        ((A,), True, "failure"),
+        # Either of the last two steps brings an output; here nothing else but the phrase counts.
+        (("network_poster",), True, "partial"),
+        (("utility_cache",), True, "partial"),
+        ((C,), True, "failure"),
+    ],
+)
+def test_level_of_a_data_pipeline_takes_two_tools_or_an_output(tools, completed, expected):
+    assert level(episode(*map(ok, tools), completed=completed, **PIPELINE)) == expected
+
+
+def test_task_achievement_of_a_data_pipeline_takes_three_tools():
+    found = episode(ok(A), ok(B), **PIPELINE)
+    assert task_achievement(found) == pytest.approx(0.3 * 2 / 3 + 0.4 * 2 / 5)
+
+
+def test_minimum_of_the_verdict_is_the_scorers_but_for_data_pipelines():
+    assert {
+        name: (VERDICT_MINIMUM[name], SCORER_MINIMUM[name])
+        for name in TASK_TYPES
+        if VERDICT_MINIMUM[name] != SCORER_MINIMUM[name]
+    } == {"data_pipeline": (2, 3)}
 
 
 def test_task_achievement_weighs_output_progress_and_coverage():

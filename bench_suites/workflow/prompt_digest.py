@@ -1,0 +1,32 @@
+"""What models are told, as one word: changes when texts or rules of the prompts change."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from bench_suites.workflow.flaw import FLAWS, flaw
+from bench_suites.workflow.library import TASKS
+from bench_suites.workflow.prompts import PROMPT_TYPES, build_messages
+from bench_suites.workflow.task import TASK_TYPES
+
+if TYPE_CHECKING:
+    from bench_suites.workflow.plan import Plan
+    from bench_suites.workflow.prompts import PromptType
+
+
+def prompt_digest() -> str:
+    """A digest of the prompts of one task of each type, as 16 hexadecimal digits.
+
+    All prompt types and all flaws are in it, so that answers to other words are not taken for
+    answers to these. The tasks' own texts are in `TASKS.digest`, all of them.
+    """
+    whole = hashlib.blake2b(digest_size=8)
+    for task_type in TASK_TYPES:
+        task = TASKS.draw(task_type, 0, 0)
+        arms: list[tuple[PromptType, Plan]] = [(name, task.plan) for name in PROMPT_TYPES]
+        arms += [("optimal", flaw(name).apply(task.plan, seed=0)) for name in FLAWS]
+        for prompt_type, plan in arms:
+            shown = build_messages(task, prompt_type=prompt_type, difficulty="easy", plan=plan)
+            whole.update(repr(shown).encode())
+    return whole.hexdigest()

@@ -1,0 +1,71 @@
+"""Cases that a run's suites did not ask themselves, and whose answers stand for theirs."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.errors import ResultsError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+FILE_NAME = "taken.json"
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """What one suite took instead of asking it again.
+
+    Attributes:
+        suite: The one that took.
+        here: Ids of cases of another suite of the same run, each once.
+        reused: Ids of cases of the run that --ultrapar-reuse named, each once.
+    """
+
+    suite: str
+    here: tuple[str, ...] = ()
+    reused: tuple[str, ...] = ()
+
+
+def write_taken(directory: Path, taken: Sequence[Taken]) -> None:
+    """Leave it in the run directory, whole or not at all; every worker writes the same.
+
+    A run whose suites took nothing has no such file.
+
+    Raises:
+        ResultsError: The directory cannot be written.
+    """
+    path = directory / FILE_NAME
+    temporary = directory / f".{FILE_NAME}.{os.getpid()}.tmp"
+    try:
+        if not taken:
+            # A session that never got as far as its first episode may have left one.
+            path.unlink(missing_ok=True)
+            return
+        temporary.write_bytes(msgspec.json.encode(taken))
+        temporary.replace(path)
+    except OSError as error:
+        msg = f"cannot write {path}: {error.strerror}"
+        raise ResultsError(msg) from error
+
+
+def read_taken(directory: Path) -> list[Taken]:
+    """What the suites of a run took; empty when nothing.
+
+    Raises:
+        ResultsError: The file cannot be read, or holds something else.
+    """
+    path = directory / FILE_NAME
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=list[Taken])
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        msg = f"cannot read {path}: {error.strerror}"
+        raise ResultsError(msg) from error
+    except msgspec.DecodeError as error:
+        msg = f"{path} does not hold what the suites of a run took: {error}"
+        raise ResultsError(msg) from error
