@@ -1,0 +1,76 @@
+"""No schedule that keeps the limits is shorter than the bound: all schedules of small runs are tried."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_ultrapar.plan.bound import lower_bound
+from pytest_ultrapar.plan.demand import request_classes
+from pytest_ultrapar.pool.model import Lane, LaneId, Limit
+
+TICK_S = 0.5
+"""Requests start and take whole ticks. Starts between them cannot gain: all data are whole ticks."""
+
+
+def limits_named(*names):
+    workers = st.none() | st.integers(1, 2)
+    qps = st.none() | st.integers(1, 3)
+    return st.tuples(
+        *(st.builds(Limit, st.just(name), st.just("key"), workers, qps) for name in names)
+    )
+
+
+def shortest_s(lanes, limits, requests):
+    """The shortest schedule, by trying all; requests are (model, ticks)."""
+    by_name = {limit.name: limit for limit in limits}
+    order = sorted(requests, key=lambda request: -request[1])
+
+    def fits(path, begin, ticks, placed):
+        for name in path:
+            limit = by_name[name]
+            own = [(b, e) for other, b, e in placed if name in other] + [(begin, begin + ticks)]
+            if limit.workers is not None:
+                at_once = max(sum(b <= t < e for b, e in own) for t, _ in own)
+                if at_once > limit.workers:
+                    return False
+            if limit.qps is not None:
+                # Half-open windows of a second: those that begin with a send hold the most.
+                window = max(sum(t <= b < t + 1 / TICK_S for b, _ in own) for t, _ in own)
+                if window > limit.qps:
+                    return False
+        return True
+
+    def place(number, ends, placed):
+        if number == len(order):
+            return True
+        model, ticks = order[number]
+        return any(
+            fits(path, begin, ticks, placed)
+            and place(number + 1, ends, [*placed, (path, begin, begin + ticks)])
+            for path in {lane.limits for lane in lanes if lane.model == model}
+            for begin in range(ends - ticks + 1)
+        )
+
+    least = max(ticks for _, ticks in order)
+    return next(ends for ends in count(least) if place(0, ends, [])) * TICK_S
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    limits_named("pool", "k0", "k1"),
+    st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(1, 3)), min_size=1, max_size=4),
+)
+def test_bound_is_never_above_the_shortest_schedule(limits, requests):
+    """Model `a` may use both keys, model `b` the second only."""
+    lanes = [
+        Lane(LaneId(f"p/{model}/{key}"), "p", model, model, key, ("pool", key), 1.0, 1.0)
+        for model, key in [("a", "k0"), ("a", "k1"), ("b", "k1")]
+    ]
+    services = {
+        model: [ticks * TICK_S for own, ticks in requests if own == model] for model in "ab"
+    }
+    found = lower_bound(lanes, limits, request_classes(services))
+    assert found.seconds <= shortest_s(lanes, limits, requests) + 1e-9

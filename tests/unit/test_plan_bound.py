@@ -1,0 +1,159 @@
+"""The lower bound: as sharp as a linear program, and true of every schedule."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from pytest_ultrapar.plan.bound import Price, certify, lower_bound
+from pytest_ultrapar.plan.demand import RequestClass, fold, request_classes, resources
+from pytest_ultrapar.pool.model import Lane, LaneId, Limit
+
+SEEDS = range(20)
+
+
+def lane(model, *limits, name=""):
+    where = name or "/".join(limits)
+    return Lane(LaneId(f"{model}/{where}"), "p", model, where, "k", limits, 1.0, 1.0)
+
+
+def random_pool(seed):
+    """Providers with keys that several models share, and the services of these models' requests."""
+    draw = random.Random(seed)
+    lanes, limits, services = [], [], {}
+    for provider in range(draw.randint(1, 3)):
+        top = f"p{provider}"
+        limits.append(Limit(top, "provider", draw.choice([None, 200]), rpm=draw.choice([None, 2000])))
+        keys = [f"{top}/k{number}" for number in range(draw.randint(1, 4))]
+        for key in keys:
+            workers, qps = draw.choice([None, 5, 10]), draw.choice([None, 5, 10, 18])
+            limits.append(Limit(key, "key", workers, qps))
+        for number in range(draw.randint(1, 4)):
+            model = f"m{draw.randint(0, 5)}"
+            allowed = draw.sample(keys, draw.randint(1, len(keys)))
+            for instance in range(draw.randint(1, 3)):
+                name = f"{top}/{model}-{number}-{instance}"
+                limits.append(Limit(name, "instance", draw.choice([1, 4, 50])))
+                lanes += [lane(model, top, key, name) for key in allowed]
+            services.setdefault(model, [])
+    for own in services.values():
+        mean, spread = draw.choice([0.2, 1.0, 3.0]), draw.choice([0.1, 0.5])
+        own += [mean * draw.lognormvariate(0, spread) for _ in range(draw.choice([300, 1000]))]
+    return lanes, limits, request_classes(services)
+
+
+def linear_program_s(lanes, limits, requests):
+    """The shortest fractional schedule: any part of a class to any lane of its model."""
+    parts = resources(limits)
+    columns = [(k, own) for k, r in enumerate(requests) for own in lanes if own.model == r.model]
+    upper = np.zeros((len(parts), len(columns) + 1))
+    right = np.zeros(len(parts))
+    for row, part in enumerate(parts):
+        users = {own.model for own in lanes if part.limit in own.limits}
+        for column, (k, own) in enumerate(columns):
+            if part.limit in own.limits:
+                each = 1.0 if part.is_rate else requests[k].service_s
+                upper[row, column] = requests[k].n * each
+        upper[row, -1] = -part.per_s
+        if part.is_rate:
+            shortest = min((r.service_s for r in requests if r.model in users), default=0.0)
+            right[row] = part.burst - part.per_s * shortest
+    equal = np.zeros((len(requests), len(columns) + 1))
+    for column, (k, _) in enumerate(columns):
+        equal[k, column] = 1.0
+    cost = np.zeros(len(columns) + 1)
+    cost[-1] = 1.0
+    found = linprog(cost, upper, right, equal, np.ones(len(requests)), method="highs")
+    assert found.success
+    return found.fun
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_bound_is_nearly_the_linear_programs_and_proven_by_its_prices(seed):
+    lanes, limits, requests = random_pool(seed)
+    best = linear_program_s(lanes, limits, requests)
+    found = lower_bound(lanes, limits, requests)
+    assert 0.97 * best <= found.seconds <= best * (1 + 1e-9)
+    assert certify(lanes, limits, requests, found.prices) == pytest.approx(found.seconds)
+    assert sum(price.share for price in found.prices) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_any_prices_prove_no_more_than_the_linear_program(seed):
+    draw = random.Random(seed)
+    lanes, limits, requests = random_pool(seed)
+    best = linear_program_s(lanes, limits, requests)
+    for _ in range(5):
+        prices = [Price(p.limit, p.kind, draw.random() / p.per_s, 0.0) for p in resources(limits)]
+        assert certify(lanes, limits, requests, prices) <= best * (1 + 1e-9)
+
+
+def test_seats_bound_by_the_work_that_they_hold():
+    lanes = [lane("m", "key")]
+    found = lower_bound(lanes, [Limit("key", "key", workers=4)], [RequestClass("m", 0.5, 80)])
+    assert found.seconds == pytest.approx(10.0)
+    assert found.binding == "key (workers)"
+
+
+def test_rates_bound_by_the_last_start_and_its_service():
+    lanes = [lane("m", "key")]
+    limits = [Limit("key", "key", qps=10.0)]
+    # Ten at once, then ten a second: the last of 100 starts after 9 s at the earliest.
+    found = lower_bound(lanes, limits, [RequestClass("m", 0.5, 100)])
+    assert found.seconds == pytest.approx(9.5)
+    assert found.binding == "key (qps)"
+
+
+def test_equal_limits_share_the_price_and_are_named_once():
+    lanes = [lane("m", f"key{number}") for number in range(3)]
+    limits = [Limit(f"key{number}", "key", workers=5) for number in range(3)]
+    found = lower_bound(lanes, limits, [RequestClass("m", 1.0, 150)])
+    assert found.seconds == pytest.approx(10.0)
+    assert found.binding == "key0 (workers) and 2 alike"
+    assert [price.share for price in found.prices] == pytest.approx([1 / 3] * 3)
+
+
+def test_longest_episode_bounds_what_no_limit_does():
+    lanes = [lane("m", "key")]
+    requests = [RequestClass("m", 1.0, 4)]
+    found = lower_bound(lanes, [Limit("key", "key", workers=50)], requests, longest_s=3.0)
+    assert (found.seconds, found.binding) == (3.0, "longest episode")
+    free = lower_bound(lanes, [Limit("key", "key")], requests, longest_s=3.0)
+    assert (free.seconds, free.binding) == (3.0, "longest episode")
+
+
+def test_model_without_a_lane_is_refused():
+    with pytest.raises(ValueError, match="no lane answers for n"):
+        lower_bound([lane("m", "key")], [Limit("key", "key", workers=1)], [RequestClass("n", 1, 1)])
+
+
+def test_requests_of_like_length_form_a_class_with_the_shortest_time():
+    made = request_classes({"m": [1.0, 1.01, 5.0, 0.0], "n": [2.0]})
+    assert [(own.model, own.service_s, own.n) for own in made] == [
+        ("m", 0.0, 1),
+        ("m", 1.0, 2),
+        ("m", 5.0, 1),
+        ("n", 2.0, 1),
+    ]
+
+
+def test_interchangeable_lanes_and_limits_are_folded():
+    limits = [Limit(f"key{number}", "key", workers=5, qps=10.0) for number in range(3)]
+    limits += [Limit(f"i{number}", "instance", workers=2) for number in range(100)]
+    lanes = [lane("m", f"key{k}", f"i{number}") for number in range(100) for k in range(3)]
+    folded, parts = fold(lanes, resources(limits))
+    assert len(folded) == 1
+    assert sorted((len(part.members), part.per_s) for part in parts) == [
+        (3, 15.0),
+        (3, 30.0),
+        (100, 200.0),
+    ]
+    # One key that is not like the others stands alone, and so do its lanes.
+    odd = [Limit("key0", "key", workers=6, qps=10.0), *limits[1:]]
+    folded, parts = fold(lanes, resources(odd))
+    assert len(folded) == 2
+    assert math.isclose(sum(part.per_s for part in parts if not part.is_rate), 216.0)
