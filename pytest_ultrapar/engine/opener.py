@@ -8,10 +8,22 @@ grant lets the next case ask.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from pytest_ultrapar.engine.episode import Work
+
+class HasLine(Protocol):
+    """What waits: it says in which line."""
+
+    @property
+    def model(self) -> str:
+        """Its model."""
+
+    @property
+    def group(self) -> str:
+        """Its group in the assignment, empty for none."""
+
+
+T = TypeVar("T", bound=HasLine)
 
 MOST_ASKING = 64
 """Cases per line that ask at a time: enough to fill 300 seats within five passes of the loop."""
@@ -20,7 +32,7 @@ Line = tuple[str, str]
 """(model, group)."""
 
 
-class Opener:
+class Opener(Generic[T]):
     """Waiting cases by line; pure, the engine does the asking."""
 
     def __init__(self, most_open: int) -> None:
@@ -30,18 +42,18 @@ class Opener:
             most_open: At most so many episodes are open at once, a guard for pools without limits.
         """
         self._most_open = most_open
-        self._waiting: dict[Line, deque[Work]] = {}
+        self._waiting: dict[Line, deque[T]] = {}
         self._asking: dict[Line, int] = {}
         self._n_open = 0
 
-    def add(self, work: Work) -> Line:
+    def add(self, work: T) -> Line:
         """Put a case at the end of its line and say which line."""
         line = (work.model, work.group)
         self._waiting.setdefault(line, deque()).append(work)
         self._asking.setdefault(line, 0)
         return line
 
-    def next_to_ask(self, line: Line) -> Work | None:
+    def next_to_ask(self, line: Line) -> T | None:
         """A case of a line that should ask for its first lease now, or None when enough do."""
         waiting = self._waiting.get(line)
         if not waiting or self._asking[line] >= MOST_ASKING:

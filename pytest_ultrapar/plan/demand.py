@@ -161,8 +161,8 @@ def fold(
         if n_colours == (len({*lane_colours}), len({*part_colours})):
             break
     members: dict[int, list[Resource]] = defaultdict(list)
-    for part, colour in zip(parts, part_colours, strict=True):
-        members[colour].append(part)
+    for own, colour in zip(parts, part_colours, strict=True):
+        members[colour].append(own)
     first = {colour: number for number, colour in reversed([*enumerate(lane_colours)])}
     return (
         tuple(

@@ -27,7 +27,9 @@ def random_pool(seed):
     lanes, limits, services = [], [], {}
     for provider in range(draw.randint(1, 3)):
         top = f"p{provider}"
-        limits.append(Limit(top, "provider", draw.choice([None, 200]), rpm=draw.choice([None, 2000])))
+        limits.append(
+            Limit(top, "provider", draw.choice([None, 200]), rpm=draw.choice([None, 2000]))
+        )
         keys = [f"{top}/k{number}" for number in range(draw.randint(1, 4))]
         for key in keys:
             workers, qps = draw.choice([None, 5, 10]), draw.choice([None, 5, 10, 18])

@@ -1,0 +1,189 @@
+"""How long a run would take: the production broker, played on a clock that costs no time."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.engine.opener import Opener
+from pytest_ultrapar.lanes.actions import Grant
+from pytest_ultrapar.lanes.broker import LaneBroker
+from pytest_ultrapar.lanes.protocol import LeaseRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_ultrapar.engine.opener import Line
+    from pytest_ultrapar.lanes.actions import Action
+    from pytest_ultrapar.lanes.assignment import Assignment
+    from pytest_ultrapar.lanes.protocol import Lease
+    from pytest_ultrapar.pool.model import LaneId, Pool
+
+_WORKER = "forecast"
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """An episode as it is expected to go.
+
+    Attributes:
+        group: Name of its group in the assignment, empty for none.
+        services_s: How long each request takes once it is sent, in their order, at least one.
+    """
+
+    case_id: str
+    model: str
+    group: str
+    services_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What came out.
+
+    Attributes:
+        makespan_s: From the first send to the last answer.
+        peak_in_flight: Most requests in flight at once.
+        refused: Case ids that no lane would ever answer.
+    """
+
+    makespan_s: float
+    peak_in_flight: int
+    refused: tuple[str, ...]
+
+
+def forecast(
+    pool: Pool,
+    courses: Sequence[Course],
+    assignment: Assignment,
+    *,
+    between_s: float = 0.0,
+    most_open: int = 1_000_000,
+    seed: int = 0,
+) -> Forecast:
+    """Play a run.
+
+    Workers are left out: idle seats are lent to whoever has work, so homes change who sends and not
+    when. The same arguments give the same forecast.
+
+    Args:
+        pool: The lanes and limits.
+        courses: All episodes, in the order in which they would be fed.
+        assignment: Groups are carried out, homes are not.
+        between_s: What the client and the network take from an answer to the next request, >= 0.
+        most_open: Episodes open at once; 1 is the modes `serial` and `rotate`.
+        seed: For the broker.
+    """
+    return _Play(pool, courses, assignment, between_s, most_open, seed).run()
+
+
+class _Play:
+    def __init__(  # noqa: PLR0917 - made in one place
+        self,
+        pool: Pool,
+        courses: Iterable[Course],
+        assignment: Assignment,
+        between_s: float,
+        most_open: int,
+        seed: int,
+    ) -> None:
+        self._broker = LaneBroker(pool, seed=seed)
+        self._between_s = between_s
+        self._now_s = 0.0
+        self._ids = itertools.count()
+        self._asked: dict[int, tuple[Course, int]] = {}
+        # What comes next, by time: the answer to a turn on a lease, or (None) the asking of a turn.
+        self._coming: list[tuple[float, int, Course, int, LaneId | None, Lease | None]] = []
+        self._opener: Opener[Course] = Opener(most_open)
+        self._begin_s = math.inf
+        self._end_s = 0.0
+        self._in_flight = 0
+        self._peak = 0
+        self._refused: list[str] = []
+        self._book(self._broker.connect(_WORKER, 0.0))
+        self._book(self._broker.assign(assignment, 0.0))
+        for line in dict.fromkeys(self._opener.add(course) for course in courses):
+            self._open(line)
+
+    def run(self) -> Forecast:
+        """To the end of the last episode."""
+        while True:
+            wake_s = self._broker.next_wake_s()
+            next_s = self._coming[0][0] if self._coming else math.inf
+            at_s = min(next_s, math.inf if wake_s is None else wake_s)
+            if math.isinf(at_s):
+                break
+            self._now_s = max(self._now_s, at_s)
+            if next_s > at_s:
+                self._book(self._broker.tick(self._now_s))
+                continue
+            _, _, course, turn, lane, lease = heapq.heappop(self._coming)
+            if lease is None:
+                self._ask(course, turn, lane)
+            else:
+                self._answered(course, turn, lease)
+        span_s = max(0.0, self._end_s - self._begin_s)
+        return Forecast(span_s, self._peak, tuple(self._refused))
+
+    def _open(self, line: Line) -> None:
+        while (course := self._opener.next_to_ask(line)) is not None:
+            self._ask(course, 0, None)
+
+    def _ask(self, course: Course, turn: int, lane: LaneId | None) -> None:
+        number = next(self._ids)
+        self._asked[number] = (course, turn)
+        request = LeaseRequest(
+            number,
+            course.model,
+            course.group,
+            opens=turn == 0,
+            lane=lane,
+            case_id=course.case_id,
+        )
+        self._book(self._broker.request(_WORKER, request, self._now_s))
+
+    def _answered(self, course: Course, turn: int, lease: Lease) -> None:
+        self._in_flight -= 1
+        self._end_s = max(self._end_s, self._now_s)
+        self._book(self._broker.release(_WORKER, lease.lease_id, "ok", None, self._now_s))
+        if turn + 1 < len(course.services_s):
+            self._push(self._between_s, course, turn + 1, lease.lane, None)
+        else:
+            self._over(course)
+
+    def _push(
+        self, in_s: float, course: Course, turn: int, lane: LaneId, lease: Lease | None
+    ) -> None:
+        at_s = self._now_s + in_s
+        heapq.heappush(self._coming, (at_s, next(self._ids), course, turn, lane, lease))
+
+    def _over(self, course: Course) -> None:
+        case_id, group = course.case_id, course.group
+        self._book(self._broker.episode_ended(_WORKER, case_id, group, self._now_s))
+        self._opener.closed()
+        for line in self._opener.lines():
+            self._open(line)
+
+    def _book(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            course, turn = self._asked.pop(action.request_id)
+            line = (course.model, course.group)
+            if not isinstance(action, Grant):
+                self._refused.append(course.case_id)
+                if turn == 0:
+                    self._opener.refused(line)
+                    self._open(line)
+                else:
+                    self._over(course)
+                continue
+            self._begin_s = min(self._begin_s, self._now_s)
+            self._in_flight += 1
+            self._peak = max(self._peak, self._in_flight)
+            lane = action.lease.lane
+            self._push(course.services_s[turn], course, turn, lane, action.lease)
+            if turn == 0:
+                self._opener.opened(line)
+                self._open(line)
