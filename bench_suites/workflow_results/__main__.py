@@ -47,7 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     lines = [SIMULATED, ""] if first.simulated else []
     for table in tables(found, first.run_id, suites):
         lines += [*table, ""]
-    lines += [LEGEND, f"{len(rows)} rows in {first.directory}: {', '.join(files)}"]
+    lines += [
+        LEGEND,
+        f"{len(rows)} row{'s' * (len(rows) != 1)} in {first.directory}: {', '.join(files)}",
+    ]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return 0
 

@@ -134,7 +134,7 @@ def resolve_run(name: str, *, parent: Path = DEFAULT_PARENT) -> Path:
     for candidate in candidates:
         if (candidate / LOCK_NAME).is_file():
             return candidate.resolve()
-    places = " or ".join(str(candidate) for candidate in candidates)
+    places = " or ".join(dict.fromkeys(str(candidate) for candidate in candidates))
     msg = f"no run found at {places}; name a run directory, the id of a run in {parent}, or latest"
     raise ConfigError(msg)
 

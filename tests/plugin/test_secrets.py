@@ -135,6 +135,7 @@ def test_no_key_leaves_the_environment(project, workers):
         "--durations=0",
         "-vv",
         "--ultrapar-max-attempts=1",
+        "-Wdefault",  # a run in this process would inherit `-W error`
         f"--deselect={CANARY}-0",
     )
     output = result.stdout.str() + result.stderr.str()
