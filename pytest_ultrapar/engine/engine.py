@@ -85,7 +85,7 @@ class Engine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._main, name="ultrapar-engine", daemon=True)
-        self._opener = Opener(settings.most_open)
+        self._opener: Opener[Work] = Opener(settings.most_open)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop: asyncio.Event | None = None
         self._stopping = False

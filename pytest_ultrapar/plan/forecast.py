@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.engine.opener import Opener
 from pytest_ultrapar.lanes.actions import Grant
 from pytest_ultrapar.lanes.broker import LaneBroker
+from pytest_ultrapar.lanes.headroom import with_headroom
 from pytest_ultrapar.lanes.protocol import LeaseRequest
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def forecast(
     when. The same arguments give the same forecast.
 
     Args:
-        pool: The lanes and limits.
+        pool: The lanes and limits, as declared: rates get the headroom that runs leave, too.
         courses: All episodes, in the order in which they would be fed.
         assignment: Groups are carried out, homes are not.
         between_s: What the client and the network take from an answer to the next request, >= 0.
@@ -90,7 +91,7 @@ class _Play:
         most_open: int,
         seed: int,
     ) -> None:
-        self._broker = LaneBroker(pool, seed=seed)
+        self._broker = LaneBroker(with_headroom(pool), seed=seed)
         self._between_s = between_s
         self._now_s = 0.0
         self._ids = itertools.count()

@@ -1,4 +1,4 @@
-"""No schedule that keeps the limits is shorter than the bound: all schedules of small runs are tried."""
+"""No schedule that keeps the limits is shorter than the bound: all of small runs are tried."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_ultrapar.plan.demand import request_classes
 from pytest_ultrapar.pool.model import Lane, LaneId, Limit
 
 TICK_S = 0.5
-"""Requests start and take whole ticks. Starts between them cannot gain: all data are whole ticks."""
+"""Requests start and take whole ticks; starts between them gain nothing, since limits do so too."""
 
 
 def limits_named(*names):

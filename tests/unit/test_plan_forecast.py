@@ -1,0 +1,74 @@
+"""The forecast on runs whose length is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ultrapar.lanes.assignment import Assignment, Group
+from pytest_ultrapar.plan.forecast import Course, forecast
+from pytest_ultrapar.pool.config import Overrides, load_pool
+from tests.unit.pool_texts import simulated
+
+FREE = Assignment()
+
+
+@pytest.fixture
+def pool(tmp_path):
+    def made(limits, keys='[{ name = "key0" }]'):
+        (tmp_path / "pool.toml").write_text(simulated(limits, keys=keys, named="m"))
+        return load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
+
+    return made
+
+
+def courses(n, *services_s, group=""):
+    return [Course(f"{group}{number}", "m", group, services_s) for number in range(n)]
+
+
+def test_seats_take_turns(pool):
+    found = forecast(pool("per_key = { workers = 4 }"), courses(40, 0.5), FREE)
+    assert found.makespan_s == pytest.approx(5.0)
+    assert found.peak_in_flight == 4
+    assert found.refused == ()
+
+
+def test_turns_of_an_episode_follow_each_other_and_cost_the_client_time(pool):
+    wide = pool("per_key = { workers = 50 }")
+    assert forecast(wide, courses(10, 0.5, 1.0, 0.25), FREE).makespan_s == pytest.approx(1.75)
+    slow = forecast(wide, courses(10, 0.5, 1.0, 0.25), FREE, between_s=0.1)
+    assert slow.makespan_s == pytest.approx(1.95)
+
+
+def test_rate_spaces_the_sends_as_the_broker_does(pool):
+    found = forecast(pool("per_key = { workers = 50, qps = 10 }"), courses(101, 0.5), FREE)
+    # A hundred steps of 0.1 s with the broker's 5 % of headroom, then the last answer.
+    assert found.makespan_s == pytest.approx(100 * 0.105 + 0.5, rel=0.01)
+
+
+def test_idle_seats_of_all_keys_are_used(pool):
+    keys = '[{ name = "key0" }, { name = "key1" }, { name = "key2" }]'
+    found = forecast(pool("per_key = { workers = 5 }", keys), courses(150, 1.0), FREE)
+    assert found.makespan_s == pytest.approx(10.0)
+
+
+def test_one_episode_at_a_time_is_the_sum_of_all(pool):
+    found = forecast(pool("per_key = { workers = 5 }"), courses(10, 0.5, 0.5), FREE, most_open=1)
+    assert found.makespan_s == pytest.approx(10.0)
+    assert found.peak_in_flight == 1
+
+
+def test_groups_wait_for_each_other_and_for_their_time(pool):
+    first, second = courses(10, 1.0, group="a"), courses(10, 1.0, group="b")
+    groups = (
+        Group("a", tuple(one.case_id for one in first)),
+        Group("b", tuple(one.case_id for one in second), after=("a",), start_after_s=3.0),
+    )
+    wide = pool("per_key = { workers = 50 }")
+    found = forecast(wide, [*first, *second], Assignment(groups=groups))
+    assert found.makespan_s == pytest.approx(1.0 + 3.0 + 1.0)
+
+
+def test_same_arguments_give_the_same_forecast(pool):
+    bound = pool("per_key = { workers = 3, qps = 7 }")
+    many = [Course(str(n), "m", "", (0.1 + n % 7 / 10, 0.3)) for n in range(60)]
+    assert forecast(bound, many, FREE) == forecast(bound, many, FREE)
