@@ -16,7 +16,7 @@ from pytest_ultrapar.testing import read_server_log
 
 pytestmark = pytest.mark.slow
 
-CASES, LATENCY_S = 16, 0.25
+CASES, LATENCY_S = 12, 0.25
 SUITE = f"""
 import pytest
 from pytest_ultrapar import prefetch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -33,7 +34,11 @@ def counted(*args: str, pool: str = "pool.toml", suites: Sequence[str] = PHASES)
     paths = [f"bench_suites/{name}" for name in suites]
     done = run_pytest(*paths, "--collect-only", "-qq", "--ultrapar-pool", pool, *args)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = re.findall(r"^bench_suites/(\w+)/\S+: (\d+)$", done.stdout, flags=re.MULTILINE)
+    return found_in(done.stdout)
+
+
+def found_in(output: str) -> dict[str, int]:
+    found = re.findall(r"^bench_suites/(\w+)/\S+: (\d+)$", output, flags=re.MULTILINE)
     return {name: int(number) for name, number in found}
 
 
@@ -63,33 +68,58 @@ def test_closed_models_add_to_every_phase_but_the_one_of_sizes(monkeypatch, pool
     }
 
 
+SELECTIONS = [
+    # A phase on its own asks for the cells of 5.1 itself.
+    ((), ["phase52"], {"phase52": 75}),
+    ((), ["phase54"], {"phase54": 200}),
+    ((), ["phase51", "phase54"], {"phase51": 40, "phase54": 160}),
+    # Cells that are 5.1's are not missing: what selects them finds them, there or here.
+    (("-k", "easy and not very_easy and 3b"), PHASES[:2], {"phase51": 5}),
+    (("-k", "easy and not very_easy and 3b"), ["phase52"], {"phase52": 5}),
+    (("-k", "phase54"), PHASES, {"phase54": 200}),
+    (("-k", "0.8 and simple_task"), ["phase54"], {"phase54": 8}),
+    (("--ultrapar-model=qwen*",), ["phase51", "phase55"], {"phase51": 25, "phase55": 50}),
+    (("--prompt-type=cot",), PHASES[1:], {"phase52": 75, "phase54": 200, "phase55": 40}),
+    (("--prompt-type=flawed_missing_step",), PHASES, {"phase53": 40}),
+    (("--flaw-set=all",), ["phase53"], {"phase53": 440}),
+    (("--difficulty=hard,very_hard",), ["phase51"], {"phase51": 80}),
+    (("--tool-success-rate=0.80,.8", "--tool-success-rate=1"), ["phase54"], {"phase54": 80}),
+    (("--task-type=simple_task",), ["phase51", "phase53"], {"phase51": 8, "phase53": 56}),
+    # Three repetitions of the first two task types.
+    (("--ultrapar-repeats=3x2",), ["phase51"], {"phase51": 8 * 2 * 3}),
+]
+EACH = """
+import json, sys, pytest
+for args in json.load(sys.stdin):
+    print("==", int(pytest.main(args)), flush=True)
+"""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("args", "suites", "cases"),
-    [
-        # A phase on its own asks for the cells of 5.1 itself.
-        ((), ["phase52"], {"phase52": 75}),
-        ((), ["phase54"], {"phase54": 200}),
-        ((), ["phase51", "phase54"], {"phase51": 40, "phase54": 160}),
-        # Cells that are 5.1's are not missing: what selects them finds them, there or here.
-        (("-k", "easy and not very_easy and 3b"), PHASES[:2], {"phase51": 5}),
-        (("-k", "easy and not very_easy and 3b"), ["phase52"], {"phase52": 5}),
-        (("-k", "phase54"), PHASES, {"phase54": 200}),
-        (("-k", "0.8 and simple_task"), ["phase54"], {"phase54": 8}),
-        (("--ultrapar-model=qwen*",), ["phase51", "phase55"], {"phase51": 25, "phase55": 50}),
-        (("--prompt-type=cot",), PHASES[1:], {"phase52": 75, "phase54": 200, "phase55": 40}),
-        (("--prompt-type=flawed_missing_step",), PHASES, {"phase53": 40}),
-        (("--flaw-set=all",), ["phase53"], {"phase53": 440}),
-        (("--difficulty=hard,very_hard",), ["phase51"], {"phase51": 80}),
-        (("--tool-success-rate=0.80,.8", "--tool-success-rate=1"), ["phase54"], {"phase54": 80}),
-        (("--task-type=simple_task",), ["phase51", "phase53"], {"phase51": 8, "phase53": 56}),
-        # Three repetitions of the first two task types.
-        (("--ultrapar-repeats=3x2",), ["phase51"], {"phase51": 8 * 2 * 3}),
-    ],
-)
-def test_selections_find_their_cases(args, suites, cases):
-    repeats = () if any("repeats" in arg for arg in args) else ("--ultrapar-repeats=1",)
-    assert counted(*repeats, *args, suites=suites) == cases
+def test_selections_find_their_cases():
+    """All in one process: what costs is its start."""
+    asked = []
+    for args, suites, _ in SELECTIONS:
+        paths = [f"bench_suites/{name}" for name in suites]
+        repeats = [] if any("repeats" in arg for arg in args) else ["--ultrapar-repeats=1"]
+        asked.append(
+            [*paths, "--collect-only", "-qq", "--ultrapar-pool=pool.toml", *repeats, *args]
+        )
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    done = subprocess.run(
+        [sys.executable, "-c", EACH],
+        cwd=ROOT,
+        env=kept,
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *answers, rest = re.split(r"^== 0$", done.stdout, flags=re.MULTILINE)
+    assert rest.strip() == ""
+    assert len(answers) == len(SELECTIONS)
+    for (args, suites, cases), answer in zip(SELECTIONS, answers, strict=True):
+        assert found_in(answer) == cases, (args, suites)
 
 
 @pytest.mark.slow
@@ -118,7 +148,8 @@ def test_selections_find_their_cases(args, suites, cases):
     ],
 )
 def test_wishes_that_cannot_be_met_are_refused_with_what_is_allowed(tmp_path, args, message):
-    for workers in ("-n0", "-n2"):
+    # With xdist it is the controller that refuses, by the same code.
+    for workers in ("-n0", "-n2") if "chat" in args[0] else ("-n0",):
         out = tmp_path / "run"
         done = run_pytest(
             *("bench_suites", "--ultrapar-pool=pool.toml", f"--ultrapar-out={out}", workers, *args)

@@ -251,7 +251,7 @@ def test_plain(): pass
 def test_selection_sends_only_what_is_selected(project):
     project.pytester.makeini("[pytest]\nmarkers = nightly: by night\n")
     project.suite(SELECTABLE)
-    assert project.run("-m", "nightly").ret == 0
+    assert project.run("-n0", "-m", "nightly").ret == 0
     assert project.server.prompts == ["say d"]
     project.server.reset()
     # The cache is on here: --lf needs it.
@@ -265,7 +265,7 @@ def test_selection_sends_only_what_is_selected(project):
     again.assert_outcomes(failed=1)
     assert project.server.prompts == ["say c"]
     project.server.reset()
-    nothing = project.run("-k", "no_such_test")
+    nothing = project.run("-n0", "-k", "no_such_test")
     assert nothing.ret == 5
     assert project.server.prompts == []
 

@@ -212,6 +212,7 @@ def test_every_policy_stands_in_the_page_on_policies():
     assert names == [*options.POLICIES, *documented.POLICIES]
 
 
+@pytest.mark.slow
 def test_policy_of_the_page_on_policies_works(pytester, monkeypatch):
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
         monkeypatch.delenv(name, raising=False)
