@@ -14,7 +14,7 @@ from pytest_ultrapar.engine.engine import EngineSettings
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.options import pool_path
 from pytest_ultrapar.pool.config import check_supported, load_pool
-from pytest_ultrapar.pool.model import Pool
+from pytest_ultrapar.pool.model import Lane, Pool
 from pytest_ultrapar.pool.secret import check_secrets, read_secrets
 from pytest_ultrapar.results.redact import Redactor
 from pytest_ultrapar.results.taken_file import Taken
@@ -69,6 +69,12 @@ def models(config: pytest.Config) -> tuple[str, ...]:
     """The selected models, in the pool's order."""
     options, pool = settings(config)
     return selected_models(pool, options.models)
+
+
+def lanes(config: pytest.Config) -> tuple[Lane, ...]:
+    """Lanes that serve one of the selected models, in the pool's order."""
+    selected = set(models(config))
+    return tuple(lane for lane in settings(config)[1].lanes if lane.model in selected)
 
 
 def redactor(pool: Pool) -> Redactor:

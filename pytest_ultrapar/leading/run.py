@@ -69,8 +69,7 @@ class Run:
     @property
     def lanes(self) -> tuple[Lane, ...]:
         """Lanes that serve one of the selected models."""
-        selected = set(process.models(self.config))
-        return tuple(lane for lane in self.pool.lanes if lane.model in selected)
+        return process.lanes(self.config)
 
     def assign(self, workers: Sequence[str], cases: Sequence[Case]) -> Assignment:
         """Make the assignment and the manifest, and leave them where workers and readers find them.

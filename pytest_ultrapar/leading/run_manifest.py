@@ -52,6 +52,8 @@ def make_manifest(
         ConfigError: The run is to finish another one that ran something else.
     """
     options, pool = process.settings(config)
+    lanes = process.lanes(config)
+    on_path = {name for lane in lanes for name in lane.limits}
     resumed = options.resume is not None
     manifest = Manifest(
         run_id=directory.run_id,
@@ -79,6 +81,8 @@ def make_manifest(
         summary_by=_summary_by(read_tables(directory.path).values()),
         resumed=resumed,
         measured_from=started_at if resumed else None,
+        pool_lanes=lanes,
+        pool_limits=tuple(limit for name, limit in pool.limits.items() if name in on_path),
     )
     if resumed and (directory.path / FILE_NAME).exists():
         differences = resume_differences(read_manifest(directory.path), manifest)

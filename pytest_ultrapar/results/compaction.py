@@ -22,6 +22,7 @@ from pytest_ultrapar.results.manifest import read_manifest
 from pytest_ultrapar.results.measure import CaseMeasure, measure_case
 from pytest_ultrapar.results.publish import TEMPORARY_SUFFIX, write_whole
 from pytest_ultrapar.results.run_summary import (
+    SUMMARY_FILE,
     RunSummary,
     count_kinds,
     make_cells,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def compact(run_dir: Path) -> RunSummary:
-    """Write tables and benchmark JSON of a run, and return its summary.
+    """Write tables, benchmark JSON and summary of a run, and return the summary.
 
     The journal is only read. Each file takes the place of an earlier one whole or not at all, so
     this may be stopped anywhere and done again, with the same rows.
@@ -83,7 +84,7 @@ def compact(run_dir: Path) -> RunSummary:
         for case in cases
         if (found := history.cases.get(case.case_id)) is not None and found.grade is not None
     ]
-    return RunSummary(
+    summary = RunSummary(
         run_id=manifest.run_id,
         mode=manifest.mode,
         rate_mode=manifest.rate_mode,
@@ -97,8 +98,10 @@ def compact(run_dir: Path) -> RunSummary:
         notes=make_notes(graded),
         never_ran=never_ran(cases, {case.case_id for case, _ in graded}),
         damage=history.damage,
-        files=[path.name for path in files],
+        files=[*(path.name for path in files), SUMMARY_FILE],
     )
+    write_whole(run_dir / SUMMARY_FILE, msgspec.json.encode(summary) + b"\n")
+    return summary
 
 
 def _write_tables(
@@ -175,7 +178,7 @@ def _alone(run_dir: Path) -> Iterator[None]:
         raise ResultsError(msg) from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
-        for name in (*TABLES, bench.FILE_NAME):
+        for name in (*TABLES, bench.FILE_NAME, SUMMARY_FILE):
             for left_over in run_dir.glob(f".{name}.*{TEMPORARY_SUFFIX}"):
                 left_over.unlink(missing_ok=True)
         yield

@@ -12,7 +12,8 @@ import msgspec
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.lanes.protocol import LaneStatus
-from pytest_ultrapar.pool.model import EffectiveValue
+from pytest_ultrapar.plan.bound import Bound
+from pytest_ultrapar.pool.model import EffectiveValue, Lane, Limit
 from pytest_ultrapar.results.publish import write_whole
 
 if TYPE_CHECKING:
@@ -69,6 +70,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         summary_by: The names (`model`, `suite`, `repeat` or parameters) that the summary counts by.
         measured_from: Episodes that began earlier (of a resumed run, or of a baseline stage) count
             in the scores but not in makespan, throughput and speed-up; None measures all.
+        pool_lanes: All lanes that the run could use.
+        pool_limits: All limits on their paths, with the numbers that were in force.
+        bound: The lower bound of the makespan in hindsight, with the prices that prove it; None
+            until the tables are made, and where nothing was measured.
         lanes: What became of each lane; empty until the end.
         ended_at: None while the run goes on or when it was killed.
     """
@@ -99,6 +104,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     summary_by: tuple[str, ...] = ("model",)
     resumed: bool = False
     measured_from: datetime | None = None
+    pool_lanes: tuple[Lane, ...] = ()
+    pool_limits: tuple[Limit, ...] = ()
+    bound: Bound | None = None
     lanes: list[LaneStatus] = []
     ended_at: datetime | None = None
 

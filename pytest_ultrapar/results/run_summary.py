@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.records import Case, Grade
     from pytest_ultrapar.results.measure import CaseMeasure
 
+SUMMARY_FILE = "summary.json"
+"""Holds the `RunSummary` in the run's directory, for `ultrapar compare` and `ultrapar gate`."""
+
 MOST_NOTES = 20
 """More than a screenful of single cases is for the tables, not for the end of a run."""
 

@@ -18,7 +18,9 @@ LEVELS = (
     {"errors", "clock", "records"},
     {"pool"},
     {"lanes"},
-    {"engine", "results"},
+    {"engine"},
+    {"plan"},
+    {"results"},
     {"report", "simulator"},
 )
 """The core from the bottom up; a part imports only what stands below it, and glue stands on top."""

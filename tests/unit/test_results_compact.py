@@ -196,6 +196,7 @@ def test_compact_summary_counts_what_is_there_and_what_is_not(run):
         "attempts.parquet",
         "transcripts.parquet",
         "benchmark.json",
+        "summary.json",
     ]
 
 
