@@ -322,7 +322,12 @@ def test_compact_of_a_run_without_a_grade_writes_empty_tables(tmp_path):
     summary = compact(run.path)
     assert summary.statistics.makespan_s is None
     assert summary.statistics.coverage == 0.0
-    assert summary.files == ["results.parquet", "attempts.parquet", "transcripts.parquet"]
+    assert summary.files == [
+        "results.parquet",
+        "attempts.parquet",
+        "transcripts.parquet",
+        "summary.json",
+    ]
     assert pq.read_table(run.path / "results.parquet").num_rows == 0
     assert not (run.path / "benchmark.json").exists()
 
