@@ -65,6 +65,10 @@ class RunSummary(msgspec.Struct, frozen=True):
         never_ran: Node ids of the first `MOST_NOTES` planned cases without a final grade.
         damage: Stretches of the journal that could not be read.
         files: Names of the files written, in the run directory.
+        bound_s: Lower bound of the makespan in hindsight; None where nothing was measured.
+        binding: The limit that bounds most, such as `ideallab/key0 (qps)`.
+        efficiency: bound_s / makespan, 0 to 1.
+        client_bound: Why the client and not the pool was what held the run up; empty if it was not.
     """
 
     run_id: str
@@ -81,6 +85,10 @@ class RunSummary(msgspec.Struct, frozen=True):
     never_ran: list[str]
     damage: list[Damage]
     files: list[str]
+    bound_s: float | None = None
+    binding: str | None = None
+    efficiency: float | None = None
+    client_bound: str = ""
 
     @property
     def n_never_ran(self) -> int:
