@@ -164,6 +164,25 @@ def known_services(hints: Mapping[str, Hint], expected: Iterable[Expected]) -> d
     }
 
 
+def hint_notes(expected: Iterable[Expected], hints: Mapping[str, Hint]) -> tuple[str, ...]:
+    """What is supposed of cases that stand on hints.
+
+    Args:
+        expected: All planned episodes.
+        hints: What was supposed of each case, by its id.
+    """
+    own = [(one, hints[one.case_id]) for one in expected if one.basis == "hint"]
+    turns = dict.fromkeys((one.suite, hint.turns) for one, hint in own)
+    notes = [f"{suite}: {n:g} turns of an episode supposed" for suite, n in turns]
+    silent = list(dict.fromkeys(one.model for one, hint in own if hint.is_assumed))
+    if silent:
+        notes.append(
+            f"{ASSUMED_S:g} s a request is assumed, as the pool has no latency_hint_s, for "
+            + ", ".join(silent)
+        )
+    return tuple(notes)
+
+
 def said_of(item: pytest.Item, hint: Hint) -> Hint:
     """The hint with what the mark `ultrapar(expect=...)` of a test says of its episodes.
 

@@ -12,6 +12,7 @@ from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.leading.assigning import make_assignment, process_loads
 from pytest_ultrapar.leading.estimates import (
     find_history,
+    hint_notes,
     known_services,
     pool_hints,
     said_of,
@@ -65,9 +66,9 @@ class Planning(process.CollectOnly):
         if self._stopped(session):
             return
         try:
-            self._lines = self._plan(session.items)
+            self._lines = [self._redactor.text(line) for line in self._plan(session.items)]
         except UltraparError as error:
-            raise pytest.UsageError(str(error)) from error
+            raise pytest.UsageError(self._redactor.text(str(error))) from error
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
@@ -121,6 +122,7 @@ class Planning(process.CollectOnly):
             plan,
             sources=[
                 *history.notes,
+                *hint_notes(expected, said),
                 *([f"{counted(n_skipped, 'case')} skipped by a mark"] if n_skipped else []),
             ],
             warnings=[

@@ -129,7 +129,7 @@ def make_plan(
 
     Args:
         pool: As declared.
-        lanes: All of the run.
+        lanes: All of the run; those of models that are not asked are left out.
         expected: Its episodes, in the order in which they would be fed, at least one.
         earlier: What the expectations stand on; without episodes where they stand on hints alone.
         ways: The modes that are compared.
@@ -138,6 +138,7 @@ def make_plan(
     services: dict[str, list[float]] = {}
     for one in expected:
         services.setdefault(one.model, []).extend(one.services_s)
+    lanes = [lane for lane in lanes if lane.model in services]
     bound = lower_bound(
         lanes,
         pool.limits.values(),

@@ -56,7 +56,7 @@ def _more_seats_than_cases(
             f"{model} has {seats} seats for {n} cases" for seats, n, model in over[:_SHOWN]
         )
         more = f" and {len(over) - _SHOWN} more models have such" if len(over) > _SHOWN else ""
-        yield f"seats that nobody takes, as a case has one request in flight: {shown}{more}"
+        yield f"seats that nobody takes, a case having one request in flight: {shown}{more}"
 
 
 def _more_workers_than_servers_use(pool: Pool, lanes: Sequence[Lane]) -> Iterator[str]:
