@@ -85,7 +85,7 @@ def find_history(given: str | None, pool: Pool, data: Mapping[str, str]) -> Hist
         raise ConfigError(msg)
     notes = [f"the earlier run is {directory}, mode {manifest.mode}", *found.notes]
     notes += [
-        f"its {name} was another one, so its turns and tokens may have been, too"
+        f"its {name} was another one, so its turns and tokens may differ"
         for name in sorted({*manifest.data, *data})
         if manifest.data.get(name, "none") != data.get(name, "none")
     ]
@@ -173,7 +173,7 @@ def hint_notes(expected: Iterable[Expected], hints: Mapping[str, Hint]) -> tuple
     """
     own = [(one, hints[one.case_id]) for one in expected if one.basis == "hint"]
     turns = dict.fromkeys((one.suite, hint.turns) for one, hint in own)
-    notes = [f"{suite}: {n:g} turns of an episode supposed" for suite, n in turns]
+    notes = [f"turns of an episode of {suite} are supposed to be {n:g}" for suite, n in turns]
     silent = list(dict.fromkeys(one.model for one, hint in own if hint.is_assumed))
     if silent:
         notes.append(
