@@ -62,11 +62,14 @@ class Planning(process.CollectOnly):
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Check the suite and make the plan; what cannot be meant ends here with exit code 4."""
-        super().pytest_collection_finish(session)
+        collected = process.collect(session.config, session.items)
+        if collected.faults:
+            raise pytest.UsageError(process.faults_message(collected.faults))
         if self._stopped(session):
             return
         try:
-            self._lines = [self._redactor.text(line) for line in self._plan(session.items)]
+            lines = self._plan(session.items, collected.cases)
+            self._lines = [self._redactor.text(line) for line in lines]
         except UltraparError as error:
             raise pytest.UsageError(self._redactor.text(str(error))) from error
 
@@ -87,10 +90,9 @@ class Planning(process.CollectOnly):
         option = session.config.option
         return bool(session.testsfailed and not option.continue_on_collection_errors)
 
-    def _plan(self, items: Sequence[pytest.Item]) -> list[str]:
+    def _plan(self, items: Sequence[pytest.Item], collected: Sequence[Case]) -> list[str]:
         config, pool = self._config, self._pool
-        collected = process.collect(config, items)
-        cases = [case for case in collected.cases if case.skipped is None]
+        cases = [case for case in collected if case.skipped is None]
         if not cases:
             return ["nothing to plan: no selected test asks a model"]
         history = find_history(config.getoption("ultrapar_plan_from"), pool, process.data(config))
@@ -117,7 +119,7 @@ class Planning(process.CollectOnly):
             mode=self._options.mode,
         )
         reporter = config.pluginmanager.getplugin("terminalreporter")
-        n_skipped = len(collected.cases) - len(cases)
+        n_skipped = len(collected) - len(cases)
         return plan_lines(
             plan,
             sources=[

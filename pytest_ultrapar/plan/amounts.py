@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from pytest_ultrapar.plan.courses import EpisodeLike, Expected
+    from pytest_ultrapar.plan.courses import Basis, EpisodeLike, Expected
     from pytest_ultrapar.plan.earlier import EarlierEpisode
 
 Z_95 = statistics.NormalDist().inv_cdf(0.975)
@@ -19,6 +19,9 @@ Z_95 = statistics.NormalDist().inv_cdf(0.975)
 
 ASSUMED_WITHIN = 2.0
 """What nobody measured is given as half to twice what was supposed. No statistics: a reminder."""
+
+MEASURED: tuple[Basis, ...] = ("case", "cell")
+"""What an expectation stands on when cases like it were seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ def amount(
     `n s**2 + n**2 s**2 / m`, `s` being the earlier ones' standard deviation; variances of
     different suites and models add up. A case that ran before repeats itself more closely than
     that, so the interval is rather too wide. It knows nothing of a provider that has changed.
-    Parts that stand on hints count with `ASSUMED_WITHIN`.
+    What stands on another suite or on hints counts with `ASSUMED_WITHIN`.
 
     Args:
         expected: The planned episodes.
@@ -82,7 +85,7 @@ def amount(
         value = value_of(planned)
         if value is None:
             return None
-        if planned.basis == "hint":
+        if planned.basis not in MEASURED:
             assumed += value
         else:
             measured[planned.suite, planned.model].append(value)

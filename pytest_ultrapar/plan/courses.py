@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.plan.earlier import EarlierEpisode
     from pytest_ultrapar.records import Case
 
-Basis = Literal["case", "cell", "hint"]
-"""The same case's earlier episode; one of the same suite and model; the pool and the suite."""
+Basis = Literal["case", "cell", "model", "hint"]
+"""The same case's earlier episode; one of the same suite and model; one of the same model in
+another suite; what pool and suite say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +84,15 @@ def expect(
     """An expectation for each case, in their order; the same arguments give the same ones.
 
     A case that was seen goes as it went. Of others of a suite and model that were seen each takes
-    one of these episodes by chance, so that what is rare and long stays so. The rest is drawn from
-    the hints. Chance is the case's seed.
+    one of these episodes by chance, so that what is rare and long stays so; where only the model
+    was seen, one of the model's. The rest is drawn from the hints. Chance is the case's seed.
     """
     by_case = {one.case_id: one for one in earlier}
     by_cell: dict[tuple[str, str], list[EarlierEpisode]] = defaultdict(list)
+    by_model: dict[str, list[EarlierEpisode]] = defaultdict(list)
     for one in earlier:
         by_cell[one.suite, one.model].append(one)
+        by_model[one.model].append(one)
     found = []
     for case in cases:
         draw = random.Random(case.seed)
@@ -97,6 +100,8 @@ def expect(
             found.append(_as_seen(case, by_case[case.case_id], "case"))
         elif (case.suite, case.model) in by_cell:
             found.append(_as_seen(case, draw.choice(by_cell[case.suite, case.model]), "cell"))
+        elif case.model in by_model:
+            found.append(_as_seen(case, draw.choice(by_model[case.model]), "model"))
         else:
             found.append(_of_hint(case, hint_of(case), draw))
     return tuple(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.plan.amounts import ASSUMED_WITHIN, Amount
+from pytest_ultrapar.plan.amounts import ASSUMED_WITHIN, MEASURED, Amount
 from pytest_ultrapar.plan.loads import binding
 from pytest_ultrapar.report.escape import visible
 from pytest_ultrapar.report.key_lines import key_lines
@@ -56,6 +56,7 @@ def _bases(plan: RunPlan) -> Iterator[str]:
     words = {
         "case": "as the same case went in an earlier run",
         "cell": "as a case of the same suite and model went there",
+        "model": "as some case of the same model went there, in another suite",
         "hint": "from the pool's latencies and the suite's turns, which nobody measured",
     }
     for basis, n in plan.bases.items():
@@ -94,9 +95,10 @@ def _interval_words(plan: RunPlan) -> str:
         "other in the earlier run"
     )
     assumed = f"what was not measured counts from 1/{ASSUMED_WITHIN:g} to {ASSUMED_WITHIN:g} times"
-    if "hint" not in plan.bases:
+    n_measured = sum(basis in MEASURED for basis in plan.bases)
+    if n_measured == len(plan.bases):
         return measured
-    return f"from ... to: {assumed}" if len(plan.bases) == 1 else f"{measured}; {assumed}"
+    return f"{measured}; {assumed}" if n_measured else f"from ... to: {assumed}"
 
 
 def _row(name: str, own: ModelPlan | RunPlan) -> list[str]:

@@ -44,9 +44,15 @@ def test_case_of_a_seen_suite_and_model_takes_one_of_its_episodes_by_its_seed():
 
 
 def test_what_was_never_seen_stands_on_hints():
-    other = [seen(0, 9.0, model="n"), seen(0, 9.0, suite="t")]
-    (found,) = expect([case(0)], other, lambda _: FIXED)
+    (found,) = expect([case(0)], [seen(0, 9.0, model="n")], lambda _: FIXED)
     assert (found.services_s, found.tokens_in, found.basis) == ((0.5, 0.5), 100, "hint")
+
+
+def test_model_that_was_seen_in_another_suite_is_no_measurement():
+    other = [seen(0, 9.0, suite="t"), seen(0, 5.0, model="n")]
+    found = expect([case(0)], other, lambda _: FIXED)
+    assert [(one.services_s, one.basis) for one in found] == [((9.0,), "model")]
+    assert amount(found, other, service_s) == Amount(9.0, 4.5, 18.0)
 
 
 def test_turns_of_a_hint_are_whole_and_average_to_it():
