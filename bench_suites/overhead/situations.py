@@ -47,23 +47,23 @@ SITUATIONS = (
     Situation(
         "seats",
         _pool(_ONE_KEY + _FIXED + "per_key = { workers = 12 }", "echo"),
-        (ONE_TURN, "--overhead-cases=300"),
+        (ONE_TURN, "--overhead-cases=240"),
     ),
     Situation(
         "qps, three keys",
         _pool(_KEYS + _FIXED + "per_key = { workers = 8, qps = 15 }", "echo"),
-        (SIX_TURNS, "--overhead-cases=40"),
+        (SIX_TURNS, "--overhead-cases=30"),
         n_processes=2,
     ),
     Situation(
         "rpm",
         _pool(_ONE_KEY + _SPREAD + "per_key = { workers = 20, rpm = 1500 }", "echo"),
-        (ONE_TURN, "--overhead-cases=150"),
+        (ONE_TURN, "--overhead-cases=100"),
     ),
     Situation(
         "long tail",
         _pool(_ONE_KEY + _TAIL + "per_key = { workers = 30 }", "echo"),
-        (SIX_TURNS, "--overhead-cases=150"),
+        (SIX_TURNS, "--overhead-cases=90"),
         earlier_mode="ultra",
     ),
     Situation(
@@ -76,7 +76,7 @@ SITUATIONS = (
             "per_instance = { workers = 2 }",
             'small persona = "obedient"',
         ),
-        ("bench_suites/phase53", "--task-type=simple_task,basic_task", "--ultrapar-repeats=1"),
+        ("bench_suites/phase53", "--task-type=simple_task", "--ultrapar-repeats=1"),
         earlier_mode="ultra",
         n_processes=2,
     ),
@@ -87,7 +87,7 @@ SITUATIONS = (
             "bench_suites/phase52",
             "--task-type=simple_task",
             "--difficulty=very_easy,medium",
-            "--ultrapar-repeats=3",
+            "--ultrapar-repeats=2",
             "--ultrapar-phase-scale=0.05",
         ),
         mode="phase",
@@ -96,7 +96,7 @@ SITUATIONS = (
     Situation(
         "one after another",
         _pool(_ONE_KEY + _SPREAD + "per_key = { workers = 5 }", "echo"),
-        (SIX_TURNS, "--overhead-cases=8"),
+        (SIX_TURNS, "--overhead-cases=5"),
         mode="serial",
         earlier_mode="ultra",
     ),
@@ -106,7 +106,7 @@ SITUATIONS = (
             _ONE_KEY + _SPREAD + "qps = 4",
             'echo instances = ["a", "b", "c", "d"]\nper_instance = { workers = 1 }',
         ),
-        (ONE_TURN, "--overhead-cases=30"),
+        (ONE_TURN, "--overhead-cases=20"),
         mode="rotate",
     ),
 )
