@@ -44,3 +44,11 @@ class Assignment(msgspec.Struct, frozen=True):
 
     home: dict[str, tuple[LaneId, ...]] = {}
     groups: tuple[Group, ...] = ()
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether a rule may keep an episode from starting although a lane is free."""
+        return any(
+            group.after or group.start_after_s > 0 or group.exclusive or group.at_once
+            for group in self.groups
+        )

@@ -96,7 +96,12 @@ class Run:
         self.assignment = assignment
         self.planned = len(cases)
         self.manifest = make_manifest(
-            self.config, self.directory, self.started_at, cases, self.redactor.text
+            self.config,
+            self.directory,
+            self.started_at,
+            cases,
+            assignment=assignment,
+            redact=self.redactor.text,
         )
         write_manifest(self.directory.path, self.manifest)
         self.directory.point_latest()

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from pytest_ultrapar.lanes.assignment import Assignment
     from pytest_ultrapar.records import Case
 
 _DEFAULT_SUMMARY = ("model",)
@@ -37,6 +38,8 @@ def make_manifest(
     directory: RunDirectory,
     started_at: datetime,
     cases: Sequence[Case],
+    *,
+    assignment: Assignment,
     redact: Callable[[str], str],
 ) -> Manifest:
     """The manifest as it stands before the first request.
@@ -46,6 +49,7 @@ def make_manifest(
         directory: The run's own.
         started_at: When the session began.
         cases: All that are going to run.
+        assignment: In force.
         redact: Takes secrets out of a text.
 
     Raises:
@@ -81,6 +85,7 @@ def make_manifest(
         summary_by=_summary_by(read_tables(directory.path).values()),
         resumed=resumed,
         measured_from=started_at if resumed else None,
+        ordered=assignment.is_ordered,
         pool_lanes=lanes,
         pool_limits=tuple(limit for name, limit in pool.limits.items() if name in on_path),
     )

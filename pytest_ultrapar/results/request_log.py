@@ -49,15 +49,19 @@ class RequestLog:
 
     Args:
         lanes: All that the run could use.
+        from_us: Microseconds since the epoch; episodes that began before it are left out, since the
+            monotonic clock may have been another one then.
 
     Attributes:
         lanes: As given.
+        from_us: As given.
         n_strange: Requests on lanes that are not among them, left out: a resumed run may have had
             another pool.
     """
 
-    def __init__(self, lanes: Sequence[Lane]) -> None:
+    def __init__(self, lanes: Sequence[Lane], *, from_us: int = 0) -> None:
         self.lanes = tuple(lanes)
+        self.from_us = from_us
         self.n_strange = 0
         self._index = {
             (lane.provider, lane.instance, lane.key): at for at, lane in enumerate(self.lanes)
@@ -94,6 +98,8 @@ class RequestLog:
             episode: Any one that ended, those that do not count among them.
             measured: Whether it counts in the makespan.
         """
+        if episode.started_at_us < self.from_us:
+            return
         before: Attempt | None = None
         for one in sorted(episode.attempts, key=_sent_at):
             lane = self._index.get((one.provider, one.instance, one.key))
