@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.report.escape import visible
 from pytest_ultrapar.report.numbers import counted, duration, percent, rate, times
+from pytest_ultrapar.report.performance import performance_lines
 from pytest_ultrapar.report.text_table import text_table
 from pytest_ultrapar.results.run_summary import Cell
 from pytest_ultrapar.results.statistics import Basis, wilson_interval
@@ -43,7 +44,8 @@ def summary_lines(
     lines = [SIMULATED] if summary.simulated else []
     if summary.cells:
         lines += [*_table(summary, width), ""]
-    lines += [*_outcomes(summary), *_speed(summary), *_lanes(lanes), *_troubles(summary)]
+    lines += [*_outcomes(summary), *_speed(summary), *performance_lines(summary)]
+    lines += [*_lanes(lanes), *_troubles(summary)]
     lines.append(f"results in {visible(directory)}: {', '.join(summary.files)}")
     return lines
 

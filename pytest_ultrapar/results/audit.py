@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from pytest_ultrapar.pool.model import Limit
 
-    from pytest_ultrapar.pool.model import Limit
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
     from pytest_ultrapar.results.request_log import RequestLog
 
 _MINUTE_S = 60.0
@@ -50,7 +51,7 @@ class _Peaks(NamedTuple):
 
 
 def audit(log: RequestLog, limits: Iterable[Limit]) -> tuple[LimitAudit, ...]:
-    """An audit of each limit on which any request fell, in the order given.
+    """An audit of each limit on which any request fell, in the order given, and of each other key.
 
     Requests of workers that died stand in no record of ours, so they are left out.
 
@@ -64,13 +65,25 @@ def audit(log: RequestLog, limits: Iterable[Limit]) -> tuple[LimitAudit, ...]:
         sent[request.lane].append(request.sent_s)
         ended[request.lane].append(request.ended_s)
     found = []
-    for limit in limits:
-        on = [at for at, lane in enumerate(log.lanes) if limit.name in lane.limits]
+    for limit, on in _bound_lanes(log, limits):
         sends = sorted(time_s for at in on for time_s in sent[at])
         if sends:
             ends = sorted(time_s for at in on for time_s in ended[at])
             found.append(_audited(limit, sends, ends))
     return tuple(found)
+
+
+def _bound_lanes(log: RequestLog, limits: Iterable[Limit]) -> Iterator[tuple[Limit, list[int]]]:
+    known = set()
+    for limit in limits:
+        known.add(limit.name)
+        yield limit, [at for at, lane in enumerate(log.lanes) if limit.name in lane.limits]
+    keys: dict[str, list[int]] = {}
+    for at, lane in enumerate(log.lanes):
+        keys.setdefault(f"{lane.provider}/{lane.key}", []).append(at)
+    for name, on in keys.items():
+        if name not in known:
+            yield Limit(name, "key"), on
 
 
 def peak_in_flight(log: RequestLog) -> int:

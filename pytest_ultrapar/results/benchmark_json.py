@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest_benchmark
 from pytest_benchmark.plugin import pytest_benchmark_generate_machine_info
 from pytest_benchmark.stats import Stats
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from pytest_ultrapar.results.measure import CaseMeasure
+    from pytest_ultrapar.results.performance import Performance
 
 FILE_NAME = "benchmark.json"
 
@@ -55,6 +57,7 @@ def benchmark_json(
     *,
     n_planned: Mapping[tuple[str, str], int],
     mode: str,
+    performance: Performance,
     simulated: bool,
     machine: dict[str, Any],
     now: datetime,
@@ -69,6 +72,7 @@ def benchmark_json(
         measures: One for each case with a final grade.
         n_planned: Planned cases by suite and model.
         mode: The mode that ran.
+        performance: Of the run; bound, efficiency and limits stand in the entry of all its cases.
         simulated: Whether answers came from the simulated provider.
         machine: What `machine_info` returned.
         now: Aware; when the file was made.
@@ -79,10 +83,11 @@ def benchmark_json(
         chosen = [each for each in measures if each.suite in part]
         planned = Counter({key: n for key, n in n_planned.items() if key[0] in part})
         entries.extend(_suite_entries("+".join(part), chosen, planned, mode))
-    for entry in entries:
-        entry["extra_info"]["simulated"] = simulated
     if not entries:
         return None
+    entries[0]["extra_info"].update(_performance(performance))
+    for entry in entries:
+        entry["extra_info"]["simulated"] = simulated
     return {
         "machine_info": machine,
         "commit_info": get_commit_info(),  # type: ignore[no-untyped-call]
@@ -138,14 +143,25 @@ def _measured(
         "serial_s": statistics.serial_s,
         "speedup": statistics.speedup,
         "basis": statistics.basis,
-        "bound_s": None,
-        "efficiency": None,
         "n_attempts": statistics.n_attempts,
         "tokens_in": statistics.tokens_in,
         "tokens_out": statistics.tokens_out,
         "scores": {name: score.mean for name, score in statistics.scores.items()},
     }
     return _entry(suite, mode, model, timeline.gaps_s, extra)
+
+
+def _performance(performance: Performance) -> dict[str, Any]:
+    bound = performance.bound
+    return {
+        "bound_s": bound.seconds if bound is not None else None,
+        "binding": bound.binding if bound is not None else None,
+        "efficiency": performance.efficiency,
+        "attribution": msgspec.to_builtins(performance.attribution),
+        "peak_in_flight": performance.peak_in_flight,
+        "limits": msgspec.to_builtins(performance.audit),
+        "client_bound": performance.client_bound,
+    }
 
 
 def _entry(

@@ -77,6 +77,7 @@ def compact(run_dir: Path) -> RunSummary:
             measures,
             n_planned=n_planned,
             mode=manifest.mode,
+            performance=made,
             simulated=manifest.simulated,
             machine=machine.result(),
             now=datetime.now(UTC),
