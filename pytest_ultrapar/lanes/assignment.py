@@ -46,9 +46,13 @@ class Assignment(msgspec.Struct, frozen=True):
     groups: tuple[Group, ...] = ()
 
     @property
-    def is_ordered(self) -> bool:
-        """Whether a rule may keep an episode from starting although a lane is free."""
+    def is_restricted(self) -> bool:
+        """Whether a rule may keep an episode from a lane of its model that is free."""
         return any(
-            group.after or group.start_after_s > 0 or group.exclusive or group.at_once
+            group.lanes is not None
+            or group.after
+            or group.start_after_s > 0
+            or group.exclusive
+            or group.at_once
             for group in self.groups
         )

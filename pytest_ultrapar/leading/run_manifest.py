@@ -85,7 +85,7 @@ def make_manifest(
         summary_by=_summary_by(read_tables(directory.path).values()),
         resumed=resumed,
         measured_from=started_at if resumed else None,
-        ordered=assignment.is_ordered,
+        restricted=assignment.is_restricted,
         pool_lanes=lanes,
         pool_limits=tuple(limit for name, limit in pool.limits.items() if name in on_path),
     )

@@ -20,7 +20,7 @@ _PARTS = {
     "rate_wait_s": "waiting for rates",
     "seat_wait_s": "waiting for seats",
     "backoff_s": "back-off",
-    "order_s": "the order of cases",
+    "rules_s": "rules of mode or policy",
     "client_s": "client",
     "startup_s": "start-up",
     "tail_s": "uneven end",

@@ -36,7 +36,7 @@ class Parts(msgspec.Struct, frozen=True):
         rate_wait_s: Free, while requests waited for a rate or a pause.
         seat_wait_s: Free, while requests waited for a seat elsewhere on their path.
         backoff_s: Free, while requests waited to be tried again.
-        order_s: Free, while a rule of the assignment or of the mode kept episodes from starting.
+        rules_s: Free, while rules of mode or assignment kept episodes from starting there.
         client_s: Free, while requests or episodes were in the hands of the client: leases on their
             way, requests about to be sent, episodes between two turns.
         startup_s: Free, before it was in full use for the first time.
@@ -48,7 +48,7 @@ class Parts(msgspec.Struct, frozen=True):
     rate_wait_s: float
     seat_wait_s: float
     backoff_s: float
-    order_s: float
+    rules_s: float
     client_s: float
     startup_s: float
     tail_s: float
@@ -92,7 +92,7 @@ def attribute(
     *,
     start_s: float,
     end_s: float,
-    ordered: bool,
+    restricted: bool,
 ) -> Attribution:
     """The parts of the makespan from `start_s` to `end_s`.
 
@@ -102,9 +102,9 @@ def attribute(
         bound: From `hindsight`.
         start_s: First send, monotonic seconds.
         end_s: End of the last episode, > start_s.
-        ordered: Whether the assignment had rules that keep episodes from starting.
+        restricted: Whether the assignment had rules that keep episodes from free lanes.
     """
-    occupancy = Occupancy(log, start_s=start_s, end_s=end_s, ordered=ordered)
+    occupancy = Occupancy(log, start_s=start_s, end_s=end_s, restricted=restricted)
     parts = resources(limits)
     by_name = {(one.limit, one.kind): one for one in parts}
     found: dict[_Name, Parts] = {

@@ -70,7 +70,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         summary_by: The names (`model`, `suite`, `repeat` or parameters) that the summary counts by.
         measured_from: Episodes that began earlier (of a resumed run, or of a baseline stage) count
             in the scores but not in makespan, throughput and speed-up; None measures all.
-        ordered: Whether rules of the assignment may have kept episodes from starting.
+        restricted: Whether rules of the assignment may have kept episodes from free lanes.
         pool_lanes: All lanes that the run could use.
         pool_limits: All limits on their paths, with the numbers that were in force.
         bound: The lower bound of the makespan in hindsight, with the prices that prove it; None
@@ -105,7 +105,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     summary_by: tuple[str, ...] = ("model",)
     resumed: bool = False
     measured_from: datetime | None = None
-    ordered: bool = False
+    restricted: bool = False
     pool_lanes: tuple[Lane, ...] = ()
     pool_limits: tuple[Limit, ...] = ()
     bound: Bound | None = None

@@ -27,7 +27,7 @@ class Reasons(NamedTuple):
     rate_wait_s: float = 0.0
     seat_wait_s: float = 0.0
     backoff_s: float = 0.0
-    order_s: float = 0.0
+    rules_s: float = 0.0
     client_s: float = 0.0
     startup_s: float = 0.0
     tail_s: float = 0.0
@@ -77,13 +77,13 @@ class Occupancy:
         log: All requests of the run.
         start_s: First send, monotonic seconds.
         end_s: End of the last episode, > start_s.
-        ordered: Whether the assignment had rules that keep episodes from starting.
+        restricted: Whether the assignment had rules that keep episodes from free lanes.
     """
 
-    def __init__(self, log: RequestLog, *, start_s: float, end_s: float, ordered: bool) -> None:
+    def __init__(self, log: RequestLog, *, start_s: float, end_s: float, restricted: bool) -> None:
         self.makespan_s = end_s - start_s
         self._start_s = start_s
-        self._ordered = ordered
+        self._restricted = restricted
         self._log = log
         self._services_s: list[list[float]] = [[] for _ in log.lanes]
         busy = [Bins(start_s, end_s, _SLICES) for _ in log.lanes]
@@ -144,10 +144,10 @@ class Occupancy:
         seat_s = sum((one.granted_s - one.asked_s) * (1.0 - one.rate_share) for one in last[1:])
         pauses = [(one.asked_s - one.before_s, one.again) for one in last[1:]]
         return Reasons(
-            rate_wait_s=rate_s + (0.0 if self._ordered else unopened_s * first.rate_share),
-            seat_wait_s=seat_s + (0.0 if self._ordered else unopened_s * (1 - first.rate_share)),
+            rate_wait_s=rate_s + (0.0 if self._restricted else unopened_s * first.rate_share),
+            seat_wait_s=seat_s + (0.0 if self._restricted else unopened_s * (1 - first.rate_share)),
             backoff_s=sum(pause_s for pause_s, again in pauses if again),
-            order_s=unopened_s if self._ordered else 0.0,
+            rules_s=unopened_s if self._restricted else 0.0,
             client_s=sum(one.sent_s - one.granted_s for one in last)
             + sum(pause_s for pause_s, again in pauses if not again),
         )
@@ -221,17 +221,21 @@ class Occupancy:
         fed = min(idle, now.unopened)
         tail = idle - fed
         client = held + between
-        order = startup = 0.0
-        if self._ordered:
-            order = fed
+        rules = startup = 0.0
+        if self._restricted:
+            rules = fed
         elif starting:
             startup = fed
         else:
             client += fed
         if not full_elsewhere:
-            # A seat of this very limit that is free and waited for is changing hands.
-            client, seat = client + seat, 0.0
-        return Reasons(rate, seat, backoff, order, client, startup, tail)
+            if self._restricted and now.busy + now.held < _FULL * seats:
+                rules += seat
+            else:
+                # A seat of this very limit that is free and waited for is changing hands.
+                client += seat
+            seat = 0.0
+        return Reasons(rate, seat, backoff, rules, client, startup, tail)
 
 
 def _first_full(slices: Sequence[_Slice], seats: float) -> int:

@@ -61,7 +61,7 @@ def performance(
         bound,
         start_s=start_s,
         end_s=end_s,
-        ordered=manifest.ordered,
+        restricted=manifest.restricted,
     )
     return Performance(
         peak,

@@ -14,10 +14,10 @@ from pytest_ultrapar.results.hindsight import demand, hindsight
 from tests.unit.request_logs import episode, lane, log_of, request
 
 
-def parts_of(log, *limits, start_s=0.0, end_s=None, ordered=False):
+def parts_of(log, *limits, start_s=0.0, end_s=None, restricted=False):
     end_s = end_s if end_s is not None else max(one.ended_s for one in log)
     bound = hindsight(log, limits)
-    return attribute(log, limits, bound, start_s=start_s, end_s=end_s, ordered=ordered)
+    return attribute(log, limits, bound, start_s=start_s, end_s=end_s, restricted=restricted)
 
 
 def total_s(parts):
@@ -92,11 +92,11 @@ def test_a_pause_before_a_second_try_is_back_off():
     assert seconds(found.run) == {"backoff_s": 3.0}
 
 
-def test_episodes_that_a_rule_keeps_back_are_the_order():
+def test_episodes_that_a_rule_keeps_back_are_called_so():
     calls = [episode(request(1.0 * at, at + 1.0)) for at in range(6)]
-    found = parts_of(log_of([lane(0, "seats")], *calls), SEATS, ordered=True)
+    found = parts_of(log_of([lane(0, "seats")], *calls), SEATS, restricted=True)
     assert found.run.used_s == pytest.approx(3.0)
-    assert seconds(found.run) == {"order_s": 2.5, "tail_s": 0.5}
+    assert seconds(found.run) == {"rules_s": 2.5, "tail_s": 0.5}
 
 
 def test_what_was_not_yet_fed_at_the_beginning_is_start_up_and_later_the_client():
@@ -172,7 +172,7 @@ def episodes_of(drawn):
 
 @settings(max_examples=60)
 @given(spans, st.integers(1, 3) | st.none(), st.sampled_from([None, 0.5, 4.0]), st.booleans())
-def test_parts_always_add_up_to_the_makespan(drawn, workers, qps, ordered):
+def test_parts_always_add_up_to_the_makespan(drawn, workers, qps, restricted):
     limits = [Limit("key", "key", workers, qps), Limit("i0", "instance", 2)]
     log = log_of([lane(0, "key", "i0"), lane(1, "key")], *episodes_of(drawn))
     bound = hindsight(log, limits)
@@ -181,7 +181,7 @@ def test_parts_always_add_up_to_the_makespan(drawn, workers, qps, ordered):
         return
     start_s = min(one.sent_s for one in log)
     end_s = max(one.ended_s for one in log)
-    found = attribute(log, limits, bound, start_s=start_s, end_s=end_s, ordered=ordered)
+    found = attribute(log, limits, bound, start_s=start_s, end_s=end_s, restricted=restricted)
     assert total_s(found.run) == pytest.approx(end_s - start_s)
     for row in found.limits:
         assert total_s(row.parts) == pytest.approx(end_s - start_s)
