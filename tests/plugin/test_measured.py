@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from pytest_ultrapar.plan.bound import certify
-from pytest_ultrapar.plan.demand import request_classes
 from pytest_ultrapar.results.manifest import read_manifest
 
 ASKING = """
@@ -58,20 +57,45 @@ def test_a_run_says_how_it_compares_with_what_its_pool_allowed(project, workers)
     assert sum(parts.values()) == pytest.approx(summary["statistics"]["makespan_s"], rel=0.02)
 
 
-def test_anybody_can_check_the_bound_with_the_manifest_and_the_table_of_attempts(project):
-    project.suite(ASKING)
-    project.run("-n0")
-    manifest = read_manifest(project.directory)
-    attempts = project.rows("attempts")
-    requests = request_classes({"m": [row["t_end_s"] - row["t_send_s"] for row in attempts]})
-    bound = manifest.bound
+SIMULATED = """
+schema = 1
+
+[[provider]]
+name = "demo"
+api = "simulated"
+keys = [{ name = "key0" }, { name = "key1", workers = 2 }]
+per_key = { workers = 3, qps = 30 }
+latency = { kind = "log-normal", median_s = 0.05, sigma = 0.3 }
+
+[[provider.model]]
+name = "m"
+
+[[provider.model]]
+name = "narrow"
+keys = ["key1"]
+"""
+
+
+def test_anybody_can_check_the_bound_with_the_manifest_and_the_table_of_attempts(
+    project, monkeypatch, capsys
+):
+    project.pytester.path.joinpath("pool.toml").write_text(SIMULATED)
+    project.suite(ASKING.replace('answer.startswith("yes")', "answer"))
+    assert project.run("-n0").ret == 0
+    bound = read_manifest(project.directory).bound
     assert bound is not None
-    if bound.prices:
-        proven_s = certify(manifest.pool_lanes, manifest.pool_limits, requests, bound.prices)
-        assert proven_s == pytest.approx(bound.seconds, rel=0.01)
-    else:
-        longest_s = max(row["t_end_s"] - row["t_send_s"] for row in attempts)
-        assert bound.seconds == pytest.approx(longest_s)
+    assert bound.prices
+    monkeypatch.chdir(project.pytester.path)
+    page = Path(__file__).parents[2].joinpath("docs", "throughput.md").read_text()
+    program = page.partition("```python\n")[2].partition("```")[0]
+    capsys.readouterr()
+    exec(compile(program, "docs/throughput.md", "exec"), {})
+    proven, proven_s, *_, published_s, _ = capsys.readouterr().out.split()
+    assert proven == "proven"
+    assert float(published_s) == pytest.approx(bound.seconds, abs=1e-3)
+    # Requests of nearly the same length are published together, at the shortest of them.
+    assert float(published_s) <= float(proven_s) + 1e-3
+    assert float(published_s) >= 0.94 * float(proven_s) - 1e-3
 
 
 def test_a_client_that_cannot_keep_up_is_called_so(project, workers):
