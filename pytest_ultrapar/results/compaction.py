@@ -30,6 +30,7 @@ from pytest_ultrapar.results.run_summary import (
     never_ran,
 )
 from pytest_ultrapar.results.schema import TABLES, parameter_columns, score_columns
+from pytest_ultrapar.results.serial_sample import with_serial_times
 from pytest_ultrapar.results.statistics import run_statistics
 from pytest_ultrapar.results.table_set import TableSet, opener
 from pytest_ultrapar.results.tables import RunWords
@@ -118,6 +119,7 @@ def _write_tables(
     measured_from_us = (
         int(manifest.measured_from.timestamp() * 1e6) if manifest.measured_from is not None else 0
     )
+    baseline = frozenset(manifest.baseline)
     measures: list[CaseMeasure] = []
     try:
         for case in cases:
@@ -134,6 +136,7 @@ def _write_tables(
                 episode,
                 summary_by=manifest.summary_by,
                 measured_from_us=measured_from_us,
+                baseline=baseline,
             )
             measures.append(measure)
         planned = {case.case_id for case in cases}
@@ -145,7 +148,7 @@ def _write_tables(
     finally:
         tables.discard()
         reader.close()
-    return measures, tables.paths, tables.n_requests
+    return with_serial_times(measures), tables.paths, tables.n_requests
 
 
 def _add_episodes(
