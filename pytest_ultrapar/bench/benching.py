@@ -60,26 +60,52 @@ def bench(
         ResultsError: What a run left behind cannot be read.
     """
     commands = {mode: pytest_arguments(passed_on, mode=mode, pool=pool) for mode in modes}
-    code = _check(commands) if len(modes) > 1 else _PASSED
+    directory = new_directory(out, "bench", datetime.now(UTC))
+    try:
+        return _run_all(directory, commands)
+    finally:
+        _discard_unused(directory, modes, is_ours=out is None)
+
+
+def _run_all(directory: Path, commands: dict[str, list[str]]) -> int:
+    code = _check(commands)
     if code != _PASSED:
         return code
-    directory = new_directory(out, "bench", datetime.now(UTC))
     ended: list[Ended] = []
     for mode, command in commands.items():
-        _say(f"==== ultrapar bench: mode {mode} ({len(ended) + 1} of {len(modes)}) ====")
+        _say(f"==== ultrapar bench: mode {mode} ({len(ended) + 1} of {len(commands)}) ====")
         code = run_pytest([*command, f"--ultrapar-out={directory / mode}"])
-        ended.append(_read(mode, directory / mode, code))
+        ended.append(read_ended(mode, directory / mode, code))
         if code not in {_PASSED, _FAILED}:
             break
-    if not any((directory / mode / MANIFEST_FILE).exists() for mode in modes):
-        shutil.rmtree(directory, ignore_errors=True)
-        return ended[-1].code
-    missing = [mode for mode in modes if mode not in {one.mode for one in ended}]
-    return _finish(directory, ended, missing)
+    if not any(_was_begun(directory / mode) for mode in commands):
+        if code not in {_PASSED, _FAILED}:
+            return code
+        _say("ultrapar bench: the suite has no cases: no test of it uses a prefetched fixture")
+        return _BAD_INPUT
+    return finish(directory, ended, [*commands][len(ended) :])
+
+
+def _was_begun(directory: Path) -> bool:
+    return (directory / MANIFEST_FILE).exists()
+
+
+def _discard_unused(directory: Path, modes: Sequence[str], *, is_ours: bool) -> None:
+    """Remove what runs left that were refused, and our directory when nothing ran at all."""
+    for mode in modes:
+        if not _was_begun(directory / mode):
+            shutil.rmtree(directory / mode, ignore_errors=True)
+    if is_ours and not any(directory.iterdir()):
+        directory.rmdir()
 
 
 def _check(commands: dict[str, list[str]]) -> int:
-    """Whether every mode could run: no hours of serial before a mode that is refused."""
+    """Whether every mode could run: no hours of serial before a mode that is refused.
+
+    A single mode, refused, says so itself.
+    """
+    if len(commands) == 1:
+        return _PASSED
     for mode, command in commands.items():
         code, said = check_pytest(command)
         if code != _PASSED:
@@ -89,7 +115,12 @@ def _check(commands: dict[str, list[str]]) -> int:
     return _PASSED
 
 
-def _read(mode: str, directory: Path, code: int) -> Ended:
+def read_ended(mode: str, directory: Path, code: int) -> Ended:
+    """What a mode that ended with that exit code left in its directory.
+
+    Raises:
+        ResultsError: It cannot be read.
+    """
     summary = read_summary(directory)
     if summary is None:
         return Ended(mode, code, None, f"ended with exit code {code} and has no results")
@@ -103,7 +134,18 @@ def _read(mode: str, directory: Path, code: int) -> Ended:
     return Ended(mode, code, read_mode_run(directory, summary))
 
 
-def _finish(directory: Path, ended: Sequence[Ended], missing: Sequence[str]) -> int:
+def finish(directory: Path, ended: Sequence[Ended], missing: Sequence[str]) -> int:
+    """Write and print what the modes that came to their end show; returns the exit code.
+
+    Args:
+        directory: Of the whole; exists.
+        ended: At least one.
+        missing: Modes that did not run, because one before them was stopped.
+
+    Raises:
+        ConfigError: The modes ran other cases.
+        ResultsError: A file cannot be written.
+    """
     runs = [one.run for one in ended if one.run is not None]
     _check_same_cases(runs)
     said = [f"{one.mode} {one.said}" for one in ended if one.said]

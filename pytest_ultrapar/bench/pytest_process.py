@@ -49,7 +49,7 @@ def run_pytest(arguments: Sequence[str]) -> int:
 def check_pytest(arguments: Sequence[str]) -> tuple[int, str]:
     """Collect only, with nothing shown; returns the exit code and what pytest said."""
     done = subprocess.run(  # noqa: S603
-        [*_PYTEST, *arguments, "--collect-only", "-qq"],
+        [*_PYTEST, *arguments, "--collect-only", "-q"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
