@@ -32,6 +32,7 @@ from pytest_ultrapar.results.run_summary import (
     never_ran,
 )
 from pytest_ultrapar.results.schema import TABLES, parameter_columns, score_columns
+from pytest_ultrapar.results.serial_sample import with_serial_times
 from pytest_ultrapar.results.statistics import run_statistics
 from pytest_ultrapar.results.table_set import TableSet, opener
 from pytest_ultrapar.results.tables import RunWords
@@ -138,6 +139,7 @@ def _write_tables(
         opener(run_dir, manifest.storage_format, simulated=manifest.simulated),
     )
     reader = JournalReader(run_dir / "journal")
+    baseline = frozenset(manifest.baseline)
     measures: list[CaseMeasure] = []
     try:
         for case in cases:
@@ -154,6 +156,7 @@ def _write_tables(
                 episode,
                 summary_by=manifest.summary_by,
                 measured_from_us=log.from_us,
+                baseline=baseline,
             )
             measures.append(measure)
             if episode is not None:
@@ -169,7 +172,7 @@ def _write_tables(
     finally:
         tables.discard()
         reader.close()
-    return measures, tables.paths, tables.n_requests
+    return with_serial_times(measures), tables.paths, tables.n_requests
 
 
 def _add_episodes(
