@@ -136,6 +136,19 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="RUN",
     )
     option(
+        "plan",
+        "Send nothing: show calls, tokens, time, cost, the load of keys and limits, and a forecast "
+        "for each mode; refuse a pool that cannot be meant. -n says for how many workers.",
+        action="store_true",
+        default=False,
+    )
+    option(
+        "plan-from",
+        "The earlier run that the plan's turns, tokens and times come from: its directory, its "
+        "id, 'latest', or 'none' (default: latest, as far as it fits).",
+        metavar="RUN",
+    )
+    option(
         "simulator",
         "Use a simulated provider that 'ultrapar simulate' already runs, instead of starting one.",
         metavar="URL",
@@ -159,6 +172,11 @@ def only_looks(config: pytest.Config) -> bool:
         or option.showfixtures
         or option.show_fixtures_per_test
     )
+
+
+def plans(config: pytest.Config) -> bool:
+    """Whether pytest is asked for a plan, not for a run."""
+    return bool(config.getoption("ultrapar_plan"))
 
 
 def pool_path(config: pytest.Config) -> Path | None:

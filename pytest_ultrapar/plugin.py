@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane, Pool
     from pytest_ultrapar.records import Case
 
+_planned_workers_key = pytest.StashKey[int]()
+"""Of the run that is planned; a plan itself has none."""
+
 __all__ = ["case", "grade", "llm", "model", "ultrapar_repeat"]
 
 
@@ -42,15 +45,35 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         raise pytest.UsageError(msg)
 
 
+@pytest.hookimpl(specname="pytest_cmdline_main")
+def pytest_ultrapar_plan_alone(config: pytest.Config) -> None:
+    """Start no worker for a plan. Called after xdist has read `-n` (its own is tryfirst, 3.8.0)."""
+    if not options.plans(config):
+        return
+    if options.pool_path(config) is None:
+        msg = "--ultrapar-plan needs --ultrapar-pool FILE (or ini ultrapar_pool)"
+        raise pytest.UsageError(msg)
+    if _has_workers(config):
+        from pytest_ultrapar import xdist_options  # noqa: PLC0415 - heavy, needed with workers only
+
+        try:
+            xdist_options.refuse(config)
+        except UltraparError as error:
+            raise pytest.UsageError(str(error)) from error
+        config.stash[_planned_workers_key] = xdist_options.n_workers(config)
+        config.option.dist, config.option.tx = "no", []
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Register what this process needs; without a pool next to nothing."""
     config.addinivalue_line(
         "markers",
-        "ultrapar(models=..., summary=..., taken_from=..., repeats_over=...): models that a test "
-        "runs on (patterns), the parameters by which the summary table is laid out, the suite "
-        "whose cases are not asked again where they are the same, and the parameter whose first "
-        "values --ultrapar-repeats NxM takes",
+        "ultrapar(models=..., summary=..., taken_from=..., repeats_over=..., expect=...): models "
+        "that a test runs on (patterns), the parameters by which the summary table is laid out, "
+        "the suite whose cases are not asked again where they are the same, the parameter whose "
+        "first values --ultrapar-repeats NxM takes, and the turns and tokens of an episode that "
+        "--ultrapar-plan supposes where no earlier run tells",
     )
     given = getattr(config, "workerinput", {}).get("ultrapar")
     if options.pool_path(config) is None:
@@ -91,7 +114,8 @@ def _lead(config: pytest.Config) -> None:
     _refuse(config)
     process.settings(config)
     process.models(config)
-    process.check_keys(config)
+    if not options.plans(config):
+        process.check_keys(config)
     settled, pool = process.settings(config)
     if settled.reuse is not None:
         config.stash[process.reused_key] = reusable(
@@ -100,7 +124,13 @@ def _lead(config: pytest.Config) -> None:
             data=process.data(config),
             pool=pool,
         )
-    process.check_debug_log(config, _n_workers(config))
+    n_planned = config.stash.get(_planned_workers_key, None)
+    process.check_debug_log(config, n_planned or _n_workers(config))
+    if options.plans(config):
+        from pytest_ultrapar.leading.planning import Planning  # noqa: PLC0415
+
+        config.pluginmanager.register(Planning(config, n_planned or 0), "ultrapar-planning")
+        return
     if options.only_looks(config):
         config.pluginmanager.register(process.CollectOnly(config), "ultrapar-collect-only")
         return

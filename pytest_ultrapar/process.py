@@ -12,7 +12,7 @@ from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.endpoints import endpoints
 from pytest_ultrapar.engine.engine import EngineSettings
 from pytest_ultrapar.engine.retry import RetryPolicy
-from pytest_ultrapar.options import pool_path
+from pytest_ultrapar.options import plans, pool_path
 from pytest_ultrapar.pool.config import check_supported, load_pool
 from pytest_ultrapar.pool.model import Lane, Pool
 from pytest_ultrapar.pool.secret import check_secrets, read_secrets
@@ -58,7 +58,7 @@ def settings(config: pytest.Config) -> tuple[Options, Pool]:
             path = pool_path(config)
             assert path is not None
             pool = load_pool(path, environ=os.environ, overrides=read_overrides(config))
-        if not config.option.collectonly:  # what is never sent may be counted
+        if not (config.option.collectonly or plans(config)):  # what is never sent may be counted
             check_supported(pool)
         options = read_options(config, pool)
         found = config.stash[_settings_key] = (options, pool)

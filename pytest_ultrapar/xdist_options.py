@@ -48,5 +48,9 @@ def n_workers(config: pytest.Config) -> int:
 def suggested_workers(config: pytest.Config, n_cpus: int) -> int:
     """How many workers `-n auto` means: few, since seats and not processes limit the requests."""
     _, pool = process.settings(config)
-    seats = pool.seats(pool.lanes) or _MANY_SEATS
-    return max(1, min(n_cpus, -(-seats // SEATS_PER_WORKER)))
+    return min(n_cpus, enough_workers(pool.seats(pool.lanes) or _MANY_SEATS, n_cpus))
+
+
+def enough_workers(n_in_flight: int | None, n_workers: int) -> int:
+    """How many workers drive so many requests in flight; None in flight needs all there are."""
+    return max(1, n_workers if n_in_flight is None else -(-n_in_flight // SEATS_PER_WORKER))

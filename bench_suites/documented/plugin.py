@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench_suites.documented.process import PART_OF
+from bench_suites.documented.process import PART_OF, process_of
 from bench_suites.documented.waves import VARIANTS
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Sequence
 
     from pytest_ultrapar import Assignment
     from pytest_ultrapar.pool.model import Lane, Pool
     from pytest_ultrapar.records import Case
 
 POLICIES = ("model-key", "group-key", "split")
-_FREE = ("even", "by-key", "by-model", "round-robin")
 PHASE_POLICIES = ("model-key", "group-key", "even")
 """In mode `phase`; the first is its default. The plugin's others have an order of their own."""
 
@@ -64,29 +63,9 @@ def pytest_ultrapar_policies(config: pytest.Config, mode: str) -> Sequence[str]:
     return POLICIES
 
 
-@pytest.hookimpl(wrapper=True, specname="pytest_ultrapar_assign")
-def pytest_ultrapar_show_key_load(  # noqa: PLR0917 - pluggy passes them by name
-    config: pytest.Config,
-    lanes: Sequence[Lane],
-    cases: Sequence[Case],
-    pool: Pool,
-    policy: str,
-    mode: str,
-) -> Generator[None, Assignment, Assignment]:
-    """Show before the first request what the documents found out after their runs.
-
-    Only where cases wait for each other or for a key: else all processes meet on all keys, and the
-    sum says nothing.
-    """
-    assignment = yield
-    if mode == "phase" or policy not in _FREE:
-        from bench_suites.documented.key_lines import key_lines  # noqa: PLC0415 - as below
-
-        reporter = config.pluginmanager.get_plugin("terminalreporter")
-        if reporter is not None and config.get_verbosity() >= 0:
-            for line in key_lines(pool, lanes, cases, assignment):
-                reporter.write_line(line)
-    return assignment
+def pytest_ultrapar_process(case: Case) -> str | None:
+    """The documents' process: a run then says at its start what they found out after theirs."""
+    return None if case.suite not in PART_OF else process_of(case).name
 
 
 def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name

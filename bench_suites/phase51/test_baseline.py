@@ -6,10 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
+from bench_suites.expected import EXPECTED
 from bench_suites.selection import selection
 from bench_suites.workflow import Episode, Verdict, score
 
-pytestmark = pytest.mark.ultrapar(summary=("model", "task_type"), repeats_over="task_type")
+pytestmark = pytest.mark.ultrapar(
+    summary=("model", "task_type"), repeats_over="task_type", expect=EXPECTED
+)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

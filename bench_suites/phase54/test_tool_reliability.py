@@ -6,11 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
+from bench_suites.expected import EXPECTED
 from bench_suites.selection import selection
 from bench_suites.workflow import Episode, Verdict, score
 
 pytestmark = pytest.mark.ultrapar(
-    summary=("model", "tool_success_rate"), taken_from="phase51", repeats_over="task_type"
+    summary=("model", "tool_success_rate"),
+    taken_from="phase51",
+    repeats_over="task_type",
+    expect=EXPECTED,
 )
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.leading.assigning import process_loads
+from pytest_ultrapar.report.key_lines import key_lines
 from pytest_ultrapar.report.numbers import counted
 from pytest_ultrapar.results.taken_file import read_taken
-from pytest_ultrapar.xdist_options import SEATS_PER_WORKER
+from pytest_ultrapar.xdist_options import enough_workers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.lanes.assignment import Assignment
     from pytest_ultrapar.leading.run import Run
     from pytest_ultrapar.pool.model import LaneId
+    from pytest_ultrapar.records import Case
     from pytest_ultrapar.settings import Options
 
 _SHOWN = 3
@@ -43,7 +46,7 @@ def lines(run: Run) -> list[str]:
     ]
     if said:
         text.append("ultrapar: " + ", ".join(said))
-    text += _key_lines(run)
+    text += _variables(run)
     if run.options.resume is not None:
         text.append(
             f"ultrapar: resuming {run.directory.run_id}: "
@@ -52,7 +55,9 @@ def lines(run: Run) -> list[str]:
     return text
 
 
-def assignment_lines(run: Run, assignment: Assignment, workers: Sequence[str]) -> list[str]:
+def assignment_lines(
+    run: Run, assignment: Assignment, workers: Sequence[str], cases: Sequence[Case]
+) -> list[str]:
     """Who is at home where, workers with the same home together, and whether fewer would do."""
     by_home: dict[tuple[LaneId, ...], list[str]] = {}
     for worker in workers:
@@ -70,13 +75,22 @@ def assignment_lines(run: Run, assignment: Assignment, workers: Sequence[str]) -
             f"ultrapar: {counted(len(sample), 'case')} one at a time first, as a serial sample; "
             f"the other {run.planned - len(sample):,} are measured against it"
         )
+    else:
+        loads = process_loads(
+            run.config,
+            lanes=run.lanes,
+            cases=cases,
+            assignment=assignment,
+            mode=run.options.mode,
+        )
+        text += key_lines(loads)
     groups = assignment.groups
     if groups:
         more = f" and {len(groups) - _SHOWN} more" if len(groups) > _SHOWN else ""
         shown = ", ".join(f"{one.name} ({len(one.cases)})" for one in groups[:_SHOWN])
         text.append(f"ultrapar: cases in {counted(len(groups), 'group')}: {shown}{more}")
     seats = run.pool.seats(run.lanes)
-    enough = max(1, -(-(seats or len(workers) * SEATS_PER_WORKER) // SEATS_PER_WORKER))
+    enough = enough_workers(seats, len(workers))
     if len(workers) > 2 * enough:
         text.append(
             f"ultrapar: {len(workers)} workers for {seats} seats; "
@@ -95,7 +109,7 @@ def _repeats(options: Options) -> str:
     )
 
 
-def _key_lines(run: Run) -> list[str]:
+def _variables(run: Run) -> list[str]:
     """Which variables the keys in use come from; nothing of what they hold."""
     used = {(lane.provider, lane.key) for lane in run.lanes}
     named = [

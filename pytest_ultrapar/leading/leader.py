@@ -71,7 +71,7 @@ class Leader:
         if reporter is None:
             return
         if self.config.option.verbose >= 0:
-            for line in header.assignment_lines(self.run, assignment, workers):
+            for line in header.assignment_lines(self.run, assignment, workers, cases):
                 reporter.write_line(line)
         if self.config.option.verbose > _SILENT:
             self._live = LiveProgress(reporter, len(cases), lambda: self.status_source())  # noqa: PLW0108 - it is set after this

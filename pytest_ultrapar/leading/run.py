@@ -6,11 +6,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar import process
-from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.lanes.assignment import Assignment
-from pytest_ultrapar.lanes.assignment_check import check_assignment
+from pytest_ultrapar.leading.assigning import make_assignment
 from pytest_ultrapar.leading.baseline import draw_sample, with_baseline
-from pytest_ultrapar.leading.policies import one_at_a_time
 from pytest_ultrapar.leading.run_manifest import finished_sample, make_manifest
 from pytest_ultrapar.leading.services import Services
 from pytest_ultrapar.results.manifest import write_manifest
@@ -79,21 +77,14 @@ class Run:
             ConfigError: The hook gave something that cannot be carried out.
         """
         lanes = self.lanes
-        if self.options.mode == "serial":
-            assignment = one_at_a_time(lanes, cases, lanes_per_model=1)
-        elif self.options.mode == "rotate":
-            assignment = one_at_a_time(lanes, cases, lanes_per_model=None)
-        else:
-            assignment = self.config.hook.pytest_ultrapar_assign(
-                config=self.config,
-                workers=list(workers),
-                lanes=lanes,
-                cases=cases,
-                pool=self.pool,
-                policy=self.options.policy,
-                mode=self.options.mode,
-            )
-        _check(assignment, lanes=lanes, cases=cases)
+        assignment = make_assignment(
+            self.config,
+            workers=workers,
+            lanes=lanes,
+            cases=cases,
+            policy=self.options.policy,
+            mode=self.options.mode,
+        )
         restricted = assignment.is_restricted
         sample: tuple[str, ...] = ()
         if self.options.baseline is not None:
@@ -124,43 +115,3 @@ class Run:
         if self.manifest is None and options.out is None and options.resume is None:
             self.directory.discard()
         self.directory.close()
-
-
-def _check(assignment: object, *, lanes: Sequence[Lane], cases: Sequence[Case]) -> None:
-    if not isinstance(assignment, Assignment):
-        msg = f"pytest_ultrapar_assign must return an Assignment (got {type(assignment).__name__})"
-        raise ConfigError(msg)
-    known = {lane.lane_id for lane in lanes}
-    ids = {case.case_id for case in cases}
-    names = [group.name for group in assignment.groups]
-    for worker, home in assignment.home.items():
-        for lane in home:
-            if lane not in known:
-                msg = (
-                    f"pytest_ultrapar_assign: home of {worker} names lane {lane!r}; "
-                    f"the run's lanes are {', '.join(sorted(known))}"
-                )
-                raise ConfigError(msg)
-    seen: set[str] = set()
-    for group in assignment.groups:
-        strange = [name for name in group.after if name not in names]
-        if not group.name or names.count(group.name) > 1:
-            msg = (
-                "pytest_ultrapar_assign: group names must be unique and not empty "
-                f"(got {group.name!r})"
-            )
-            raise ConfigError(msg)
-        if strange:
-            msg = (
-                f"pytest_ultrapar_assign: group {group.name!r} waits for {strange[0]!r}; "
-                f"the groups are {', '.join(names)}"
-            )
-            raise ConfigError(msg)
-        if not ids.issuperset(group.cases) or seen.intersection(group.cases):
-            msg = (
-                f"pytest_ultrapar_assign: group {group.name!r} has cases that do not run "
-                "or are in another group"
-            )
-            raise ConfigError(msg)
-        seen.update(group.cases)
-    check_assignment(assignment, known)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.engine.opener import Opener
@@ -13,6 +14,7 @@ from pytest_ultrapar.lanes.actions import Grant
 from pytest_ultrapar.lanes.broker import LaneBroker
 from pytest_ultrapar.lanes.headroom import with_headroom
 from pytest_ultrapar.lanes.protocol import LeaseRequest
+from pytest_ultrapar.pool.model import LaneId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.lanes.actions import Action
     from pytest_ultrapar.lanes.assignment import Assignment
     from pytest_ultrapar.lanes.protocol import Lease
-    from pytest_ultrapar.pool.model import LaneId, Pool
+    from pytest_ultrapar.pool.model import Pool
 
 _WORKER = "forecast"
 
@@ -41,6 +43,19 @@ class Course:
     services_s: tuple[float, ...]
 
 
+@dataclass(slots=True)
+class LaneLoad:
+    """What one lane answered.
+
+    Attributes:
+        requests: How many.
+        busy_s: Seconds of their services together.
+    """
+
+    requests: int = 0
+    busy_s: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """What came out.
@@ -49,11 +64,15 @@ class Forecast:
         makespan_s: From the first send to the last answer.
         peak_in_flight: Most requests in flight at once.
         refused: Case ids that no lane would ever answer.
+        lanes: What each lane answered; those with nothing are missing.
+        longest_s: The longest episode from its first lease to its last answer.
     """
 
     makespan_s: float
     peak_in_flight: int
     refused: tuple[str, ...]
+    lanes: Mapping[LaneId, LaneLoad] = field(default_factory=dict)
+    longest_s: float = 0.0
 
 
 def forecast(
@@ -104,6 +123,9 @@ class _Play:
         self._in_flight = 0
         self._peak = 0
         self._refused: list[str] = []
+        self._lanes: dict[LaneId, LaneLoad] = {}
+        self._opened_s: dict[str, float] = {}
+        self._longest_s = 0.0
         self._book(self._broker.connect(_WORKER, 0.0))
         self._book(self._broker.assign(assignment, 0.0))
         for line in dict.fromkeys(self._opener.add(course) for course in courses):
@@ -127,7 +149,7 @@ class _Play:
             else:
                 self._answered(course, turn, lease)
         span_s = max(0.0, self._end_s - self._begin_s)
-        return Forecast(span_s, self._peak, tuple(self._refused))
+        return Forecast(span_s, self._peak, tuple(self._refused), self._lanes, self._longest_s)
 
     def _open(self, line: Line) -> None:
         while (course := self._opener.next_to_ask(line)) is not None:
@@ -163,6 +185,7 @@ class _Play:
 
     def _over(self, course: Course) -> None:
         case_id, group = course.case_id, course.group
+        self._longest_s = max(self._longest_s, self._now_s - self._opened_s.pop(case_id))
         self._book(self._broker.episode_ended(_WORKER, case_id, group, self._now_s))
         self._opener.closed()
         for line in self._opener.lines():
@@ -184,7 +207,11 @@ class _Play:
             self._in_flight += 1
             self._peak = max(self._peak, self._in_flight)
             lane = action.lease.lane
+            load = self._lanes.setdefault(lane, LaneLoad())
+            load.requests += 1
+            load.busy_s += course.services_s[turn]
             self._push(course.services_s[turn], course, turn, lane, action.lease)
             if turn == 0:
+                self._opened_s[course.case_id] = self._now_s
                 self._opener.opened(line)
                 self._open(line)

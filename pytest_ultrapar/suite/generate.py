@@ -14,7 +14,7 @@ from pytest_ultrapar.suite.taken import TAKEN_FROM
 if TYPE_CHECKING:
     import pytest
 
-_MARK_ARGUMENTS = {"models", "summary", TAKEN_FROM, ARGUMENT}
+_MARK_ARGUMENTS = {"models", "summary", "expect", TAKEN_FROM, ARGUMENT}
 _PATTERN_SIGNS = set("*?[")
 
 

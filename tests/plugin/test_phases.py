@@ -228,3 +228,19 @@ def test_load_of_the_keys_stands_in_the_header(tmp_path):
         assert done.returncode == 0
         for number, n in enumerate(most):
             assert f"load: ideallab/key{number}: {n} at once, {2 * n} of 18 QPS" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pool", ["pools/seed001.toml", "pools/seed003.toml"])
+def test_plan_of_phase_52_is_the_sum_of_seed_002_and_names_the_binding_key(monkeypatch, pool):
+    for name in KEYS:
+        monkeypatch.delenv(name, raising=False)
+    args = ("bench_suites/phase52", "--difficulty=very_easy,medium", "--ultrapar-plan", "-n15")
+    done = run_pytest(*args, f"--ultrapar-pool={pool}", "--ultrapar-plan-from=none")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for number, n in enumerate((4, 4, 2)):
+        assert f"load: ideallab/key{number}: {n} at once, {2 * n} of 10 QPS: " in done.stdout
+    kind = "qps" if "001" in pool else "workers"
+    assert re.search(rf"^  binding key: ideallab/key[01] \({kind}\)", done.stdout, re.MULTILINE)
+    assert "mode phase, policy model-key: load: processes of the documents" in done.stdout
+    assert "names the environment variable AZURE_OPENAI_API_KEY, which is not set" in done.stdout

@@ -95,7 +95,7 @@ def make_run(path, cases, **fields):
     return run
 
 
-def run_of_seven(path):
+def run_of_seven(path, **fields):
     """Seven cases: solved, partial, infra then solved on resume, refused, error, marked, never."""
     cases = [
         case(0),
@@ -106,7 +106,7 @@ def run_of_seven(path):
         case(5),
         case(6),
     ]
-    run = make_run(path, cases)
+    run = make_run(path, cases, **fields)
     write_journal(
         run,
         "gw0",

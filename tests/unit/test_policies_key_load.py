@@ -8,7 +8,6 @@ import pytest
 
 from bench_suites.documented.fix_a import one_after_the_other
 from bench_suites.documented.group_key import group_key
-from bench_suites.documented.key_lines import key_lines
 from bench_suites.documented.key_rule import any_key, bind
 from bench_suites.documented.model_key import model_key
 from bench_suites.documented.phase_mode import phase_assignment
@@ -16,6 +15,7 @@ from bench_suites.documented.process import process_of
 from pytest_ultrapar.lanes.assignment import Assignment, Group
 from pytest_ultrapar.leading.policies import find_policy
 from pytest_ultrapar.plan.key_load import key_load
+from pytest_ultrapar.report.key_lines import key_lines
 from tests.unit.policy_play import QWENS, ROOT, cases, lanes_of, pool
 
 SEED_003 = pool("pools/seed003.toml")
@@ -83,7 +83,7 @@ def test_fix_a_has_one_process_at_a_time():
 
 
 def test_header_names_who_meets_on_a_key_and_what_it_may_send():
-    lines = key_lines(SEED_003, LANES, PHASE_52, bind(SEED_003, LANES, PHASE_52, model_key))
+    lines = key_lines(loads(PHASE_52, bind(SEED_003, LANES, PHASE_52, model_key)))
     assert lines[0].startswith("load: processes of the documents")
     assert lines[1] == (
         "load: ideallab/key0: 4 at once, 8 of 10 QPS: phase52 qwen2.5-72b-instruct very_easy, "
@@ -95,7 +95,7 @@ def test_header_names_who_meets_on_a_key_and_what_it_may_send():
         "4 at once",
         "2 at once",
     ]
-    assert key_lines(SEED_003, LANES, cases(QWENS, "another", 2), Assignment()) == []
+    assert key_lines(loads([], Assignment())) == []
 
 
 def test_flaw_groups_of_a_model_meet_on_its_key_unless_each_has_its_own():

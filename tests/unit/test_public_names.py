@@ -53,6 +53,7 @@ def test_hooks_are_these():
         "pytest_ultrapar_pool",
         "pytest_ultrapar_policies",
         "pytest_ultrapar_assign",
+        "pytest_ultrapar_process",
         "pytest_ultrapar_data",
         "pytest_ultrapar_attempt",
         "pytest_ultrapar_case",

@@ -1,0 +1,210 @@
+"""What a plan's expectations stand on: an earlier run, what the pool says, what suites say."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.plan.busy_seats import Service
+from pytest_ultrapar.plan.courses import Hint
+from pytest_ultrapar.plan.earlier import EarlierRun
+from pytest_ultrapar.pool.answered_by import answered_by
+from pytest_ultrapar.pool.model import Latency
+from pytest_ultrapar.pool.simulation import mean_s
+from pytest_ultrapar.results.earlier import earlier_in_subprocess
+from pytest_ultrapar.results.manifest import Manifest, answers_differ, read_manifest
+from pytest_ultrapar.results.rundir import LATEST, resolve_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    import pytest
+
+    from pytest_ultrapar.plan.courses import Expected
+    from pytest_ultrapar.pool.model import Pool
+
+OPTION = "--ultrapar-plan-from"
+NONE = "none"
+NOTHING = EarlierRun((), 0.0)
+ASSUMED_S = 1.0
+"""A request where the pool says nothing of its model's latency."""
+
+_EXPECT = ("turns", "tokens_in", "tokens_out")
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """An earlier run as far as it tells of this one.
+
+    Attributes:
+        run: Its episodes; none where there is no such run.
+        notes: What to say of it.
+    """
+
+    run: EarlierRun
+    notes: tuple[str, ...]
+
+
+def find_history(given: str | None, pool: Pool, data: Mapping[str, str]) -> History:
+    """The earlier run that a plan stands on.
+
+    Args:
+        given: What the option says: a run as `resolve_run` takes it, `none`, or None for the
+            latest one if there is any and it fits.
+        pool: Whose models are going to be asked.
+        data: What the suites say of their data.
+
+    Raises:
+        ConfigError: The run that was named does not exist, has no results or does not fit.
+    """
+    if given == NONE:
+        return History(NOTHING, ())
+    try:
+        directory = resolve_run(given or LATEST)
+    except ConfigError:
+        if given is None:
+            return History(NOTHING, ("there is no earlier run in .ultrapar",))
+        raise
+    try:
+        manifest = read_manifest(directory)
+        found = _fitting(directory, manifest, pool)
+    except ResultsError as error:
+        if given is None:
+            return History(NOTHING, (f"not from the latest run: {error}",))
+        msg = f"{OPTION}: {error}"
+        raise ConfigError(msg) from error
+    if not found.run.episodes:
+        if given is None:
+            return found
+        msg = f"{OPTION}: {directory} says nothing of this run: {'; '.join(found.notes)}"
+        raise ConfigError(msg)
+    notes = [f"the earlier run is {directory}, mode {manifest.mode}", *found.notes]
+    notes += [
+        f"its {name} was another one, so its turns and tokens may differ"
+        for name in sorted({*manifest.data, *data})
+        if manifest.data.get(name, "none") != data.get(name, "none")
+    ]
+    return History(found.run, tuple(notes))
+
+
+def _fitting(directory: Path, manifest: Manifest, pool: Pool) -> History:
+    if manifest.simulated != pool.is_simulated:
+        kind = {True: "simulated", False: "real"}
+        then, now = kind[manifest.simulated], kind[pool.is_simulated]
+        return History(NOTHING, (f"{directory}: its answers were {then}, here they are {now}",))
+    notes = answers_differ(manifest.answered_by, answered_by(pool))
+    others = {
+        model for model, who in answered_by(pool).items() if manifest.answered_by.get(model) != who
+    }
+    for model in _other_latency(manifest, pool) - others:
+        notes.append(f"{model} had another simulated latency")
+        others.add(model)
+    run = earlier_in_subprocess(directory)
+    own = tuple(one for one in run.episodes if one.model in pool.models and one.model not in others)
+    if not own:
+        notes = notes or [f"{directory} has no graded case of these models"]
+    return History(msgspec.structs.replace(run, episodes=own), tuple(notes))
+
+
+def _other_latency(manifest: Manifest, pool: Pool) -> set[str]:
+    """Simulated models whose latency was not what it is now."""
+
+    def of(values: Any) -> dict[str, object]:  # noqa: ANN401 - both are tuples of EffectiveValue
+        return {one.name: one.value for one in values if " latency " in one.name}
+
+    then, now = of(manifest.effective), of(pool.effective)
+    return {
+        model.name
+        for provider in pool.providers
+        if provider.api == "simulated"
+        for model in provider.models
+        for name in now
+        if name.startswith(f"{provider.name}/{model.name} latency ") and then.get(name) != now[name]
+    }
+
+
+def pool_hints(pool: Pool) -> dict[str, Hint]:
+    """What the pool says of a request of each model; of several providers the slowest."""
+    found: dict[str, Hint] = {}
+    for provider in pool.providers:
+        for model in provider.models:
+            if provider.api == "simulated":
+                own = Hint(1.0, model.simulation.latency)
+            else:
+                own = Hint(
+                    1.0,
+                    Latency("fixed", model.latency_hint_s or ASSUMED_S),
+                    is_assumed=model.latency_hint_s is None,
+                )
+            known = found.get(model.name)
+            if known is None or known.latency.median_s < own.latency.median_s:
+                found[model.name] = own
+    return found
+
+
+def known_services(hints: Mapping[str, Hint], expected: Iterable[Expected]) -> dict[str, Service]:
+    """How long a request of each model takes: as expected, else as the pool says."""
+    sums: dict[str, list[float]] = {}
+    seen: set[str] = set()
+    for one in expected:
+        sums.setdefault(one.model, []).extend(one.services_s)
+        if one.basis != "hint":
+            seen.add(one.model)
+    return {
+        model: Service(
+            math.fsum(sums[model]) / len(sums[model]) if model in seen else mean_s(hint.latency),
+            is_assumed=hint.is_assumed and model not in seen,
+        )
+        for model, hint in hints.items()
+    }
+
+
+def hint_notes(expected: Iterable[Expected], hints: Mapping[str, Hint]) -> tuple[str, ...]:
+    """What is supposed of cases that stand on hints.
+
+    Args:
+        expected: All planned episodes.
+        hints: What was supposed of each case, by its id.
+    """
+    own = [(one, hints[one.case_id]) for one in expected if one.basis == "hint"]
+    turns = dict.fromkeys((one.suite, hint.turns) for one, hint in own)
+    notes = [f"turns of an episode of {suite} are supposed to be {n:g}" for suite, n in turns]
+    silent = list(dict.fromkeys(one.model for one, hint in own if hint.is_assumed))
+    if silent:
+        notes.append(
+            f"{ASSUMED_S:g} s a request is assumed, as the pool has no latency_hint_s, for "
+            + ", ".join(silent)
+        )
+    return tuple(notes)
+
+
+def said_of(item: pytest.Item, hint: Hint) -> Hint:
+    """The hint with what the mark `ultrapar(expect=...)` of a test says of its episodes.
+
+    Raises:
+        ConfigError: The mark says something else than numbers by the known names.
+    """
+    mark = item.get_closest_marker("ultrapar")
+    said = mark.kwargs.get("expect") if mark is not None else None
+    if said is None:
+        return hint
+    where = f"{item.nodeid.split('[')[0]}: mark ultrapar(expect=...)"
+    if not isinstance(said, dict) or not set(said) <= set(_EXPECT):
+        msg = f"{where} must be a dict with some of {', '.join(_EXPECT)} (got {said!r})"
+        raise ConfigError(msg)
+    for name, value in said.items():
+        least = 1 if name == "turns" else 0
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
+            msg = f"{where}: {name} must be a number >= {least} (got {value!r})"
+            raise ConfigError(msg)
+    return replace(
+        hint,
+        turns=float(said.get("turns", hint.turns)),
+        tokens_in=said.get("tokens_in", hint.tokens_in),
+        tokens_out=said.get("tokens_out", hint.tokens_out),
+    )

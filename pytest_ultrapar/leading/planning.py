@@ -1,0 +1,202 @@
+"""The plugin of `--ultrapar-plan`: says what a run would be, and starts nothing."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_ultrapar import process
+from pytest_ultrapar.errors import ConfigError, UltraparError
+from pytest_ultrapar.leading.assigning import make_assignment, process_loads
+from pytest_ultrapar.leading.estimates import (
+    find_history,
+    hint_notes,
+    known_services,
+    pool_hints,
+    said_of,
+)
+from pytest_ultrapar.options import MODES
+from pytest_ultrapar.plan.contradictions import contradictions
+from pytest_ultrapar.plan.courses import expect
+from pytest_ultrapar.plan.run_plan import Way, make_plan
+from pytest_ultrapar.plan.waste import waste
+from pytest_ultrapar.policy_names import PHASE, read_offered, settle_policy
+from pytest_ultrapar.pool.config import check_supported
+from pytest_ultrapar.report.numbers import counted, duration
+from pytest_ultrapar.report.plan_report import plan_lines
+from pytest_ultrapar.xdist_options import enough_workers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_ultrapar.plan.run_plan import RunPlan
+    from pytest_ultrapar.records import Case
+
+_ALONE = "main"
+
+
+class Planning(process.CollectOnly):
+    """Collects as a run would, and ends with the plan where that would begin."""
+
+    def __init__(self, config: pytest.Config, n_workers: int) -> None:
+        """Take the place of a run.
+
+        Args:
+            config: pytest's.
+            n_workers: That the run would have; 0 for pytest's own process alone.
+
+        Raises:
+            ConfigError: An option is for runs only.
+        """
+        super().__init__(config)
+        self._config = config
+        self._options, self._pool = process.settings(config)
+        self._n_workers = n_workers
+        self._lines: list[str] = []
+        if self._options.resume is not None:
+            msg = "--ultrapar-plan plans a whole run; leave --ultrapar-resume away"
+            raise ConfigError(msg)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Check the suite and make the plan; what cannot be meant ends here with exit code 4."""
+        collected = process.collect(session.config, session.items)
+        if collected.faults:
+            raise pytest.UsageError(process.faults_message(collected.faults))
+        if self._stopped(session):
+            return
+        try:
+            lines = self._plan(session.items, collected.cases)
+            self._lines = [self._redactor.text(line) for line in lines]
+        except UltraparError as error:
+            raise pytest.UsageError(self._redactor.text(str(error))) from error
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        """Run nothing; errors of collection are pytest's own to report."""
+        return None if self._stopped(session) else True
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Show the plan."""
+        if self._lines:
+            terminalreporter.section("ultrapar plan")
+            for line in self._lines:
+                terminalreporter.write_line(line, yellow=line.startswith("WARNING"))
+
+    @staticmethod
+    def _stopped(session: pytest.Session) -> bool:
+        option = session.config.option
+        return bool(session.testsfailed and not option.continue_on_collection_errors)
+
+    def _plan(self, items: Sequence[pytest.Item], collected: Sequence[Case]) -> list[str]:
+        config, pool = self._config, self._pool
+        cases = [case for case in collected if case.skipped is None]
+        if not cases:
+            return ["nothing to plan: no selected test asks a model"]
+        history = find_history(config.getoption("ultrapar_plan_from"), pool, process.data(config))
+        hints = pool_hints(pool)
+        said = {case.case_id: said_of(items[case.index], hints[case.model]) for case in cases}
+        expected = expect(cases, history.run.episodes, lambda case: said[case.case_id])
+        services = known_services(hints, expected)
+        lanes = process.lanes(config)
+        refused = contradictions(
+            pool,
+            lanes,
+            expected,
+            services,
+            episode_timeout_s=self._options.episode_timeout_s,
+        )
+        if refused:
+            raise ConfigError("\n".join(f"--ultrapar-plan: {one}" for one in refused))
+        plan = make_plan(
+            pool,
+            lanes,
+            expected,
+            history.run,
+            [self._way(mode, cases) for mode in MODES],
+            mode=self._options.mode,
+        )
+        reporter = config.pluginmanager.getplugin("terminalreporter")
+        n_skipped = len(collected) - len(cases)
+        return plan_lines(
+            plan,
+            sources=[
+                *history.notes,
+                *hint_notes(expected, said),
+                *([f"{counted(n_skipped, 'case')} skipped by a mark"] if n_skipped else []),
+            ],
+            warnings=[
+                *self._not_ready(),
+                *waste(pool, lanes, expected, services),
+                *self._run_waste(plan),
+            ],
+            simulated=pool.is_simulated,
+            width=reporter._tw.fullwidth if reporter else 100,  # noqa: SLF001 - pytest 9.2.0, terminal.py:405
+        )
+
+    def _way(self, mode: str, cases: Sequence[Case]) -> Way:
+        """What a mode would make of the cases; the mode in force may not fail."""
+        policy = ""
+        try:
+            policy = self._policy(mode)
+            lanes = process.lanes(self._config)
+            made = make_assignment(
+                self._config,
+                workers=[f"gw{n}" for n in range(self._n_workers)] or [_ALONE],
+                lanes=lanes,
+                cases=cases,
+                policy=policy,
+                mode=mode,
+            )
+            loads = process_loads(
+                self._config, lanes=lanes, cases=cases, assignment=made, mode=mode
+            )
+        except (UltraparError, pytest.UsageError) as error:
+            if mode == self._options.mode:
+                raise
+            return Way(mode, policy, None, str(error))
+        return Way(mode, policy, made, processes=loads)
+
+    def _policy(self, mode: str) -> str:
+        if mode == self._options.mode:
+            return self._options.policy
+        # What conftests offer for mode ultra is never its default.
+        answers = (
+            self._config.hook.pytest_ultrapar_policies(config=self._config, mode=mode)
+            if mode == PHASE
+            else ()
+        )
+        return settle_policy(None, mode=mode, offered=read_offered(answers))
+
+    def _not_ready(self) -> Iterator[str]:
+        """What would end a run at its start, and does not matter to a plan."""
+        for check in (
+            partial(check_supported, self._pool),
+            partial(process.check_keys, self._config),
+        ):
+            try:
+                check()
+            except ConfigError as error:
+                yield f"a run would end at once: {error}"
+
+    def _run_waste(self, plan: RunPlan) -> Iterator[str]:
+        forecast = plan.chosen.forecast
+        if forecast is None:
+            return
+        peak = forecast.peak_in_flight
+        enough = enough_workers(peak, self._n_workers)
+        if self._n_workers > 2 * enough:
+            yield (
+                f"{self._n_workers} workers for {counted(peak, 'request')} in flight at most; "
+                f"-n {enough} would be as fast and start sooner"
+            )
+        timeout_s = self._options.episode_timeout_s
+        if forecast.longest_s > timeout_s:
+            yield (
+                f"the longest episode would take {duration(forecast.longest_s)}, waiting included, "
+                f"and end at --ultrapar-episode-timeout {timeout_s:g}"
+            )
+        if forecast.refused:
+            yield f"{counted(len(forecast.refused), 'case')} have no lane in mode {plan.mode}"

@@ -1,0 +1,158 @@
+"""Seats that a pool has, and those that its rates ever let fill.
+
+By Little's law a rate `r` of requests that take `s` seconds keeps `r x s` seats busy on average,
+however many there are.
+
+Source: J. D. C. Little, "A proof for the queuing formula L = lambda W" (1961).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.plan.demand import resources
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_ultrapar.pool.model import Lane, Pool
+
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """How long a model's requests take.
+
+    Attributes:
+        mean_s: Seconds, >= 0.
+        is_assumed: Whether nobody measured or said so; nothing is refused on its ground.
+    """
+
+    mean_s: float
+    is_assumed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SeatUse:
+    """Seats of a limit's lanes that rates bound as well.
+
+    Attributes:
+        limits: Names of the limits of which all of this is true.
+        seats: What the limits of these lanes alone allow in flight.
+        rate: Requests per second that their rates let pass.
+        service: The longest mean service among their models.
+    """
+
+    limits: tuple[str, ...]
+    seats: int
+    rate: float
+    service: Service
+
+    @property
+    def busy(self) -> float:
+        """Seats busy on average, at most."""
+        return self.rate * self.service.mean_s
+
+    @property
+    def useful(self) -> int:
+        """The same in whole seats, >= 1."""
+        return max(1, math.ceil(self.busy - _ROUNDING))
+
+    @property
+    def ratio(self) -> float:
+        """Seats for each useful one."""
+        return self.seats / self.useful
+
+    def __str__(self) -> str:
+        more = f" and {len(self.limits) - 1} alike" if len(self.limits) > 1 else ""
+        assumed = " (assumed)" if self.service.is_assumed else ""
+        return (
+            f"{self.limits[0]}{more}: {self.seats} workers on {self.rate:.6g} requests per second "
+            f"at {self.service.mean_s:.3g} s{assumed} need {self.useful} "
+            f"({self.rate:.6g} x {self.service.mean_s:.3g} = {self.busy:.3g} in flight on average)"
+        )
+
+
+def seat_uses(
+    pool: Pool, lanes: Sequence[Lane], services: Mapping[str, Service]
+) -> tuple[SeatUse, ...]:
+    """All limits whose lanes are bounded by seats and by rates, the widest first.
+
+    Args:
+        pool: For its limits.
+        lanes: All of the run.
+        services: Of each model of the lanes.
+    """
+    found: dict[tuple[int, float, Service], list[str]] = {}
+    for name, own in limited_lanes(pool, lanes).items():
+        seats = own_seats(pool, lanes, own)
+        rate = _rate(pool, own)
+        slowest = max((services[lane.model] for lane in own), key=lambda one: one.mean_s)
+        if seats is not None and math.isfinite(rate) and slowest.mean_s > 0:
+            found.setdefault((seats, rate, slowest), []).append(name)
+    return tuple(SeatUse(tuple(names), *key) for key, names in found.items())
+
+
+def limited_lanes(pool: Pool, lanes: Sequence[Lane]) -> dict[str, list[Lane]]:
+    """By limit the lanes that it binds, the widest first; limits without a number are left out."""
+    numbered = {part.limit for part in resources(pool.limits.values())}
+    found: dict[str, list[Lane]] = {}
+    for lane in lanes:
+        for name in lane.limits:
+            if name in numbered:
+                found.setdefault(name, []).append(lane)
+    return dict(sorted(found.items(), key=lambda one: -len(one[1])))
+
+
+def own_seats(
+    pool: Pool, lanes: Sequence[Lane], own: Sequence[Lane], *, without: str | None = None
+) -> int | None:
+    """Seats that limits of some lanes alone give them; None where they leave one unlimited.
+
+    Limits that bind other lanes, too, say nothing of these: 500 seats over a whole pool are not
+    500 seats on one of its keys.
+
+    Args:
+        pool: For its limits.
+        lanes: All of the run.
+        own: The lanes in question.
+        without: Name of a limit to leave out.
+    """
+    ids = {lane.lane_id for lane in own}
+    foreign = {name for lane in lanes if lane.lane_id not in ids for name in lane.limits}
+    total = _greedy(
+        own,
+        {
+            name: float(limit.workers)
+            for name, limit in pool.limits.items()
+            if limit.workers is not None and name not in foreign and name != without
+        },
+    )
+    return None if math.isinf(total) else round(total)
+
+
+def _rate(pool: Pool, own: Sequence[Lane]) -> float:
+    """Requests per second that the lanes' rates let pass together; infinity where none does."""
+    rates: dict[str, float] = {}
+    for part in resources(pool.limits.values()):
+        if part.is_rate:
+            rates[part.limit] = min(rates.get(part.limit, math.inf), part.per_s)
+    return _greedy(own, rates)
+
+
+def _greedy(lanes: Sequence[Lane], caps: Mapping[str, float]) -> float:
+    """What the lanes take together if each takes all that is left on its path."""
+    left = dict(caps)
+    total = 0.0
+    for lane in lanes:
+        path = [name for name in lane.limits if name in left]
+        if not path:
+            return math.inf
+        take = min(left[name] for name in path)
+        for name in path:
+            left[name] -= take
+        total += take
+    return total

@@ -1,0 +1,72 @@
+"""What of a pool and its settings is of no use for a run: a plan warns about it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.plan.busy_seats import limited_lanes, own_seats, seat_uses
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pytest_ultrapar.plan.busy_seats import Service
+    from pytest_ultrapar.plan.courses import Expected
+    from pytest_ultrapar.pool.model import Lane, Pool
+
+WASTE_ABOVE = 3.0
+"""Seats for each one that rates keep busy: the quick start's keys have 1.7, and need them."""
+
+_SHOWN = 3
+_CEILINGS = ("pool", "provider")
+
+
+def waste(
+    pool: Pool,
+    lanes: Sequence[Lane],
+    expected: Sequence[Expected],
+    services: Mapping[str, Service],
+) -> tuple[str, ...]:
+    """A sentence for each kind of waste.
+
+    Args:
+        pool: What is to be run on.
+        lanes: All of the run.
+        expected: Its episodes.
+        services: Of each model.
+    """
+    return (
+        *_more_seats_than_cases(pool, lanes, expected),
+        *_more_workers_than_servers_use(pool, lanes),
+        *(str(use) for use in seat_uses(pool, lanes, services) if use.ratio > WASTE_ABOVE),
+    )
+
+
+def _more_seats_than_cases(
+    pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]
+) -> Iterator[str]:
+    over = []
+    for model, n in Counter(one.model for one in expected).items():
+        seats = pool.seats(tuple(lane for lane in lanes if lane.model == model))
+        if seats is not None and seats > n:
+            over.append((seats, n, model))
+    if over:
+        over.sort(key=lambda one: one[1] - one[0])
+        shown = ", ".join(
+            f"{model} has {seats} seats for {n} cases" for seats, n, model in over[:_SHOWN]
+        )
+        more = f" and {len(over) - _SHOWN} more models have such" if len(over) > _SHOWN else ""
+        yield f"seats that nobody takes, a case having one request in flight: {shown}{more}"
+
+
+def _more_workers_than_servers_use(pool: Pool, lanes: Sequence[Lane]) -> Iterator[str]:
+    for name, own in limited_lanes(pool, lanes).items():
+        limit = pool.limits[name]
+        if limit.level not in _CEILINGS or limit.workers is None:
+            continue
+        below = own_seats(pool, lanes, own, without=name)
+        if below is not None and limit.workers > below:
+            yield (
+                f"{name}: {limit.workers} workers, but its servers and keys take {below} requests "
+                "at once"
+            )

@@ -1,0 +1,213 @@
+"""A plan as plain text; pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.plan.amounts import ASSUMED_WITHIN, MEASURED, Amount
+from pytest_ultrapar.plan.loads import binding
+from pytest_ultrapar.report.escape import visible
+from pytest_ultrapar.report.key_lines import key_lines
+from pytest_ultrapar.report.numbers import counted, duration, percent, times
+from pytest_ultrapar.report.text_table import text_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pytest_ultrapar.plan.run_plan import ModelPlan, Prediction, RunPlan
+
+MOST_ROWS = 20
+"""Limits shown; a pool of 300 instances has more, and the first ones bind."""
+
+_UNIT = {"workers": "in flight", "qps": "per second", "rpm": "per minute"}
+_UNKNOWN = "unknown"
+
+
+def plan_lines(
+    plan: RunPlan, *, sources: Sequence[str], warnings: Sequence[str], simulated: bool, width: int
+) -> list[str]:
+    """The lines of a plan, without colours and safe for a terminal.
+
+    Args:
+        plan: What to show.
+        sources: Where its estimates come from, in the order of importance.
+        warnings: What is of no use or hard to believe.
+        simulated: Whether the pool is.
+        width: Of the terminal, in characters.
+    """
+    lines = ["SIMULATED: a plan for the simulated provider"] if simulated else []
+    lines.append("no request was sent; estimates come from:")
+    lines += [f"  {line}" for line in (*_bases(plan), *sources)]
+    for part in (
+        _sums(plan, width),
+        _keys(plan.chosen, width),
+        _limits(plan.chosen, width),
+        _processes(plan),
+        _modes(plan, width),
+    ):
+        found = list(part)
+        lines += ["", *found] if found else []
+    if warnings:
+        lines += ["", *(f"WARNING: {warning}" for warning in warnings)]
+    return [visible(line) for line in lines]
+
+
+def _bases(plan: RunPlan) -> Iterator[str]:
+    words = {
+        "case": "as the same case went in an earlier run",
+        "cell": "as a case of the same suite and model went there",
+        "model": "as some case of the same model went there, in another suite",
+        "hint": "from the pool's latencies and the suite's turns, which nobody measured",
+    }
+    for basis, n in plan.bases.items():
+        yield f"{counted(n, 'case')} {words[basis]}"
+
+
+def _sums(plan: RunPlan, width: int) -> Iterator[str]:
+    header = ["model", "cases", "calls", "tokens in", "tokens out", "service time"]
+    rows = [_row(one.model, one) for one in plan.models]
+    if len(rows) > 1:
+        rows.append(_row("all", plan))
+    yield from text_table(header, rows, n_names=1, width=width)
+    yield ""
+    ranges: list[tuple[str, Amount | None, Callable[[float], str]]] = [
+        ("calls", plan.calls, _whole),
+        ("tokens in", plan.tokens_in, _whole),
+        ("tokens out", plan.tokens_out, _whole),
+        ("service time, one after another", plan.service_s, duration),
+    ]
+    if plan.cost is not None:
+        ranges.append(("cost at the pool's prices", plan.cost, _money))
+    yield from text_table(
+        ["in all", "expected", "from", "to"],
+        [[name, *_shown(amount, form)] for name, amount, form in ranges],
+        n_names=1,
+        width=width,
+    )
+    if plan.cost is not None and plan.unpriced:
+        yield f"cost leaves out {', '.join(plan.unpriced)}, which have no price in the pool"
+    yield _interval_words(plan)
+
+
+def _interval_words(plan: RunPlan) -> str:
+    measured = (
+        "from ... to: 95 % of new runs, as far as cases of a suite and model differ from each "
+        "other in the earlier run"
+    )
+    assumed = f"what was not measured counts from 1/{ASSUMED_WITHIN:g} to {ASSUMED_WITHIN:g} times"
+    n_measured = sum(basis in MEASURED for basis in plan.bases)
+    if n_measured == len(plan.bases):
+        return measured
+    return f"{measured}; {assumed}" if n_measured else f"from ... to: {assumed}"
+
+
+def _row(name: str, own: ModelPlan | RunPlan) -> list[str]:
+    return [
+        name,
+        f"{own.n_cases:,}",
+        _whole(own.calls.value),
+        *(
+            _UNKNOWN if one is None else _whole(one.value)
+            for one in (own.tokens_in, own.tokens_out)
+        ),
+        duration(own.service_s.value),
+    ]
+
+
+def _keys(prediction: Prediction, width: int) -> Iterator[str]:
+    if not prediction.keys:
+        return
+    rows = [
+        [key.name, f"{key.requests:,}", percent(key.share), duration(key.busy_s)]
+        for key in prediction.keys
+    ]
+    header = [f"key, mode {prediction.way.mode}", "requests", "share", "service time"]
+    yield from text_table(header, rows, n_names=1, width=width)
+
+
+def _limits(prediction: Prediction, width: int) -> Iterator[str]:
+    loads = prediction.limits
+    if not loads:
+        if prediction.forecast is not None:
+            yield "no limit of the pool is on the way of any request"
+        return
+    rows = [
+        [
+            one.limit,
+            f"{one.allows:g} {_UNIT[one.kind]}",
+            f"{one.requests:,}",
+            percent(one.share),
+            duration(one.alone_s),
+        ]
+        for one in loads[:MOST_ROWS]
+    ]
+    header = [f"limit, mode {prediction.way.mode}", "allows", "requests", "share", "alone needs"]
+    yield from text_table(header, rows, n_names=1, width=width)
+    if len(loads) > MOST_ROWS:
+        yield f"({counted(len(loads) - MOST_ROWS, 'more limit')}, which need less)"
+
+
+def _processes(plan: RunPlan) -> Iterator[str]:
+    for one in plan.predictions:
+        lines = key_lines(one.way.processes)
+        if lines:
+            yield f"mode {one.way.mode}, policy {one.way.policy}: {lines[0]}"
+            yield from (f"  {line}" for line in lines[1:])
+            on_keys = [load for load in one.limits if load.level == "key"]
+            if on_keys:
+                yield (
+                    f"  binding key: {binding(on_keys)}, which alone needs "
+                    f"{duration(on_keys[0].alone_s)}"
+                )
+
+
+def _modes(plan: RunPlan, width: int) -> Iterator[str]:
+    bound = plan.bound
+    yield f"lower bound of the time: {duration(bound.seconds)}, by {bound.binding}"
+    serial = next((one for one in plan.predictions if one.way.mode == "serial"), None)
+    serial_s = serial.forecast.makespan_s if serial is not None and serial.forecast else None
+    rows, refused = [], []
+    for one in plan.predictions:
+        mark = " <-" if one.way.mode == plan.mode else ""
+        if one.forecast is None or one.makespan_s is None:
+            refused.append(f"mode {one.way.mode}: {one.way.refusal}")
+            continue
+        made_s = one.forecast.makespan_s
+        rows.append(
+            [
+                one.way.mode + mark,
+                one.way.policy,
+                duration(made_s),
+                f"{duration(one.makespan_s.low)} to {duration(one.makespan_s.high)}",
+                times(serial_s / made_s) if serial_s is not None and made_s > 0 else "-",
+                percent(bound.seconds / made_s) if made_s > 0 else "-",
+                f"{one.forecast.peak_in_flight:,}",
+                binding(one.limits),
+            ]
+        )
+    header = [
+        "mode",
+        "policy",
+        "time",
+        "from ... to",
+        "speed-up",
+        "bound/time",
+        "in flight",
+        "most loaded",
+    ]
+    yield from text_table(header, rows, n_names=2, width=width)
+    yield from refused
+
+
+def _shown(amount: Amount | None, form: Callable[[float], str]) -> list[str]:
+    if amount is None:
+        return [_UNKNOWN, "-", "-"]
+    return [form(amount.value), form(amount.low), form(amount.high)]
+
+
+def _whole(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _money(value: float) -> str:
+    return f"{value:,.2f}"

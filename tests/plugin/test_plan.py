@@ -1,0 +1,289 @@
+"""`--ultrapar-plan`: says what a run would be, sends nothing, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.plugin.conftest import CANARY
+from tests.plugin.test_bad_input import refusal
+
+SUITE_OF_20 = """
+@pytest.mark.ultrapar(expect={"turns": 2, "tokens_in": 1000, "tokens_out": 100})
+@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(20)])
+def test_it(answer): pass
+"""
+BUSY = ", qps = 5"
+TWO_S = "latency_hint_s = 2\n"
+
+
+@pytest.fixture
+def planned(project):
+    """Plan, and make sure that it was nothing but a plan."""
+
+    def run(*args, expected=0):
+        before = sorted(project.pytester.path.glob(".ultrapar/*"))
+        n_prompts = len(project.server.prompts)
+        result = project.run_here("--ultrapar-plan", *args)
+        said = result.stdout.str() + result.stderr.str()
+        assert result.ret == expected, said
+        assert CANARY not in said
+        assert len(project.server.prompts) == n_prompts
+        assert sorted(project.pytester.path.glob(".ultrapar/*")) == before
+        return "\n".join(result.outlines)
+
+    return run
+
+
+def pool_with(project, *, model="", workers=4, more="", keys=1, provider=""):
+    """The project's pool with more in its only model and in each key."""
+    project.write_pool(keys=keys, key=more, provider=provider)
+    path = project.pytester.path / "pool.toml"
+    text = path.read_text().replace("workers = 4", f"workers = {workers}")
+    path.write_text(text + model)
+
+
+def rows(said):
+    """The table of modes: by mode its policy and the rest."""
+    found = re.findall(r"^(serial|rotate|phase|ultra)(?: <-)? +(\S+) +(.*)$", said, re.MULTILINE)
+    return {mode: (policy, rest) for mode, policy, rest in found}
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2", "-n15"])
+def test_plan_sends_nothing_and_starts_no_worker(project, planned, workers):
+    project.suite(SUITE_OF_20)
+    pool_with(project, model=TWO_S)
+    said = planned(workers)
+    assert "no request was sent" in said
+    assert "20 cases from the pool's latencies and the suite's turns" in said
+    assert "bringing up nodes" not in said
+    assert "created: " not in said
+    assert " gw0" not in said
+    assert re.search(r"^m +20 +40 +20,000 +2,000 +80.0 s$", said, re.MULTILINE)
+    # 20 episodes of 4 s on 4 seats, and one after another.
+    assert rows(said)["ultra"][1].startswith("20.0 s")
+    assert rows(said)["serial"][1].startswith("80.0 s")
+    assert set(rows(said)) == {"serial", "rotate", "ultra"}
+    assert "mode phase: --ultrapar-mode phase: no conftest or plugin of this project" in said
+    assert "ultra <-" in said
+    assert ("15 workers for 4 requests in flight at most; -n 1 would be" in said) == (
+        workers == "-n15"
+    )
+    assert not (project.pytester.path / ".ultrapar").exists()
+
+
+def test_simulated_pool_starts_no_server(project, planned):
+    project.suite(SUITE_OF_20)
+    (project.pytester.path / "pool.toml").write_text(
+        'schema = 1\n[[provider]]\nname = "s"\napi = "simulated"\nkeys = [{ name = "key0" }]\n'
+        'per_key = { workers = 2 }\n[[provider.model]]\nname = "m"\n'
+    )
+    said = planned("-n0")
+    assert "SIMULATED: a plan for the simulated provider" in said
+    # 40 requests of 0.1 s on 2 seats.
+    assert rows(said)["ultra"][1].startswith(("2.00 s", "2.01 s", "2.02 s"))
+
+
+def test_mode_in_force_is_marked_and_its_policy_taken(project, planned):
+    project.suite(SUITE_OF_20)
+    assert "serial <-" in planned("-n0", "--ultrapar-mode=serial")
+    said = planned("-n0", "--ultrapar-policy=round-robin")
+    assert rows(said)["ultra"][0] == "round-robin"
+    assert rows(said)["serial"][0] == "none"
+
+
+@pytest.mark.slow
+def test_earlier_run_is_used_as_far_as_it_fits(project, planned):
+    project.suite(SUITE_OF_20.replace("range(20)", "range(3)"))
+    assert project.run("-n0").ret == 0
+    project.suite(SUITE_OF_20)
+    said = planned("-n0")
+    assert "3 cases as the same case went in an earlier run" in said
+    assert "17 cases as a case of the same suite and model went there" in said
+    assert re.search(r"the earlier run is \S+/\.ultrapar/\S+, mode ultra", said)
+    # One request each is what was seen, two are what the mark supposes.
+    assert re.search(r"^m +20 +20 ", said, re.MULTILINE)
+    assert re.search(r"^m +20 +40 ", planned("-n0", "--ultrapar-plan-from=none"), re.MULTILINE)
+
+    project.server.prompts.clear()
+    pool_text = (project.pytester.path / "pool.toml").read_text()
+    other = pool_text.replace('instances = ["m"]', 'instances = ["m-2"]')
+    (project.pytester.path / "pool.toml").write_text(other)
+    reason = "m was answered by m at p (openai), and is by m-2 at p (openai) now"
+    said = planned("-n0")
+    assert reason in said
+    assert "20 cases from the pool's latencies" in said
+    refused = refusal(project, "--ultrapar-plan", "-n0", "--ultrapar-plan-from=latest")
+    assert refused.startswith("--ultrapar-plan-from: ")
+    assert reason in refused
+
+    (project.pytester.path / "pool.toml").write_text(pool_text)
+    (project.directory / "results.parquet").unlink()
+    assert "not from the latest run: " in planned("-n0")
+    refused = refusal(project, "--ultrapar-plan", "-n0", "--ultrapar-plan-from=latest")
+    assert "has no results: the run has not ended" in refused
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["-n0", "-n2", "-n15"])
+def test_plan_is_the_same_in_a_process_of_its_own(project, workers):
+    project.suite(SUITE_OF_20)
+    pool_with(project, model=TWO_S)
+    result = project.pytester.runpytest_subprocess(
+        "--ultrapar-pool=pool.toml", "--ultrapar-plan", workers, timeout=60
+    )
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["ultra <- *20.0 s*", "*no tests ran in*"])
+    assert result.stderr.str() == ""
+    assert project.server.prompts == []
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_pool_that_cannot_be_meant_is_refused_with_the_sum(project, workers):
+    project.suite(SUITE_OF_20)
+    pool_with(project, workers=600, more=BUSY, model=TWO_S)
+    assert refusal(project, "--ultrapar-plan", workers) == (
+        "--ultrapar-plan: p/key0: 600 workers on 5 requests per second at 2 s need 10 "
+        "(5 x 2 = 10 in flight on average); allowed are up to 100"
+    )
+
+
+def test_waste_is_warned_about(project, planned):
+    project.suite(SUITE_OF_20)
+    pool_with(project, workers=300, model=TWO_S)
+    assert "m has 300 seats for 20 cases" in planned("-n0")
+    said = planned("-n0", "--ultrapar-max-workers=400")
+    assert "WARNING: pool: 400 workers, but its servers and keys take 300 requests at once" in said
+
+
+def test_key_that_is_not_set_is_no_hindrance_but_said(project, planned, monkeypatch):
+    project.suite(SUITE_OF_20)
+    monkeypatch.delenv("TEST_KEY_0")
+    said = planned("-n0")
+    assert "WARNING: a run would end at once: pool.toml: provider[0].keys[0].env names the" in said
+
+
+def test_skipped_cases_are_left_out_and_counted(project, planned):
+    project.suite(SUITE_OF_20 + "\n@pytest.mark.skip\ndef test_other(answer): pass\n")
+    path = project.pytester.path / "test_suite.py"
+    path.write_text(path.read_text().replace("test_other(answer)", "test_other(plain)") + PLAIN)
+    said = planned("-n0")
+    assert re.search(r"^m +20 ", said, re.MULTILINE)
+    assert "1 case skipped by a mark" in said
+
+
+PLAIN = """
+@prefetch
+async def plain(llm) -> str:
+    return (await llm.chat([{"role": "user", "content": "say x"}])).text
+"""
+
+
+def test_nothing_to_plan_is_said(project, planned):
+    project.suite("def test_plain(): assert False\n")
+    assert "nothing to plan: no selected test asks a model" in planned("-n0")
+    project.suite(SUITE_OF_20)
+    planned("-n0", "-k", "nothing", expected=5)
+
+
+def test_error_of_collection_is_pytests_to_report(project, planned):
+    project.suite(SUITE_OF_20 + "\nraise LookupError\n")
+    said = planned("-n0", expected=2)
+    assert "LookupError" in said
+    assert "ultrapar plan" not in said
+
+
+WRONG_MARKS = {
+    "[1]": " must be a dict with some of turns, tokens_in, tokens_out (got [1])",
+    '{"turn": 1}': " must be a dict with some of turns, tokens_in, tokens_out (got {'turn': 1})",
+    '{"turns": 0}': ": turns must be a number >= 1 (got 0)",
+    '{"tokens_in": float("nan")}': ": tokens_in must be a number >= 0 (got nan)",
+    '{"turns": True}': ": turns must be a number >= 1 (got True)",
+}
+
+
+@pytest.mark.parametrize("value", WRONG_MARKS)
+def test_mark_that_expects_nonsense_is_refused(project, value):
+    project.suite(
+        f"@pytest.mark.ultrapar(expect={value})\n"
+        '@pytest.mark.parametrize("prompt", ["say a"])\ndef test_it(answer): pass\n'
+    )
+    said = refusal(project, "--ultrapar-plan", "-n0")
+    assert said == f"test_suite.py::test_it: mark ultrapar(expect=...){WRONG_MARKS[value]}"
+
+
+REFUSED = {
+    "--ultrapar-resume=latest": "--ultrapar-plan plans a whole run; leave --ultrapar-resume away",
+    "--ultrapar-plan-from=nowhere": "no run found at nowhere or .ultrapar/nowhere; name a run",
+    "--dist=loadscope": "--dist loadscope cannot be used together with --ultrapar-pool",
+}
+
+
+@pytest.mark.parametrize("option", REFUSED)
+def test_option_that_a_plan_cannot_take_is_refused(project, option):
+    project.suite(SUITE_OF_20)
+    workers = "-n2" if option.startswith("--dist") else "-n0"
+    assert REFUSED[option] in refusal(project, "--ultrapar-plan", workers, option)
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_plan_without_a_pool_is_refused(project, workers):
+    project.suite(SUITE_OF_20)
+    result = project.run_here("--ultrapar-plan", workers, pool=False)
+    assert result.ret == 4
+    assert "--ultrapar-plan needs --ultrapar-pool FILE" in result.stderr.str()
+
+
+def test_no_secret_stands_in_a_plan(project, planned):
+    project.suite(
+        "import os\n"
+        "@pytest.mark.parametrize('prompt', ['say ' + os.environ['TEST_KEY_0']])\n"
+        "def test_it(answer): pass\n"
+    )
+    (project.pytester.path / "conftest.py").write_text(
+        "import os\n"
+        "from pytest_ultrapar import ConfigError\n"
+        "def pytest_ultrapar_policies(mode):\n"
+        "    return ['own'] if mode == 'phase' else None\n"
+        "def pytest_ultrapar_assign(policy):\n"
+        "    if policy == 'own':\n"
+        "        raise ConfigError('the key is ' + os.environ['TEST_KEY_0'])\n"
+    )
+    assert "mode phase: the key is ***" in planned("-n0")
+
+
+def test_phase_of_a_conftest_is_forecast_with_its_processes(project, planned):
+    project.suite(SUITE_OF_20)
+    pool_with(project, model=TWO_S, workers=11)
+    (project.pytester.path / "conftest.py").write_text(
+        "from pytest_ultrapar import Assignment, Group\n"
+        "def pytest_ultrapar_policies(mode):\n"
+        "    return ['halves'] if mode == 'phase' else None\n"
+        "def pytest_ultrapar_process(case):\n"
+        "    return 'even' if case.index % 2 == 0 else 'odd'\n"
+        "def pytest_ultrapar_assign(policy, cases):\n"
+        "    if policy == 'halves':\n"
+        "        ids = [one.case_id for one in cases]\n"
+        "        first = Group('first', tuple(ids[:10]), at_once=1)\n"
+        "        return Assignment(groups=(first, Group('last', tuple(ids[10:]))))\n"
+    )
+    said = planned("-n0")
+    # Ten episodes of 4 s one after another, the others beside them.
+    assert rows(said)["phase"][0] == "halves"
+    assert rows(said)["phase"][1].startswith("40.0 s")
+    assert "mode phase, policy halves: load: processes of the documents" in said
+    assert "load: p/key0: 4 at once, 8 QPS: even, odd" in said
+    assert "binding key: p/key0 (workers), which alone needs 7.27 s" in said
+
+
+def test_collect_only_lists_and_plans(project, planned):
+    project.suite(SUITE_OF_20)
+    said = planned("-n2", "--collect-only", "-q")
+    assert "test_suite.py::test_it[m-say 0-r0]" in said
+    assert "lower bound of the time" in said
+
+
+def test_debug_log_is_checked_against_the_workers_that_a_run_would_have(project, planned):
+    project.suite(SUITE_OF_20)
+    planned("-n3", "--ultrapar-debug-log=3")

@@ -1,0 +1,144 @@
+"""Pools that cannot be meant, and what of a pool is of no use."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ultrapar.plan.busy_seats import Service, seat_uses
+from pytest_ultrapar.plan.contradictions import contradictions
+from pytest_ultrapar.plan.courses import Expected
+from pytest_ultrapar.plan.waste import waste
+from pytest_ultrapar.pool.config import Overrides, load_pool
+from tests.unit.policy_play import ROOT
+from tests.unit.pool_texts import real
+
+TWO_S = {"m": Service(2.0)}
+
+
+@pytest.fixture
+def pool(tmp_path):
+    def made(provider="", *, model="", top="", keys='[{ name = "key0", env = "KEY_0" }]'):
+        text = real(provider, model=model, keys=keys).replace("schema = 1", f"schema = 1\n{top}")
+        (tmp_path / "pool.toml").write_text(text)
+        return load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
+
+    return made
+
+
+def episodes(n, *services, model="m"):
+    return [Expected(str(k), "s", model, services or (2.0,), None, None, "hint") for k in range(n)]
+
+
+def refused(pool, services=TWO_S, expected=(), timeout_s=900.0):
+    return contradictions(pool, pool.lanes, expected, services, episode_timeout_s=timeout_s)
+
+
+KEYS = '[{ name = "key0", env = "A" }, { name = "key1", env = "B" }, { name = "key2", env = "C" }]'
+INSTANCES = "instances = [" + ", ".join(f'"m-{n}"' for n in range(12)) + "]\n"
+
+
+def test_seats_that_a_rate_never_lets_fill_are_refused_with_the_sum(pool):
+    (said,) = refused(pool("per_key = { workers = 600, qps = 5 }"))
+    assert said == (
+        "p/key0: 600 workers on 5 requests per second at 2 s need 10 "
+        "(5 x 2 = 10 in flight on average); allowed are up to 100"
+    )
+
+
+@pytest.mark.parametrize(
+    ("provider", "more"),
+    [
+        ("per_key = { workers = 600, rpm = 300 }", {}),
+        ("per_key = { workers = 600, qps = 50, rpm = 300 }", {}),
+        ("per_key = { qps = 5 }", {"model": INSTANCES + "per_instance = { workers = 50 }"}),
+        ("per_key = { qps = 5 }", {"top": "[pool]\nworkers = 600\n"}),
+        ("qps = 5\nper_key = { workers = 200 }", {"keys": KEYS}),
+    ],
+)
+def test_seats_and_rates_of_different_levels_are_added_up(pool, provider, more):
+    said = refused(pool(provider, **more))
+    assert any("600 workers on 5 requests per second at 2 s need 10" in one for one in said), said
+
+
+def test_rates_of_several_keys_add_up_and_equal_keys_are_named_once(pool):
+    said = refused(pool("per_key = { workers = 200, qps = 5 }", keys=KEYS))
+    assert said == (
+        "p/key0 and 2 alike: 200 workers on 5 requests per second at 2 s need 10 "
+        "(5 x 2 = 10 in flight on average); allowed are up to 100",
+    )
+
+
+def test_ceiling_over_more_than_one_key_says_nothing_of_one(pool):
+    top = "[pool]\nworkers = 100\n"
+    assert refused(pool("per_key = { qps = 5 }", top=top, keys=KEYS)) == ()
+    assert seat_uses(pool("", top=top), pool("", top=top).lanes, TWO_S) == ()
+
+
+@pytest.mark.parametrize(("workers", "refusals", "warnings"), [(30, 0, 0), (31, 0, 1), (101, 1, 1)])
+def test_some_more_seats_are_useful_and_many_more_are_waste(pool, workers, refusals, warnings):
+    made = pool(f"per_key = {{ workers = {workers}, qps = 5 }}")
+    assert len(refused(made)) == refusals
+    assert len(waste(made, made.lanes, episodes(1000), TWO_S)) == warnings
+
+
+def test_assumed_service_times_refuse_nothing(pool):
+    made = pool("per_key = { workers = 600, qps = 5 }")
+    guess = {"m": Service(200.0, is_assumed=True)}
+    assert refused(made, guess, episodes(3, 1000.0)) == ()
+    said = waste(pool("per_key = { workers = 600, qps = 0.5 }"), made.lanes, episodes(1000), guess)
+    assert said == (
+        "p/key0: 600 workers on 0.5 requests per second at 200 s (assumed) need 100 "
+        "(0.5 x 200 = 100 in flight on average)",
+    )
+
+
+def test_requests_that_take_no_time_divide_nothing_by_zero(pool):
+    made = pool("per_key = { workers = 600, qps = 5 }")
+    assert refused(made, {"m": Service(0.0)}) == ()
+
+
+def test_requests_and_episodes_longer_than_their_deadlines_are_refused(pool):
+    made = pool("timeout_s = 60")
+    assert refused(made, {"m": Service(61.0)}) == (
+        "p/m: requests that take 61 s on average end at timeout_s = 60",
+    )
+    assert refused(made, {"m": Service(60.0)}, episodes(2, *[60.0] * 20)) == (
+        "m: episodes that take 1200 s on average, waiting left out, end at "
+        "--ultrapar-episode-timeout 900",
+    )
+    assert refused(made, {"m": Service(60.0)}, episodes(2, *[60.0] * 15)) == ()
+
+
+def test_more_seats_than_cases_are_waste(pool):
+    made = pool("per_key = { workers = 300 }")
+    assert waste(made, made.lanes, episodes(20), TWO_S) == (
+        "seats that nobody takes, a case having one request in flight: "
+        "m has 300 seats for 20 cases",
+    )
+    assert waste(made, made.lanes, episodes(300), TWO_S) == ()
+
+
+def test_more_workers_than_servers_take_are_waste(pool):
+    servers = "ports = [8001, 8002, 8003, 8004]\nper_instance = { workers = 1 }"
+    made = pool("", model=servers, top="[pool]\nworkers = 40\n")
+    assert waste(made, made.lanes, episodes(100), TWO_S) == (
+        "pool: 40 workers, but its servers and keys take 4 requests at once",
+    )
+    fitting = pool("", model=servers, top="[pool]\nworkers = 4\n")
+    assert waste(fitting, fitting.lanes, episodes(100), TWO_S) == ()
+
+
+@pytest.mark.parametrize(
+    "name", ["pool.toml", *sorted(f"pools/{one.name}" for one in (ROOT / "pools").glob("*.toml"))]
+)
+def test_pools_of_this_repository_are_accepted_at_any_sensible_service_time(name):
+    made = load_pool(ROOT / name, environ={}, overrides=Overrides())
+    simulated = {
+        model.name: model.latency_hint_s
+        for provider in made.providers
+        for model in provider.models
+        if provider.api == "simulated"
+    }
+    for mean_s in (2.0, 8.0, 60.0):
+        services = {model: Service(simulated.get(model) or mean_s) for model in made.models}
+        assert refused(made, services) == ()

@@ -1,0 +1,118 @@
+"""What is expected of each episode, and how far sums of that are known."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+
+import pytest
+
+from pytest_ultrapar.plan.amounts import ASSUMED_WITHIN, Amount, amount, calls, service_s
+from pytest_ultrapar.plan.courses import Hint, expect
+from pytest_ultrapar.plan.earlier import EarlierEpisode
+from pytest_ultrapar.pool.model import Latency
+from pytest_ultrapar.records import Case
+
+FIXED = Hint(2.0, Latency("fixed", 0.5), tokens_in=100, tokens_out=10)
+
+
+def case(number, model="m", suite="s"):
+    name = f"{suite}-{model}-{number}"
+    return Case(number, name, name, suite, model, 0, {}, seed=number)
+
+
+def seen(number, *services, model="m", suite="s", tokens=(7, 3)):
+    return EarlierEpisode(f"{suite}-{model}-{number}", suite, model, services, *tokens)
+
+
+def test_case_that_was_seen_goes_as_it_went():
+    found = expect([case(1)], [seen(0, 9.0), seen(1, 0.1, 0.2)], lambda _: FIXED)
+    assert [(one.services_s, one.tokens_in, one.basis) for one in found] == [
+        ((0.1, 0.2), 7, "case")
+    ]
+
+
+def test_case_of_a_seen_suite_and_model_takes_one_of_its_episodes_by_its_seed():
+    earlier = [seen(1000 + n, float(n)) for n in range(10)]
+    cases = [case(number) for number in range(500)]
+    found = expect(cases, earlier, lambda _: FIXED)
+    assert {one.basis for one in found} == {"cell"}
+    assert {one.services_s for one in found} == {(float(n),) for n in range(10)}
+    assert statistics.mean(service_s(one) for one in found) == pytest.approx(4.5, abs=0.4)
+    assert expect(list(reversed(cases)), earlier, lambda _: FIXED) == found[::-1]
+
+
+def test_what_was_never_seen_stands_on_hints():
+    (found,) = expect([case(0)], [seen(0, 9.0, model="n")], lambda _: FIXED)
+    assert (found.services_s, found.tokens_in, found.basis) == ((0.5, 0.5), 100, "hint")
+
+
+def test_model_that_was_seen_in_another_suite_is_no_measurement():
+    other = [seen(0, 9.0, suite="t"), seen(0, 5.0, model="n")]
+    found = expect([case(0)], other, lambda _: FIXED)
+    assert [(one.services_s, one.basis) for one in found] == [((9.0,), "model")]
+    assert amount(found, other, service_s) == Amount(9.0, 4.5, 18.0)
+
+
+def test_turns_of_a_hint_are_whole_and_average_to_it():
+    hint = Hint(2.5, Latency("fixed", 0.5), tokens_in=100)
+    found = expect([case(number) for number in range(2000)], [], lambda _: hint)
+    assert {len(one.services_s) for one in found} == {2, 3}
+    assert statistics.mean(map(calls, found)) == pytest.approx(2.5, abs=0.05)
+    assert statistics.mean(one.tokens_in for one in found) == pytest.approx(100, rel=0.02)
+
+
+def test_latencies_of_a_simulated_model_are_drawn():
+    hint = Hint(1.0, Latency("log-normal", 0.2, 0.5))
+    found = expect([case(number) for number in range(3000)], [], lambda _: hint)
+    logs = [math.log(one.services_s[0]) for one in found]
+    assert statistics.mean(logs) == pytest.approx(math.log(0.2), abs=0.05)
+    assert statistics.stdev(logs) == pytest.approx(0.5, rel=0.05)
+
+
+def test_sum_over_nothing_is_zero():
+    assert amount([], [], calls) == Amount(0.0, 0.0, 0.0)
+
+
+def test_value_that_one_episode_lacks_is_unknown():
+    earlier = [seen(0, 1.0), seen(1, 1.0, tokens=(None, None))]
+    found = expect([case(0), case(1)], earlier, lambda _: FIXED)
+    assert amount(found, earlier, lambda one: one.tokens_in) is None
+    assert amount(found[:1], earlier, lambda one: one.tokens_in).value == 7
+
+
+def test_hints_count_from_half_to_twice_beside_what_was_measured():
+    earlier = [seen(0, 1.0, 1.0), seen(1, 1.0, 1.0)]
+    found = expect([case(0), case(1), case(0, model="n")], earlier, lambda _: FIXED)
+    assert amount(found, earlier, calls) == Amount(
+        6.0, 4 + 2 / ASSUMED_WITHIN, 4 + 2 * ASSUMED_WITHIN
+    )
+
+
+def test_one_earlier_case_may_differ_by_its_own_size():
+    earlier = [seen(0, 2.0)]
+    found = amount(expect([case(0)], earlier, lambda _: FIXED), earlier, service_s)
+    assert found.low == 0
+    assert found.high == pytest.approx(2 + 1.96 * math.sqrt(2 * 4.0), rel=1e-3)
+
+
+def test_interval_holds_the_next_runs_sum_95_times_in_100():
+    draw = random.Random(7)
+
+    def run(n, model, mean):
+        return [seen(k, mean * draw.lognormvariate(0, 0.5), model=model) for k in range(n)]
+
+    held = 0
+    for _ in range(400):
+        earlier = run(40, "m", 1.0) + run(80, "n", 3.0)
+        cases = [case(k) for k in range(40)] + [case(k, "n") for k in range(80)]
+        found = amount(expect(cases, earlier, lambda _: FIXED), earlier, service_s)
+        true = sum(map(service_s, run(40, "m", 1.0) + run(80, "n", 3.0)))
+        held += found.low <= true <= found.high
+    assert 0.92 <= held / 400 <= 0.98
+
+
+def test_interval_scales_with_what_grows_in_proportion():
+    assert Amount(10.0, 8.0, 15.0).scaled(2.0) == Amount(2.0, 1.6, 3.0)
+    assert Amount(0.0, 0.0, 0.0).scaled(2.0) == Amount(2.0, 2.0, 2.0)

@@ -1,0 +1,127 @@
+"""Which earlier run a plan stands on, and what of it fits."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.leading.estimates import (
+    find_history,
+    hint_notes,
+    known_services,
+    pool_hints,
+)
+from pytest_ultrapar.plan.busy_seats import Service
+from pytest_ultrapar.plan.courses import Expected
+from pytest_ultrapar.pool.answered_by import answered_by
+from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.model import Latency
+from pytest_ultrapar.results import benchmark_json
+from pytest_ultrapar.results.compaction import compact
+from tests.unit.finished_run import machine_info, run_of_seven
+from tests.unit.pool_texts import real, simulated
+
+LATENCY = 'latency = { kind = "fixed", median_s = 0.25 }'
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setattr(benchmark_json, "machine_info", machine_info)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def pool(tmp_path):
+    def made(text):
+        (tmp_path / "pool.toml").write_text(text)
+        return load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
+
+    return made
+
+
+@pytest.fixture
+def sim(pool):
+    """A simulated pool of the models `m1` and `m2`."""
+    second = '\n[[provider.model]]\nname = "m2"\n'
+    return lambda model=LATENCY: pool(simulated(named="m1", model=model) + second)
+
+
+def finished(tmp_path, pool, **fields):
+    """Four graded cases, three of them of `m1`."""
+    values = {"answered_by": answered_by(pool), "effective": pool.effective, **fields}
+    run = run_of_seven(tmp_path / "run", **values)
+    compact(run.path)
+    return run.path
+
+
+def test_no_run_at_all_is_said(sim):
+    found = find_history(None, sim(), {})
+    assert (found.run.episodes, found.notes) == ((), ("there is no earlier run in .ultrapar",))
+    assert find_history("none", sim(), {}).notes == ()
+    with pytest.raises(ConfigError, match="no run found at nowhere"):
+        find_history("nowhere", sim(), {})
+
+
+def test_run_of_the_same_pool_counts_whole(sim, tmp_path):
+    run = finished(tmp_path, sim(), data={"tasks": "abc"})
+    found = find_history(str(run), sim(), {"tasks": "abc"})
+    assert len(found.run.episodes) == 4
+    assert found.notes == (f"the earlier run is {run}, mode ultra",)
+    other = find_history(str(run), sim(), {"tasks": "def"})
+    assert other.notes[1:] == ("its tasks was another one, so its turns and tokens may differ",)
+
+
+def test_models_with_another_latency_or_answerer_are_left_out(sim, tmp_path):
+    run = finished(tmp_path, sim())
+    slower = find_history(str(run), sim(LATENCY.replace("0.25", "0.5")), {})
+    assert {one.model for one in slower.run.episodes} == {"m2"}
+    assert slower.notes[1:] == ("m1 had another simulated latency",)
+    skilled = find_history(str(run), sim(f"{LATENCY}\nskill = 0.5"), {})
+    assert {one.model for one in skilled.run.episodes} == {"m2"}
+    assert skilled.notes[1].startswith("m1 was answered by simulated echo of skill 1, ")
+
+
+def test_simulated_run_says_nothing_of_a_real_pool(pool, sim, tmp_path):
+    run = finished(tmp_path, sim())
+    with pytest.raises(ConfigError, match="its answers were simulated, here they are real"):
+        find_history(str(run), pool(real()), {})
+
+
+def test_run_without_any_of_the_models_is_refused_by_name(pool, sim, tmp_path):
+    run = finished(tmp_path, sim())
+    with pytest.raises(ConfigError, match="has no graded case of these models"):
+        find_history(str(run), pool(simulated(named="m9")), {})
+
+
+def test_hints_of_a_pool(pool):
+    named = pool(real(model="latency_hint_s = 8"))
+    assert pool_hints(named)["m"].latency == Latency("fixed", 8.0)
+    silent = pool_hints(pool(real()))["m"]
+    assert (silent.latency.median_s, silent.is_assumed) == (1.0, True)
+    drawn = pool_hints(pool(simulated(model=LATENCY)))["echo"]
+    assert (drawn.latency, drawn.is_assumed) == (Latency("fixed", 0.25), False)
+
+
+def test_slowest_of_several_providers_is_supposed(pool):
+    two = real(model="latency_hint_s = 8") + real(
+        model="latency_hint_s = 20", name="q", keys='[{ name = "key0", env = "K" }]'
+    ).removeprefix("schema = 1\n")
+    assert pool_hints(pool(two))["m"].latency.median_s == 20
+
+
+def test_service_of_a_model_is_what_was_seen_else_what_the_pool_says(pool):
+    hints = pool_hints(pool(real()))
+    assert known_services(hints, []) == {"m": Service(1.0, is_assumed=True)}
+    own = [Expected("a", "s", "m", (2.0, 4.0), None, None, "case")]
+    assert known_services(hints, own) == {"m": Service(3.0)}
+
+
+def test_what_is_supposed_is_said(pool):
+    hint = pool_hints(pool(real()))["m"]
+    seen = Expected("a", "s", "m", (2.0,), None, None, "case")
+    supposed = Expected("b", "s", "m", (1.0,), None, None, "hint")
+    assert hint_notes([seen], {}) == ()
+    assert hint_notes([seen, supposed], {"b": hint}) == (
+        "turns of an episode of s are supposed to be 1",
+        "1 s a request is assumed, as the pool has no latency_hint_s, for m",
+    )

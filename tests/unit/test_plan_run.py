@@ -1,0 +1,179 @@
+"""A whole plan and its text: loads, cost, bound and predictions of each mode."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ultrapar.lanes.assignment import Assignment, Group
+from pytest_ultrapar.leading.policies import one_at_a_time
+from pytest_ultrapar.plan.courses import Expected
+from pytest_ultrapar.plan.earlier import EarlierEpisode, EarlierRun
+from pytest_ultrapar.plan.forecast import LaneLoad
+from pytest_ultrapar.plan.key_load import KeyLoad
+from pytest_ultrapar.plan.loads import binding, key_shares, limit_loads
+from pytest_ultrapar.plan.run_plan import Way, make_plan
+from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.records import Case
+from pytest_ultrapar.report.plan_report import MOST_ROWS, plan_lines
+
+POOL = """schema = 1
+[[provider]]
+name = "p"
+api = "openai"
+base_url = "https://api.example.com/v1"
+keys = [{ name = "key0", env = "A" }, { name = "key1", env = "B" }]
+per_key = { workers = 5, qps = 10 }
+
+[[provider.model]]
+name = "m"
+latency_hint_s = 0.5
+price_per_mtok_in = 2
+price_per_mtok_out = 10
+
+[[provider.model]]
+name = "n"
+latency_hint_s = 0.5
+"""
+
+
+@pytest.fixture
+def pool(tmp_path):
+    (tmp_path / "pool.toml").write_text(POOL)
+    return load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
+
+
+def run(n, model="m", tokens=(1000, 100), basis="case", services=(0.25, 0.25)):
+    """Expected episodes, and the earlier ones that they stand on."""
+    ids = [f"{model}{k}" for k in range(n)]
+    expected = [Expected(one, "s", model, services, *tokens, basis) for one in ids]
+    return expected, tuple(EarlierEpisode(one, "s", model, services, *tokens) for one in ids)
+
+
+def ways(pool, expected, *, processes=()):
+    cases = [Case(k, one.case_id, "", "s", one.model, 0, {}, 0) for k, one in enumerate(expected)]
+    return [
+        Way("serial", "none", one_at_a_time(pool.lanes, cases, lanes_per_model=1)),
+        Way("rotate", "none", one_at_a_time(pool.lanes, cases, lanes_per_model=None)),
+        Way("phase", "", None, "nobody says what its phases are"),
+        Way("ultra", "even", Assignment(), processes=processes),
+    ]
+
+
+def planned(pool, expected, earlier=(), **options):
+    before = EarlierRun(earlier, 0.0, 0.0)
+    return make_plan(
+        pool, pool.lanes, expected, before, ways(pool, expected, **options), mode="ultra"
+    )
+
+
+def text(plan, *, sources=(), warnings=(), simulated=False, width=200):
+    return plan_lines(plan, sources=sources, warnings=warnings, simulated=simulated, width=width)
+
+
+def test_load_of_a_limit_is_what_its_lanes_answer(pool):
+    lanes = [lane for lane in pool.lanes if lane.model == "m"]
+    loads = {lanes[0].lane_id: LaneLoad(30, 45.0), lanes[1].lane_id: LaneLoad(10, 5.0)}
+    found = {one.name: one for one in limit_loads(pool.lanes, pool.limits, loads)}
+    assert found["p/key0 (workers)"].alone_s == pytest.approx(45 / 5)
+    assert found["p/key0 (qps)"].alone_s == pytest.approx(30 / 10)
+    assert (found["p/key0 (qps)"].share, found["p/key1 (qps)"].share) == (0.75, 0.25)
+    assert [one.alone_s for one in limit_loads(pool.lanes, pool.limits, loads)] == [9, 3, 1, 1]
+    assert [(one.name, one.requests) for one in key_shares(pool.lanes, loads)] == [
+        ("p/key0", 30),
+        ("p/key1", 10),
+    ]
+
+
+def test_nothing_sent_is_no_load(pool):
+    assert limit_loads(pool.lanes, pool.limits, {}) == ()
+    assert [one.share for one in key_shares(pool.lanes, {})] == [0.0, 0.0]
+    assert binding(()) == "no limit"
+
+
+def test_plan_of_a_run_that_rates_bind(pool):
+    plan = planned(pool, *run(200))
+    assert (plan.n_cases, plan.calls.value, plan.service_s.value) == (200, 400, 100.0)
+    assert plan.chosen.forecast.makespan_s == pytest.approx(400 / 20 * 1.05, rel=0.05)
+    assert binding(plan.chosen.limits) == "p/key0 (qps) and 1 alike"
+    assert 0.85 <= plan.bound.seconds / plan.chosen.forecast.makespan_s <= 1
+    serial, rotate, phase, _ = plan.predictions
+    assert serial.forecast.makespan_s == pytest.approx(100.0, rel=0.01)
+    assert rotate.forecast.makespan_s == pytest.approx(100.0, rel=0.01)
+    assert [one.requests for one in serial.keys] == [400, 0]
+    assert [one.requests for one in rotate.keys] == pytest.approx([200, 200], abs=2)
+    assert phase.forecast is None
+
+
+def test_cost_is_that_of_the_models_with_a_price(pool):
+    (priced, before), (other, _) = run(10), run(5, "n", basis="hint")
+    plan = planned(pool, [*priced, *other], before)
+    assert plan.cost.value == pytest.approx(10 * (1000 * 2 + 100 * 10) / 1e6)
+    assert plan.unpriced == ("n",)
+    assert planned(pool, other).cost is None
+    assert planned(pool, *run(3, tokens=(None, None))).cost is None
+
+
+def test_two_providers_prices_count_by_their_requests(tmp_path):
+    second = POOL.replace("schema = 1\n", "").replace('name = "p"', 'name = "q"')
+    second = second.replace("per_mtok_in = 2", "per_mtok_in = 4").replace('"A"', '"C"')
+    (tmp_path / "pool.toml").write_text(POOL + second.replace('"B"', '"D"'))
+    pool = load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
+    plan = planned(pool, *run(200, tokens=(1000, 0)))
+    assert plan.cost.value == pytest.approx(200 * 1000 * 3 / 1e6, rel=0.05)
+
+
+def test_text_says_everything_of_a_plan(pool):
+    loads = (KeyLoad("p", "key0", ("a", "b"), 2, 4.0, 10.0), KeyLoad("p", "key1", ("c",), 1, 2, 10))
+    (first, before), (hinted, _) = run(200), run(2, "n", (None, None), "hint")
+    plan = planned(pool, [*first, *hinted], before, processes=loads)
+    lines = text(plan, sources=["the earlier run is r"], warnings=["no key"], simulated=True)
+    whole = "\n".join(lines)
+    assert lines[0] == "SIMULATED: a plan for the simulated provider"
+    assert "200 cases as the same case went in an earlier run\n" in whole
+    assert "2 cases from the pool's latencies" in whole
+    assert "  the earlier run is r\n" in whole
+    assert "tokens in" in whole
+    assert "unknown" in whole
+    assert "load: p/key0: 2 at once, 4 of 10 QPS: a, b" in whole
+    assert "binding key: p/key0 (qps) and 1 alike, which alone needs 20." in whole
+    assert "lower bound of the time: 19." in whole
+    assert "mode phase: nobody says what its phases are" in whole
+    assert [line.split()[0] for line in lines if line.startswith(("serial ", "ultra <- "))] == [
+        "serial",
+        "ultra",
+    ]
+    assert lines[-1] == "WARNING: no key"
+
+
+def test_text_of_hints_alone_speaks_of_no_statistics(pool):
+    whole = "\n".join(text(planned(pool, run(3, basis="hint")[0])))
+    assert "95 %" not in whole
+    assert "from 1/2 to 2 times" in whole
+
+
+def test_text_fits_a_narrow_terminal_and_says_what_it_leaves_out(tmp_path):
+    instances = ", ".join(f'"m-{n}"' for n in range(30))
+    many = POOL.replace("latency_hint_s", f"instances = [{instances}]\nlatency_hint_s", 1)
+    many = many.replace("latency_hint_s", "per_instance = { workers = 2 }\nlatency_hint_s", 1)
+    (tmp_path / "pool.toml").write_text(many)
+    pool = load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
+    plan = planned(pool, *run(100))
+    lines = text(plan, width=80)
+    table = lines.index(next(line for line in lines if line.startswith("limit, mode ultra")))
+    assert lines[table + MOST_ROWS + 1].startswith("(")
+    assert lines[table + MOST_ROWS + 1].endswith("more limits, which need less)")
+    assert max(len(line) for line in lines if line.startswith(("model ", "key,", "limit,"))) <= 80
+
+
+def test_text_shows_no_control_characters(pool):
+    assert not any("\x1b" in line for line in text(planned(pool, *run(2)), sources=["\x1b[2J"]))
+
+
+def test_cases_that_no_lane_takes_are_counted_as_refused(pool):
+    expected, before = run(3)
+    lanes = tuple(lane.lane_id for lane in pool.lanes if lane.model == "n")
+    bound = Assignment(groups=(Group("g", tuple(one.case_id for one in expected), lanes),))
+    way = Way("ultra", "even", bound)
+    plan = make_plan(pool, pool.lanes, expected, EarlierRun(before, 0, 0), [way], mode="ultra")
+    assert len(plan.chosen.forecast.refused) == 3
+    assert text(plan)

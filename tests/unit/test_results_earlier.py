@@ -1,0 +1,78 @@
+"""An earlier run as an estimate: what of its tables counts, in a process of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.results import benchmark_json
+from pytest_ultrapar.results.compaction import compact
+from pytest_ultrapar.results.earlier import earlier, earlier_in_subprocess
+from tests.unit.finished_run import (
+    attempt,
+    case,
+    episode,
+    grade,
+    machine_info,
+    make_run,
+    run_of_seven,
+    write_journal,
+)
+
+
+@pytest.fixture(autouse=True)
+def _machine_described_once(monkeypatch):
+    monkeypatch.setattr(benchmark_json, "machine_info", machine_info)
+
+
+@pytest.fixture
+def seven(tmp_path):
+    run = run_of_seven(tmp_path / "out")
+    compact(run.path)
+    return run
+
+
+def test_graded_episodes_count_with_the_requests_that_took_the_models_time(seven):
+    found = {one.case_id: one for one in earlier(seven.path).episodes}
+    # Not those that ended in an error (4), nor a request that was refused for its rate (of 1).
+    assert set(found) == {"case0", "case1", "case2", "case3"}
+    assert found["case1"].services_s == (3.0,)
+    assert (found["case0"].suite, found["case0"].model) == ("phase53", "m1")
+    assert (found["case0"].services_s, found["case0"].tokens_in) == ((2.0,), 10)
+    assert found["case1"].tokens_in is None
+
+
+def test_client_times_are_medians_over_all_requests(tmp_path):
+    run = make_run(tmp_path / "out", [case(0)])
+    turns = [attempt(1.0, 2.0), attempt(2.5, 3.0), attempt(3.1, 4.0), attempt(4.2, 5.0)]
+    write_journal(run, "gw0", episode(0, 1.0, 5.0, attempts=turns), grade(0))
+    compact(run.path)
+    assert earlier(run.path).between_s == pytest.approx(0.2)
+    assert earlier(run.path).before_send_s == 0.0
+
+
+def test_run_of_single_requests_says_nothing_of_what_comes_between_two(tmp_path):
+    run = make_run(tmp_path / "out", [case(0)])
+    write_journal(run, "gw0", episode(0, 1.0, 2.0), grade(0))
+    compact(run.path)
+    assert earlier(run.path).between_s is None
+
+
+def test_run_of_json_lines_says_the_same(seven, tmp_path):
+    run = run_of_seven(tmp_path / "other", storage_format="json")
+    compact(run.path)
+    assert not (run.path / "results.parquet").exists()
+    assert earlier(run.path) == earlier(seven.path)
+
+
+def test_another_process_reads_the_same(seven):
+    assert earlier_in_subprocess(seven.path) == earlier(seven.path)
+
+
+def test_run_without_or_with_damaged_tables_is_refused(seven):
+    (seven.path / "attempts.parquet").write_bytes(b"PAR1 not at all PAR1")
+    with pytest.raises(ResultsError, match="cannot read the attempts of "):
+        earlier_in_subprocess(seven.path)
+    (seven.path / "attempts.parquet").unlink()
+    with pytest.raises(ResultsError, match="has no results: the run has not ended"):
+        earlier_in_subprocess(seven.path)
