@@ -60,7 +60,7 @@ def measure_case(
     return CaseMeasure(
         suite=case.suite,
         model=case.model,
-        cell=tuple(_cell_value(case, name) for name in summary_by),
+        cell=tuple(cell_value(case, name) for name in summary_by),
         outcome=grade.outcome,
         completed=episode is not None and episode.ending in _ANSWERED,
         span=span(episode) if episode is not None and counts else None,
@@ -73,7 +73,8 @@ def measure_case(
     )
 
 
-def _cell_value(case: Case, name: str) -> str:
+def cell_value(case: Case, name: str) -> str:
+    """What a case has of one of the names that the summary counts by, as text."""
     match name:
         case "model":
             return case.model
