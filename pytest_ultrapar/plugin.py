@@ -85,6 +85,7 @@ def _lead(config: pytest.Config) -> None:
     from pytest_ultrapar import process, pytest_internals  # noqa: PLC0415 - heavy, needed with a pool only
     from pytest_ultrapar.leading.leader import Leader  # noqa: PLC0415
     from pytest_ultrapar.leading.reuse import reusable  # noqa: PLC0415
+    from pytest_ultrapar.leading.run_gate import prepare_gate  # noqa: PLC0415
     from pytest_ultrapar.local import LocalSession  # noqa: PLC0415
 
     pytest_internals.check()
@@ -100,11 +101,12 @@ def _lead(config: pytest.Config) -> None:
             data=process.data(config),
             pool=pool,
         )
+    gate = prepare_gate(settled)
     process.check_debug_log(config, _n_workers(config))
     if options.only_looks(config):
         config.pluginmanager.register(process.CollectOnly(config), "ultrapar-collect-only")
         return
-    leader = Leader(config)
+    leader = Leader(config, gate)
     config.pluginmanager.register(leader, "ultrapar-leader")
     if _has_workers(config):
         from pytest_ultrapar.xdist_controller import ControllerSession  # noqa: PLC0415

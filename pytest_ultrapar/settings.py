@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from pytest_ultrapar.compare.rules import Rule, parse_rule
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.options import (
     DEFAULT_COVERAGE,
@@ -46,6 +47,9 @@ class Options:
         repeats_first: Only cells with one of so many first values of the parameter that the
             suite's mark names (`repeats_over`), >= 1; None takes all.
         coverage: Least share of planned cases that must be graded, 0 to 1.
+        gate: Rules that the run must keep.
+        gate_baseline: The earlier run that they compare with, or `latest`; with it and no rule the
+            default ones hold.
         resume: An interrupted run to finish, or `latest`.
         reuse: A finished run whose answers are taken over, or `latest`.
         simulator: URL of a simulated provider that already runs.
@@ -69,6 +73,8 @@ class Options:
     effective: tuple[EffectiveValue, ...]
     repeats_first: int | None = None
     debug_log: WhichLog = field(default_factory=WhichLog)
+    gate: tuple[Rule, ...] = ()
+    gate_baseline: str | None = None
 
 
 def read_overrides(config: pytest.Config) -> Overrides:
@@ -138,6 +144,8 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
         reuse=given("reuse"),
         simulator=given("simulator"),
         debug_log=debug_log,
+        gate=tuple(map(parse_rule, given("gate") or ())),
+        gate_baseline=given("gate_baseline"),
         effective=(mode, repeats_origin, storage, *settled.values(), debug_log_origin),
     )
     _check(options)

@@ -153,8 +153,8 @@ def _check_common(pairing: Pairing) -> None:
         raise NoFigureError(UNTIMED)
     if pairing.timed_share < ENOUGH_COMMON:
         msg = (
-            f"only {pairing.timed_share * 100:.0f} % of the timed cases are in both runs, and the speed of"
-            " different work is not compared"
+            f"only {pairing.timed_share * 100:.0f} % of the timed cases are in both runs, and the"
+            " speed of different work is not compared"
         )
         raise OtherWorkError(msg)
 

@@ -108,8 +108,8 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
         if "throughput" not in comparison.figures:
             share = comparison.pairing.timed_share
             notes.append(
-                f"{name}: throughput is not compared, since only {share * 100:.0f} % of the timed cases"
-                " are in both runs"
+                f"{name}: throughput is not compared, since only {share * 100:.0f} % of the"
+                " timed cases are in both runs"
             )
         elif not comparison.pairing.same_timed:
             notes.append(f"{name}: throughput and makespan are those of the common cases alone")
