@@ -9,7 +9,7 @@ import msgspec
 
 from pytest_ultrapar.compare.changes import OtherWorkError, change
 from pytest_ultrapar.compare.figures import Figure, NoFigureError, figure_of_run
-from pytest_ultrapar.compare.metrics import SAME_ANSWERS, find_metric
+from pytest_ultrapar.compare.metrics import SAME_ANSWERS
 from pytest_ultrapar.compare.pairing import pair
 from pytest_ultrapar.compare.rules import Form, Rule, parse_rule
 from pytest_ultrapar.compare.selection import (
@@ -131,7 +131,7 @@ def judge(rules: Sequence[Rule], run: MeasuredRun, baseline: MeasuredRun | None)
         base=baseline.run_id if baseline is not None else None,
         simulated=run.manifest.simulated or (baseline is not None and baseline.manifest.simulated),
         judged=tuple(judged),
-        notes=_notes(pairing, rules),
+        notes=_notes(pairing, judged),
     )
 
 
@@ -207,14 +207,15 @@ def _same_answers(rule: Rule, pairing: Pairing) -> Judged:
     )
 
 
-def _notes(pairing: Pairing | None, rules: Sequence[Rule]) -> tuple[str, ...]:
+def _notes(pairing: Pairing | None, judged: Sequence[Judged]) -> tuple[str, ...]:
     notes: list[str] = []
-    if any(rule.confidence != CONFIDENCE for rule in rules):
+    if any(each.rule.confidence != CONFIDENCE for each in judged):
         notes.append("the intervals of all models' solved rates hold together (Bonferroni)")
     if pairing is not None:
         notes += [f"left out: {each}" for each in pairing.left_out]
         notes += [f"not the same: {each}" for each in (*pairing.questions, *pairing.conditions)]
-    speed = [rule for rule in rules if (metric := find_metric(rule.metric)) and metric.of_run]
-    if speed and pairing is not None and not pairing.same_timed:
+    speed = [each for each in judged if each.rule.metric in {"throughput", "makespan"}]
+    compared = any(each.base is not None for each in speed)
+    if compared and pairing is not None and not pairing.same_timed:
         notes.append("throughput and makespan are those of the common cases alone")
     return tuple(notes)

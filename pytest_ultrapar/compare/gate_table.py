@@ -28,8 +28,9 @@ _VERDICTS = {"undecided": "pass, not decided"}
 def gate_section(result: GateResult) -> Section:
     """The gate as a section of a report: a row for each rule, and what must be known of them."""
     against = f" against {result.base}" if result.base is not None else ""
+    n_rules = counted(len(result.judged), "rule")
     notes = [f"{each.rule.text}: {each.note}" for each in result.judged if each.note]
-    if any(each.verdict == "undecided" for each in result.judged):
+    if any(each.verdict == "undecided" and each.n for each in result.judged):
         notes.append(
             "not decided: the interval holds the bound, so that chance may have done it; more cases"
             " tell more"
@@ -38,7 +39,7 @@ def gate_section(result: GateResult) -> Section:
     if result.simulated:
         notes.append(SIMULATED)
     return Section(
-        title=f"gate: run {result.run}{against}: {verdict_line(result)}",
+        title=f"gate: run {result.run}{against}: {result.n_failed} of {n_rules} failed",
         header=HEADER,
         rows=tuple(map(_row, result.judged)),
         n_names=2,
@@ -46,13 +47,11 @@ def gate_section(result: GateResult) -> Section:
     )
 
 
-def verdict_line(result: GateResult) -> str:
-    """`passed (5 rules)`, or which rules failed."""
+def failure_line(result: GateResult) -> str:
+    """Which rules failed, of a gate with one that did."""
     n = len(result.judged)
-    if not result.n_failed:
-        return f"passed ({counted(n, 'rule')})"
     failed = "; ".join(_failure(each) for each in result.judged if each.failed)
-    return f"{result.n_failed} of {counted(n, 'rule')} FAILED: {failed}"
+    return f"{result.n_failed} of {counted(n, 'rule')} failed: {failed}"
 
 
 def _failure(judged: Judged) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,6 +16,9 @@ from pytest_ultrapar.compare.gate import GateResult, judge
 from pytest_ultrapar.compare.rules import Rule
 from pytest_ultrapar.errors import ResultsError, UltraparError
 from pytest_ultrapar.results.measured_run import find_measured_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _STDERR_SHOWN = 2_000
 

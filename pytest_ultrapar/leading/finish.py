@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.compare.gate import GateResult
-from pytest_ultrapar.compare.gate_table import verdict_line
+from pytest_ultrapar.compare.gate_table import failure_line
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.results.compact import compact_in_subprocess
 from pytest_ultrapar.results.manifest import Manifest, write_manifest
@@ -78,7 +78,7 @@ def finish(run: Run, gate: RunGate | None, *, stopped: bool) -> FinishedRun:
         except ResultsError as error:
             found = (*found, f"the gate cannot be judged: {error}")
         else:
-            found += (f"gate: {verdict_line(judged)}",) if judged.n_failed else ()
+            found += (f"gate: {failure_line(judged)}",) if judged.n_failed else ()
     return FinishedRun(path, manifest, summary, found, gate=judged)
 
 
