@@ -13,6 +13,7 @@ from bench_suites.overhead import cores, machine, tables
 from bench_suites.overhead.collection import measure_collection
 from bench_suites.overhead.comparison import compare
 from bench_suites.overhead.environment import Environment, measured_environment
+from bench_suites.overhead.gate import gate_lines, measure_gate
 from bench_suites.overhead.ideal import ideal_of
 from bench_suites.overhead.memory import measure_growth
 from bench_suites.overhead.plugin_cost import measure_plugin_cost
@@ -22,7 +23,7 @@ from pytest_ultrapar.errors import ConfigError, UltraparError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-ALL = (*COMPARISONS, "memory", "collection", "imports")
+ALL = (*COMPARISONS, "memory", "collection", "imports", "gate")
 _DEFAULT_ROUNDS = 3
 _LEAST_IMPORT_RUNS = 20
 _FAILED = 1
@@ -33,7 +34,9 @@ Measures what the tool itself costs, on the simulated provider: {", ".join(ALL)}
 small, wide and episodes run the same cases with the tool and with a raw aiohttp client in turn,
 each against a fresh server, and compare both with the pool's ideal time. memory compares each
 process's peak with that of as many empty tests. collection collects the five phases and as many
-empty tests. imports compares `pytest --collect-only` with and without the plugin.
+empty tests. imports compares `pytest --collect-only` with and without the plugin. gate runs the
+same code, a slower server and a worse model, and counts what the default gate catches; its number
+of runs is fixed.
 """
 
 
@@ -75,6 +78,9 @@ def _measure(
             max(n_rounds, _LEAST_IMPORT_RUNS), environment=environment, note=_note
         )
         return tables.plugin_cost_lines(cost), [cost]
+    if name == "gate":
+        judgements = measure_gate(environment=environment, note=_note)
+        return gate_lines(judgements), judgements
     if name == "collection":
         collection = measure_collection(n_rounds, environment=environment, note=_note)
         return tables.collection_lines(collection), [collection]

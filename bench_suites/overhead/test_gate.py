@@ -1,6 +1,6 @@
 """What a gate is measured on: cases whose last answer is right with a chance that the pool sets.
 
-Run with `pools/overhead-gate.toml`; `python -m bench_suites.overhead.gate` measures.
+`python -m bench_suites.overhead gate` makes the pools and measures.
 """
 
 from __future__ import annotations
