@@ -13,7 +13,12 @@ from pytest_ultrapar.errors import ConfigError, UltraparError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_SUBCOMMANDS = ("pytest_ultrapar.bench.command", "pytest_ultrapar.simulator.command")
+_SUBCOMMANDS = (
+    "pytest_ultrapar.bench.command",
+    "pytest_ultrapar.compare.compare_command",
+    "pytest_ultrapar.compare.gate_command",
+    "pytest_ultrapar.simulator.command",
+)
 """Modules that are a `Subcommand`. All are imported at every call, so that `ultrapar --help` can
 show them; so their import must be light, and heavy imports belong into `run`."""
 

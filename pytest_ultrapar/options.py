@@ -119,6 +119,19 @@ def add_options(parser: pytest.Parser) -> None:
         type=float,
     )
     option(
+        "gate",
+        "A rule that the run must keep, else exit code 1, such as 'throughput>=-10%%' or "
+        "'solved_rate[model=m]>=0.7'; may be repeated ('ultrapar gate --help' explains them).",
+        metavar="RULE",
+        action="append",
+    )
+    option(
+        "gate-baseline",
+        "The earlier run that the rules of --ultrapar-gate compare with (its directory, its id, or "
+        "'latest'); without a rule the default ones hold.",
+        metavar="RUN",
+    )
+    option(
         "storage",
         "Format of the results (default: parquet; environment: STORAGE_FORMAT).",
         choices=("parquet", "json"),

@@ -108,6 +108,7 @@ def _lead(config: pytest.Config) -> None:
     from pytest_ultrapar import process, pytest_internals  # noqa: PLC0415 - heavy, needed with a pool only
     from pytest_ultrapar.leading.leader import Leader  # noqa: PLC0415
     from pytest_ultrapar.leading.reuse import reusable  # noqa: PLC0415
+    from pytest_ultrapar.leading.run_gate import prepare_gate  # noqa: PLC0415
     from pytest_ultrapar.local import LocalSession  # noqa: PLC0415
 
     pytest_internals.check()
@@ -131,10 +132,11 @@ def _lead(config: pytest.Config) -> None:
 
         config.pluginmanager.register(Planning(config, n_planned or 0), "ultrapar-planning")
         return
+    gate = prepare_gate(settled)
     if options.only_looks(config):
         config.pluginmanager.register(process.CollectOnly(config), "ultrapar-collect-only")
         return
-    leader = Leader(config)
+    leader = Leader(config, gate)
     config.pluginmanager.register(leader, "ultrapar-leader")
     if _has_workers(config):
         from pytest_ultrapar.xdist_controller import ControllerSession  # noqa: PLC0415

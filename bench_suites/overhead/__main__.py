@@ -13,6 +13,7 @@ from bench_suites.overhead import cores, machine, matrix, tables
 from bench_suites.overhead.collection import measure_collection
 from bench_suites.overhead.comparison import compare
 from bench_suites.overhead.environment import Environment, measured_environment
+from bench_suites.overhead.gate import gate_lines, measure_gate
 from bench_suites.overhead.ideal import ideal_of
 from bench_suites.overhead.matrix import measure_matrix
 from bench_suites.overhead.memory import measure_growth
@@ -23,7 +24,7 @@ from pytest_ultrapar.errors import ConfigError, UltraparError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-ALL = (*COMPARISONS, "memory", "matrix", "collection", "imports")
+ALL = (*COMPARISONS, "memory", "matrix", "collection", "imports", "gate")
 _DEFAULT_ROUNDS = 3
 _LEAST_IMPORT_RUNS = 20
 _FAILED = 1
@@ -35,7 +36,9 @@ small, wide and episodes run the same cases with the tool and with a raw aiohttp
 each against a fresh server, and compare both with the pool's ideal time. memory compares each
 process's peak with that of as many empty tests. matrix runs an uneven pool under the default policy
 and under an even split in advance. collection collects the five phases and as many
-empty tests. imports compares `pytest --collect-only` with and without the plugin.
+empty tests. imports compares `pytest --collect-only` with and without the plugin. gate runs the
+same code, a slower server and a worse model, and counts what the default gate catches; its number
+of runs is fixed.
 """
 
 
@@ -77,6 +80,9 @@ def _measure(
             max(n_rounds, _LEAST_IMPORT_RUNS), environment=environment, note=_note
         )
         return tables.plugin_cost_lines(cost), [cost]
+    if name == "gate":
+        judgements = measure_gate(environment=environment, note=_note)
+        return gate_lines(judgements), judgements
     if name == "collection":
         collection = measure_collection(n_rounds, environment=environment, note=_note)
         return tables.collection_lines(collection), [collection]

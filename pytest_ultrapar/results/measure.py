@@ -71,7 +71,7 @@ def measure_case(
         case_id=case.case_id,
         suite=case.suite,
         model=case.model,
-        cell=tuple(_cell_value(case, name) for name in summary_by),
+        cell=tuple(cell_value(case, name) for name in summary_by),
         outcome=grade.outcome,
         completed=episode is not None and episode.ending in _ANSWERED,
         span=None if is_sample or is_earlier else ran,
@@ -85,7 +85,8 @@ def measure_case(
     )
 
 
-def _cell_value(case: Case, name: str) -> str:
+def cell_value(case: Case, name: str) -> str:
+    """What a case has of one of the names that the summary counts by, as text."""
     match name:
         case "model":
             return case.model

@@ -22,6 +22,7 @@ LEVELS = (
     {"plan"},
     {"results"},
     {"report", "simulator"},
+    {"compare"},
 )
 """The core from the bottom up; a part imports only what stands below it, and glue stands on top."""
 CORE = set().union(*LEVELS)
