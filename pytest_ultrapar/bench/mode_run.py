@@ -27,7 +27,6 @@ class ModeRun:
         cases: Planned ones, by id.
         measures: Of the graded ones, by case id.
         benchmark: Its benchmark file; None when no case was completed.
-        peak_in_flight: The most requests that were under way at one moment.
     """
 
     mode: str
@@ -37,7 +36,6 @@ class ModeRun:
     cases: dict[str, Case]
     measures: dict[str, CaseMeasure]
     benchmark: dict[str, Any] | None
-    peak_in_flight: int
 
 
 def read_summary(directory: Path) -> RunSummary | None:
@@ -67,7 +65,6 @@ def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
     history = read_history(directory / "journal")
     reader = JournalReader(directory / "journal")
     measures: dict[str, CaseMeasure] = {}
-    flights: list[tuple[float, float]] = []
     try:
         for case_id, case in cases.items():
             found = history.cases.get(case_id)
@@ -75,8 +72,6 @@ def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
                 continue
             entry = found.final_episode()
             episode = reader.read(entry.position) if entry is not None else None
-            if isinstance(episode, EpisodeEnded):
-                flights += [(each.t_send_s, each.t_end_s) for each in episode.attempts]
             measures[case_id] = measure_case(
                 case,
                 found.grade,
@@ -94,15 +89,4 @@ def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
         cases=cases,
         measures=measures,
         benchmark=msgspec.json.decode(path.read_bytes()) if path.exists() else None,
-        peak_in_flight=most_at_once(flights),
     )
-
-
-def most_at_once(intervals: list[tuple[float, float]]) -> int:
-    """The most intervals that hold one moment; one that ends as another begins is over by then."""
-    events = sorted([(start, 1) for start, _ in intervals] + [(end, -1) for _, end in intervals])
-    most = now = 0
-    for _, step in events:
-        now += step
-        most = max(most, now)
-    return most

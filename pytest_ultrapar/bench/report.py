@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.bench.answers import agreement
 from pytest_ultrapar.bench.merged import SERIAL
 from pytest_ultrapar.bench.speedups import full_speedup
+from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.report.escape import visible
 from pytest_ultrapar.report.numbers import counted, duration, percent, rate
 from pytest_ultrapar.report.summary import SIMULATED
 from pytest_ultrapar.report.text_table import text_table
+from pytest_ultrapar.results.equivalence import changed, equivalence, graded_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,6 +31,7 @@ _HEADER = (
     "efficiency",
 )
 _SHOWN = 3
+_VERDICTS = {"same": "the same", "different": "DIFFERENT", "undecided": "not decided"}
 
 
 def report_lines(runs: Sequence[ModeRun], *, width: int) -> list[str]:
@@ -59,7 +61,7 @@ def _row(run: ModeRun, runs: Sequence[ModeRun]) -> list[str]:
         rate(statistics.throughput) if statistics.throughput is not None else "-",
         f"{factor:,.2f}x" if factor is not None else "-",
         f"{interval[0]:,.2f} to {interval[1]:,.2f}" if interval is not None else "-",
-        f"{run.peak_in_flight:,}",
+        f"{summary.peak_in_flight:,}",
         percent(statistics.coverage),
         duration(summary.bound_s) if summary.bound_s is not None else "-",
         percent(summary.efficiency) if summary.efficiency is not None else "-",
@@ -103,16 +105,17 @@ def _answers(runs: Sequence[ModeRun]) -> Iterator[str]:
     for run in runs:
         if run is base:
             continue
-        found = agreement(base.measures, run.measures)
         pair = f"answers: {run.mode} and {base.mode}"
-        if not found.n:
-            yield f"{pair} have no graded case in common"
-        elif not found.differing:
-            yield f"{pair} have the same outcome in all of {counted(found.n, 'case')}"
-        else:
-            names = [visible(base.cases[one].nodeid) for one in found.differing[:_SHOWN]]
-            more = len(found.differing) - len(names)
-            yield (
-                f"{pair} differ in {len(found.differing):,} of {counted(found.n, 'case')}:"
-                f" {', '.join(names)}{f' and {more:,} more' if more else ''}"
-            )
+        try:
+            found = equivalence(base.measures.values(), run.measures.values())
+        except ConfigError as error:
+            yield f"{pair}: {error}"
+            continue
+        yield f"{pair}: {_VERDICTS[found.verdict]}: {visible(found.text)}"
+        pairs = graded_pairs(base.measures.values(), run.measures.values())
+        names = [
+            visible(base.cases[one.case_id].nodeid) for one, other in pairs if changed(one, other)
+        ]
+        if names:
+            more = len(names) - _SHOWN
+            yield f"  {', '.join(names[:_SHOWN])}{f' and {more:,} more' if more > 0 else ''}"

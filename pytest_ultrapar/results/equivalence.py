@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import msgspec
 
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.results.graded import GRADED
 from pytest_ultrapar.results.paired import CONFIDENCE, mcnemar, mean_interval, rate_difference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_ultrapar.results.case_row import CaseRow
+    from pytest_ultrapar.records import Outcome
 
-    Pair = tuple[CaseRow, CaseRow]
+    Pair = tuple["Answer", "Answer"]
 
 Verdict = Literal["same", "different", "undecided"]
 
@@ -26,6 +27,33 @@ SCORE_MARGIN_SD = 0.1
 """The same for the mean of a score, in standard deviations of the score."""
 
 ALL_MODELS = ""
+
+
+class Answer(Protocol):
+    """A graded case, as a row of `results` or as a measure."""
+
+    @property
+    def case_id(self) -> str:
+        """The case."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """Who answered."""
+        ...
+
+    @property
+    def outcome(self) -> Outcome:
+        """Its grade."""
+        ...
+
+    @property
+    def scores(self) -> Mapping[str, float]:
+        """Its scores by name."""
+        ...
+
+
+_A = TypeVar("_A", bound=Answer)
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -93,7 +121,7 @@ class Equivalence(msgspec.Struct, frozen=True):
         return max(self.looks, key=_distance)
 
 
-def equivalence(base_rows: Iterable[CaseRow], new_rows: Iterable[CaseRow]) -> Equivalence:
+def equivalence(base_rows: Iterable[Answer], new_rows: Iterable[Answer]) -> Equivalence:
     """Whether two runs gave the same answers, as far as grades tell.
 
     Solved rate and every score, over all models together and for each, are compared case by case;
@@ -122,7 +150,7 @@ def equivalence(base_rows: Iterable[CaseRow], new_rows: Iterable[CaseRow]) -> Eq
             *(score_look(model, group, name, confidence) for name in names[model]),
         )
     )
-    n_changed = sum(_changed(*pair) for pair in pairs)
+    n_changed = sum(changed(*pair) for pair in pairs)
     verdict: Verdict = "undecided"
     if any(look.differs for look in looks):
         verdict = "different"
@@ -131,13 +159,13 @@ def equivalence(base_rows: Iterable[CaseRow], new_rows: Iterable[CaseRow]) -> Eq
     return Equivalence(verdict, len(pairs), n_changed, looks, _text(verdict, n_changed, looks))
 
 
-def graded_pairs(base_rows: Iterable[CaseRow], new_rows: Iterable[CaseRow]) -> list[Pair]:
+def graded_pairs(base_rows: Iterable[_A], new_rows: Iterable[_A]) -> list[tuple[_A, _A]]:
     """The cases that both runs graded, in the order of the base run."""
-    new = {row.case_id: row for row in new_rows if row.graded}
+    new = {row.case_id: row for row in new_rows if row.outcome in GRADED}
     return [
         (row, other)
         for row in base_rows
-        if row.graded and (other := new.get(row.case_id)) is not None
+        if row.outcome in GRADED and (other := new.get(row.case_id)) is not None
     ]
 
 
@@ -192,11 +220,12 @@ def _common_scores(pairs: Iterable[Pair]) -> set[str]:
     return {name for base, new in pairs for name in base.scores.keys() & new.scores.keys()}
 
 
-def _solved(row: CaseRow) -> bool:
+def _solved(row: Answer) -> bool:
     return row.outcome == "solved"
 
 
-def _changed(base: CaseRow, new: CaseRow) -> bool:
+def changed(base: Answer, new: Answer) -> bool:
+    """Whether outcome or scores of a case differ."""
     return base.outcome != new.outcome or dict(base.scores) != dict(new.scores)
 
 

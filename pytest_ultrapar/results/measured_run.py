@@ -96,9 +96,10 @@ def read_rows(run: MeasuredRun) -> dict[str, CaseRow]:
     is_parquet = run.manifest.storage_format == "parquet"
     path = run.directory / ("results.parquet" if is_parquet else "results.jsonl")
     since = run.manifest.measured_from
+    sample = frozenset(run.manifest.baseline)
     try:
         raw = list(_read_parquet(path) if is_parquet else _read_lines(path))
-        rows = {each["case_id"]: _row(each, since) for each in raw}
+        rows = {each["case_id"]: _row(each, since, sample) for each in raw}
         run_ids = {each["run_id"] for each in raw}
     except (OSError, KeyError, TypeError, ValueError) as error:
         # pyarrow's own errors and those of msgspec are ValueErrors, too.
@@ -184,7 +185,7 @@ def _read_lines(path: Path) -> Iterable[dict[str, Any]]:
         yield from map(decode, file)
 
 
-def _row(values: dict[str, Any], since: datetime | None) -> CaseRow:
+def _row(values: dict[str, Any], since: datetime | None, sample: frozenset[str]) -> CaseRow:
     started_at = _time(values["started_at"])
     outcome = values["outcome"]
     return CaseRow(
@@ -194,6 +195,7 @@ def _row(values: dict[str, Any], since: datetime | None) -> CaseRow:
         outcome=outcome,
         timed=outcome != "infra"
         and values["n_attempts"] > 0
+        and values["case_id"] not in sample
         and (since is None or started_at >= since),
         service_s=values["service_s"],
         duration_s=values["duration_s"],

@@ -73,7 +73,7 @@ def test_modes_run_on_the_same_cases_and_are_compared(folder, workers):
     rows = {line.split()[0]: line.split() for line in report.splitlines() if line.startswith(MODES)}
     assert [*rows] == ["serial", "rotate", "ultra"]
     assert {row[1] for row in rows.values()} == {"24"}
-    assert report.count("have the same outcome in all of 24 cases") == 2
+    assert report.count("the same: all 24 cases have the same grades in both runs") == 2
     in_flight = {
         mode: read_server_log(out / mode / "simulator.jsonl").max_in_flight() for mode in rows
     }
@@ -104,7 +104,10 @@ def test_failed_tests_are_passed_on_and_other_modes_still_run(folder):
     assert done.returncode == 1
     assert "ultra ended with exit code 1" in done.stdout
     assert "serial ended with exit code 1" in done.stdout
-    assert "answers: ultra and serial have the same outcome in all of 24 cases" in done.stdout
+    assert (
+        "answers: ultra and serial: the same: all 24 cases have the same grades in both runs"
+        in done.stdout
+    )
 
 
 @pytest.mark.parametrize(

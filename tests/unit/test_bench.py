@@ -12,10 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_ultrapar.bench.answers import agreement
 from pytest_ultrapar.bench.benching import finish, read_ended
 from pytest_ultrapar.bench.merged import merged_benchmark
-from pytest_ultrapar.bench.mode_run import most_at_once
 from pytest_ultrapar.bench.report import report_lines
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.results import benchmark_json
@@ -96,13 +94,16 @@ def test_report_shows_each_mode_and_what_it_stands_on(tmp_path):
         "1",
         "100.0",
         "%",
-        "-",
-        "-",
+        "1.00",
+        "s",
+        "8.7",
+        "%",
     ]
     assert ultra[:6] == ["ultra", "8", "2.00", "s", "4.0/s", "5.75x"]
-    assert ultra[-5:] == ["4", "100.0", "%", "-", "-"]
+    assert ultra[-7:] == ["4", "100.0", "%", "1.00", "s", "50.0", "%"]
+    assert "ultra: bound by longest episode" in text
     assert "measured on the same cases" in text
-    assert "answers: ultra and serial have the same outcome in all of 8 cases" in text
+    assert "answers: ultra and serial: the same: all 8 cases have the same grades" in text
 
 
 def test_report_shows_bound_and_efficiency_once_they_are_known(tmp_path):
@@ -118,16 +119,19 @@ def test_report_shows_bound_and_efficiency_once_they_are_known(tmp_path):
 def test_differing_answers_are_counted_and_named(tmp_path):
     serial = serial_run(tmp_path / "serial", outcomes={0: "unsolved", 5: "partial"})
     ultra = ultra_run(tmp_path / "ultra", outcomes={5: "partial", 6: "unsolved", 7: "infra"})
-    found = agreement(serial.measures, ultra.measures)
-    assert found == (7, ("case0", "case6"))
     text = "\n".join(report_lines([ultra, serial], width=140))
-    assert "answers: ultra and serial differ in 2 of 7 cases: s/phase53/test_x.py::test[0]," in text
-    assert agreement({}, ultra.measures).n == 0
+    assert "answers: ultra and serial: not decided: 2 of 7 cases have other grades" in text
+    assert "\n  s/phase53/test_x.py::test[0], s/phase53/test_x.py::test[6]" in text
 
 
-def test_most_at_once_counts_no_end_that_falls_on_a_beginning():
-    assert most_at_once([(0, 1), (1, 2), (1, 3), (2, 3)]) == 2
-    assert most_at_once([]) == 0
+def test_runs_without_a_graded_case_in_common_say_so(tmp_path):
+    serial = serial_run(tmp_path / "serial")
+    text = "\n".join(
+        report_lines(
+            [dataclasses.replace(ultra_run(tmp_path / "ultra"), measures={}), serial], width=140
+        )
+    )
+    assert "answers: ultra and serial: no case was graded in both runs" in text
 
 
 def end(path, mode, code=0):
