@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ def run_pytest(arguments: Sequence[str]) -> int:
         if child is None:
             early.append(number)
         elif child.returncode is None:
-            os.killpg(child.pid, number)
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, number)
 
     with _handled(forward):
         child = subprocess.Popen(  # noqa: S603

@@ -87,8 +87,8 @@ def _basis(runs: Sequence[ModeRun]) -> Iterator[str]:
         yield "speed-up over serial: measured on the same cases; interval by bootstrap over cases"
     else:
         yield (
-            "speed-up over serial: estimated from each run's own service times, since serial is"
-            " not among the modes"
+            "speed-up over serial: estimated from each run's own service times, since no serial"
+            " run is among them"
         )
 
 

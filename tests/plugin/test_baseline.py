@@ -225,3 +225,37 @@ def test_baseline_larger_than_the_suite_is_refused_with_workers(project):
     assert result.ret == 4
     result.stderr.fnmatch_lines(["*--ultrapar-baseline 99: the suite has 40 cases here*"])
     assert project.server.prompts == []
+
+
+@pytest.mark.slow
+def test_worker_that_dies_in_the_sample_loses_none_of_it(project):
+    project.pytester.path.joinpath("test_suite.py").write_text(
+        """
+import os, pathlib, pytest
+from pytest_ultrapar import prefetch
+
+BOMB = pathlib.Path(__file__).with_name("bomb")
+
+@prefetch
+async def answer(llm, number) -> str:
+    text = (await llm.chat([{"role": "user", "content": f"say {number}"}])).text
+    if BOMB.exists():
+        BOMB.unlink()
+        os._exit(1)
+    return text
+
+@pytest.mark.parametrize("number", range(30))
+def test_it(answer, number):
+    assert answer == str(number)
+"""
+    )
+    project.pytester.path.joinpath("bomb").write_text("")
+    result = project.run("-n2", "--ultrapar-baseline=6")
+    assert result.ret == 0, result.stdout.str()
+    sample = set(read_json(project, "manifest.json")["baseline"])
+    sent = sorted(project.rows("attempts"), key=lambda row: row["t_send_s"])
+    assert {row["case_id"] for row in sent[:6]} == sample
+    assert {row["outcome"] for row in project.rows()} == {"solved"}
+    result.stdout.fnmatch_lines(
+        ["serial sample: 6 cases one after another in *", "ultra: 24 cases*"]
+    )
