@@ -11,28 +11,35 @@ from __future__ import annotations
 
 import math
 import operator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.plan.demand import fold, resources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from pytest_ultrapar.plan.demand import LaneClass, RequestClass, Resource, ResourceClass
     from pytest_ultrapar.pool.model import Lane, Limit
 
-MOST_STEPS = 4000
+MOST_STEPS = 2000
 """Price changes at most; few pools need more than 500."""
 
-ENOUGH = 0.99
+ENOUGH = 0.995
 """Stop when the bound is at least this share of what splitting all requests at will would take,
 which is no less than the linear program's optimum."""
 
 _LOOK_EVERY = 10
+_FORGET_AFTER = 50
+_MOST_LANES_SEEN = 240_000
+"""Lanes x price changes: half a second. 300 lanes that all differ get 800 changes."""
 
 _Priced = dict[tuple[str, str], float]
 _Path = tuple[int, ...]
+_Prices = Callable[[Sequence[float]], tuple[float, ...]]
+_Offer = tuple[float, float, _Path]
+"""What a lane takes for a send, and for a second, and the resources on its path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +176,15 @@ class _Market:
         parts: Sequence[ResourceClass],
         requests: Sequence[RequestClass],
     ) -> None:
-        self._parts = parts
-        self._lanes: dict[str, list[tuple[_Path, _Path, _Path]]] = {}
+        self._per_s = [part.per_s for part in parts]
+        self._is_rate = [part.is_rate for part in parts]
+        self._n_lanes = len(lanes)
+        self._lanes: dict[str, list[tuple[_Prices, _Prices, _Path]]] = {}
         for lane in lanes:
-            seats = tuple(at for at in lane.on if not parts[at].is_rate)
-            rates = tuple(at for at in lane.on if parts[at].is_rate)
-            self._lanes.setdefault(lane.model, []).append((seats, rates, lane.on))
-        self._requests = requests
+            rates = _prices_of(at for at in lane.on if parts[at].is_rate)
+            seats = _prices_of(at for at in lane.on if not parts[at].is_rate)
+            self._lanes.setdefault(lane.model, []).append((rates, seats, lane.on))
+        self._asked = {model: _Asked(model, requests) for model in {own.model for own in requests}}
         self._given = [0.0] * len(parts)
         for index, part in enumerate(parts):
             if part.is_rate:
@@ -185,17 +194,16 @@ class _Market:
     def settle(self) -> tuple[float, list[float]]:
         """The best bound met, and the shares that prove it; they sum to 1.
 
-        Prices of what is asked too much for rise, all others fall. The mean of the prices so far
-        is tried as well: it settles where single steps go to and fro.
+        Prices of what is asked too much for rise, all others fall. The mean of recent prices is
+        tried as well: it settles where single steps go to and fro.
         """
-        n = len(self._parts)
+        n = len(self._per_s)
         best, proof = 0.0, [0.0] * n
         if not n:
             return best, proof
         logs = [0.0] * n
-        paid = [0.0] * n
-        used = [0.0] * n
-        for step in range(1, MOST_STEPS + 1):
+        paid, used, since = [0.0] * n, [0.0] * n, 0
+        for step in range(1, min(MOST_STEPS, _MOST_LANES_SEEN // self._n_lanes) + 1):
             shares = _shares(logs)
             found, loads = self._visit(shares)
             paid = list(map(operator.add, paid, shares))
@@ -203,13 +211,16 @@ class _Market:
             if found > best:
                 best, proof = found, shares
             if step % _LOOK_EVERY == 0:
-                mean = [value / step for value in paid]
+                mean = [value / (step - since) for value in paid]
                 found, _ = self._visit(mean)
                 if found > best:
                     best, proof = found, mean
-                # Each request split over the lanes that it bought so far: a fractional schedule.
-                if best >= ENOUGH * max(used) / step:
+                # Requests split over the lanes that they bought of late: a fractional schedule.
+                if best >= ENOUGH * max(used) / (step - since):
                     break
+                if step >= 2 * since + _FORGET_AFTER:
+                    # Early steps are far off, and in a mean over all of them they weigh for ever.
+                    paid, used, since = [0.0] * n, [0.0] * n, step
             spread = max(map(abs, loads)) or 1.0
             rate = 2.0 / math.sqrt(step)
             logs = [value + rate * load / spread for value, load in zip(logs, loads, strict=True)]
@@ -217,34 +228,67 @@ class _Market:
 
     def _visit(self, shares: Sequence[float]) -> tuple[float, list[float]]:
         """The bound at these shares, and the seconds that each resource would be busy."""
-        parts = self._parts
-        prices = [share / part.per_s for share, part in zip(shares, parts, strict=True)]
+        per_s, is_rate = self._per_s, self._is_rate
+        prices = list(map(operator.truediv, shares, per_s))
         proven = -sum(price * given for price, given in zip(prices, self._given, strict=True))
         busy = [-given for given in self._given]
-        costs = {
-            model: _undercut(
-                (sum([prices[at] for at in seats]), sum([prices[at] for at in rates]), on)
-                for seats, rates, on in offered
+        priced = (*prices, 0.0)
+        for model, asked in self._asked.items():
+            offers = _cheapest(
+                [
+                    (sum(rates(priced)), sum(seats(priced)), on)
+                    for rates, seats, on in self._lanes[model]
+                ]
             )
-            for model, offered in self._lanes.items()
-        }
-        for own in self._requests:
-            cost, on = min(
-                (second * own.service_s + send, on) for second, send, on in costs[own.model]
-            )
-            proven += own.n * cost
-            for at in on:
-                busy[at] += own.n * (1.0 if parts[at].is_rate else own.service_s)
-        return proven, [use / part.per_s for use, part in zip(busy, parts, strict=True)]
+            for (send, second, on), (n, seconds) in zip(offers, asked.split(offers), strict=True):
+                proven += n * send + seconds * second
+                for at in on:
+                    busy[at] += n if is_rate[at] else seconds
+        return proven, list(map(operator.truediv, busy, per_s))
 
 
-def _undercut(offers: Iterable[tuple[float, float, _Path]]) -> list[tuple[float, float, _Path]]:
-    """The offers (a second's price, a send's price) that no other one undercuts in both."""
-    kept: list[tuple[float, float, _Path]] = []
+def _prices_of(places: Iterable[int]) -> _Prices:
+    """What picks the prices at these places, and two of the zero that stands at the end."""
+    return operator.itemgetter(*places, -1, -1)  # two, so that it gives a tuple always
+
+
+class _Asked:
+    """All requests of one model, from short to long, in sums."""
+
+    def __init__(self, model: str, requests: Iterable[RequestClass]) -> None:
+        own = sorted((one.service_s, one.n) for one in requests if one.model == model)
+        self._services_s = [service_s for service_s, _ in own]
+        self._n = [0, *accumulate(n for _, n in own)]
+        self._seconds = [0.0, *accumulate(service_s * n for service_s, n in own)]
+
+    def split(self, offers: Sequence[_Offer]) -> list[tuple[int, float]]:
+        """How many requests, and seconds, are cheapest with each of `_cheapest` offers."""
+        ends = [bisect_left(self._services_s, _meet(*pair)) for pair in pairwise(offers)]
+        places = [0, *ends, len(self._services_s)]
+        return [
+            (self._n[end] - self._n[begin], self._seconds[end] - self._seconds[begin])
+            for begin, end in pairwise(places)
+        ]
+
+
+def _cheapest(offers: Iterable[_Offer]) -> list[_Offer]:
+    """The offers that are the cheapest for some service time, those for short ones first.
+
+    They are the lower envelope of lines: what an offer costs by the service time.
+    """
+    kept: list[_Offer] = []
     for offer in sorted(offers):
-        if not kept or offer[1] < kept[-1][1]:
-            kept.append(offer)
+        if kept and offer[1] >= kept[-1][1]:
+            continue  # an earlier one costs no more for any service
+        while len(kept) > 1 and _meet(kept[-2], offer) <= _meet(kept[-2], kept[-1]):
+            kept.pop()
+        kept.append(offer)
     return kept
+
+
+def _meet(early: _Offer, late: _Offer) -> float:
+    """The service time from which on the later offer is the cheaper one."""
+    return (late[0] - early[0]) / (early[1] - late[1])
 
 
 def _shares(logs: Sequence[float]) -> list[float]:

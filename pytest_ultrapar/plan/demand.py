@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 Kind = Literal["workers", "qps", "rpm"]
 
-BUCKET = 1.1
+BUCKET = 1.01
 """Requests of one model whose service times lie within this factor form a class. A class counts
-with its shortest time, so the bound stays one; it loses half of the factor, 5 %, at most, and only
-where seats bind."""
+with its shortest time, so the bound stays one; it loses half of the factor, 0.5 %, on average, and
+only where seats bind."""
 
 _WINDOW_S: dict[Kind, float] = {"qps": 1.0, "rpm": 60.0}
 

@@ -12,6 +12,7 @@ from scipy.optimize import linprog
 from pytest_ultrapar.plan.bound import Price, certify, lower_bound
 from pytest_ultrapar.plan.demand import RequestClass, fold, request_classes, resources
 from pytest_ultrapar.pool.model import Lane, LaneId, Limit
+from tests.unit.policy_play import pool
 
 SEEDS = range(20)
 
@@ -134,13 +135,79 @@ def test_model_without_a_lane_is_refused():
 
 
 def test_requests_of_like_length_form_a_class_with_the_shortest_time():
-    made = request_classes({"m": [1.0, 1.01, 5.0, 0.0], "n": [2.0]})
+    made = request_classes({"m": [1.0, 1.004, 5.0, 0.0], "n": [2.0]})
     assert [(own.model, own.service_s, own.n) for own in made] == [
         ("m", 0.0, 1),
         ("m", 1.0, 2),
         ("m", 5.0, 1),
         ("n", 2.0, 1),
     ]
+
+
+def repository_instance(name, mean_s, spread):
+    """A pool of this repository with 120 requests of each model, short and long ones in turn."""
+    own = pool(name)
+    times = [mean_s * (1 + spread * math.sin(number)) for number in range(120)]
+    limits = list(own.limits.values())
+    # Models differ, and the first ones are asked for more.
+    services = {
+        model: [time * (1 + n % 3) for time in times[: 120 - 10 * (n % 5)]]
+        for n, model in enumerate(own.models)
+    }
+    return own.lanes, limits, request_classes(services)
+
+
+FIXED = [
+    (name, mean_s, spread)
+    for name in (
+        "pool.toml",
+        "pools/limits.toml",
+        "pools/overhead-small.toml",
+        "pools/overhead-wide.toml",
+        "pools/overhead-episodes.toml",
+        "pools/seed000.toml",
+        "pools/seed001.toml",
+        "pools/seed003.toml",
+        "pools/shapes.toml",
+        "pools/vllm.toml",
+    )
+    for mean_s, spread in ((0.2, 0.1), (5.0, 0.9))
+]
+
+
+@pytest.mark.parametrize(("name", "mean_s", "spread"), FIXED)
+def test_bound_of_fixed_instances_is_nearly_the_linear_programs(name, mean_s, spread):
+    assert len(FIXED) == 20
+    lanes, limits, requests = repository_instance(name, mean_s, spread)
+    best = linear_program_s(lanes, limits, requests)
+    found = lower_bound(lanes, limits, requests)
+    assert 0.97 * best <= found.seconds <= best * (1 + 1e-9)
+    assert certify(lanes, limits, requests, found.prices) == pytest.approx(found.seconds)
+
+
+def test_bound_of_many_lanes_that_all_differ_is_nearly_the_linear_programs():
+    draw = random.Random(20)
+    limits = [
+        Limit(f"i{n}", "instance", draw.randint(1, 60), draw.choice([None, 5, 10, 50]))
+        for n in range(100)
+    ]
+    limits += [Limit(f"k{n}", "key", draw.randint(2, 400), 20 + 60 * n) for n in range(3)]
+    lanes = [lane(f"m{n % 8}", f"k{k}", f"i{n}") for n in range(100) for k in range(3)]
+    requests = [
+        RequestClass(f"m{n}", service_s * (1 + n / 5), 300)
+        for n in range(8)
+        for service_s in (1, 4)
+    ]
+    best = linear_program_s(lanes, limits, requests)
+    assert 0.97 * best <= lower_bound(lanes, limits, requests).seconds <= best * (1 + 1e-9)
+
+
+def test_classes_lose_half_a_percent_where_seats_bind():
+    draw = random.Random(3)
+    services = [2.0 * draw.lognormvariate(0, 0.5) for _ in range(12_200)]
+    limits = [Limit("key", "key", workers=50)]
+    found = lower_bound([lane("m", "key")], limits, request_classes({"m": services}))
+    assert 0.994 * sum(services) / 50 <= found.seconds <= sum(services) / 50
 
 
 def test_interchangeable_lanes_and_limits_are_folded():
