@@ -25,6 +25,7 @@ _CONTRADICT = {
     "--sw": _OTHER_CASES,
     "--stepwise": _OTHER_CASES,
     "--collect-only": _NOTHING_RUNS,
+    "--ultrapar-plan": _NOTHING_RUNS,
     "--co": _NOTHING_RUNS,
     "--setup-plan": _NOTHING_RUNS,
 }

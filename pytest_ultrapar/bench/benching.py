@@ -107,7 +107,7 @@ def _check(commands: dict[str, list[str]]) -> int:
     if len(commands) == 1:
         return _PASSED
     for mode, command in commands.items():
-        code, said = check_pytest(command)
+        code, said = check_pytest(command, mode=mode)
         if code != _PASSED:
             _say(f"==== ultrapar bench: mode {mode} cannot run; nothing was sent ====")
             _say(said.rstrip())
