@@ -14,6 +14,7 @@ from pytest_ultrapar.lanes.headroom import with_headroom
 from pytest_ultrapar.results.cases_file import write_cases
 from pytest_ultrapar.results.taken_file import write_taken
 from pytest_ultrapar.runtime import Runtime, write_tables
+from pytest_ultrapar.suite import garbage
 from pytest_ultrapar.suite.case_reports import CaseReports
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class LocalSession:
             write_taken(run.directory.path, process.taken(config))
             self._leader.plan([WORKER], collected.cases)
         collected.cases.clear()
+        garbage.spare_items(config)
         with self._leader.usage_errors():
             self._runtime, self._ahead = process.start(
                 config,

@@ -20,6 +20,7 @@ from pytest_ultrapar.poolless import report_fault
 from pytest_ultrapar.results.cases_file import write_cases
 from pytest_ultrapar.results.taken_file import write_taken
 from pytest_ultrapar.runtime import Runtime, write_tables
+from pytest_ultrapar.suite import garbage
 from pytest_ultrapar.suite.case_reports import CaseReports
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ class WorkerSession:
         write_tables(directory, collected.tables)
         write_taken(directory, process.taken(config))
         collected.cases.clear()
+        garbage.spare_items(config)
         worker = given["worker"]
 
         async def connect() -> BrokerPort:
