@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_ultrapar import process
+from pytest_ultrapar import ahead_start, process
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.lanes.broker_local import LocalBroker
 from pytest_ultrapar.lanes.headroom import with_headroom
@@ -56,7 +56,7 @@ class LocalSession:
         collected.cases.clear()
         garbage.spare_items(config)
         with self._leader.usage_errors():
-            self._runtime, self._ahead = process.start(
+            self._runtime, self._ahead = ahead_start.start(
                 config,
                 items=session.items,
                 collected=collected,

@@ -22,7 +22,7 @@ from pytest_ultrapar.leading.lost_cases import LostCases
 from pytest_ultrapar.poolless import fault_path, raise_fault
 from pytest_ultrapar.results.cases_file import read_cases
 from pytest_ultrapar.suite.case_reports import OUTCOME
-from pytest_ultrapar.xdist_worker import INPUT
+from pytest_ultrapar.worker_input import INPUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_ultrapar import process
+from pytest_ultrapar import ahead_start, process
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.lanes.broker_client import connect_broker
 from pytest_ultrapar.poolless import report_fault
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.lanes.protocol import BrokerPort
     from pytest_ultrapar.suite.ahead import RunAhead
-
-INPUT = "ultrapar"
-"""Key of our part of `workerinput`; plain values only, never a secret."""
 
 _NOT_DRAINED = 2
 
@@ -116,7 +113,7 @@ class WorkerSession:
         async def connect() -> BrokerPort:
             return await connect_broker(given["socket"], given["token"], worker)
 
-        self._runtime, self._ahead = process.start(
+        self._runtime, self._ahead = ahead_start.start(
             config,
             items=items,
             collected=collected,
