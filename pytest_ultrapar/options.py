@@ -71,6 +71,15 @@ def add_options(parser: pytest.Parser) -> None:
         choices=MODES,
     )
     option(
+        "baseline",
+        "Run a random sample of N cases one at a time first, as mode 'serial' does, and measure "
+        "the speed-up of the others against it; 30 often tell enough. The sample counts in results "
+        "and scores, not in makespan and throughput (default: none; the serial time is then "
+        "estimated from the run's own service times).",
+        metavar="N",
+        type=int,
+    )
+    option(
         "policy",
         f"How models meet keys and instances: {', '.join(POLICIES)}, or a word that a conftest "
         "offers; an unknown word lists them (default: even; in mode phase its own).",

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bench_suites.overhead import cores, machine, tables
+from bench_suites.overhead import cores, machine, matrix, tables
 from bench_suites.overhead.collection import measure_collection
 from bench_suites.overhead.comparison import compare
 from bench_suites.overhead.environment import Environment, measured_environment
 from bench_suites.overhead.ideal import ideal_of
+from bench_suites.overhead.matrix import measure_matrix
 from bench_suites.overhead.memory import measure_growth
 from bench_suites.overhead.plugin_cost import measure_plugin_cost
 from bench_suites.overhead.workload import COMPARISONS, MEMORY
@@ -22,7 +23,7 @@ from pytest_ultrapar.errors import ConfigError, UltraparError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-ALL = (*COMPARISONS, "memory", "collection", "imports")
+ALL = (*COMPARISONS, "memory", "matrix", "collection", "imports")
 _DEFAULT_ROUNDS = 3
 _LEAST_IMPORT_RUNS = 20
 _FAILED = 1
@@ -32,7 +33,8 @@ Measures what the tool itself costs, on the simulated provider: {", ".join(ALL)}
 
 small, wide and episodes run the same cases with the tool and with a raw aiohttp client in turn,
 each against a fresh server, and compare both with the pool's ideal time. memory compares each
-process's peak with that of as many empty tests. collection collects the five phases and as many
+process's peak with that of as many empty tests. matrix runs an uneven pool under the default policy
+and under an even split in advance. collection collects the five phases and as many
 empty tests. imports compares `pytest --collect-only` with and without the plugin.
 """
 
@@ -78,6 +80,11 @@ def _measure(
     if name == "collection":
         collection = measure_collection(n_rounds, environment=environment, note=_note)
         return tables.collection_lines(collection), [collection]
+    if name == "matrix":
+        matrix_runs = measure_matrix(
+            arguments.n or matrix.N_PROCESSES, n_rounds, environment=environment, note=_note
+        )
+        return tables.matrix_lines(matrix_runs), matrix_runs
     if name == "memory":
         growths = [
             row

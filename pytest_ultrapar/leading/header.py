@@ -64,6 +64,12 @@ def assignment_lines(run: Run, assignment: Assignment, workers: Sequence[str]) -
         "taken from " + ("other suites of this run" if one.here else "the run that is reused")
         for one in read_taken(run.directory.path)
     ]
+    sample = run.manifest.baseline if run.manifest is not None else ()
+    if sample and run.options.resume is None:
+        text.append(
+            f"ultrapar: {counted(len(sample), 'case')} one at a time first, as a serial sample; "
+            f"the other {run.planned - len(sample):,} are measured against it"
+        )
     groups = assignment.groups
     if groups:
         more = f" and {len(groups) - _SHOWN} more" if len(groups) > _SHOWN else ""

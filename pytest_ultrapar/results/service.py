@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.records import EpisodeEnded
 
-_NO_SERVICE = frozenset({"rate", "unsent"})
+NO_SERVICE = frozenset({"rate", "unsent"})
 """Outcomes of requests that a run of one case at a time would not have made."""
 
 
@@ -28,7 +28,7 @@ def service_s(episode: EpisodeEnded) -> float:
     """
     waited_s = sum(max(0.0, each.t_lease_s - each.t_ready_s) for each in episode.attempts)
     refused_s = sum(
-        each.t_end_s - each.t_send_s for each in episode.attempts if each.outcome in _NO_SERVICE
+        each.t_end_s - each.t_send_s for each in episode.attempts if each.outcome in NO_SERVICE
     )
     return max(0.0, episode.duration_s - waited_s - episode.backoff_s - refused_s)
 

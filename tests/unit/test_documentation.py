@@ -11,6 +11,7 @@ from pyarrow import parquet
 
 from bench_suites.documented import plugin as documented
 from pytest_ultrapar import cli, hooks, options
+from pytest_ultrapar.bench.arguments import check_passed_on, parse_modes
 from pytest_ultrapar.pool import model, schema
 from pytest_ultrapar.pool.environment import read_environment
 from pytest_ultrapar.pool.providers import DEFAULT_TIMEOUT_S
@@ -170,10 +171,18 @@ def test_every_hook_stands_in_the_readme_with_its_arguments():
 
 def test_ultrapar_commands_of_the_readme_are_understood():
     commands = re.findall(r"^    ultrapar (.+)$", README, re.MULTILINE)
-    assert len(commands) == 2
+    page = (ROOT / "docs" / "bench.md").read_text(encoding="utf-8")
+    commands += re.findall(r"^    ultrapar (.+)$", page, re.MULTILINE)
+    names = []
     for command in commands:
-        arguments = cli._parser().parse_args(shlex.split(command))
-        assert arguments.subcommand.NAME == "simulate"
+        arguments, rest = cli._parser().parse_known_args(shlex.split(command))
+        names.append(arguments.subcommand.NAME)
+        if names[-1] == "bench":
+            parse_modes(arguments.modes)
+            check_passed_on(rest, has_pool=arguments.pool is not None)
+        else:
+            assert rest == []
+    assert sorted(names) == [*["bench"] * 3, *["simulate"] * 2]
 
 
 def test_links_lead_to_files_that_are_there():
