@@ -12,7 +12,6 @@ import msgspec
 from pytest_ultrapar.compare.gate import GateResult
 from pytest_ultrapar.compare.gate_table import failure_line
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.results.compact import compact_in_subprocess
 from pytest_ultrapar.results.manifest import Manifest, write_manifest
 from pytest_ultrapar.results.run_summary import RunSummary
 
@@ -60,7 +59,7 @@ def finish(run: Run, gate: RunGate | None, *, stopped: bool) -> FinishedRun:
     path = run.directory.path
     try:
         write_manifest(path, manifest)
-        summary = compact_in_subprocess(path, cwd=run.config.invocation_params.dir)
+        summary = run.services.compact()
     except ResultsError as error:
         return FinishedRun(path, manifest, None, (str(error),))
     if stopped and summary.n_never_ran:

@@ -57,6 +57,7 @@ class Leader:
         with self.usage_errors():
             self._run = Run(self.config)
             try:
+                self.run.services.start_compactor(self.config.invocation_params.dir)
                 self.run.services.start_simulator(self.run.options.simulator)
             except BaseException:
                 self.run.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -47,6 +48,7 @@ _OPTIONS = {
 }
 
 
+@cache
 def machine_info() -> dict[str, Any]:
     """pytest-benchmark's own description of this machine; 0.2 s, since it asks other programs."""
     info: dict[str, Any] = pytest_benchmark_generate_machine_info()  # type: ignore[no-untyped-call]

@@ -31,7 +31,6 @@ _PACKAGES = (
     "pytest-xdist",
     "pytest-benchmark",
     "httpx",
-    "httpx-aiohttp",
     "aiohttp",
     "pyarrow",
     "msgspec",

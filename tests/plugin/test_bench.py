@@ -70,7 +70,8 @@ def test_modes_run_on_the_same_cases_and_are_compared(folder, workers):
     out = folder / "out"
     report = (out / "report.txt").read_text()
     assert done.stdout.endswith(report)
-    rows = {line.split()[0]: line.split() for line in report.splitlines() if line.startswith(MODES)}
+    table = [line.split() for line in report.splitlines() if line]
+    rows = {cells[0]: cells for cells in table if cells[0] in MODES}
     assert [*rows] == ["serial", "rotate", "ultra"]
     assert {row[1] for row in rows.values()} == {"24"}
     assert report.count("the same: all 24 cases have the same grades in both runs") == 2

@@ -127,6 +127,12 @@ def test_worker_imports_nothing_that_only_the_controller_needs():
     assert loaded & {"pyarrow", "rich", "uvicorn", "hypothesis", "pytest_benchmark"} == set()
 
 
+def test_controller_imports_nothing_that_only_workers_need():
+    loaded = loaded_by("pytest_ultrapar.leading.leader, pytest_ultrapar.xdist_controller")
+    assert "msgspec" in loaded
+    assert loaded & {"aiohttp", "httpx", "uvloop", "asyncio", "pyarrow"} == set()
+
+
 def all_sources() -> list[Path]:
     return [*sources(PACKAGE), *sources(ROOT / "bench_suites"), *sources(ROOT / "tests")]
 
