@@ -5,13 +5,14 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
-from bench_suites.overhead import collection, matrix, memory, plugin_cost
+from bench_suites.overhead import collection, forecast, matrix, memory, plugin_cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from bench_suites.overhead.collection import Collection
     from bench_suites.overhead.comparison import Measured
+    from bench_suites.overhead.forecast import Forecasted
     from bench_suites.overhead.ideal import Ideal
     from bench_suites.overhead.matrix import MatrixRun
     from bench_suites.overhead.memory import Growth
@@ -98,6 +99,31 @@ def plugin_cost_lines(cost: PluginCost) -> Iterator[str]:
     bound = plugin_cost.MOST_MS
     met = cost.more_ms < bound
     yield _verdict(f"difference of neighbours < {bound:g} ms", cost.more_ms, met=met)
+
+
+def forecast_lines(found: Sequence[Forecasted]) -> Iterator[str]:
+    """Every plan beside its run, and how far they are apart."""
+    yield f"forecast: {len(found)} plans and the runs that followed, simulated"
+    rows = [["pool", "mode", "from", "requests", "predicted s", "measured s", "ratio"]]
+    rows += [
+        [
+            one.name,
+            one.mode,
+            one.basis,
+            str(one.n),
+            f"{one.predicted_s:.2f}",
+            f"{one.measured_s:.2f}",
+            f"{one.ratio:.3f}",
+        ]
+        for one in found
+    ]
+    yield from _aligned(rows)
+    median, worst = forecast.errors(found)
+    for figure, value, bound in (
+        ("median error", median, forecast.MOST_MEDIAN),
+        ("worst error", worst, forecast.MOST_WORST),
+    ):
+        yield _verdict(f"{figure} <= {bound:g}", value, met=value <= bound)
 
 
 def collection_lines(found: Collection) -> Iterator[str]:

@@ -11,6 +11,8 @@ import pytest
 from bench_suites.overhead.conversation import N_TURNS, answer, follow_up, opening
 from pytest_ultrapar import Llm, prefetch
 
+pytestmark = pytest.mark.ultrapar(expect={"turns": N_TURNS})
+
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """As many cases as asked for."""

@@ -1,0 +1,40 @@
+"""Plans against the runs that follow: real processes and sockets on eight simulated pools."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench_suites.overhead.environment import measured_environment
+from bench_suites.overhead.forecast import (
+    MOST_MEDIAN,
+    MOST_WORST,
+    Forecasted,
+    errors,
+    measure_forecasts,
+)
+from bench_suites.overhead.situations import SITUATIONS
+from bench_suites.overhead.tables import forecast_lines
+
+
+def test_errors_are_shares_of_what_was_measured():
+    found = [Forecasted("a", "ultra", "pool", 1, p, m) for p, m in ((10, 8), (16, 16), (3, 2))]
+    assert errors(found) == (0.25, 0.5)
+    lines = list(forecast_lines(found))
+    assert lines[-2].startswith("target median error <= 0.1: 0.25, NOT met")
+    assert lines[-1].startswith("target worst error <= 0.2: 0.5, NOT met")
+
+
+def test_situations_are_eight_of_all_modes_on_pools_and_earlier_runs():
+    assert len({one.name for one in SITUATIONS}) == 8
+    assert {one.mode for one in SITUATIONS} == {"serial", "rotate", "phase", "ultra"}
+    assert {one.earlier_mode is None for one in SITUATIONS} == {True, False}
+
+
+@pytest.mark.slow
+def test_predicted_times_are_those_of_the_runs_that_follow():
+    # What bounds these runs is latency and limits: a busy machine lengthens them by a few percent.
+    with measured_environment() as environment:
+        found = measure_forecasts(environment=environment, note=lambda _: None)
+    median, worst = errors(found)
+    assert median <= MOST_MEDIAN, found
+    assert worst <= MOST_WORST, found
