@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from pytest_ultrapar.compare.changes import OtherWorkError, change
+from pytest_ultrapar.compare.defaults import DEFAULT_RULE_OF_MODEL, DEFAULT_RULES
 from pytest_ultrapar.compare.figures import Figure, NoFigureError, figure_of_run
 from pytest_ultrapar.compare.metrics import SAME_ANSWERS
 from pytest_ultrapar.compare.pairing import pair
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.results.measured_run import MeasuredRun
 
 Verdict = Literal["pass", "undecided", "FAIL", "no figure"]
-
-DEFAULT_RULES = ("throughput>=-10%", "service<=+10%", "coverage>=-0.02", SAME_ANSWERS)
-"""Where no rule is given; `DEFAULT_RULE_OF_MODEL` for each model besides."""
-DEFAULT_RULE_OF_MODEL = "solved_rate[model=...]>=-0.02"
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):

@@ -87,11 +87,6 @@ class Equivalence(msgspec.Struct, frozen=True):
     looks: tuple[Look, ...]
     text: str
 
-    @property
-    def worst(self) -> Look:
-        """The look that is furthest beyond its margin, or nearest to it."""
-        return max(self.looks, key=_distance)
-
 
 def equivalence(base_rows: Iterable[CaseRow], new_rows: Iterable[CaseRow]) -> Equivalence:
     """Whether two runs gave the same answers, as far as grades tell.
