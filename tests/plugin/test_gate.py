@@ -37,6 +37,7 @@ def gate_rows(output: str) -> dict[str, str]:
     return {row[0]: row[1] for row in cells if len(row) > 3}
 
 
+@pytest.mark.slow
 def test_gate_that_a_run_keeps_shows_its_table(project, workers, outcome):
     project.suite(SUITE)
     result = project.run(
@@ -62,11 +63,10 @@ def test_gate_that_a_run_does_not_keep_ends_with_exit_code_1(project, workers, o
     assert result.parseoutcomes()["unsolved"] == N
 
 
-@pytest.mark.parametrize("quiet", ["-qq", "-q"])
-def test_failed_gate_is_said_at_every_verbosity(project, outcome, quiet):
+def test_failed_gate_is_said_at_every_verbosity(project, outcome):
     project.suite(SUITE)
     outcome("unsolved")
-    result = project.run("-n0", quiet, "--ultrapar-gate=solved_rate>=0.7")
+    result = project.run("-n0", "-qq", "--ultrapar-gate=solved_rate>=0.7")
     assert result.ret == 1
     assert "FAILED: gate: 1 of 1 rule failed" in result.stdout.str()
 
@@ -88,6 +88,7 @@ def test_run_is_compared_with_the_one_before(project, workers, outcome):
     assert f"{N} of {N} cases have other grades" in other.stdout.str()
 
 
+@pytest.mark.slow
 def test_baseline_alone_means_the_default_rules(project, outcome):
     project.suite(SUITE)
     assert project.run("-n0").ret == 0
@@ -108,6 +109,7 @@ def test_gate_without_a_figure_fails_the_run(project, outcome):
     result.stdout.fnmatch_lines(["FAILED: the gate cannot be judged: *did you mean right?*"])
 
 
+@pytest.mark.slow
 def test_run_without_any_answer_fails_its_gate_without_a_traceback(project, outcome):
     project.suite(SUITE)
     project.server.refused_tokens[f"{CANARY}-0"] = 401
@@ -119,6 +121,7 @@ def test_run_without_any_answer_fails_its_gate_without_a_traceback(project, outc
     assert CANARY not in said
 
 
+@pytest.mark.slow
 def test_interrupted_run_is_not_judged(project, outcome):
     project.suite(SUITE + "\ndef test_fails(): assert False\n")
     outcome("unsolved")
@@ -145,13 +148,27 @@ BAD_RULES = {
 }
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+NEED_CASES = {"model", "suite", "parameter"}
+
+
 @pytest.mark.parametrize("name", BAD_RULES)
-def test_gate_that_cannot_be_judged_is_refused_before_any_request(project, outcome, name, workers):
+def test_gate_that_cannot_be_judged_is_refused_before_any_request(project, outcome, name):
     options, says = BAD_RULES[name]
     project.suite(SUITE)
-    needs_cases = name in {"model", "suite", "parameter"}
-    assert says in refusal(project, workers, *options, in_process=not needs_cases)
+    assert says in refusal(project, "-n0", *options)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in NEED_CASES - {"model"} else [])
+        for name in BAD_RULES
+    ],
+)
+def test_gate_is_refused_with_workers_too(project, outcome, name):
+    options, says = BAD_RULES[name]
+    project.suite(SUITE)
+    assert says in refusal(project, "-n2", *options, in_process=name not in NEED_CASES)
 
 
 def test_baseline_that_does_not_fit_is_refused_before_any_request(project, outcome, monkeypatch):

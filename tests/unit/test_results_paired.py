@@ -4,7 +4,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -47,17 +47,14 @@ def test_critical_values_are_those_of_the_tables(confidence):
         assert critical_t(n, confidence) == pytest.approx(expected, rel=error)
 
 
-@given(st.lists(numbers, min_size=MOST_RESAMPLED + 1, max_size=MOST_RESAMPLED + 50))
-def test_mean_interval_of_many_values_is_students(values):
-    if len(set(values)) == 1:
-        return
+@pytest.mark.parametrize("seed", range(5))
+def test_mean_interval_of_many_values_is_students(seed):
+    rng = random.Random(seed)
+    values = [rng.uniform(-1, 3) ** 3 for _ in range(MOST_RESAMPLED + 1 + 40 * seed)]
     expected = stats.t.interval(
         0.95, len(values) - 1, loc=math.fsum(values) / len(values), scale=stats.sem(values)
     )
-    found = mean_interval(values)
-    width = expected[1] - expected[0]
-    assert found.low == pytest.approx(expected[0], abs=1e-6 * width + 1e-9)
-    assert found.high == pytest.approx(expected[1], abs=1e-6 * width + 1e-9)
+    assert mean_interval(values) == pytest.approx(expected, rel=1e-6)
 
 
 def test_mean_interval_of_few_skewed_values_reaches_as_far_as_the_bootstrap():
@@ -76,18 +73,19 @@ def test_mean_interval_of_few_skewed_values_reaches_as_far_as_the_bootstrap():
     [
         (lambda rng: rng.gauss(0, 1), 0.0, 8),
         (lambda rng: rng.gauss(0, 1), 0.0, 150),
-        (lambda rng: rng.expovariate(1), 1.0, 40),
-        (lambda rng: rng.choice((0, 0, 0, 1)) - rng.choice((0, 0, 0, 1)), 0.0, 60),
+        (lambda rng: rng.expovariate(1), 1.0, 25),
+        (lambda rng: rng.choice((0, 0, 0, 1)) - rng.choice((0, 0, 0, 1)), 0.0, 30),
     ],
 )
 def test_mean_interval_holds_the_mean_as_often_as_it_says(draw, mean, n):
     rng = random.Random(11)
-    found = [mean_interval([draw(rng) for _ in range(n)]) for _ in range(200)]
-    share = sum(low <= mean <= high for low, high in found) / 200
+    found = [mean_interval([draw(rng) for _ in range(n)]) for _ in range(120)]
+    share = sum(low <= mean <= high for low, high in found) / 120
     assert 0.90 <= share <= 0.995
 
 
-@given(st.lists(numbers, max_size=30))
+@settings(max_examples=25)
+@given(st.lists(numbers, max_size=20))
 def test_mean_interval_holds_the_mean_of_the_values_and_is_the_same_again(values):
     low, high = mean_interval(values)
     if values:
@@ -113,6 +111,13 @@ def test_rate_difference_holds_what_was_seen_and_mirrors(n, data):
     assert (mirrored.low, mirrored.high) == (pytest.approx(-high), pytest.approx(-low))
 
 
+@pytest.mark.parametrize("tiny", [5e-324, 1e-200])
+def test_mean_interval_of_tiny_differences_is_computed(tiny):
+    low, high = mean_interval([0.0] * 5 + [tiny])
+    assert low <= tiny
+    assert high >= 0.0
+
+
 def test_rate_difference_covers_the_truth():
     rng = random.Random(5)
     gain, loss, n = 0.05, 0.15, 120
@@ -131,7 +136,8 @@ def test_rate_difference_of_identical_answers_has_the_width_of_what_is_not_known
     assert rate_difference(10, 0, 0).high > 0.15
 
 
-@given(st.lists(positive, min_size=2, max_size=50), st.floats(0.5, 2))
+@settings(max_examples=25)
+@given(st.lists(positive, min_size=2, max_size=20), st.floats(0.5, 2))
 def test_ratios_of_a_constant_factor_are_that_factor(base, factor):
     new = [factor * value for value in base]
     for by in (ratio_interval, typical_ratio):
