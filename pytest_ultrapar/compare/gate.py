@@ -128,7 +128,7 @@ def judge(rules: Sequence[Rule], run: MeasuredRun, baseline: MeasuredRun | None)
         base=baseline.run_id if baseline is not None else None,
         simulated=run.manifest.simulated or (baseline is not None and baseline.manifest.simulated),
         judged=tuple(judged),
-        notes=_notes(pairing, judged),
+        notes=_notes(run, pairing, judged),
     )
 
 
@@ -204,8 +204,13 @@ def _same_answers(rule: Rule, pairing: Pairing) -> Judged:
     )
 
 
-def _notes(pairing: Pairing | None, judged: Sequence[Judged]) -> tuple[str, ...]:
-    notes: list[str] = []
+def _notes(run: MeasuredRun, pairing: Pairing | None, judged: Sequence[Judged]) -> tuple[str, ...]:
+    measured = {"the run": run} | ({"the baseline": pairing.base} if pairing is not None else {})
+    notes = [
+        f"{name} was held up by its client: {one.summary.client_bound}"
+        for name, one in measured.items()
+        if one.summary.client_bound
+    ]
     if any(each.rule.confidence != CONFIDENCE for each in judged):
         notes.append("the intervals of all models' solved rates hold together (Bonferroni)")
     if pairing is not None:
