@@ -38,8 +38,8 @@ each against a fresh server, and compare both with the pool's ideal time. memory
 process's peak with that of as many empty tests. matrix runs an uneven pool under the default policy
 and under an even split in advance. collection collects the five phases and as many
 empty tests. imports compares `pytest --collect-only` with and without the plugin. forecast compares
-the plans of eight pools with the runs that follow. gate runs the same code, a slower server and a worse model, and counts what the default gate catches; its number
-of runs is fixed.
+the plans of eight pools with the runs that follow. gate runs the same code, a slower server and a
+worse model, and counts what the default gate catches; its number of runs is fixed.
 """
 
 

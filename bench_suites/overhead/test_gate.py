@@ -1,4 +1,4 @@
-"""What a gate is measured on: cases whose last answer is right with a chance that the pool sets.
+"""What a gate is measured on: cases whose answer is right with a chance that the pool sets.
 
 `python -m bench_suites.overhead gate` makes the pools and measures.
 """
@@ -9,10 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from bench_suites.overhead.conversation import answer, follow_up, opening
+from bench_suites.overhead.conversation import opening
 from pytest_ultrapar import Llm, prefetch
 
-N_TURNS = 2
 _RIGHT = "TASK_COMPLETED"
 """What a persona with nothing left to do says; one that slips does not."""
 
@@ -23,15 +22,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @prefetch
-async def last_answer(llm: Llm, number: int) -> str:
-    """The last answer of a conversation of two turns."""
-    messages = [opening(number)]
-    for turn in range(N_TURNS):
-        reply = await llm.chat(messages)
-        messages += [answer(reply.text), follow_up(turn)]
-    return reply.text
+async def said(llm: Llm, number: int) -> str:
+    """An answer that is right or not."""
+    return (await llm.chat([opening(number)])).text
 
 
-def test_gate(last_answer: str, grade: Callable[[str], None]) -> None:
-    """Solved if the last answer is right."""
-    grade("solved" if _RIGHT in last_answer else "unsolved")
+def test_gate(said: str, grade: Callable[[str], None]) -> None:
+    """Solved if it is right."""
+    grade("solved" if _RIGHT in said else "unsolved")

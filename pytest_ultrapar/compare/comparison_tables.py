@@ -113,11 +113,14 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
             )
         elif not comparison.pairing.same_timed:
             notes.append(f"{name}: throughput and makespan are those of the common cases alone")
-        if comparison.pairing.new.summary.client_bound:
-            notes.append(f"{name}: {comparison.pairing.new.summary.client_bound}")
-    base = comparisons[0].pairing.base.summary
-    if base.client_bound:
-        notes.append(f"base: {base.client_bound}")
+    measured = {"base": comparisons[0].pairing.base} | {
+        name: comparison.pairing.new for name, comparison in _named(comparisons)
+    }
+    notes += [
+        f"{name} was held up by its client: {run.summary.client_bound}"
+        for name, run in measured.items()
+        if run.summary.client_bound
+    ]
     return Section("speed", tuple(header), tuple(rows), notes=tuple(notes))
 
 

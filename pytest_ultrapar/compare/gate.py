@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from pytest_ultrapar.compare.changes import OtherWorkError, change
+from pytest_ultrapar.compare.defaults import DEFAULT_RULE_OF_MODEL, DEFAULT_RULES
 from pytest_ultrapar.compare.figures import Figure, NoFigureError, figure_of_run
 from pytest_ultrapar.compare.metrics import SAME_ANSWERS
 from pytest_ultrapar.compare.pairing import pair
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.results.measured_run import MeasuredRun
 
 Verdict = Literal["pass", "undecided", "FAIL", "no figure"]
-
-DEFAULT_RULES = ("throughput>=-10%", "service<=+10%", "coverage>=-0.02", SAME_ANSWERS)
-"""Where no rule is given; `DEFAULT_RULE_OF_MODEL` for each model besides."""
-DEFAULT_RULE_OF_MODEL = "solved_rate[model=...]>=-0.02"
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +128,7 @@ def judge(rules: Sequence[Rule], run: MeasuredRun, baseline: MeasuredRun | None)
         base=baseline.run_id if baseline is not None else None,
         simulated=run.manifest.simulated or (baseline is not None and baseline.manifest.simulated),
         judged=tuple(judged),
-        notes=_notes(pairing, judged),
+        notes=_notes(run, pairing, judged),
     )
 
 
@@ -207,8 +204,13 @@ def _same_answers(rule: Rule, pairing: Pairing) -> Judged:
     )
 
 
-def _notes(pairing: Pairing | None, judged: Sequence[Judged]) -> tuple[str, ...]:
-    notes: list[str] = []
+def _notes(run: MeasuredRun, pairing: Pairing | None, judged: Sequence[Judged]) -> tuple[str, ...]:
+    measured = {"the run": run} | ({"the baseline": pairing.base} if pairing is not None else {})
+    notes = [
+        f"{name} was held up by its client: {one.summary.client_bound}"
+        for name, one in measured.items()
+        if one.summary.client_bound
+    ]
     if any(each.rule.confidence != CONFIDENCE for each in judged):
         notes.append("the intervals of all models' solved rates hold together (Bonferroni)")
     if pairing is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.compare.defaults import DEFAULT_RULE_OF_MODEL, DEFAULT_RULES
 from pytest_ultrapar.compare.metrics import METRICS
 from pytest_ultrapar.compare.rules import GRAMMAR, parse_rule
 from pytest_ultrapar.errors import ConfigError
@@ -28,9 +29,9 @@ runs or rules cannot be used.
 {GRAMMAR}
 Metrics:
 {"".join(f"    {metric.name:<{_WIDTH}}  {metric.says}{chr(10)}" for metric in METRICS)}
-With a baseline and without --rule the rules are: throughput>=-10%, service<=+10%, coverage>=-0.02,
-same_answers, and solved_rate>=-0.02 for each model. docs/compare-and-gate.md says why, and how
-small an effect they see.
+With a baseline and without --rule the rules are {", ".join(DEFAULT_RULES)}
+and, for each model, {DEFAULT_RULE_OF_MODEL}. docs/compare-and-gate.md says how small an
+effect they see.
 """
 
 

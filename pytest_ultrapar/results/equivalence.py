@@ -115,11 +115,6 @@ class Equivalence(msgspec.Struct, frozen=True):
     looks: tuple[Look, ...]
     text: str
 
-    @property
-    def worst(self) -> Look:
-        """The look that is furthest beyond its margin, or nearest to it."""
-        return max(self.looks, key=_distance)
-
 
 def equivalence(base_rows: Iterable[Answer], new_rows: Iterable[Answer]) -> Equivalence:
     """Whether two runs gave the same answers, as far as grades tell.
@@ -243,11 +238,11 @@ def _distance(look: Look) -> float:
 def _text(verdict: Verdict, n_changed: int, looks: Sequence[Look]) -> str:
     n = looks[0].n
     if not n_changed:
-        return f"all {n} cases have the same grades in both runs"
+        return f"all {n:,} cases have the same grades in both runs"
     worst = max(looks, key=_distance)
     of = f" of {worst.model}" if worst.model else ""
-    change = f"{worst.figure}{of} went from {worst.base:.3f} to {worst.new:.3f} (n = {worst.n})"
-    said = f"{n_changed} of {n} cases have other grades; "
+    change = f"{worst.figure}{of} went from {worst.base:.3f} to {worst.new:.3f} (n = {worst.n:,})"
+    said = f"{n_changed:,} of {n:,} cases have other grades; "
     if verdict == "different":
         return f"{said}{change}, beyond what is taken as none ({worst.margin:.3f})"
     if verdict == "same":

@@ -87,8 +87,9 @@ def mean_interval(values: Sequence[float], *, confidence: float = CONFIDENCE) ->
     half = critical_t(n, confidence) * math.sqrt(squares / (n - 1) / n)
     if n > MOST_RESAMPLED:
         return Interval(mean - half, mean + half)
-    cubes = math.fsum((value - mean) ** 3 for value in values)
-    low, high = _resampled(values, mean, cubes / (6 * squares**1.5), confidence)
+    root = math.sqrt(squares)
+    acceleration = math.fsum(((value - mean) / root) ** 3 for value in values) / 6
+    low, high = _resampled(values, mean, acceleration, confidence)
     return Interval(min(mean - half, low), max(mean + half, high))
 
 

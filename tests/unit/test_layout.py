@@ -133,6 +133,12 @@ def test_controller_imports_nothing_that_only_workers_need():
     assert loaded & {"aiohttp", "httpx", "uvloop", "asyncio", "pyarrow"} == set()
 
 
+def test_leading_a_run_and_its_gate_reads_no_table_in_its_own_process():
+    loaded = loaded_by("pytest_ultrapar.leading.leader, pytest_ultrapar.leading.run_gate")
+    assert "msgspec" in loaded
+    assert loaded & {"pyarrow", "hypothesis", "pytest_benchmark"} == set()
+
+
 def all_sources() -> list[Path]:
     return [*sources(PACKAGE), *sources(ROOT / "bench_suites"), *sources(ROOT / "tests")]
 
