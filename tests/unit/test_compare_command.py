@@ -37,7 +37,7 @@ def runs(tmp_path_factory):
         mode="rotate",
     )
     write_run(folder / "more", same_cases(60), **common)
-    write_run(folder / "other", same_cases(4), suite="phase51")
+    write_run(folder / "other", same_cases(4), suite="phase51", pool_lanes=())
     write_run(folder / "seeded", same_cases(4), seed=6)
     write_run(folder / "later", same_cases(4), first=100)
     write_run(folder / "failed", {"alpha": ["infra"] * 4, "beta": ["infra"] * 4})
@@ -233,7 +233,7 @@ def test_gate_judges_a_change(ultrapar, rule, failed):
 
 
 def test_gate_that_has_no_figure_does_not_pass(ultrapar):
-    code, said, _ = ultrapar("gate", "base", "--rule", "efficiency>=0.5")
+    code, said, _ = ultrapar("gate", "other", "--rule", "efficiency>=0.5")
     assert code == 1
     assert "efficiency>=0.5: the run has no lower bound of its makespan" in said
 
