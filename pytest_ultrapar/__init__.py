@@ -15,13 +15,13 @@ from pytest_ultrapar.errors import (
     PromptRefused,
     UltraparError,
 )
-from pytest_ultrapar.suite.prefetched import prefetch
 
 if TYPE_CHECKING:
     from pytest_ultrapar.engine.llm import Llm
     from pytest_ultrapar.engine.reply import Reply, ToolCall
     from pytest_ultrapar.lanes.assignment import Assignment, Group
     from pytest_ultrapar.suite.case_state import CaseInfo
+    from pytest_ultrapar.suite.prefetched import prefetch
 
 __all__ = [
     "Assignment",
@@ -38,7 +38,8 @@ __all__ = [
     "prefetch",
 ]
 
-# Imported at first use: every pytest run imports this package, also those that have no pool.
+# Imported at first use: every pytest run imports this package, also those that have no pool, and
+# the processes beside it (broker, simulated provider) need no pytest, which takes 0.09 s.
 _LATE = {
     "Assignment": "pytest_ultrapar.lanes.assignment",
     "CaseInfo": "pytest_ultrapar.suite.case_state",
@@ -46,6 +47,7 @@ _LATE = {
     "Llm": "pytest_ultrapar.engine.llm",
     "Reply": "pytest_ultrapar.engine.reply",
     "ToolCall": "pytest_ultrapar.engine.reply",
+    "prefetch": "pytest_ultrapar.suite.prefetched",
 }
 
 

@@ -13,7 +13,12 @@ from pytest_ultrapar.errors import ConfigError, UltraparError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_SUBCOMMANDS = ("pytest_ultrapar.simulator.command",)
+_SUBCOMMANDS = (
+    "pytest_ultrapar.bench.command",
+    "pytest_ultrapar.compare.compare_command",
+    "pytest_ultrapar.compare.gate_command",
+    "pytest_ultrapar.simulator.command",
+)
 """Modules that are a `Subcommand`. All are imported at every call, so that `ultrapar --help` can
 show them; so their import must be light, and heavy imports belong into `run`."""
 
@@ -36,7 +41,11 @@ class Subcommand(Protocol):
     """What `ultrapar NAME --help` says before the options."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the subcommand's options."""
+        """Declare the subcommand's options.
+
+        With a default for `passed_on` it gets all arguments that it does not declare under that
+        name; else they are refused.
+        """
         ...
 
     def run(self, arguments: argparse.Namespace) -> int:
@@ -50,7 +59,12 @@ class Subcommand(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code of `ultrapar`; called by the console script."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments, rest = parser.parse_known_args(argv)
+    if "passed_on" in arguments:
+        arguments.passed_on = rest
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     subcommand: Subcommand = arguments.subcommand
     try:
         return subcommand.run(arguments)

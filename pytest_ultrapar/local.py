@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_ultrapar import process
+from pytest_ultrapar import ahead_start, process
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.lanes.broker_local import LocalBroker
 from pytest_ultrapar.lanes.headroom import with_headroom
 from pytest_ultrapar.results.cases_file import write_cases
 from pytest_ultrapar.results.taken_file import write_taken
 from pytest_ultrapar.runtime import Runtime, write_tables
+from pytest_ultrapar.suite import garbage
 from pytest_ultrapar.suite.case_reports import CaseReports
 
 if TYPE_CHECKING:
@@ -53,8 +54,9 @@ class LocalSession:
             write_taken(run.directory.path, process.taken(config))
             self._leader.plan([WORKER], collected.cases)
         collected.cases.clear()
+        garbage.spare_items(config)
         with self._leader.usage_errors():
-            self._runtime, self._ahead = process.start(
+            self._runtime, self._ahead = ahead_start.start(
                 config,
                 items=session.items,
                 collected=collected,

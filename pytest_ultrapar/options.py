@@ -71,6 +71,15 @@ def add_options(parser: pytest.Parser) -> None:
         choices=MODES,
     )
     option(
+        "baseline",
+        "Run a random sample of N cases one at a time first, as mode 'serial' does, and measure "
+        "the speed-up of the others against it; 30 often tell enough. The sample counts in results "
+        "and scores, not in makespan and throughput (default: none; the serial time is then "
+        "estimated from the run's own service times).",
+        metavar="N",
+        type=int,
+    )
+    option(
         "policy",
         f"How models meet keys and instances: {', '.join(POLICIES)}, or a word that a conftest "
         "offers; an unknown word lists them (default: even; in mode phase its own).",
@@ -108,6 +117,19 @@ def add_options(parser: pytest.Parser) -> None:
         f"{DEFAULT_COVERAGE}).",
         metavar="SHARE",
         type=float,
+    )
+    option(
+        "gate",
+        "A rule that the run must keep, else exit code 1, such as 'throughput>=-10%%' or "
+        "'solved_rate[model=m]>=0.7'; may be repeated ('ultrapar gate --help' explains them).",
+        metavar="RULE",
+        action="append",
+    )
+    option(
+        "gate-baseline",
+        "The earlier run that the rules of --ultrapar-gate compare with (its directory, its id, or "
+        "'latest'); without a rule the default ones hold.",
+        metavar="RUN",
     )
     option(
         "storage",

@@ -10,6 +10,7 @@ import pytest
 from pytest_ultrapar import hooks, options
 from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.fixtures import case, grade, llm, model, ultrapar_repeat
+from pytest_ultrapar.worker_input import INPUT
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -75,7 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "first values --ultrapar-repeats NxM takes, and the turns and tokens of an episode that "
         "--ultrapar-plan supposes where no earlier run tells",
     )
-    given = getattr(config, "workerinput", {}).get("ultrapar")
+    given = getattr(config, "workerinput", {}).get(INPUT)
     if options.pool_path(config) is None:
         _without_pool(config, given)
     elif given is not None:
@@ -108,7 +109,7 @@ def _lead(config: pytest.Config) -> None:
     from pytest_ultrapar import process, pytest_internals  # noqa: PLC0415 - heavy, needed with a pool only
     from pytest_ultrapar.leading.leader import Leader  # noqa: PLC0415
     from pytest_ultrapar.leading.reuse import reusable  # noqa: PLC0415
-    from pytest_ultrapar.local import LocalSession  # noqa: PLC0415
+    from pytest_ultrapar.leading.run_gate import prepare_gate  # noqa: PLC0415
 
     pytest_internals.check()
     _refuse(config)
@@ -131,16 +132,19 @@ def _lead(config: pytest.Config) -> None:
 
         config.pluginmanager.register(Planning(config, n_planned or 0), "ultrapar-planning")
         return
+    gate = prepare_gate(settled)
     if options.only_looks(config):
         config.pluginmanager.register(process.CollectOnly(config), "ultrapar-collect-only")
         return
-    leader = Leader(config)
+    leader = Leader(config, gate)
     config.pluginmanager.register(leader, "ultrapar-leader")
     if _has_workers(config):
         from pytest_ultrapar.xdist_controller import ControllerSession  # noqa: PLC0415
 
         config.pluginmanager.register(ControllerSession(leader), "ultrapar-controller")
     else:
+        from pytest_ultrapar.local import LocalSession  # noqa: PLC0415
+
         local = LocalSession(leader)
         leader.status_source = local.status
         config.pluginmanager.register(local, "ultrapar-local")

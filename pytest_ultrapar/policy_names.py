@@ -17,7 +17,9 @@ PHASE = "phase"
 NONE = "none"
 """The policy of the modes that run one case at a time: there is nothing to choose."""
 
-_ONE_AT_A_TIME = ("serial", "rotate")
+ONE_AT_A_TIME = ("serial", "rotate")
+"""The modes that run one case at a time."""
+
 _BATCH = "batch"
 
 
@@ -34,7 +36,7 @@ def settle_policy(given: str | None, *, mode: str, offered: Sequence[str]) -> st
         ConfigError: The word is none of the allowed ones, or has no say in this mode, or nobody
             offers one for mode `phase`.
     """
-    if mode in _ONE_AT_A_TIME:
+    if mode in ONE_AT_A_TIME:
         if given is None:
             return NONE
         msg = (

@@ -10,6 +10,7 @@ import pytest
 
 from pytest_ultrapar.options import only_looks
 from pytest_ultrapar.suite.prefetched import ATTRIBUTE
+from pytest_ultrapar.worker_input import INPUT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +52,7 @@ class PoollessController:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401
         """Tell a worker where to leave a fault. Called before each worker starts."""
-        node.workerinput["ultrapar"] = {"fault": str(self._fault_path)}
+        node.workerinput[INPUT] = {"fault": str(self._fault_path)}
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self) -> None:

@@ -1,4 +1,4 @@
-"""What every process of a run does: read settings, load the pool, join engine and pytest."""
+"""What every process of a run does: read settings, load the pool, find the cases."""
 
 from __future__ import annotations
 
@@ -8,28 +8,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_ultrapar.clock import MonotonicClock
-from pytest_ultrapar.engine.endpoints import endpoints
-from pytest_ultrapar.engine.engine import EngineSettings
-from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.options import plans, pool_path
 from pytest_ultrapar.pool.config import check_supported, load_pool
 from pytest_ultrapar.pool.model import Lane, Pool
-from pytest_ultrapar.pool.secret import check_secrets, read_secrets
+from pytest_ultrapar.pool.secret import check_secrets
 from pytest_ultrapar.results.redact import Redactor
 from pytest_ultrapar.results.taken_file import Taken
-from pytest_ultrapar.runtime import Runtime
 from pytest_ultrapar.settings import Options, read_options, read_overrides, selected_models
-from pytest_ultrapar.simulator.process import default_token
-from pytest_ultrapar.suite.ahead import RunAhead
 from pytest_ultrapar.suite.case_reports import redact
 from pytest_ultrapar.suite.collection import Collected, collect_cases
 from pytest_ultrapar.suite.taken import Question, read_reused
+from pytest_ultrapar.worker_input import INPUT
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-
-    from pytest_ultrapar.lanes.protocol import BrokerPort
+    from collections.abc import Sequence
 
 _SHOWN = 5
 
@@ -41,8 +33,6 @@ reused_key = pytest.StashKey[dict[Question, str]]()
 leads, workers read them."""
 taken_key = pytest.StashKey[list[Taken]]()
 """What suites took instead of asking it, noted when cases are deselected."""
-_MOST_OPEN = 1000
-"""Episodes open at once in one process where no limit says less."""
 
 
 def settings(config: pytest.Config) -> tuple[Options, Pool]:
@@ -93,7 +83,7 @@ def data(config: pytest.Config) -> dict[str, str]:
 
 def reused(config: pytest.Config) -> dict[Question, str]:
     """The questions that the run named by --ultrapar-reuse answered, and the cases that did."""
-    given = getattr(config, "workerinput", {}).get("ultrapar")
+    given = getattr(config, "workerinput", {}).get(INPUT)
     if given is not None:
         return read_reused(Path(given["directory"]))
     return config.stash.get(reused_key, {})
@@ -158,52 +148,3 @@ def faults_message(faults: Sequence[str]) -> str:
     n_more = len(distinct) - _SHOWN
     more = f"\n(and {n_more} more)" if n_more > 0 else ""
     return "\n".join(distinct[:_SHOWN]) + more
-
-
-def start(
-    config: pytest.Config,
-    *,
-    items: Sequence[pytest.Item],
-    collected: Collected,
-    directory: Path,
-    worker: str,
-    base_urls: Mapping[str, str],
-    connect: Callable[[], Awaitable[BrokerPort]],
-    alone: bool = False,
-) -> tuple[Runtime, RunAhead]:
-    """Put together what runs cases in this process; nothing is sent before the first case is put.
-
-    Raises:
-        ConfigError: A key's environment variable is not set.
-        ResultsError: The journal cannot be written.
-    """
-    options, pool = settings(config)
-    secrets = read_secrets(pool, os.environ)
-    simulated = {provider.name for provider in pool.providers if provider.api == "simulated"}
-
-    def token_of(provider: str, key: str) -> str:
-        if provider in simulated:
-            return default_token(provider, key)
-        secret = secrets.get((provider, key))
-        return secret.reveal() if secret is not None else "none"
-
-    runtime = Runtime(
-        config=config,
-        options=options,
-        directory=directory,
-        worker=worker,
-        redactor=redactor(pool),
-    )
-    seats = pool.seats(pool.lanes)
-    engine_settings = EngineSettings(
-        worker=worker,
-        connect=connect,
-        endpoints=endpoints(pool, token_of=token_of, base_url_of=base_urls),
-        retry=RetryPolicy(options.max_attempts),
-        episode_timeout_s=options.episode_timeout_s,
-        # Twice the seats: episodes between two requests hold none.
-        most_open=min(_MOST_OPEN, 2 * seats + 16) if seats is not None else _MOST_OPEN,
-        clock=MonotonicClock(),
-        watch=runtime.debug_log,
-    )
-    return runtime, RunAhead(items, collected, runtime, engine_settings, alone=alone)

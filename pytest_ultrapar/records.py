@@ -139,4 +139,23 @@ class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):
     error: str | None = None
 
 
-JournalRecord = EpisodeStarted | EpisodeEnded | Grade
+class EngineSpent(msgspec.Struct, frozen=True, tag="engine"):
+    """How busy an engine was while it had episodes open; written once, at its end.
+
+    Attributes:
+        wall_s: Seconds in which an episode was open.
+        cpu_s: CPU of the whole process in them.
+        n_beats: How often the loop was asked to wake after a fixed time.
+        late_s: By how much it woke too late, summed over all beats.
+        latest_s: The most of these.
+    """
+
+    worker: str
+    wall_s: float
+    cpu_s: float
+    n_beats: int
+    late_s: float
+    latest_s: float
+
+
+JournalRecord = EpisodeStarted | EpisodeEnded | Grade | EngineSpent

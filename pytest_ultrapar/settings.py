@@ -8,13 +8,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from pytest_ultrapar.compare.rules import Rule, parse_rule
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.options import (
     DEFAULT_COVERAGE,
     DEFAULT_EPISODE_TIMEOUT_S,
     DEFAULT_MAX_ATTEMPTS,
 )
-from pytest_ultrapar.policy_names import read_offered, settle_policy
+from pytest_ultrapar.policy_names import ONE_AT_A_TIME, read_offered, settle_policy
 from pytest_ultrapar.pool.environment import (
     Environment,
     Overrides,
@@ -46,6 +47,10 @@ class Options:
         repeats_first: Only cells with one of so many first values of the parameter that the
             suite's mark names (`repeats_over`), >= 1; None takes all.
         coverage: Least share of planned cases that must be graded, 0 to 1.
+        baseline: Cases that run one at a time first, >= 1; None for none.
+        gate: Rules that the run must keep.
+        gate_baseline: The earlier run that they compare with, or `latest`; with it and no rule the
+            default ones hold.
         resume: An interrupted run to finish, or `latest`.
         reuse: A finished run whose answers are taken over, or `latest`.
         simulator: URL of a simulated provider that already runs.
@@ -68,7 +73,10 @@ class Options:
     simulator: str | None
     effective: tuple[EffectiveValue, ...]
     repeats_first: int | None = None
+    baseline: int | None = None
     debug_log: WhichLog = field(default_factory=WhichLog)
+    gate: tuple[Rule, ...] = ()
+    gate_baseline: str | None = None
 
 
 def read_overrides(config: pytest.Config) -> Overrides:
@@ -137,10 +145,21 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
         resume=given("resume"),
         reuse=given("reuse"),
         simulator=given("simulator"),
+        baseline=given("baseline"),
         debug_log=debug_log,
-        effective=(mode, repeats_origin, storage, *settled.values(), debug_log_origin),
+        gate=tuple(map(parse_rule, given("gate") or ())),
+        gate_baseline=given("gate_baseline"),
+        effective=(
+            mode,
+            repeats_origin,
+            storage,
+            *settled.values(),
+            *_baseline(given("baseline")),
+            debug_log_origin,
+        ),
     )
     _check(options)
+    _check_baseline(options, mode)
     return options
 
 
@@ -206,6 +225,33 @@ def _check(options: Options) -> None:
     _within("coverage", options.coverage, 0, 1)
     if options.resume and options.out:
         msg = "--ultrapar-resume names the run's directory already; leave --ultrapar-out away"
+        raise ConfigError(msg)
+
+
+def _baseline(given: int | None) -> tuple[EffectiveValue, ...]:
+    if given is None:
+        return ()
+    return (EffectiveValue("baseline", given, f"command line {option_of('baseline')}"),)
+
+
+def _check_baseline(options: Options, mode: EffectiveValue) -> None:
+    given = f"{option_of('baseline')} {options.baseline}"
+    if options.baseline is None:
+        return
+    if options.baseline < 1:
+        msg = f"{given}: a sample has at least one case; leave the option out to have none"
+        raise ConfigError(msg)
+    if options.mode in ONE_AT_A_TIME:
+        msg = (
+            f"{given} has no sense in mode {mode.value} ({mode.origin}), which runs all cases one "
+            "at a time; leave it out, or choose mode ultra or phase"
+        )
+        raise ConfigError(msg)
+    if options.resume:
+        msg = (
+            f"{given} cannot be used together with --ultrapar-resume: what a run has measured "
+            "serially stays as it is; leave the option out"
+        )
         raise ConfigError(msg)
 
 

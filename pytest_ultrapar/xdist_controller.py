@@ -18,21 +18,20 @@ from xdist.workermanage import parse_tx_spec_config
 from pytest_ultrapar.lanes.broker_blocking import BlockingBrokerClient
 from pytest_ultrapar.leading.crashes import Crashes
 from pytest_ultrapar.leading.feeding import Feedable, Feeding, HomeOf
+from pytest_ultrapar.leading.feeding_plan import MANY_SEATS, homes, in_order
 from pytest_ultrapar.leading.lost_cases import LostCases
+from pytest_ultrapar.packed_reports import unpack
 from pytest_ultrapar.poolless import fault_path, raise_fault
 from pytest_ultrapar.results.cases_file import read_cases
-from pytest_ultrapar.suite.case_reports import OUTCOME
-from pytest_ultrapar.xdist_worker import INPUT
+from pytest_ultrapar.suite.case_reports import N_READY, OUTCOME
+from pytest_ultrapar.worker_input import INPUT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_ultrapar.lanes.assignment import Assignment, Group
     from pytest_ultrapar.lanes.protocol import BrokerStatus
     from pytest_ultrapar.leading.leader import Leader
-    from pytest_ultrapar.pool.model import Lane
 
-_MANY_SEATS = 1000
 _KEPT_TO_THE_END = 1
 """A worker starts an item only when it holds another or was told to shut down (remote.py:70)."""
 
@@ -114,6 +113,11 @@ class Scheduling:
         self._feeding.reported(worker, item_index)
         self._send(worker, self._feeding.feed(worker))
 
+    def ended(self, node: Any, n_by_group: Mapping[str, int]) -> None:  # noqa: ANN401
+        """A worker said how many episodes have ended whose items it has not reported."""
+        assert self._feeding is not None
+        self._feeding.ended(node.gateway.id, n_by_group)
+
     def mark_test_pending(self, item: str) -> None:
         """Run an item again. Called by plugins through `pytest_handlecrashitem`."""
         assert self._feeding is not None
@@ -185,7 +189,7 @@ class Scheduling:
         models = {lane.model for lane in run.lanes}
         self._feeding = Feeding(
             items,
-            seats_of={m: run.pool.seats(run.pool.lanes_of(m)) or _MANY_SEATS for m in models},
+            seats_of={m: run.pool.seats(run.pool.lanes_of(m)) or MANY_SEATS for m in models},
             home_of=self._homes,
         )
         self._crashes = Crashes(run.directory.path, self._session.case_ids)
@@ -304,14 +308,30 @@ class ControllerSession:
         except (OSError, ValueError):
             return None
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_from_serializable(
+        self, config: pytest.Config, data: dict[str, Any]
+    ) -> pytest.TestReport | pytest.CollectReport | None:
+        """Unpack a worker's report. Called on execnet's receiver threads."""
+        unpacked = unpack(data)
+        if unpacked is None:
+            return None
+        report: pytest.TestReport | pytest.CollectReport | None = (
+            config.hook.pytest_report_from_serializable(config=config, data=unpacked)
+        )
+        return report
+
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Note which items run now: one of them may be what kills a worker."""
         self.running.add(nodeid)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note whose last report has come."""
+        """Note whose last report has come, and how far its worker is."""
         if report.when == "teardown" and hasattr(report, "item_index"):
             self.reported.add(report.item_index)
+            n_ready = getattr(report, N_READY, None)
+            if n_ready is not None and self._scheduling is not None:
+                self._scheduling.ended(report.node, n_ready)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """An item was reported."""
@@ -354,36 +374,3 @@ class ControllerSession:
         if self._client is not None:
             self._client.close()
         self._lost.close()
-
-
-def in_order(groups: Sequence[Group]) -> list[Group]:
-    """Groups so that none stands before one that it waits for; else in the order given.
-
-    Fed in another order, workers would hold nothing but cases that wait for others not yet fed.
-    """
-    ordered: dict[str, Group] = {}
-    while len(ordered) < len(groups):
-        ordered.update(
-            {
-                group.name: group
-                for group in groups
-                if group.name not in ordered and all(name in ordered for name in group.after)
-            }
-        )
-    return list(ordered.values())
-
-
-def homes(pool: Any, lanes: Sequence[Lane], assignment: Assignment) -> dict[str, HomeOf]:  # noqa: ANN401
-    """What feeding needs of an assignment: each worker's models and its share of seats."""
-    by_id = {lane.lane_id: lane for lane in lanes}
-    sharers: dict[tuple[str, ...], int] = {}
-    for home in assignment.home.values():
-        sharers[tuple(home)] = sharers.get(tuple(home), 0) + 1
-    found: dict[str, HomeOf] = {}
-    for worker, home in assignment.home.items():
-        own = tuple(by_id[lane] for lane in home if lane in by_id)
-        if own:
-            seats = pool.seats(own) or _MANY_SEATS
-            share = -(-seats // sharers[tuple(home)])
-            found[worker] = HomeOf(frozenset(lane.model for lane in own), share)
-    return found

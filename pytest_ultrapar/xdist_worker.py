@@ -3,7 +3,7 @@
 Reliance on xdist's worker, read in 3.8.0: the interactor takes positions of items from its `torun`
 queue (remote.py:126, 203, 211) and puts them there from execnet's receiver thread (remote.py:164);
 a marker in the queue says "shutdown". The queue is replaced before the main loop starts reading
-from it.
+from it. `sendevent` (remote.py:124) is what it sends reports with, as `testreport` (remote.py:289).
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_ultrapar import process
+from pytest_ultrapar import ahead_start, process
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.lanes.broker_client import connect_broker
+from pytest_ultrapar.packed_reports import pack
 from pytest_ultrapar.poolless import report_fault
 from pytest_ultrapar.results.cases_file import write_cases
 from pytest_ultrapar.results.taken_file import write_taken
 from pytest_ultrapar.runtime import Runtime, write_tables
+from pytest_ultrapar.suite import garbage
 from pytest_ultrapar.suite.case_reports import CaseReports
 
 if TYPE_CHECKING:
@@ -27,9 +29,6 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.lanes.protocol import BrokerPort
     from pytest_ultrapar.suite.ahead import RunAhead
-
-INPUT = "ultrapar"
-"""Key of our part of `workerinput`; plain values only, never a secret."""
 
 _NOT_DRAINED = 2
 
@@ -109,12 +108,13 @@ class WorkerSession:
         write_tables(directory, collected.tables)
         write_taken(directory, process.taken(config))
         collected.cases.clear()
+        garbage.spare_items(config)
         worker = given["worker"]
 
         async def connect() -> BrokerPort:
             return await connect_broker(given["socket"], given["token"], worker)
 
-        self._runtime, self._ahead = process.start(
+        self._runtime, self._ahead = ahead_start.start(
             config,
             items=items,
             collected=collected,
@@ -125,7 +125,9 @@ class WorkerSession:
             alone=given["alone"],
         )
         config.pluginmanager.register(CaseReports(self._runtime, self._ahead), "ultrapar-reports")
-        _replace_queue(config, AheadQueue(self._ahead))
+        interactor = _interactor(config)
+        interactor.torun = AheadQueue(self._ahead)
+        _pack_reports(interactor)
         self._ahead.start()
 
     @pytest.hookimpl(tryfirst=True)
@@ -137,11 +139,21 @@ class WorkerSession:
             self._runtime.close()
 
 
-def _replace_queue(config: pytest.Config, queue: AheadQueue) -> None:
+def _pack_reports(interactor: Any) -> None:  # noqa: ANN401 - xdist ships no types
+    send = interactor.sendevent
+
+    def sendevent(name: str, **kwargs: Any) -> None:  # noqa: ANN401
+        if name == "testreport":
+            kwargs["data"] = pack(kwargs["data"])
+        send(name, **kwargs)
+
+    interactor.sendevent = sendevent
+
+
+def _interactor(config: pytest.Config) -> Any:  # noqa: ANN401 - xdist ships no types
     for plugin in config.pluginmanager.get_plugins():
         if hasattr(plugin, "torun") and hasattr(plugin, "handle_command"):
-            plugin.torun = queue
-            return
+            return plugin
     msg = (
         "this release of pytest-xdist has no queue that pytest-ultrapar knows; "
         "known to work: pytest-xdist 3.8"

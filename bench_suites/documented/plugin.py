@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane, Pool
     from pytest_ultrapar.records import Case
 
-POLICIES = ("model-key", "group-key")
-PHASE_POLICIES = (*POLICIES, "even")
+POLICIES = ("model-key", "group-key", "split")
+PHASE_POLICIES = ("model-key", "group-key", "even")
 """In mode `phase`; the first is its default. The plugin's others have an order of their own."""
 
 
@@ -89,7 +89,10 @@ def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
     from bench_suites.documented.key_rule import any_key, bind  # noqa: PLC0415
     from bench_suites.documented.model_key import model_key  # noqa: PLC0415
     from bench_suites.documented.phase_mode import phase_assignment  # noqa: PLC0415
+    from bench_suites.documented.split import split  # noqa: PLC0415
 
+    if policy == "split":
+        return split(lanes, cases)
     if policy == "serial":
         return one_after_the_other(pool.models, cases)
     rules = {"model-key": model_key, "group-key": group_key(cases), "even": any_key}

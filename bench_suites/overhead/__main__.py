@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bench_suites.overhead import cores, machine, tables
+from bench_suites.overhead import cores, machine, matrix, tables
 from bench_suites.overhead.collection import measure_collection
 from bench_suites.overhead.comparison import compare
 from bench_suites.overhead.environment import Environment, measured_environment
 from bench_suites.overhead.forecast import measure_forecasts
+from bench_suites.overhead.gate import gate_lines, measure_gate
 from bench_suites.overhead.ideal import ideal_of
+from bench_suites.overhead.matrix import measure_matrix
 from bench_suites.overhead.memory import measure_growth
 from bench_suites.overhead.plugin_cost import measure_plugin_cost
 from bench_suites.overhead.workload import COMPARISONS, MEMORY
@@ -23,7 +25,7 @@ from pytest_ultrapar.errors import ConfigError, UltraparError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-ALL = (*COMPARISONS, "memory", "collection", "imports", "forecast")
+ALL = (*COMPARISONS, "memory", "matrix", "collection", "imports", "forecast", "gate")
 _DEFAULT_ROUNDS = 3
 _LEAST_IMPORT_RUNS = 20
 _FAILED = 1
@@ -33,9 +35,11 @@ Measures what the tool itself costs, on the simulated provider: {", ".join(ALL)}
 
 small, wide and episodes run the same cases with the tool and with a raw aiohttp client in turn,
 each against a fresh server, and compare both with the pool's ideal time. memory compares each
-process's peak with that of as many empty tests. collection collects the five phases and as many
+process's peak with that of as many empty tests. matrix runs an uneven pool under the default policy
+and under an even split in advance. collection collects the five phases and as many
 empty tests. imports compares `pytest --collect-only` with and without the plugin. forecast compares
-the plans of eight pools with the runs that follow.
+the plans of eight pools with the runs that follow. gate runs the same code, a slower server and a
+worse model, and counts what the default gate catches; its number of runs is fixed.
 """
 
 
@@ -77,12 +81,20 @@ def _measure(
             max(n_rounds, _LEAST_IMPORT_RUNS), environment=environment, note=_note
         )
         return tables.plugin_cost_lines(cost), [cost]
+    if name == "gate":
+        judgements = measure_gate(environment=environment, note=_note)
+        return gate_lines(judgements), judgements
     if name == "forecast":
         forecasts = measure_forecasts(environment=environment, note=_note)
         return tables.forecast_lines(forecasts), forecasts
     if name == "collection":
         collection = measure_collection(n_rounds, environment=environment, note=_note)
         return tables.collection_lines(collection), [collection]
+    if name == "matrix":
+        matrix_runs = measure_matrix(
+            arguments.n or matrix.N_PROCESSES, n_rounds, environment=environment, note=_note
+        )
+        return tables.matrix_lines(matrix_runs), matrix_runs
     if name == "memory":
         growths = [
             row

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
-from bench_suites.overhead import collection, forecast, memory, plugin_cost
+from bench_suites.overhead import collection, forecast, matrix, memory, plugin_cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bench_suites.overhead.comparison import Measured
     from bench_suites.overhead.forecast import Forecasted
     from bench_suites.overhead.ideal import Ideal
+    from bench_suites.overhead.matrix import MatrixRun
     from bench_suites.overhead.memory import Growth
     from bench_suites.overhead.plugin_cost import PluginCost
     from bench_suites.overhead.workload import Target, Workload
@@ -137,6 +138,31 @@ def collection_lines(found: Collection) -> Iterator[str]:
     yield _verdict(f"CPU of a case / that of an empty test <= {cpu:g}", found.cpu_ratio, met=met)
     met = found.more_kib <= memory
     yield _verdict(f"more memory of a case <= {memory:g} KiB", found.more_kib, met=met)
+
+
+def matrix_lines(runs: Sequence[MatrixRun]) -> Iterator[str]:
+    """Efficiency on the uneven pool, by policy."""
+    yield f"matrix: n = {runs[0].n} cases of six turns on an uneven pool, simulated; median [range]"
+    rows = [["policy", "client", "makespan s", "lower bound s", "efficiency"]]
+    medians = {}
+    for policy, client in dict.fromkeys((run.policy, run.client) for run in runs):
+        own = [run for run in runs if (run.policy, run.client) == (policy, client)]
+        medians[policy, client] = statistics.median(run.efficiency for run in own)
+        rows.append(
+            [
+                policy,
+                client,
+                spread((run.makespan_s for run in own), ".1f"),
+                spread((run.bound_s for run in own), ".1f"),
+                spread((run.efficiency for run in own), ".3f"),
+            ]
+        )
+    yield from _aligned(rows)
+    least = matrix.LEAST_EFFICIENCY
+    for (policy, client), median in medians.items():
+        if policy == matrix.POLICIES[0]:
+            met = median >= least
+            yield _verdict(f"{client}, policy {policy}: efficiency >= {least:g}", median, met=met)
 
 
 def spread(values: Iterator[float], form: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from pytest_ultrapar.engine.episode import Work, run_episode
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.llm import Wire
 from pytest_ultrapar.engine.opener import Line, Opener
+from pytest_ultrapar.engine.pulse import Pulse
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.watch import Watch, WatchedPort
 from pytest_ultrapar.errors import NoLaneError
@@ -21,7 +23,6 @@ from pytest_ultrapar.lanes.protocol import BrokerPort, Lease, LeaseRequest
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, JournalRecord
 
-_HEARTBEAT_S = 0.005
 _SYNC_S = 1.0
 _STOP_S = 5.0
 
@@ -92,7 +93,7 @@ class Engine:
         self._request_ids = itertools.count(1)
         self._port: BrokerPort | None = None
         self._wire: Wire | None = None
-        self._beat_due_s = 0.0
+        self._pulse = Pulse(settings.clock.now_s, time.process_time)
         self.n_open = 0
 
     def start(self) -> None:
@@ -113,7 +114,7 @@ class Engine:
     @property
     def lag_s(self) -> float:
         """Seconds by which the loop's heartbeat is overdue now."""
-        return max(0.0, self._settings.clock.now_s() - self._beat_due_s)
+        return self._pulse.lag_s
 
     def stop(self) -> None:
         """Cancel what is running, record it as interrupted, and end the thread. Idempotent."""
@@ -161,6 +162,7 @@ class Engine:
                 task.cancel()
             for task in done - {stopped}:
                 task.result()
+            self._record(self._pulse.spent(settings.worker))
         finally:
             self._stopping = True
             for episode in list(self._tasks):
@@ -172,10 +174,9 @@ class Engine:
             await http.close()
 
     async def _beat(self) -> None:
-        # A busy main thread holds the interpreter lock; what this loop then loses is seen as lag.
         while True:
-            self._beat_due_s = self._settings.clock.now_s() + _HEARTBEAT_S
-            await asyncio.sleep(_HEARTBEAT_S)
+            pause_s = self._pulse.beat(busy=self.n_open > 0)
+            await asyncio.sleep(pause_s)
 
     async def _sync_always(self) -> None:
         loop = asyncio.get_running_loop()

@@ -242,10 +242,11 @@ class Llm:
         result: Reply | Failure | None = None
         try:
             answer = await wire.exchange.exchange(endpoint, body, timeout_s=endpoint.timeout_s)
-            t_end_s = wire.clock.now_s()
-            result = _read(answer, lease.lane, t_end_s - t_send_s)
+            result = _read(answer, lease.lane, wire.clock.now_s() - t_send_s)
             outcome = "ok" if isinstance(result, Reply) else result.outcome
         finally:
+            # Before the seat is given back: in the records, too, nobody else has it until then.
+            t_end_s = wire.clock.now_s()
             retry_after_s = result.retry_after_s if isinstance(result, Failure) else None
             wire.port.release(lease, outcome, retry_after_s)
             reply = result if isinstance(result, Reply) else None
@@ -258,7 +259,7 @@ class Llm:
                 t_ready_s=t_ready_s,
                 t_lease_s=lease.granted_s,
                 t_send_s=t_send_s,
-                t_end_s=wire.clock.now_s(),
+                t_end_s=t_end_s,
                 outcome=outcome,
                 in_flight_at_send=lease.in_flight,
                 t_first_byte_s=answer.t_first_byte_s if isinstance(answer, Answer) else None,

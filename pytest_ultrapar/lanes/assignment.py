@@ -44,3 +44,15 @@ class Assignment(msgspec.Struct, frozen=True):
 
     home: dict[str, tuple[LaneId, ...]] = {}
     groups: tuple[Group, ...] = ()
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether a rule may keep an episode from a lane of its model that is free."""
+        return any(
+            group.lanes is not None
+            or group.after
+            or group.start_after_s > 0
+            or group.exclusive
+            or group.at_once
+            for group in self.groups
+        )

@@ -1,4 +1,4 @@
-"""The end of a run: tables, manifest and the judgement on coverage."""
+"""The end of a run: tables, manifest, and the judgement on coverage and gate."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pytest_ultrapar.compare.gate import GateResult
+from pytest_ultrapar.compare.gate_table import failure_line
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.results.compact import compact_in_subprocess
 from pytest_ultrapar.results.manifest import Manifest, write_manifest
 from pytest_ultrapar.results.run_summary import RunSummary
 
 if TYPE_CHECKING:
     from pytest_ultrapar.leading.run import Run
+    from pytest_ultrapar.leading.run_gate import RunGate
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class FinishedRun:
         summary: What the tables hold; None when they could not be written.
         failures: Why the run as a whole failed, one sentence each; empty when it did not, and when
             it was stopped.
+        gate: The judgement by --ultrapar-gate; None without one, and where it could not be made.
         stopped: How to go on after Ctrl-C, `-x` or `--maxfail`; None when it was not stopped.
     """
 
@@ -36,13 +39,15 @@ class FinishedRun:
     summary: RunSummary | None
     failures: tuple[str, ...]
     stopped: str | None = None
+    gate: GateResult | None = None
 
 
-def finish(run: Run, *, stopped: bool) -> FinishedRun:
-    """Write manifest and results, and judge coverage. Controller, once, when workers are gone.
+def finish(run: Run, gate: RunGate | None, *, stopped: bool) -> FinishedRun:
+    """Write manifest and results, and judge them. Controller, once, when workers are gone.
 
     Args:
         run: The run.
+        gate: What it is judged by besides coverage.
         stopped: Whether somebody wanted it to end early; what never ran is no failure then.
     """
     assert run.manifest is not None
@@ -54,7 +59,7 @@ def finish(run: Run, *, stopped: bool) -> FinishedRun:
     path = run.directory.path
     try:
         write_manifest(path, manifest)
-        summary = compact_in_subprocess(path, cwd=run.config.invocation_params.dir)
+        summary = run.services.compact()
     except ResultsError as error:
         return FinishedRun(path, manifest, None, (str(error),))
     if stopped and summary.n_never_ran:
@@ -64,7 +69,16 @@ def finish(run: Run, *, stopped: bool) -> FinishedRun:
             f"--ultrapar-resume {run.directory.run_id}"
         )
         return FinishedRun(path, manifest, summary, (), said)
-    return FinishedRun(path, manifest, summary, failures(summary, run.options.coverage))
+    found = failures(summary, run.options.coverage)
+    judged = None
+    if gate is not None:
+        try:
+            judged = gate.judge(path)
+        except ResultsError as error:
+            found = (*found, f"the gate cannot be judged: {error}")
+        else:
+            found += (f"gate: {failure_line(judged)}",) if judged.n_failed else ()
+    return FinishedRun(path, manifest, summary, found, gate=judged)
 
 
 def failures(summary: RunSummary, least_coverage: float) -> tuple[str, ...]:

@@ -69,14 +69,21 @@ def assignment_lines(
         "taken from " + ("other suites of this run" if one.here else "the run that is reused")
         for one in read_taken(run.directory.path)
     ]
-    loads = process_loads(
-        run.config,
-        lanes=run.lanes,
-        cases=cases,
-        assignment=assignment,
-        mode=run.options.mode,
-    )
-    text += key_lines(loads)
+    sample = run.manifest.baseline if run.manifest is not None else ()
+    if sample and run.options.resume is None:
+        text.append(
+            f"ultrapar: {counted(len(sample), 'case')} one at a time first, as a serial sample; "
+            f"the other {run.planned - len(sample):,} are measured against it"
+        )
+    else:
+        loads = process_loads(
+            run.config,
+            lanes=run.lanes,
+            cases=cases,
+            assignment=assignment,
+            mode=run.options.mode,
+        )
+        text += key_lines(loads)
     groups = assignment.groups
     if groups:
         more = f" and {len(groups) - _SHOWN} more" if len(groups) > _SHOWN else ""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from pytest_ultrapar.lanes.protocol import BrokerStatus
+    from pytest_ultrapar.leading.run_gate import RunGate
     from pytest_ultrapar.records import Case
 
 _SILENT = -2
@@ -28,8 +29,9 @@ _SILENT = -2
 class Leader:
     """The plugin that starts a run, shows it and finishes it."""
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, gate: RunGate | None = None) -> None:
         self.config = config
+        self._gate = gate
         self._run: Run | None = None
         self._live: LiveProgress | None = None
         self._finished: finish.FinishedRun | None = None
@@ -55,6 +57,7 @@ class Leader:
         with self.usage_errors():
             self._run = Run(self.config)
             try:
+                self.run.services.start_compactor(self.config.invocation_params.dir)
                 self.run.services.start_simulator(self.run.options.simulator)
             except BaseException:
                 self.run.close()
@@ -66,6 +69,8 @@ class Leader:
 
     def plan(self, workers: Sequence[str], cases: Sequence[Case]) -> None:
         """Make the assignment, show it, start counting. Called once, when the cases are known."""
+        if self._gate is not None:
+            self._gate.check_cases(cases)
         assignment = self.run.assign(workers, cases)
         reporter = self.config.pluginmanager.getplugin("terminalreporter")
         if reporter is None:
@@ -113,7 +118,7 @@ class Leader:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the results, judge coverage; when workers are gone, before pytest's summary."""
+        """Write the results, judge them; when workers are gone, before pytest's summary."""
         if self._live is not None:
             self._live.stop()
         if self._run is None:
@@ -123,7 +128,7 @@ class Leader:
                 stopped = session.exitstatus == pytest.ExitCode.INTERRUPTED or bool(
                     session.shouldfail or session.shouldstop
                 )
-                self._finished = finish.finish(self.run, stopped=stopped)
+                self._finished = finish.finish(self.run, self._gate, stopped=stopped)
                 self.config.hook.pytest_ultrapar_finish(run=self._finished)
                 if session.exitstatus == pytest.ExitCode.OK and self._finished.failures:
                     session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar import process
 from pytest_ultrapar.lanes.assignment import Assignment
 from pytest_ultrapar.leading.assigning import make_assignment
-from pytest_ultrapar.leading.run_manifest import make_manifest
+from pytest_ultrapar.leading.baseline import draw_sample, with_baseline
+from pytest_ultrapar.leading.run_manifest import finished_sample, make_manifest
 from pytest_ultrapar.leading.services import Services
 from pytest_ultrapar.results.manifest import write_manifest
 from pytest_ultrapar.results.recovered import RecoveredIndex, find_finished
@@ -84,10 +85,23 @@ class Run:
             policy=self.options.policy,
             mode=self.options.mode,
         )
+        restricted = assignment.is_restricted
+        sample: tuple[str, ...] = ()
+        if self.options.baseline is not None:
+            sample = draw_sample(cases, self.options.baseline, self.options.seed)
+            assignment = with_baseline(assignment, cases, lanes, sample)
+        elif self.options.resume is not None:
+            sample = finished_sample(self.directory.path)
         self.assignment = assignment
         self.planned = len(cases)
         self.manifest = make_manifest(
-            self.config, self.directory, self.started_at, cases, self.redactor.text
+            self.config,
+            self.directory,
+            self.started_at,
+            cases,
+            restricted=restricted,
+            redact=self.redactor.text,
+            baseline=sample,
         )
         write_manifest(self.directory.path, self.manifest)
         self.directory.point_latest()

@@ -17,12 +17,14 @@ from pytest_ultrapar.results.manifest import (
     read_manifest,
     resume_differences,
 )
+from pytest_ultrapar.results.recovered import RecoveredIndex
 from pytest_ultrapar.results.rundir import RunDirectory, resolve_run
 from pytest_ultrapar.runtime import read_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from datetime import datetime
+    from pathlib import Path
 
     import pytest
 
@@ -37,7 +39,10 @@ def make_manifest(
     directory: RunDirectory,
     started_at: datetime,
     cases: Sequence[Case],
+    *,
+    restricted: bool,
     redact: Callable[[str], str],
+    baseline: tuple[str, ...],
 ) -> Manifest:
     """The manifest as it stands before the first request.
 
@@ -46,7 +51,9 @@ def make_manifest(
         directory: The run's own.
         started_at: When the session began.
         cases: All that are going to run.
+        restricted: Whether rules of mode or policy may keep episodes from free lanes.
         redact: Takes secrets out of a text.
+        baseline: Ids of the cases that ran or will run one at a time first.
 
     Raises:
         ConfigError: The run is to finish another one that ran something else.
@@ -81,6 +88,8 @@ def make_manifest(
         summary_by=_summary_by(read_tables(directory.path).values()),
         resumed=resumed,
         measured_from=started_at if resumed else None,
+        restricted=restricted,
+        baseline=baseline,
         pool_lanes=lanes,
         pool_limits=tuple(limit for name, limit in pool.limits.items() if name in on_path),
     )
@@ -93,6 +102,27 @@ def make_manifest(
             )
             raise ConfigError(msg)
     return manifest
+
+
+def finished_sample(directory: Path) -> tuple[str, ...]:
+    """The cases of an interrupted run's serial sample whose episodes are kept when it is finished.
+
+    What was not finished then runs among all others, and is no sample any more.
+
+    Args:
+        directory: The run's, whose finished episodes were just written down.
+    """
+    if not (directory / FILE_NAME).exists():
+        return ()
+    recovered = RecoveredIndex(directory)
+    try:
+        return tuple(
+            case_id
+            for case_id in read_manifest(directory).baseline
+            if recovered.lookup(case_id) is not None
+        )
+    finally:
+        recovered.close()
 
 
 def _summary_by(tables: Collection[tuple[str, ...]]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Processes beside pytest's own: the simulated provider and, with xdist, the broker."""
+"""Processes beside pytest's own: simulated provider, compaction and, with xdist, the broker."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.lanes.headroom import with_headroom
+from pytest_ultrapar.results.compactor import Compactor
 from pytest_ultrapar.simulator.process import SimulatorProcess
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.lanes.broker_process import BrokerProcess
     from pytest_ultrapar.pool.model import Pool
+    from pytest_ultrapar.results.run_summary import RunSummary
 
 SERVER_LOG = "simulator.jsonl"
 _REACH_S = 5.0
@@ -29,6 +31,7 @@ class Services:
         self._directory = directory
         self._simulator: SimulatorProcess | None = None
         self.broker: BrokerProcess | None = None
+        self.compactor: Compactor | None = None
         self.base_urls: Mapping[str, str] = {}
 
     def start_simulator(self, running_at: str | None) -> None:
@@ -64,6 +67,23 @@ class Services:
         self._simulator = SimulatorProcess.start(self._pool, log_path=log_path, tokens=None)
         self.base_urls = {name: self._simulator.base_url(name) for name in names}
 
+    def start_compactor(self, cwd: Path) -> None:
+        """Have a process that is ready to compact the run when it is over.
+
+        Args:
+            cwd: Where the suite stands.
+        """
+        self.compactor = Compactor.start(self._directory, cwd=cwd)
+
+    def compact(self) -> RunSummary:
+        """Make the run's tables of its journal, once.
+
+        Raises:
+            ResultsError: It could not be done.
+        """
+        assert self.compactor is not None
+        return self.compactor.compact()
+
     def start_broker(self) -> BrokerProcess:
         """Have a broker process; with xdist only."""
         from pytest_ultrapar.lanes.broker_process import BrokerProcess  # noqa: PLC0415 - with xdist only
@@ -73,6 +93,8 @@ class Services:
 
     def stop(self) -> None:
         """End everything that was started. Idempotent."""
+        if self.compactor is not None:
+            self.compactor.stop()
         if self.broker is not None:
             self.broker.stop()
         if self._simulator is not None:

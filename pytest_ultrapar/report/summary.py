@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.report.escape import visible
 from pytest_ultrapar.report.numbers import counted, duration, percent, rate, times
+from pytest_ultrapar.report.performance import performance_lines
 from pytest_ultrapar.report.text_table import text_table
 from pytest_ultrapar.results.run_summary import Cell
 from pytest_ultrapar.results.statistics import Basis, wilson_interval
@@ -24,7 +25,7 @@ SIMULATED = (
 _LONGEST = 200
 _BASIS: dict[Basis, str] = {
     "estimated": "estimated from their own service times",
-    "sampled": "from a serial sample",
+    "sampled": "by that sample",
     "full": "measured",
 }
 
@@ -43,7 +44,8 @@ def summary_lines(
     lines = [SIMULATED] if summary.simulated else []
     if summary.cells:
         lines += [*_table(summary, width), ""]
-    lines += [*_outcomes(summary), *_speed(summary), *_lanes(lanes), *_troubles(summary)]
+    lines += [*_outcomes(summary), *_speed(summary), *performance_lines(summary)]
+    lines += [*_lanes(lanes), *_troubles(summary)]
     lines.append(f"results in {visible(directory)}: {', '.join(summary.files)}")
     return lines
 
@@ -110,6 +112,13 @@ def _outcomes(summary: RunSummary) -> Iterator[str]:
 
 def _speed(summary: RunSummary) -> Iterator[str]:
     statistics = summary.statistics
+    sample = statistics.sample
+    if sample is not None:
+        yield (
+            f"serial sample: {counted(sample.n, 'case')} one after another in"
+            f" {duration(sample.duration_s)}, {rate(sample.n / sample.duration_s)};"
+            " not in the times below"
+        )
     if statistics.makespan_s is not None and statistics.throughput is not None:
         latency = statistics.latency
         tail = (
@@ -131,6 +140,7 @@ def _speed(summary: RunSummary) -> Iterator[str]:
         yield (
             f"one after another they would take {duration(statistics.serial_s)}"
             f" ({_BASIS[statistics.basis]}): speed-up {times(statistics.speedup)}"
+            f"{_between(statistics.speedup_interval)}"
         )
     if summary.n_requests:
         tokens = [
@@ -142,6 +152,13 @@ def _speed(summary: RunSummary) -> Iterator[str]:
         n_more = summary.n_requests - statistics.n_attempts
         if n_more:
             yield f"{counted(n_more, 'request')} more, of episodes that were begun and do not count"
+
+
+def _between(interval: tuple[float, float] | None) -> str:
+    if interval is None:
+        return ""
+    low, high = interval
+    return f" (95 % interval {times(low)} to {times(high)})"
 
 
 def _lanes(lanes: Sequence[LaneStatus]) -> Iterator[str]:

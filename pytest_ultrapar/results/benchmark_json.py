@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest_benchmark
 from pytest_benchmark.plugin import pytest_benchmark_generate_machine_info
 from pytest_benchmark.stats import Stats
 from pytest_benchmark.utils import get_commit_info
 
+from pytest_ultrapar.results.serial_sample import serial_times
 from pytest_ultrapar.results.statistics import run_statistics
 from pytest_ultrapar.results.timeline import RESOLUTION_S, make_timeline
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from pytest_ultrapar.results.measure import CaseMeasure
+    from pytest_ultrapar.results.performance import Performance
 
 FILE_NAME = "benchmark.json"
 
@@ -44,6 +48,7 @@ _OPTIONS = {
 }
 
 
+@cache
 def machine_info() -> dict[str, Any]:
     """pytest-benchmark's own description of this machine; 0.2 s, since it asks other programs."""
     info: dict[str, Any] = pytest_benchmark_generate_machine_info()  # type: ignore[no-untyped-call]
@@ -55,6 +60,7 @@ def benchmark_json(
     *,
     n_planned: Mapping[tuple[str, str], int],
     mode: str,
+    performance: Performance,
     simulated: bool,
     machine: dict[str, Any],
     now: datetime,
@@ -62,13 +68,15 @@ def benchmark_json(
     """The whole file as plain values; None when no episode completed: a sample must not be empty.
 
     Entries: `<suite>[<mode>]` (all suites together by their names joined with `+`, then each),
-    `<suite>[serial]` unless that is the mode, `<suite>[<mode>-<model>]`, `<suite>/latency[<mode>]`.
-    None names a worker, a lane or a host, so that names stay comparable.
+    `<suite>[serial]` (its basis is a serial sample or an estimate, unless that is the mode),
+    `<suite>[<mode>-<model>]`, `<suite>/latency[<mode>]`. None names a worker, a lane or a host, so
+    that names stay comparable.
 
     Args:
         measures: One for each case with a final grade.
         n_planned: Planned cases by suite and model.
         mode: The mode that ran.
+        performance: Of the run; bound, efficiency and limits stand in the entry of all its cases.
         simulated: Whether answers came from the simulated provider.
         machine: What `machine_info` returned.
         now: Aware; when the file was made.
@@ -79,10 +87,11 @@ def benchmark_json(
         chosen = [each for each in measures if each.suite in part]
         planned = Counter({key: n for key, n in n_planned.items() if key[0] in part})
         entries.extend(_suite_entries("+".join(part), chosen, planned, mode))
-    for entry in entries:
-        entry["extra_info"]["simulated"] = simulated
     if not entries:
         return None
+    entries[0]["extra_info"].update(_performance(performance))
+    for entry in entries:
+        entry["extra_info"]["simulated"] = simulated
     return {
         "machine_info": machine,
         "commit_info": get_commit_info(),  # type: ignore[no-untyped-call]
@@ -99,19 +108,12 @@ def _suite_entries(
     mode: str,
 ) -> Iterator[Entry]:
     timed = [each for each in measures if each.completed and each.span is not None]
+    if timed:
+        yield _measured(suite, mode, None, measures, sum(n_planned.values()))
+    if mode != "serial":
+        yield from _alone(suite, measures, timed)
     if not timed:
         return
-    yield _measured(suite, mode, None, measures, sum(n_planned.values()))
-    if mode != "serial":
-        services_s = [max(each.service_s, RESOLUTION_S) for each in timed]
-        serial_s = math.fsum(services_s)
-        alone = {
-            "n": len(services_s),
-            "basis": "estimated",
-            "makespan_s": serial_s,
-            "throughput": len(services_s) / serial_s,
-        }
-        yield _entry(suite, "serial", None, services_s, alone)
     for model in sorted({each.model for each in timed}):
         of_model = [each for each in measures if each.model == model]
         planned = sum(n for key, n in n_planned.items() if key[1] == model)
@@ -119,6 +121,25 @@ def _suite_entries(
     latencies_s = [max(each.duration_s, RESOLUTION_S) for each in timed]
     extra = {"n": len(latencies_s)}
     yield _entry(f"{suite}{LATENCY_SUFFIX}", mode, None, latencies_s, extra)
+
+
+def _alone(
+    suite: str, measures: Sequence[CaseMeasure], timed: Sequence[CaseMeasure]
+) -> Iterator[Entry]:
+    sampled_s = serial_times(measures)
+    alone_s = [
+        max(one_s, RESOLUTION_S) for one_s in sampled_s or [each.service_s for each in timed]
+    ]
+    if not alone_s:
+        return
+    serial_s = math.fsum(alone_s)
+    extra = {
+        "n": len(alone_s),
+        "basis": "sampled" if sampled_s else "estimated",
+        "makespan_s": serial_s,
+        "throughput": len(alone_s) / serial_s,
+    }
+    yield _entry(suite, "serial", None, alone_s, extra)
 
 
 def _measured(
@@ -137,15 +158,27 @@ def _measured(
         "throughput": statistics.throughput,
         "serial_s": statistics.serial_s,
         "speedup": statistics.speedup,
+        "speedup_interval": statistics.speedup_interval,
         "basis": statistics.basis,
-        "bound_s": None,
-        "efficiency": None,
         "n_attempts": statistics.n_attempts,
         "tokens_in": statistics.tokens_in,
         "tokens_out": statistics.tokens_out,
         "scores": {name: score.mean for name, score in statistics.scores.items()},
     }
     return _entry(suite, mode, model, timeline.gaps_s, extra)
+
+
+def _performance(performance: Performance) -> dict[str, Any]:
+    bound = performance.bound
+    return {
+        "bound_s": bound.seconds if bound is not None else None,
+        "binding": bound.binding if bound is not None else None,
+        "efficiency": performance.efficiency,
+        "attribution": msgspec.to_builtins(performance.attribution),
+        "peak_in_flight": performance.peak_in_flight,
+        "limits": msgspec.to_builtins(performance.audit),
+        "client_bound": performance.client_bound,
+    }
 
 
 def _entry(

@@ -7,58 +7,13 @@ leaves the run with its journal, from which it can be done again.
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from pytest_ultrapar.errors import ResultsError
-
-if TYPE_CHECKING:
-    from pytest_ultrapar.results.run_summary import RunSummary
-
-_STDERR_SHOWN = 2_000
-
-
-def compact_in_subprocess(run_dir: Path, *, cwd: Path | None = None) -> RunSummary:
-    """Compact a run in a new process and wait for it.
-
-    Args:
-        run_dir: The run directory.
-        cwd: Where the suite stands, since the benchmark JSON names the commit found there.
-
-    Raises:
-        ResultsError: The process failed; the journal is as it was, and the message says how to try
-            again.
-    """
-    from pytest_ultrapar.results.run_summary import RunSummary  # noqa: PLC0415
-
-    package_root = str(Path(__file__).parents[2])
-    python_path = os.environ.get("PYTHONPATH")
-    done = subprocess.run(  # noqa: S603
-        [sys.executable, "-m", __name__, str(run_dir.absolute())],
-        cwd=cwd,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, (package_root, python_path))),
-            # Without it, `-m` would put the suite's own directory first among the modules.
-            "PYTHONSAFEPATH": "1",
-        },
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        reason = done.stderr.decode("utf-8", "replace").strip()[-_STDERR_SHOWN:]
-        msg = (
-            f"no tables were written: {reason or f'exit code {done.returncode}'}\n"
-            f"The journal is whole; try again with: python -m {__name__} {run_dir}"
-        )
-        raise ResultsError(msg)
-    return msgspec.json.decode(done.stdout, type=RunSummary)
+from pytest_ultrapar.results.compactor import WAIT
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -69,10 +24,17 @@ def main(arguments: list[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog=f"python -m {__spec__.name}", description=main.__doc__)
     parser.add_argument("run_dir", type=Path, help="the run directory")
+    parser.add_argument(WAIT, action="store_true", help="load all, then wait for a line of input")
     options = parser.parse_args(arguments)
+    # pyarrow imports numpy where it is installed, 0.06 to 0.1 s for what nothing here uses.
+    sys.modules.setdefault("numpy", None)  # type: ignore[arg-type]
     # Heavy (pyarrow, pytest-benchmark), and only this process needs it.
     from pytest_ultrapar.results.compaction import compact  # noqa: PLC0415
 
+    if options.wait:
+        _prepare()
+        if not sys.stdin.buffer.readline():
+            return 0
     try:
         summary = compact(options.run_dir)
     except ResultsError as error:
@@ -80,6 +42,12 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     sys.stdout.buffer.write(msgspec.json.encode(summary) + b"\n")
     return 0
+
+
+def _prepare() -> None:
+    from pytest_ultrapar.results import benchmark_json, parquet  # noqa: F401, PLC0415
+
+    benchmark_json.machine_info()
 
 
 if __name__ == "__main__":

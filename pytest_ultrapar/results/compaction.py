@@ -18,9 +18,11 @@ from pytest_ultrapar.results import benchmark_json as bench
 from pytest_ultrapar.results.cases_file import read_cases
 from pytest_ultrapar.results.history import read_history
 from pytest_ultrapar.results.journal import Damage, JournalReader
-from pytest_ultrapar.results.manifest import read_manifest
+from pytest_ultrapar.results.manifest import read_manifest, write_manifest
 from pytest_ultrapar.results.measure import CaseMeasure, measure_case
+from pytest_ultrapar.results.performance import performance
 from pytest_ultrapar.results.publish import TEMPORARY_SUFFIX, write_whole
+from pytest_ultrapar.results.request_log import RequestLog
 from pytest_ultrapar.results.run_summary import (
     SUMMARY_FILE,
     RunSummary,
@@ -30,6 +32,7 @@ from pytest_ultrapar.results.run_summary import (
     never_ran,
 )
 from pytest_ultrapar.results.schema import TABLES, parameter_columns, score_columns
+from pytest_ultrapar.results.serial_sample import with_serial_times
 from pytest_ultrapar.results.statistics import run_statistics
 from pytest_ultrapar.results.table_set import TableSet, opener
 from pytest_ultrapar.results.tables import RunWords
@@ -60,12 +63,22 @@ def compact(run_dir: Path) -> RunSummary:
         manifest = read_manifest(run_dir)
         cases = read_cases(run_dir)
         history = read_history(run_dir / "journal")
-        measures, files, n_requests = _write_tables(run_dir, manifest, cases, history)
+        measured_from_us = (
+            int(manifest.measured_from.timestamp() * 1e6) if manifest.measured_from else 0
+        )
+        log = RequestLog(manifest.pool_lanes, from_us=measured_from_us)
+        measures, files, n_requests = _write_tables(run_dir, manifest, cases, history, log)
+        spans = [measure.span for measure in measures if measure.span is not None]
+        made = performance(log, manifest, spans, history.engines)
+        if made.bound is not None:
+            manifest = msgspec.structs.replace(manifest, bound=made.bound)
+            write_manifest(run_dir, manifest)
         n_planned = Counter((case.suite, case.model) for case in cases)
         benchmark = bench.benchmark_json(
             measures,
             n_planned=n_planned,
             mode=manifest.mode,
+            performance=made,
             simulated=manifest.simulated,
             machine=machine.result(),
             now=datetime.now(UTC),
@@ -98,6 +111,13 @@ def compact(run_dir: Path) -> RunSummary:
         notes=make_notes(graded),
         never_ran=never_ran(cases, {case.case_id for case, _ in graded}),
         damage=history.damage,
+        peak_in_flight=made.peak_in_flight,
+        bound_s=made.bound.seconds if made.bound is not None else None,
+        binding=made.bound.binding if made.bound is not None else None,
+        efficiency=made.efficiency,
+        attribution=made.attribution,
+        audit=made.audit,
+        client_bound=made.client_bound,
         files=[*(path.name for path in files), SUMMARY_FILE],
     )
     write_whole(run_dir / SUMMARY_FILE, msgspec.json.encode(summary) + b"\n")
@@ -105,7 +125,11 @@ def compact(run_dir: Path) -> RunSummary:
 
 
 def _write_tables(
-    run_dir: Path, manifest: Manifest, cases: Sequence[Case], history: JournalHistory
+    run_dir: Path,
+    manifest: Manifest,
+    cases: Sequence[Case],
+    history: JournalHistory,
+    log: RequestLog,
 ) -> tuple[list[CaseMeasure], list[Path], int]:
     grades = [found.grade for found in history.cases.values() if found.grade is not None]
     tables = TableSet(
@@ -115,16 +139,14 @@ def _write_tables(
         opener(run_dir, manifest.storage_format, simulated=manifest.simulated),
     )
     reader = JournalReader(run_dir / "journal")
-    measured_from_us = (
-        int(manifest.measured_from.timestamp() * 1e6) if manifest.measured_from is not None else 0
-    )
+    baseline = frozenset(manifest.baseline)
     measures: list[CaseMeasure] = []
     try:
         for case in cases:
             found = history.cases.get(case.case_id)
             if found is None:
                 continue
-            episode = _add_episodes(tables, reader, found, history.damage)
+            episode = _add_episodes(tables, log, reader, found, history.damage)
             if found.grade is None:
                 continue
             tables.add_graded(case, found.grade, episode)
@@ -133,24 +155,34 @@ def _write_tables(
                 found.grade,
                 episode,
                 summary_by=manifest.summary_by,
-                measured_from_us=measured_from_us,
+                measured_from_us=log.from_us,
+                baseline=baseline,
             )
             measures.append(measure)
+            if episode is not None:
+                log.add(episode, measured=measure.span is not None)
         planned = {case.case_id for case in cases}
         for case_id in sorted(history.cases.keys() - planned):
             # Not in this selection any more, but it was sent and may have been paid for.
-            _add_episodes(tables, reader, history.cases[case_id], history.damage)
+            episode = _add_episodes(tables, log, reader, history.cases[case_id], history.damage)
+            if episode is not None:
+                log.add(episode, measured=False)
         tables.finish()
         tables.publish()
     finally:
         tables.discard()
         reader.close()
-    return measures, tables.paths, tables.n_requests
+    return with_serial_times(measures), tables.paths, tables.n_requests
 
 
 def _add_episodes(
-    tables: TableSet, reader: JournalReader, found: CaseHistory, damage: list[Damage]
+    tables: TableSet,
+    log: RequestLog,
+    reader: JournalReader,
+    found: CaseHistory,
+    damage: list[Damage],
 ) -> EpisodeEnded | None:
+    """Add the requests of all episodes of a case; returns the graded one, which the caller logs."""
     final = found.final_episode()
     graded = None
     for entry in found.episodes:
@@ -165,6 +197,8 @@ def _add_episodes(
         tables.add_requests(episode)
         if entry is final:
             graded = episode
+        else:
+            log.add(episode, measured=False)
     return graded
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.records import Grade
+from pytest_ultrapar.records import EngineSpent, Grade
 from pytest_ultrapar.results.journal import Damage, Position, scan_payloads, undecodable
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class EndedHead(msgspec.Struct, frozen=True, tag="ended"):
     ended_at_us: int
 
 
-Head = StartedHead | EndedHead | Grade
+Head = StartedHead | EndedHead | Grade | EngineSpent
 
 _decode = msgspec.json.Decoder(Head).decode
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_ultrapar.records import Grade
+from pytest_ultrapar.records import EngineSpent, Grade
 from pytest_ultrapar.results.heads import EndedHead, scan_heads
 from pytest_ultrapar.results.journal import Damage, Position, segments
 
@@ -54,10 +54,17 @@ class CaseHistory:
 
 
 class JournalHistory(NamedTuple):
-    """Of a whole journal: what each case id left behind, and what could not be read."""
+    """Of a whole journal.
+
+    Attributes:
+        cases: What each case id left behind.
+        damage: What could not be read.
+        engines: How busy each engine was that came to its end.
+    """
 
     cases: dict[str, CaseHistory]
     damage: list[Damage]
+    engines: list[EngineSpent]
 
 
 def read_history(journal: Path) -> JournalHistory:
@@ -66,7 +73,7 @@ def read_history(journal: Path) -> JournalHistory:
     Returns:
         Some 500 bytes for each case; episodes of a case in the order of their ends.
     """
-    history = JournalHistory({}, [])
+    history = JournalHistory({}, [], [])
     for path in segments(journal):
         for position, head in scan_heads(path):
             if isinstance(head, Damage):
@@ -76,6 +83,8 @@ def read_history(journal: Path) -> JournalHistory:
             elif isinstance(head, EndedHead):
                 entry = EpisodeEntry(head.ended_at_us, position, head.ending)
                 _case(history, head.case_id).episodes.append(entry)
+            elif isinstance(head, EngineSpent):
+                history.engines.append(head)
     for case in history.cases.values():
         case.episodes.sort(key=_ended_at)
     return history

@@ -31,7 +31,6 @@ _PACKAGES = (
     "pytest-xdist",
     "pytest-benchmark",
     "httpx",
-    "httpx-aiohttp",
     "aiohttp",
     "pyarrow",
     "msgspec",
@@ -68,8 +67,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         data: What the suites say of their data, such as digests, by name.
         reused: Id of the run whose answers were taken over; None when there is none.
         summary_by: The names (`model`, `suite`, `repeat` or parameters) that the summary counts by.
-        measured_from: Episodes that began earlier (of a resumed run, or of a baseline stage) count
-            in the scores but not in makespan, throughput and speed-up; None measures all.
+        restricted: Whether rules of the assignment may have kept episodes from free lanes.
+        measured_from: Episodes that began earlier (of a resumed run) count in the scores but not in
+            makespan, throughput and speed-up; None measures all.
+        baseline: Ids of the cases that ran one at a time first, the serial sample. They count in
+            the scores, and the speed-up of the others is measured against them.
         pool_lanes: All lanes that the run could use.
         pool_limits: All limits on their paths, with the numbers that were in force.
         bound: The lower bound of the makespan in hindsight, with the prices that prove it; None
@@ -104,6 +106,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     summary_by: tuple[str, ...] = ("model",)
     resumed: bool = False
     measured_from: datetime | None = None
+    restricted: bool = False
+    baseline: tuple[str, ...] = ()
     pool_lanes: tuple[Lane, ...] = ()
     pool_limits: tuple[Limit, ...] = ()
     bound: Bound | None = None

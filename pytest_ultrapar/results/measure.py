@@ -8,7 +8,7 @@ from pytest_ultrapar.results.graded import GRADED
 from pytest_ultrapar.results.service import Span, service_s, span, total_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from pytest_ultrapar.records import Case, EpisodeEnded, Grade, Outcome
 
@@ -21,10 +21,14 @@ class CaseMeasure(NamedTuple):
     Attributes:
         cell: The case's values of the names that the summary counts by, as text.
         span: When it ran, monotonic seconds; None if it sent nothing or does not count in the
-            makespan (its episode is of an earlier, interrupted part of the run, or of a baseline).
+            makespan (its episode is of an earlier, interrupted part of the run, or of the serial
+            sample).
         completed: Whether its episode ended otherwise than as `infra`.
+        serial_span: When it ran, for a case of the serial sample.
+        serial_s: What `serial_sample.with_serial_times` makes of it.
     """
 
+    case_id: str
     suite: str
     model: str
     cell: tuple[str, ...]
@@ -37,6 +41,8 @@ class CaseMeasure(NamedTuple):
     tokens_in: int | None
     tokens_out: int | None
     scores: Mapping[str, float]
+    serial_span: Span | None = None
+    serial_s: float | None = None
 
 
 def measure_case(
@@ -46,6 +52,7 @@ def measure_case(
     *,
     summary_by: Sequence[str],
     measured_from_us: int = 0,
+    baseline: Container[str] = (),
 ) -> CaseMeasure:
     """The measure of one graded case.
 
@@ -55,25 +62,31 @@ def measure_case(
         episode: The one it is about, if any.
         summary_by: `model`, `suite`, `repeat` or names of parameters.
         measured_from_us: Episodes that began earlier do not count in the makespan.
+        baseline: Ids of the cases of the serial sample, which do not either.
     """
-    counts = episode is not None and episode.started_at_us >= measured_from_us
+    ran = span(episode) if episode is not None else None
+    is_sample = case.case_id in baseline
+    is_earlier = episode is not None and episode.started_at_us < measured_from_us
     return CaseMeasure(
+        case_id=case.case_id,
         suite=case.suite,
         model=case.model,
-        cell=tuple(_cell_value(case, name) for name in summary_by),
+        cell=tuple(cell_value(case, name) for name in summary_by),
         outcome=grade.outcome,
         completed=episode is not None and episode.ending in _ANSWERED,
-        span=span(episode) if episode is not None and counts else None,
+        span=None if is_sample or is_earlier else ran,
         service_s=service_s(episode) if episode is not None else 0.0,
         duration_s=episode.duration_s if episode is not None else 0.0,
         n_attempts=len(episode.attempts) if episode is not None else 0,
         tokens_in=_tokens(episode, "in"),
         tokens_out=_tokens(episode, "out"),
         scores=grade.scores if grade.outcome in GRADED else {},
+        serial_span=ran if is_sample else None,
     )
 
 
-def _cell_value(case: Case, name: str) -> str:
+def cell_value(case: Case, name: str) -> str:
+    """What a case has of one of the names that the summary counts by, as text."""
     match name:
         case "model":
             return case.model

@@ -6,7 +6,13 @@ from typing import Any
 
 import msgspec
 
-from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, Grade, JournalRecord
+from pytest_ultrapar.records import (
+    EngineSpent,
+    EpisodeEnded,
+    EpisodeStarted,
+    Grade,
+    JournalRecord,
+)
 
 
 def decode_record(payload: bytes) -> JournalRecord:
@@ -16,7 +22,7 @@ def decode_record(payload: bytes) -> JournalRecord:
         msgspec.DecodeError: It is no record, or one of another version.
     """
     line = _decode(payload)
-    if isinstance(line, EpisodeStarted | Grade):
+    if isinstance(line, EpisodeStarted | Grade | EngineSpent):
         return line
     fields: list[Any] = list(msgspec.structs.astuple(line))
     fields[_VALUE] = fields[_VALUE] or None
@@ -40,4 +46,4 @@ def _twin_field(field: msgspec.structs.FieldInfo) -> tuple[Any, ...]:
 # msgspec 0.22 takes JSON unread into a field of type `Raw`, but refuses it for `Raw | None`. So
 # lines are decoded into a twin of `EpisodeEnded` where an absent value is empty.
 _EndedLine = msgspec.defstruct("_EndedLine", map(_twin_field, _FIELDS), tag="ended")
-_decode = msgspec.json.Decoder(EpisodeStarted | _EndedLine | Grade).decode
+_decode = msgspec.json.Decoder(EpisodeStarted | _EndedLine | Grade | EngineSpent).decode

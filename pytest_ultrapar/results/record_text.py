@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, assert_never
 import msgspec
 
 from pytest_ultrapar.records import (
+    EngineSpent,
     EpisodeEnded,
     EpisodeStarted,
     Grade,
@@ -24,7 +25,7 @@ def map_text(record: JournalRecord, change: Callable[[str], str]) -> JournalReco
     Ids, times, endings, outcomes and the lanes of attempts stay as they are.
     """
     match record:
-        case EpisodeStarted():
+        case EpisodeStarted() | EngineSpent():
             return record
         case EpisodeEnded():
             return msgspec.structs.replace(

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.records import Outcome
+from pytest_ultrapar.results.attribution import Attribution
+from pytest_ultrapar.results.audit import LimitAudit
 from pytest_ultrapar.results.graded import GRADED
 from pytest_ultrapar.results.journal import Damage
 from pytest_ultrapar.results.statistics import (
@@ -65,9 +67,12 @@ class RunSummary(msgspec.Struct, frozen=True):
         never_ran: Node ids of the first `MOST_NOTES` planned cases without a final grade.
         damage: Stretches of the journal that could not be read.
         files: Names of the files written, in the run directory.
+        peak_in_flight: Most requests in flight at once.
         bound_s: Lower bound of the makespan in hindsight; None where nothing was measured.
         binding: The limit that bounds most, such as `ideallab/key0 (qps)`.
         efficiency: bound_s / makespan, 0 to 1.
+        attribution: Where the makespan went; None where nothing was measured.
+        audit: What fell on each limit at most, by our own records.
         client_bound: Why the client and not the pool was what held the run up; empty if it was not.
     """
 
@@ -85,9 +90,12 @@ class RunSummary(msgspec.Struct, frozen=True):
     never_ran: list[str]
     damage: list[Damage]
     files: list[str]
+    peak_in_flight: int = 0
     bound_s: float | None = None
     binding: str | None = None
     efficiency: float | None = None
+    attribution: Attribution | None = None
+    audit: tuple[LimitAudit, ...] = ()
     client_bound: str = ""
 
     @property

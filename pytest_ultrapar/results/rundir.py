@@ -139,6 +139,31 @@ def resolve_run(name: str, *, parent: Path = DEFAULT_PARENT) -> Path:
     raise ConfigError(msg)
 
 
+def new_directory(out: Path | None, kind: str, now: datetime) -> Path:
+    """A new, private directory for several runs; absolute.
+
+    Args:
+        out: The directory itself, new or empty; None makes `<kind>-<UTC time>-<id>` beside runs.
+        kind: One word.
+        now: An aware time.
+
+    Raises:
+        ConfigError: `out` is no directory or not empty, or nothing can be made there.
+    """
+    name = f"{kind}-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+    path = (DEFAULT_PARENT / name if out is None else out).absolute()
+    try:
+        _make_parent(DEFAULT_PARENT)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if any(path.iterdir()):
+            msg = f"--out: {path} is not empty; name an empty or a new directory"
+            raise ConfigError(msg)
+    except OSError as error:
+        msg = f"--out: cannot use {path} as a directory: {error.strerror}"
+        raise ConfigError(msg) from error
+    return path
+
+
 def _make_parent(parent: Path) -> None:
     if not parent.exists():
         parent.mkdir(mode=0o700, parents=True)

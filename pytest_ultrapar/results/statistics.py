@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from pytest_ultrapar.results.graded import GRADED
+from pytest_ultrapar.results.serial_sample import SerialSample, serial_sample, serial_times
 from pytest_ultrapar.results.service import total_tokens
+from pytest_ultrapar.results.speedup import Part, makespan_shares, speedup_interval
 from pytest_ultrapar.results.timeline import make_timeline
 
 if TYPE_CHECKING:
@@ -53,16 +55,19 @@ class RunStatistics(msgspec.Struct, frozen=True):
         n_graded: `solved`, `partial` and `unsolved` together.
         coverage: n_graded / (n_planned - skipped); 1 when nothing was to be measured.
         n_timed: Completed episodes that the next five stand on: without those of an earlier,
-            interrupted part of the run and of a baseline stage. Where it is 0, these are None.
+            interrupted part of the run and of the serial sample. Where it is 0, these are None.
         makespan_s: First send to the end of the last episode.
         throughput: Completed episodes per second of the makespan.
         serial_s: Seconds that the same episodes take one after the other.
         basis: How `serial_s` is known.
-        speedup: serial_s / makespan_s.
+        speedup: serial_s / makespan_s: cases per second over those of one after the other.
         latency: Of the same episodes.
         n_attempts: Requests of the graded episodes.
         tokens_in: Sum over their answers; None when no answer said so.
         scores: Over the graded cases, by name.
+        speedup_interval: Bounds of `speedup` at 95 %, by bootstrap over cases; None for mode
+            `serial`, and with fewer than 3 cases.
+        sample: The serial sample that `basis` "sampled" stands on; None without one.
     """
 
     n_planned: int
@@ -81,6 +86,8 @@ class RunStatistics(msgspec.Struct, frozen=True):
     tokens_in: int | None
     tokens_out: int | None
     scores: dict[str, MeanScore]
+    speedup_interval: tuple[float, float] | None = None
+    sample: SerialSample | None = None
 
 
 def run_statistics(measures: Sequence[CaseMeasure], *, n_planned: int, mode: str) -> RunStatistics:
@@ -96,10 +103,8 @@ def run_statistics(measures: Sequence[CaseMeasure], *, n_planned: int, mode: str
     timeline = make_timeline(measures)
     timed = [each for each in measures if each.completed and each.span is not None]
     makespan_s = timeline.makespan_s if timeline is not None else None
-    serial_s = None
-    if makespan_s is not None:
-        is_serial = mode == "serial"
-        serial_s = makespan_s if is_serial else math.fsum(each.service_s for each in timed)
+    sample = serial_sample(measures)
+    basis, serial_s = _serial(timed, makespan_s, sample, mode)
     return RunStatistics(
         n_planned=n_planned,
         n_final=len(measures),
@@ -110,14 +115,47 @@ def run_statistics(measures: Sequence[CaseMeasure], *, n_planned: int, mode: str
         makespan_s=makespan_s,
         throughput=len(timed) / makespan_s if makespan_s is not None else None,
         serial_s=serial_s,
-        basis="full" if mode == "serial" else "estimated",
+        basis=basis,
         speedup=serial_s / makespan_s if serial_s is not None and makespan_s else None,
         latency=_latency([each.duration_s for each in timed]),
         n_attempts=sum(each.n_attempts for each in measures),
         tokens_in=total_tokens(each.tokens_in for each in measures),
         tokens_out=total_tokens(each.tokens_out for each in measures),
         scores=mean_scores(measures),
+        speedup_interval=None if basis == "full" else _interval(measures),
+        sample=sample,
     )
+
+
+def _serial(
+    timed: Sequence[CaseMeasure],
+    makespan_s: float | None,
+    sample: SerialSample | None,
+    mode: str,
+) -> tuple[Basis, float | None]:
+    if mode == "serial":
+        return "full", makespan_s
+    if sample is not None:
+        return "sampled", len(timed) * sample.duration_s / sample.n if timed else None
+    return "estimated", math.fsum(each.service_s for each in timed) if timed else None
+
+
+def _interval(measures: Sequence[CaseMeasure]) -> tuple[float, float] | None:
+    ran = [(each, each.span) for each in measures if each.span is not None]
+    shares_s = makespan_shares([span for _, span in ran])
+    times_s = serial_times(measures)
+    parts = [
+        Part(
+            n_slow=int(each.completed and not times_s),
+            slow_s=each.service_s if each.completed and not times_s else 0.0,
+            n_fast=int(each.completed),
+            fast_s=share_s,
+        )
+        for (each, _), share_s in zip(ran, shares_s, strict=True)
+    ]
+    # A sample's cases are others than those that are measured: the two are drawn apart.
+    apart = [[Part(1, time_s, 0, 0.0) for time_s in times_s]] if times_s else []
+    return speedup_interval([parts, *apart])
 
 
 def count_outcomes(measures: Iterable[CaseMeasure]) -> dict[str, int]:

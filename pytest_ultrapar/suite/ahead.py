@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -80,6 +80,7 @@ class RunAhead:
         self._abandoned = False
         self._backlog: deque[int] = deque()
         self._ready = ReadyQueue()
+        self._n_ready: Counter[str] = Counter()
         self._running: set[int] = set()
         self._ended: dict[int, Any] = {}
         self._taken: deque[int] = deque()
@@ -140,6 +141,8 @@ class RunAhead:
                 self._give_all_up(lost)
             ready = self._ready.pop()
             if ready is not None:
+                if ready in self._collected.case_ids:
+                    self._n_ready[self._group_of(ready)] -= 1
                 self._let_engine_run()
                 self._taken.append(ready)
                 return ready
@@ -147,6 +150,13 @@ class RunAhead:
                 self._submit([self._backlog.popleft()])
             elif not self._running and self._closing and not self._inbox:
                 return None
+
+    def n_ready(self) -> dict[str, int]:
+        """By group, how many cases wait for their turn in pytest, their episodes ended."""
+        return {group: n for group, n in self._n_ready.items() if n}
+
+    def _group_of(self, index: int) -> str:
+        return self._runtime.group_of(self._collected.case_ids[index])
 
     def _wait_for_news(self) -> None:
         with self._changed:
@@ -233,6 +243,8 @@ class RunAhead:
     def _make_ready(self, index: int, position: object) -> None:
         if position is not None:
             self._ended[index] = position
+        if index in self._collected.case_ids:
+            self._n_ready[self._group_of(index)] += 1
         self._ready.add(index, pytest_internals.higher_scopes(self._items[index]))
 
     def _submit(self, indices: Sequence[int]) -> None:

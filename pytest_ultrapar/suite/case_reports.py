@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 OUTCOME = "ultrapar_outcome"
 """Attribute of the report that decides a case's outcome; a plain str, so that it survives xdist."""
 
+N_READY = "ultrapar_n_ready"
+"""Attribute of a case's last report: what `RunAhead.n_ready` says, for the controller."""
 
 _WRONG_ANSWERS = (AssertionError, pytest.fail.Exception, pytest.xfail.Exception)
 """What a test raises when an answer is not as it should be; everything else is its own error."""
@@ -113,6 +115,7 @@ class CaseReports:
             if report.failed:
                 state.test, state.error = "error", _first_line(report)
             self._write(item, state)
+            setattr(report, N_READY, self._ahead.n_ready())
 
     def _write(self, item: pytest.Item, state: CaseState) -> None:
         ended = state.ended

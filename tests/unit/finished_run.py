@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from datetime import UTC, datetime
 
+from pytest_ultrapar.pool.model import Lane, LaneId
 from pytest_ultrapar.records import Attempt, Case, EpisodeEnded, EpisodeStarted, Grade, TurnMessage
 from pytest_ultrapar.results import benchmark_json
 from pytest_ultrapar.results.journal import JournalWriter
@@ -16,6 +17,7 @@ machine_info = functools.cache(benchmark_json.machine_info)
 
 machine_info = functools.cache(benchmark_json.machine_info)
 
+LANE = Lane(LaneId("azure/dep0/key0"), "azure", "m1", "dep0", "key0", (), 1.0, 1.0)
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 T0_US = int(NOW.timestamp()) * 1_000_000
 
@@ -87,6 +89,7 @@ def make_run(path, cases, **fields):
         "repeats": 1,
         "n_planned": len(cases),
         "suite_digest": suite_digest(cases),
+        "pool_lanes": (LANE,),
         "summary_by": ("model", "flaw"),
         **fields,
     }

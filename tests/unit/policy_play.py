@@ -10,10 +10,10 @@ from pathlib import Path
 from pytest_ultrapar.lanes.assignment import Assignment, Group
 from pytest_ultrapar.lanes.assignment_check import check_assignment
 from pytest_ultrapar.leading.feeding import Feedable, Feeding
+from pytest_ultrapar.leading.feeding_plan import homes
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.model import Lane, Pool
 from pytest_ultrapar.records import Case
-from pytest_ultrapar.xdist_controller import homes
 from tests.unit.broker_play import Play
 
 ROOT = Path(__file__).parents[2]

@@ -30,7 +30,9 @@ class Ahead(RunAhead):
 @pytest.fixture
 def ahead() -> Ahead:
     cases = {0: "case 0", 1: "case 1", 2: "case 2"}
-    runtime = SimpleNamespace(recovered=SimpleNamespace(lookup=lambda _: None))
+    runtime = SimpleNamespace(
+        recovered=SimpleNamespace(lookup=lambda _: None), group_of=lambda case_id: case_id[-1]
+    )
     settings = SimpleNamespace(worker="gw0")
     items = [SimpleNamespace(parent=None)] * len(cases)
     return Ahead(items, Collected(case_ids=cases), runtime, settings)  # type: ignore[arg-type]
@@ -57,3 +59,13 @@ def test_item_whose_episode_ends_after_it_was_given_up_comes_back_once(ahead):
     assert ahead.take() == 0
     ahead._on_ended(SimpleNamespace(index=0), None, "journal")
     assert ahead.take() is None
+
+
+def test_ahead_counts_cases_whose_episodes_ended_until_they_are_taken(ahead):
+    ahead.put([0, 1, 2])
+    assert ahead.n_ready() == {}
+    assert ahead.take() == 1
+    ahead._on_ended(SimpleNamespace(index=0), None, "journal")
+    ahead._on_ended(SimpleNamespace(index=2), None, "journal")
+    assert ahead.take() == 0
+    assert ahead.n_ready() == {"2": 1}

@@ -11,6 +11,9 @@ from pyarrow import parquet
 
 from bench_suites.documented import plugin as documented
 from pytest_ultrapar import cli, hooks, options
+from pytest_ultrapar.bench.arguments import check_passed_on, parse_modes
+from pytest_ultrapar.compare.defaults import DEFAULT_RULES
+from pytest_ultrapar.compare.rules import parse_rule
 from pytest_ultrapar.pool import model, schema
 from pytest_ultrapar.pool.environment import read_environment
 from pytest_ultrapar.pool.providers import DEFAULT_TIMEOUT_S
@@ -170,10 +173,41 @@ def test_every_hook_stands_in_the_readme_with_its_arguments():
 
 def test_ultrapar_commands_of_the_readme_are_understood():
     commands = re.findall(r"^    ultrapar (.+)$", README, re.MULTILINE)
-    assert len(commands) == 2
+    page = (ROOT / "docs" / "bench.md").read_text(encoding="utf-8")
+    commands += re.findall(r"^    ultrapar (.+)$", page, re.MULTILINE)
+    names: list[str] = []
+    rules: list[str] = []
     for command in commands:
-        arguments = cli._parser().parse_args(shlex.split(command))
-        assert arguments.subcommand.NAME == "simulate"
+        arguments, rest = cli._parser().parse_known_args(shlex.split(command))
+        names.append(arguments.subcommand.NAME)
+        if names[-1] == "bench":
+            parse_modes(arguments.modes)
+            check_passed_on(rest, has_pool=arguments.pool is not None)
+        else:
+            assert rest == []
+            rules += getattr(arguments, "rule", None) or ()
+    assert sorted(names) == [*["bench"] * 3, "compare", *["gate"] * 2, *["simulate"] * 2]
+    assert len([parse_rule(rule) for rule in rules]) == 4
+
+
+def test_rules_that_the_documentation_names_are_rules():
+    page = (ROOT / "docs" / "compare-and-gate.md").read_text(encoding="utf-8")
+    texts = re.findall(r"`([a-z_][\w.]*(?:\[[^`]*\])?[<>]=[^`]+|same_answers)`", page)
+    assert len({parse_rule(text).metric for text in texts}) >= 10
+    assert [rule for rule in DEFAULT_RULES if f"`{rule}`" not in page] == []
+    table = page.split("## Rules")[1]
+    assert len(rows(table.split("\n- A bound")[0])) == 8
+
+
+def test_commands_of_the_ci_workflow_are_understood():
+    text = (ROOT / ".github" / "workflows" / "bench.yml").read_text(encoding="utf-8")
+    commands = re.findall(
+        r"env-head/bin/ultrapar (.+?) \| tee", text.replace("\\\n", ""), re.DOTALL
+    )
+    parsed = [cli._parser().parse_args(shlex.split(command)) for command in commands]
+    assert [arguments.subcommand.NAME for arguments in parsed] == ["compare", "gate"]
+    rules = [parse_rule(rule) for rule in parsed[1].rule]
+    assert {rule.metric for rule in rules} >= {"throughput", "same_answers"}
 
 
 def test_links_lead_to_files_that_are_there():

@@ -38,6 +38,20 @@ def test_feeding_keeps_cases_back():
     assert len(feeding.feed("gw0")) == 1
 
 
+def test_feeding_counts_episodes_to_come_and_not_reports_to_come():
+    items = [Feedable(index, "a", 0, "night" if index % 2 else "") for index in range(400)]
+    feeding = Feeding(items, seats_of={"a": 4}, home_of={})
+    feeding.add_worker("gw0")
+    n_ahead = len(feeding.feed("gw0")) // 2
+    feeding.ended("gw0", {"night": 3})
+    assert [index % 2 for index in feeding.feed("gw0")] == [1, 1, 1]
+    feeding.ended("gw0", {"night": n_ahead + 3, "": 1})
+    assert len(feeding.feed("gw0")) == n_ahead + 1
+    feeding.remove_worker("gw0")
+    feeding.add_worker("gw0")
+    assert len(feeding.feed("gw0")) == 2 * n_ahead
+
+
 def test_feeding_gives_earlier_groups_first():
     items = [Feedable(0, "a", 1), Feedable(1, "a", 0), Feedable(2, "a", 1), Feedable(3, "a", 0)]
     feeding = Feeding(items, seats_of={"a": 1}, home_of={})
@@ -83,6 +97,7 @@ def test_feeding_gives_each_item_once_and_never_starves(models, n_workers, data)
             feeding.feed_all()
             continue
         index = data.draw(st.sampled_from(list(feeding.pending(worker))))
+        feeding.ended(worker, {"": data.draw(st.integers(0, len(feeding.pending(worker)) - 1))})
         feeding.reported(worker, index)
         reported.append(index)
         feeding.feed_all()

@@ -22,6 +22,7 @@ LEVELS = (
     {"plan"},
     {"results"},
     {"report", "simulator"},
+    {"compare"},
 )
 """The core from the bottom up; a part imports only what stands below it, and glue stands on top."""
 CORE = set().union(*LEVELS)
@@ -124,6 +125,18 @@ def test_worker_imports_nothing_that_only_the_controller_needs():
     loaded = loaded_by("pytest_ultrapar.xdist_worker")
     assert "msgspec" in loaded
     assert loaded & {"pyarrow", "rich", "uvicorn", "hypothesis", "pytest_benchmark"} == set()
+
+
+def test_controller_imports_nothing_that_only_workers_need():
+    loaded = loaded_by("pytest_ultrapar.leading.leader, pytest_ultrapar.xdist_controller")
+    assert "msgspec" in loaded
+    assert loaded & {"aiohttp", "httpx", "uvloop", "asyncio", "pyarrow"} == set()
+
+
+def test_leading_a_run_and_its_gate_reads_no_table_in_its_own_process():
+    loaded = loaded_by("pytest_ultrapar.leading.leader, pytest_ultrapar.leading.run_gate")
+    assert "msgspec" in loaded
+    assert loaded & {"pyarrow", "hypothesis", "pytest_benchmark"} == set()
 
 
 def all_sources() -> list[Path]:

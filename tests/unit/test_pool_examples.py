@@ -31,7 +31,9 @@ def test_example_loads(path):
     assert all(pool.lanes_of(model) for model in pool.models)
 
 
-@pytest.mark.parametrize("name", ["limits", "overhead-episodes", "overhead-small", "overhead-wide"])
+@pytest.mark.parametrize(
+    "name", ["limits", "overhead-episodes", "overhead-small", "overhead-wide", "seed004"]
+)
 def test_pool_for_measuring_needs_no_account(name):
     pool = example(name)
 

@@ -8,6 +8,7 @@ from pytest_ultrapar.report.summary import SIMULATED, summary_lines
 from pytest_ultrapar.report.text_table import shorten, text_table
 from pytest_ultrapar.results.journal import Damage
 from pytest_ultrapar.results.run_summary import CaseNote, Cell, RunSummary
+from pytest_ultrapar.results.serial_sample import SerialSample
 from pytest_ultrapar.results.statistics import Latency, MeanScore, RunStatistics
 
 OUTCOMES = ("solved", "partial", "unsolved", "infra", "error", "skipped")
@@ -86,6 +87,21 @@ def test_summary_says_what_came_out_with_its_counts():
     assert "\n40 requests, 12,000 tokens in\n" in text
     assert "\n11 requests more, of episodes that were begun and do not count\n" in text
     assert text.endswith("results in out: results.parquet, benchmark.json")
+
+
+def test_summary_shows_the_serial_sample_and_the_interval_of_the_speedup():
+    statistics = msgspec.structs.replace(
+        STATISTICS,
+        basis="sampled",
+        speedup_interval=(25.25, 140.0),
+        sample=SerialSample(4, 48.0),
+    )
+    text = "\n".join(lines(msgspec.structs.replace(SUMMARY, statistics=statistics)))
+    assert (
+        "\nserial sample: 4 cases one after another in 48.0 s, 5.0/min; not in the times below\n"
+        in text
+    )
+    assert "(by that sample): speed-up 30.0x (95 % interval 25.2x to 140x)" in text
 
 
 def test_summary_of_a_resumed_run_says_what_its_speed_is_of():

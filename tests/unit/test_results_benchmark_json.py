@@ -62,7 +62,10 @@ def test_benchmark_json_mean_is_makespan_per_case(benchmark_file, run):
     # 2 + 3 + 1 + 1 + 1 seconds of service.
     assert entries["phase53[serial]"]["extra_info"]["makespan_s"] == pytest.approx(8.0)
     assert extra["speedup"] == pytest.approx(8 / 5)
-    assert (extra["basis"], extra["bound_s"], extra["efficiency"]) == ("estimated", None, None)
+    assert extra["basis"] == "estimated"
+    assert (extra["bound_s"], extra["binding"]) == (pytest.approx(3.0), "longest episode")
+    assert extra["efficiency"] == pytest.approx(3 / 5)
+    assert sum(extra["attribution"]["run"].values()) == pytest.approx(5.0)
     assert extra["simulated"] is True
     assert extra["scores"] == {"extra": 1.0, "workflow": 0.5}
     assert entries["phase53/latency[ultra]"]["stats"]["max"] == 4.0

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from datetime import UTC, datetime
 
 import msgspec
@@ -15,7 +13,6 @@ import pytest
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import EpisodeStarted
 from pytest_ultrapar.results import benchmark_json, compaction, parquet, table_set
-from pytest_ultrapar.results.compact import compact_in_subprocess
 from pytest_ultrapar.results.compaction import compact
 from pytest_ultrapar.results.frame import frame
 from pytest_ultrapar.results.journal import segments
@@ -366,22 +363,3 @@ def test_parquet_failed_verification_leaves_the_earlier_table(run, monkeypatch):
         compact(run.path)
     assert (run.path / "results.parquet").read_bytes() == before
     assert not list(run.path.glob(".*.tmp"))
-
-
-def test_compact_in_subprocess_returns_the_summary_and_keeps_pyarrow_out(run):
-    code = (
-        "import sys; from pathlib import Path;"
-        "from pytest_ultrapar.results.compact import compact_in_subprocess;"
-        "s = compact_in_subprocess(Path(sys.argv[1]));"
-        "print(s.statistics.n_final, s.run_id, 'pyarrow' in sys.modules,"
-        " 'pytest_benchmark' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, run.path], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["6", run.run_id, "False", "False"]
-
-
-def test_compact_in_subprocess_says_why_it_failed_and_how_to_try_again(tmp_path):
-    with pytest.raises(ResultsError, match=r"(?s)cannot read .*manifest\.json.*try again with"):
-        compact_in_subprocess(tmp_path)

@@ -1,0 +1,81 @@
+"""Joins engine and pytest in a process that runs cases.
+
+Apart from what every process of a run does: a controller sends no request, so it need not import
+the engine and its HTTP client, 0.17 s that all its workers would wait for.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar import process
+from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.engine.endpoints import endpoints
+from pytest_ultrapar.engine.engine import EngineSettings
+from pytest_ultrapar.engine.retry import RetryPolicy
+from pytest_ultrapar.pool.secret import read_secrets
+from pytest_ultrapar.runtime import Runtime
+from pytest_ultrapar.simulator.served import default_token
+from pytest_ultrapar.suite.ahead import RunAhead
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from pathlib import Path
+
+    import pytest
+
+    from pytest_ultrapar.lanes.protocol import BrokerPort
+    from pytest_ultrapar.suite.collection import Collected
+
+_MOST_OPEN = 1000
+"""Episodes open at once in one process where no limit says less."""
+
+
+def start(
+    config: pytest.Config,
+    *,
+    items: Sequence[pytest.Item],
+    collected: Collected,
+    directory: Path,
+    worker: str,
+    base_urls: Mapping[str, str],
+    connect: Callable[[], Awaitable[BrokerPort]],
+    alone: bool = False,
+) -> tuple[Runtime, RunAhead]:
+    """Put together what runs cases in this process; nothing is sent before the first case is put.
+
+    Raises:
+        ConfigError: A key's environment variable is not set.
+        ResultsError: The journal cannot be written.
+    """
+    options, pool = process.settings(config)
+    secrets = read_secrets(pool, os.environ)
+    simulated = {provider.name for provider in pool.providers if provider.api == "simulated"}
+
+    def token_of(provider: str, key: str) -> str:
+        if provider in simulated:
+            return default_token(provider, key)
+        secret = secrets.get((provider, key))
+        return secret.reveal() if secret is not None else "none"
+
+    runtime = Runtime(
+        config=config,
+        options=options,
+        directory=directory,
+        worker=worker,
+        redactor=process.redactor(pool),
+    )
+    seats = pool.seats(pool.lanes)
+    engine_settings = EngineSettings(
+        worker=worker,
+        connect=connect,
+        endpoints=endpoints(pool, token_of=token_of, base_url_of=base_urls),
+        retry=RetryPolicy(options.max_attempts),
+        episode_timeout_s=options.episode_timeout_s,
+        # Twice the seats: episodes between two requests hold none.
+        most_open=min(_MOST_OPEN, 2 * seats + 16) if seats is not None else _MOST_OPEN,
+        clock=MonotonicClock(),
+        watch=runtime.debug_log,
+    )
+    return runtime, RunAhead(items, collected, runtime, engine_settings, alone=alone)

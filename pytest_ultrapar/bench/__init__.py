@@ -1,0 +1,1 @@
+"""`ultrapar bench`: the same cases in several modes, one report on how much faster each is."""

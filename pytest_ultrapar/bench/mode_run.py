@@ -1,0 +1,92 @@
+"""What one mode's run left behind, as far as a comparison needs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.records import Case, EpisodeEnded
+from pytest_ultrapar.results.benchmark_json import FILE_NAME as BENCHMARK_FILE
+from pytest_ultrapar.results.cases_file import read_cases
+from pytest_ultrapar.results.history import read_history
+from pytest_ultrapar.results.journal import JournalReader
+from pytest_ultrapar.results.manifest import Manifest, read_manifest
+from pytest_ultrapar.results.measure import CaseMeasure, measure_case
+from pytest_ultrapar.results.run_summary import SUMMARY_FILE, RunSummary
+
+
+@dataclass(frozen=True, slots=True)
+class ModeRun:
+    """A run of which every planned case has a row.
+
+    Attributes:
+        cases: Planned ones, by id.
+        measures: Of the graded ones, by case id.
+        benchmark: Its benchmark file; None when no case was completed.
+    """
+
+    mode: str
+    directory: Path
+    manifest: Manifest
+    summary: RunSummary
+    cases: dict[str, Case]
+    measures: dict[str, CaseMeasure]
+    benchmark: dict[str, Any] | None
+
+
+def read_summary(directory: Path) -> RunSummary | None:
+    """The summary of a run; None while there is none, because it was stopped before.
+
+    Raises:
+        ResultsError: It cannot be read.
+    """
+    path = directory / SUMMARY_FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=RunSummary)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        msg = f"cannot read {path}: {error}"
+        raise ResultsError(msg) from error
+
+
+def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
+    """All of a run: it came to its end, and its journal is there.
+
+    Raises:
+        ResultsError: A file of it cannot be read.
+    """
+    manifest = read_manifest(directory)
+    cases = {case.case_id: case for case in read_cases(directory)}
+    history = read_history(directory / "journal")
+    reader = JournalReader(directory / "journal")
+    measures: dict[str, CaseMeasure] = {}
+    try:
+        for case_id, case in cases.items():
+            found = history.cases.get(case_id)
+            if found is None or found.grade is None:
+                continue
+            entry = found.final_episode()
+            episode = reader.read(entry.position) if entry is not None else None
+            measures[case_id] = measure_case(
+                case,
+                found.grade,
+                episode if isinstance(episode, EpisodeEnded) else None,
+                summary_by=manifest.summary_by,
+            )
+    finally:
+        reader.close()
+    path = directory / BENCHMARK_FILE
+    return ModeRun(
+        mode=manifest.mode,
+        directory=directory,
+        manifest=manifest,
+        summary=summary,
+        cases=cases,
+        measures=measures,
+        benchmark=msgspec.json.decode(path.read_bytes()) if path.exists() else None,
+    )

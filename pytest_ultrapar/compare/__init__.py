@@ -1,0 +1,1 @@
+"""Finished runs beside each other, and rules that a run must keep."""

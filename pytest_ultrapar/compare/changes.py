@@ -1,0 +1,208 @@
+"""How a figure changed between two runs, on the cases that both have, with its interval; pure."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.compare.figures import (
+    UNGRADED,
+    UNTIMED,
+    Figure,
+    NoFigureError,
+    figure_of_run,
+    mean,
+    missing,
+    number_of,
+    quantile_of,
+)
+from pytest_ultrapar.compare.metrics import COVERAGE, QUANTILES
+from pytest_ultrapar.results.paired import (
+    CONFIDENCE,
+    Interval,
+    critical_z,
+    difference_interval,
+    mean_interval,
+    rate_difference,
+    ratio_interval,
+    typical_ratio,
+)
+from pytest_ultrapar.results.statistics import wilson_interval
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from pytest_ultrapar.compare.pairing import Pairing
+    from pytest_ultrapar.results.case_row import CaseRow
+
+    Pair = tuple[CaseRow, CaseRow]
+
+ENOUGH_COMMON = 0.9
+"""Where fewer of the timed cases are in both runs, their speeds are those of different work."""
+
+_SHORTEST_S = 1e-6
+
+
+class OtherWorkError(NoFigureError):
+    """The two runs did not do the same work, so their speeds say nothing of each other."""
+
+
+def change(
+    metric: str,
+    pairing: Pairing,
+    wanted: Collection[str],
+    *,
+    relative: bool,
+    confidence: float = CONFIDENCE,
+) -> Figure:
+    """How a metric's figure changed.
+
+    Args:
+        metric: Its name; not `same_answers`.
+        pairing: The two runs.
+        wanted: Ids of the cases that it is about, all of them common.
+        relative: As a share of the base's figure, else as the difference.
+        confidence: Of its interval.
+
+    Raises:
+        NoFigureError: A run has none, or the runs' work is not the same.
+    """
+    pairs = [
+        (row, pairing.new_rows[key]) for key, row in pairing.base_rows.items() if key in wanted
+    ]
+    if metric in {"throughput", "makespan"}:
+        return _speed(metric, pairing, relative=relative, confidence=confidence)
+    if metric in {"efficiency", "speedup", COVERAGE}:
+        return _counted(metric, pairing, wanted, relative=relative)
+    if metric in {"solved_rate", "changed"}:
+        return _rate(metric, pairs, relative=relative, confidence=confidence)
+    if metric in QUANTILES:
+        return _quantile(QUANTILES[metric], pairs, relative=relative, confidence=confidence)
+    return _mean(metric, pairs, relative=relative, confidence=confidence)
+
+
+def _figure(
+    base: float, new: float, n: int, interval: Interval | None, *, relative: bool
+) -> Figure:
+    """Of the figures themselves; `interval` is that of their difference."""
+    if not relative:
+        return Figure(new - base, n, interval, base, new)
+    if base <= 0:
+        raise NoFigureError(_no_part_of(base))
+    shares = Interval(interval.low / base, interval.high / base) if interval else None
+    return Figure(new / base - 1, n, shares, base, new)
+
+
+def _counted(metric: str, pairing: Pairing, wanted: Collection[str], *, relative: bool) -> Figure:
+    if metric != COVERAGE:
+        _check_common(pairing)
+    base, new = (
+        figure_of_run(metric, run, list(rows.values()), wanted)
+        for run, rows in ((pairing.base, pairing.base_rows), (pairing.new, pairing.new_rows))
+    )
+    return _figure(base.new, new.new, min(base.n, new.n), None, relative=relative)
+
+
+def _rate(metric: str, pairs: Sequence[Pair], *, relative: bool, confidence: float) -> Figure:
+    graded = [(base, new) for base, new in pairs if base.graded and new.graded]
+    n = len(graded)
+    if not n:
+        raise NoFigureError(UNGRADED)
+    if metric == "changed":
+        n_changed = sum(base.outcome != new.outcome for base, new in graded)
+        share = Interval(*wilson_interval(n_changed, n, critical_z(confidence)))
+        return Figure(n_changed / n, n, share, None, n_changed / n)
+    solved = [(base.outcome == "solved", new.outcome == "solved") for base, new in graded]
+    gained, lost = solved.count((False, True)), solved.count((True, False))
+    kept = solved.count((True, True))
+    interval = rate_difference(n, gained, lost, confidence=confidence)
+    return _figure((kept + lost) / n, (kept + gained) / n, n, interval, relative=relative)
+
+
+def _speed(metric: str, pairing: Pairing, *, relative: bool, confidence: float) -> Figure:
+    """Throughput or makespan of the common cases.
+
+    The interval is that of the ratio of the episodes' durations: what the same seats would have
+    done with other cases of the kind. How a machine's day differs from the next it does not know;
+    the rule's bound has to leave room for that.
+    """
+    _check_common(pairing)
+    timed = pairing.timed
+    ratio = ratio_interval(
+        [base.duration_s for base, _ in timed],
+        [new.duration_s for _, new in timed],
+        confidence=confidence,
+    )
+    if ratio is None or ratio[0] <= 0:
+        raise NoFigureError(UNTIMED)
+    middle, (low, high) = ratio
+    before_s, after_s = _makespans(pairing, timed)
+    shortest, longest = (after_s / before_s * bound / middle for bound in (low, high))
+    n = len(timed)
+    if metric == "makespan":
+        base, new, factors = before_s, after_s, Interval(shortest, longest)
+    else:
+        base, new = n / before_s, n / after_s
+        factors = Interval(1 / longest, 1 / shortest if shortest > 0 else math.inf)
+    interval = Interval((factors.low - 1) * base, (factors.high - 1) * base)
+    return _figure(base, new, n, interval, relative=relative)
+
+
+def _check_common(pairing: Pairing) -> None:
+    if not pairing.timed:
+        raise NoFigureError(UNTIMED)
+    if pairing.timed_share < ENOUGH_COMMON:
+        msg = (
+            f"only {pairing.timed_share * 100:.0f} % of the timed cases are in both runs, and the"
+            " speed of different work is not compared"
+        )
+        raise OtherWorkError(msg)
+
+
+def _makespans(pairing: Pairing, timed: Sequence[Pair]) -> tuple[float, float]:
+    before_s, after_s = (run.summary.statistics.makespan_s for run in (pairing.base, pairing.new))
+    if pairing.same_timed and before_s is not None and after_s is not None:
+        return before_s, after_s
+    return _elapsed_s([base for base, _ in timed]), _elapsed_s([new for _, new in timed])
+
+
+def _elapsed_s(rows: Sequence[CaseRow]) -> float:
+    start, end = min(row.started_at for row in rows), max(row.ended_at for row in rows)
+    return max((end - start).total_seconds(), _SHORTEST_S)
+
+
+def _quantile(share: float, pairs: Sequence[Pair], *, relative: bool, confidence: float) -> Figure:
+    timed = [(base.duration_s, new.duration_s) for base, new in pairs if base.timed and new.timed]
+    if not timed:
+        raise NoFigureError(UNTIMED)
+    base, base_interval = quantile_of([base for base, _ in timed], share, confidence)
+    new, new_interval = quantile_of([new for _, new in timed], share, confidence)
+    interval = difference_interval(base, base_interval, new, new_interval)
+    return _figure(base, new, len(timed), interval, relative=relative)
+
+
+def _mean(metric: str, pairs: Sequence[Pair], *, relative: bool, confidence: float) -> Figure:
+    number = number_of(metric)
+    both = [
+        (early, late)
+        for base, new in pairs
+        if (early := number(base)) is not None and (late := number(new)) is not None
+    ]
+    if not both:
+        raise NoFigureError(missing(metric))
+    before, after = [early for early, _ in both], [late for _, late in both]
+    base_mean, new_mean = mean(before), mean(after)
+    if not relative:
+        differences = [late - early for early, late in both]
+        interval = mean_interval(differences, confidence=confidence)
+        return _figure(base_mean, new_mean, len(both), interval, relative=False)
+    by = typical_ratio if metric == "service" else ratio_interval
+    ratio = by(before, after, confidence=confidence)
+    if ratio is None:
+        raise NoFigureError(_no_part_of(base_mean))
+    middle, (low, high) = ratio
+    return Figure(middle - 1, len(both), Interval(low - 1, high - 1), base_mean, new_mean)
+
+
+def _no_part_of(base: float) -> str:
+    return f"the baseline's figure is {base:g}, and nothing is a part of that"

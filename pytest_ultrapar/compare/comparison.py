@@ -1,0 +1,159 @@
+"""Finished runs beside a base run: what changed, and what of it chance does not explain."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.compare.changes import change
+from pytest_ultrapar.compare.figures import Figure, NoFigureError
+from pytest_ultrapar.compare.pairing import Pairing, pair, refuse_same
+from pytest_ultrapar.results.equivalence import (
+    ALL_MODELS,
+    Equivalence,
+    Look,
+    equivalence,
+    graded_pairs,
+    rate_look,
+    score_look,
+)
+from pytest_ultrapar.results.measure import cell_value
+from pytest_ultrapar.results.measured_run import read_rows
+from pytest_ultrapar.results.paired import benjamini_hochberg
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ultrapar.results.case_row import CaseRow
+    from pytest_ultrapar.results.measured_run import MeasuredRun
+
+SPEED = (
+    "throughput",
+    "makespan",
+    "latency.p50",
+    "latency.p95",
+    "latency.p99",
+    "service",
+    "speedup",
+    "efficiency",
+    "coverage",
+    "tokens_in",
+    "tokens_out",
+)
+"""What the table of a whole run shows, top down; changes are relative, of coverage the difference.
+"""
+
+CHANCE = 0.05
+"""Of the cells that are called changed, this share at most is expected to be chance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Cases of both runs that agree in the names which the base's summary counts by.
+
+    Attributes:
+        look: Their solved rate.
+        chance: McNemar's p-value, adjusted for all cells (Benjamini and Hochberg).
+    """
+
+    names: tuple[str, ...]
+    look: Look
+    chance: float
+
+    @property
+    def changed(self) -> bool:
+        """Whether chance does not explain it."""
+        return self.chance <= CHANCE
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One run beside the base run.
+
+    Attributes:
+        figures: Of `SPEED`, those that both runs have.
+        looks: Solved rate and scores of all models together and of each, with plain 95 %
+            intervals.
+        cells: Those with a solved rate that is not the base's, most certain first.
+        n_cells: All that have a graded pair.
+    """
+
+    pairing: Pairing
+    figures: dict[str, Figure]
+    looks: tuple[Look, ...]
+    answers: Equivalence
+    cells: tuple[Cell, ...]
+    n_cells: int
+
+
+def compare_runs(base: MeasuredRun, others: Sequence[MeasuredRun]) -> list[Comparison]:
+    """Each run beside the base.
+
+    Raises:
+        ConfigError: One of them is the base or stands there twice, cannot be read, or has no graded
+            case in common with the base.
+    """
+    for i, run in enumerate(others):
+        for earlier in (base, *others[:i]):
+            refuse_same(earlier, run)
+    base_rows = read_rows(base)
+    return [_compare(pair(base, run, base_rows, read_rows(run))) for run in others]
+
+
+def _compare(pairing: Pairing) -> Comparison:
+    everything = {case.case_id for case in pairing.cases}
+    figures: dict[str, Figure] = {}
+    for metric in SPEED:
+        try:
+            figures[metric] = change(metric, pairing, everything, relative=metric != "coverage")
+        except NoFigureError:
+            continue
+    graded = graded_pairs(pairing.base_rows.values(), pairing.new_rows.values())
+    cells = _cells(pairing, graded)
+    return Comparison(
+        pairing=pairing,
+        figures=figures,
+        looks=tuple(_looks(graded)),
+        answers=equivalence(pairing.base_rows.values(), pairing.new_rows.values()),
+        cells=tuple(
+            sorted(
+                (cell for cell in cells if cell.look.n_gained != cell.look.n_lost),
+                key=lambda cell: (cell.chance, cell.names),
+            )
+        ),
+        n_cells=len(cells),
+    )
+
+
+def _looks(graded: Sequence[tuple[CaseRow, CaseRow]]) -> list[Look]:
+    groups: dict[str, list[tuple[CaseRow, CaseRow]]] = defaultdict(list)
+    for both in graded:
+        groups[both[0].model].append(both)
+    groups = dict(sorted(groups.items()))
+    if len(groups) > 1:
+        groups[ALL_MODELS] = list(graded)
+    looks = []
+    for model, pairs in groups.items():
+        looks.append(rate_look(model, pairs))
+        names = sorted({name for base, new in pairs for name in base.scores.keys() & new.scores})
+        looks += [score_look(model, pairs, name) for name in names]
+    return looks
+
+
+def _cells(pairing: Pairing, graded: Sequence[tuple[CaseRow, CaseRow]]) -> list[Cell]:
+    by = pairing.base.manifest.summary_by
+    names_of = {
+        case.case_id: tuple(cell_value(case, name) for name in by) for case in pairing.cases
+    }
+    groups: dict[tuple[str, ...], list[tuple[CaseRow, CaseRow]]] = defaultdict(list)
+    for both in graded:
+        groups[names_of[both[0].case_id]].append(both)
+    looks = {names: rate_look(ALL_MODELS, pairs) for names, pairs in sorted(groups.items())}
+    chances = benjamini_hochberg(
+        [look.chance if look.chance is not None else 1.0 for look in looks.values()]
+    )
+    return [
+        Cell(names, look, chance)
+        for (names, look), chance in zip(looks.items(), chances, strict=True)
+    ]

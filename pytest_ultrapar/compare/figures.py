@@ -1,0 +1,165 @@
+"""The figure that a rule or a table speaks of, in one run, with its interval; pure."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_ultrapar.compare.metrics import COVERAGE, QUANTILES, SCORE
+from pytest_ultrapar.results.paired import (
+    CONFIDENCE,
+    Interval,
+    critical_z,
+    mean_interval,
+    quantile_interval,
+)
+from pytest_ultrapar.results.statistics import quantile, wilson_interval
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from pytest_ultrapar.results.case_row import CaseRow
+    from pytest_ultrapar.results.measured_run import MeasuredRun
+
+UNTIMED = "no case of it was timed"
+UNGRADED = "no case of it was graded"
+
+
+class Figure(NamedTuple):
+    """A figure, or its change.
+
+    Attributes:
+        value: In the metric's unit; a relative change as a share.
+        n: Cases, or pairs of cases, that it stands on.
+        interval: None for a count of the run itself, which no sample can be wrong about.
+        base: The baseline's figure; None without one.
+        new: The run's figure.
+    """
+
+    value: float
+    n: int
+    interval: Interval | None
+    base: float | None
+    new: float
+
+
+class NoFigureError(Exception):
+    """There is nothing to compute the figure of; the message says what is missing."""
+
+
+def figure_of_run(
+    metric: str,
+    run: MeasuredRun,
+    rows: Sequence[CaseRow],
+    wanted: Collection[str],
+    *,
+    confidence: float = CONFIDENCE,
+) -> Figure:
+    """A metric's figure in one run.
+
+    Args:
+        metric: Its name; none that needs two runs.
+        run: The run.
+        rows: All of its rows.
+        wanted: Ids of the cases that it is about.
+        confidence: Of its interval.
+
+    Raises:
+        NoFigureError: The run has none.
+    """
+    own = [row for row in rows if row.case_id in wanted]
+    match metric:
+        case "throughput" | "makespan" | "efficiency" | "speedup":
+            return _of_run(metric, run, own, confidence)
+        case _ if metric == COVERAGE:
+            return _coverage(run, own, wanted)
+        case "solved_rate":
+            outcomes = [row.outcome for row in own if row.graded]
+            if not outcomes:
+                raise NoFigureError(UNGRADED)
+            n, n_solved = len(outcomes), outcomes.count("solved")
+            share = Interval(*wilson_interval(n_solved, n, critical_z(confidence)))
+            return _single(n_solved / n, n, share)
+        case _ if metric in QUANTILES:
+            durations = [row.duration_s for row in own if row.timed]
+            if not durations:
+                raise NoFigureError(UNTIMED)
+            value, interval = quantile_of(durations, QUANTILES[metric], confidence)
+            return _single(value, len(durations), interval)
+        case _:
+            number = number_of(metric)
+            values = [each for row in own if (each := number(row)) is not None]
+            if not values:
+                raise NoFigureError(missing(metric))
+            return _single(mean(values), len(values), mean_interval(values, confidence=confidence))
+
+
+def number_of(metric: str) -> Callable[[CaseRow], float | None]:
+    """What a row says to a metric that is a mean over cases; None where it says nothing."""
+    if metric.startswith(SCORE):
+        name = metric.removeprefix(SCORE)
+        return lambda row: row.scores.get(name)
+    numbers: dict[str, Callable[[CaseRow], float | None]] = {
+        "service": lambda row: row.service_s if row.timed else None,
+        "latency.mean": lambda row: row.duration_s if row.timed else None,
+        "tokens_in": lambda row: row.tokens_in if row.graded else None,
+        "tokens_out": lambda row: row.tokens_out if row.graded else None,
+    }
+    return numbers[metric]
+
+
+def missing(metric: str) -> str:
+    """What to say where no row has a metric's number."""
+    if metric in {"service", "latency.mean"}:
+        return UNTIMED
+    return f"no graded case of it has {metric}"
+
+
+def quantile_of(
+    durations: Sequence[float], share: float, confidence: float
+) -> tuple[float, Interval]:
+    """A quantile of at least one duration, and its interval."""
+    ordered = sorted(durations)
+    return quantile(ordered, share), quantile_interval(ordered, share, confidence=confidence)
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean of at least one number."""
+    return math.fsum(values) / len(values)
+
+
+def _single(value: float, n: int, interval: Interval | None) -> Figure:
+    return Figure(value, n, interval, None, value)
+
+
+def _of_run(metric: str, run: MeasuredRun, own: Sequence[CaseRow], confidence: float) -> Figure:
+    """A figure of the whole run: speed with the interval of the mean duration, others without."""
+    statistics = run.summary.statistics
+    values = {
+        "throughput": statistics.throughput,
+        "makespan": statistics.makespan_s,
+        "efficiency": run.summary.efficiency,
+        "speedup": statistics.speedup,
+    }
+    value = values[metric]
+    if value is None:
+        why = UNTIMED if metric != "efficiency" else "the run has no lower bound of its makespan"
+        raise NoFigureError(why)
+    durations = [row.duration_s for row in own if row.timed]
+    if metric in {"efficiency", "speedup"} or not math.fsum(durations) > 0:
+        return _single(value, statistics.n_timed, None)
+    middle = mean(durations)
+    low, high = mean_interval(durations, confidence=confidence)
+    if metric == "makespan":
+        return _single(value, len(durations), Interval(value * low / middle, value * high / middle))
+    fastest = value * middle / low if low > 0 else math.inf
+    return _single(value, len(durations), Interval(value * middle / high, fastest))
+
+
+def _coverage(run: MeasuredRun, own: Sequence[CaseRow], wanted: Collection[str]) -> Figure:
+    n_skipped = sum(row.outcome == "skipped" for row in own)
+    n = sum(case.case_id in wanted for case in run.cases) - n_skipped
+    if n <= 0:
+        msg = "no case of it was to be measured"
+        raise NoFigureError(msg)
+    return _single(sum(row.graded for row in own) / n, n, None)

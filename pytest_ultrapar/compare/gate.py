@@ -1,0 +1,223 @@
+"""Rules judged on a finished run, beside a baseline or without one."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from pytest_ultrapar.compare.changes import OtherWorkError, change
+from pytest_ultrapar.compare.defaults import DEFAULT_RULE_OF_MODEL, DEFAULT_RULES
+from pytest_ultrapar.compare.figures import Figure, NoFigureError, figure_of_run
+from pytest_ultrapar.compare.metrics import SAME_ANSWERS
+from pytest_ultrapar.compare.pairing import pair
+from pytest_ultrapar.compare.rules import Form, Rule, parse_rule
+from pytest_ultrapar.compare.selection import (
+    check_baseline,
+    check_filters,
+    check_scores,
+    selected,
+)
+from pytest_ultrapar.results.equivalence import Equivalence, equivalence
+from pytest_ultrapar.results.measured_run import read_rows
+from pytest_ultrapar.results.paired import CONFIDENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ultrapar.compare.pairing import Pairing
+    from pytest_ultrapar.results.measured_run import MeasuredRun
+
+Verdict = Literal["pass", "undecided", "FAIL", "no figure"]
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule and what became of it.
+
+    Attributes:
+        value: What the bound is compared with; None without a figure.
+        form: Of the bound.
+        base: The baseline's figure, where there is one.
+        new: The run's figure; None without one.
+        low: Of the interval; None where it is unbounded or there is none.
+        n: Cases, or pairs of cases.
+        verdict: `FAIL` where the bound is passed over with confidence, `undecided` where the
+            interval holds the bound: no failure. `no figure` fails, too.
+        note: A sentence, perhaps empty.
+    """
+
+    rule: Rule
+    verdict: Verdict
+    form: Form
+    value: float | None = None
+    base: float | None = None
+    new: float | None = None
+    low: float | None = None
+    high: float | None = None
+    has_interval: bool = False
+    n: int = 0
+    note: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the run must not pass."""
+        return self.verdict in {"FAIL", "no figure"}
+
+
+class GateResult(msgspec.Struct, frozen=True):
+    """All rules of a gate.
+
+    Attributes:
+        base: Id of the baseline; None without one.
+        notes: What a reader must know of the comparison, a sentence each.
+    """
+
+    run: str
+    base: str | None
+    simulated: bool
+    judged: tuple[Judged, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def n_failed(self) -> int:
+        """Rules that failed."""
+        return sum(each.failed for each in self.judged)
+
+
+def judge(rules: Sequence[Rule], run: MeasuredRun, baseline: MeasuredRun | None) -> GateResult:
+    """Judge every rule.
+
+    Args:
+        rules: Empty takes the default ones, which need a baseline.
+        run: The run that is judged.
+        baseline: What it is compared with.
+
+    Raises:
+        ConfigError: A rule names something that the run has not, or needs a baseline where there is
+            none; the runs have no case in common, are one, or cannot be read.
+    """
+    rows = read_rows(run)
+    pairing = pair(baseline, run, read_rows(baseline), rows) if baseline is not None else None
+    if pairing is None:
+        check_baseline(rules)
+    elif not rules:
+        rules = default_rules(pairing)
+    check_filters(rules, run.cases)
+    check_scores(rules, run.summary.statistics.scores, run=f"run {run.run_id}")
+    judged = []
+    for rule in rules:
+        try:
+            if rule.metric == SAME_ANSWERS:
+                assert pairing is not None
+                judged.append(_same_answers(rule, pairing))
+            elif rule.needs_baseline:
+                assert pairing is not None
+                judged.append(_judged(rule, _change(rule, pairing)))
+            else:
+                wanted = selected(rule, run.cases)
+                figure = figure_of_run(
+                    rule.metric, run, list(rows.values()), wanted, confidence=rule.confidence
+                )
+                judged.append(_judged(rule, figure))
+        except NoFigureError as error:
+            verdict: Verdict = "undecided" if isinstance(error, OtherWorkError) else "no figure"
+            judged.append(Judged(rule=rule, verdict=verdict, form=rule.form, note=str(error)))
+    return GateResult(
+        run=run.run_id,
+        base=baseline.run_id if baseline is not None else None,
+        simulated=run.manifest.simulated or (baseline is not None and baseline.manifest.simulated),
+        judged=tuple(judged),
+        notes=_notes(run, pairing, judged),
+    )
+
+
+def default_rules(pairing: Pairing) -> list[Rule]:
+    """The rules in force where none is given.
+
+    The intervals of the models' solved rates hold for all of them together (Bonferroni): with many
+    models, one of them would else fail by chance.
+    """
+    models = sorted(
+        {
+            row.model
+            for key, row in pairing.base_rows.items()
+            if row.graded and pairing.new_rows[key].graded
+        }
+    )
+    pattern = parse_rule(DEFAULT_RULE_OF_MODEL)
+    of_models = (
+        msgspec.structs.replace(
+            pattern,
+            text=pattern.text.replace("...", model),
+            filters=(("model", model),),
+            confidence=1 - (1 - CONFIDENCE) / len(models),
+        )
+        for model in models
+    )
+    return [*map(parse_rule, DEFAULT_RULES), *of_models]
+
+
+def _change(rule: Rule, pairing: Pairing) -> Figure:
+    return change(
+        rule.metric,
+        pairing,
+        selected(rule, pairing.cases),
+        relative=rule.form == "relative",
+        confidence=rule.confidence,
+    )
+
+
+def _judged(rule: Rule, figure: Figure) -> Judged:
+    low, high = figure.interval or (figure.value, figure.value)
+    better_above = rule.side == ">="
+    failed = high < rule.bound if better_above else low > rule.bound
+    passed = low >= rule.bound if better_above else high <= rule.bound
+    verdict: Verdict = "FAIL" if failed else "pass" if passed else "undecided"
+    return Judged(
+        rule=rule,
+        verdict=verdict,
+        form=rule.form,
+        value=figure.value,
+        base=figure.base,
+        new=figure.new,
+        low=low if math.isfinite(low) else None,
+        high=high if math.isfinite(high) else None,
+        has_interval=figure.interval is not None,
+        n=figure.n,
+    )
+
+
+def _same_answers(rule: Rule, pairing: Pairing) -> Judged:
+    wanted = selected(rule, pairing.cases)
+    base, new = (
+        [row for key, row in rows.items() if key in wanted and row.graded]
+        for rows in (pairing.base_rows, pairing.new_rows)
+    )
+    if not {row.case_id for row in base} & {row.case_id for row in new}:
+        msg = "no case of it was graded in both runs"
+        raise NoFigureError(msg)
+    found: Equivalence = equivalence(base, new)
+    verdicts: dict[str, Verdict] = {"same": "pass", "different": "FAIL", "undecided": "undecided"}
+    return Judged(
+        rule=rule, verdict=verdicts[found.verdict], form="none", n=found.n, note=found.text
+    )
+
+
+def _notes(run: MeasuredRun, pairing: Pairing | None, judged: Sequence[Judged]) -> tuple[str, ...]:
+    measured = {"the run": run} | ({"the baseline": pairing.base} if pairing is not None else {})
+    notes = [
+        f"{name} was held up by its client: {one.summary.client_bound}"
+        for name, one in measured.items()
+        if one.summary.client_bound
+    ]
+    if any(each.rule.confidence != CONFIDENCE for each in judged):
+        notes.append("the intervals of all models' solved rates hold together (Bonferroni)")
+    if pairing is not None:
+        notes += [f"left out: {each}" for each in pairing.left_out]
+        notes += [f"not the same: {each}" for each in (*pairing.questions, *pairing.conditions)]
+    speed = [each for each in judged if each.rule.metric in {"throughput", "makespan"}]
+    compared = any(each.base is not None for each in speed)
+    if compared and pairing is not None and not pairing.same_timed:
+        notes.append("throughput and makespan are those of the common cases alone")
+    return tuple(notes)

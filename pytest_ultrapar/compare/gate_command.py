@@ -1,0 +1,80 @@
+"""`ultrapar gate`: rules that a finished run must keep, for CI."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.compare.defaults import DEFAULT_RULE_OF_MODEL, DEFAULT_RULES
+from pytest_ultrapar.compare.metrics import METRICS
+from pytest_ultrapar.compare.rules import GRAMMAR, parse_rule
+from pytest_ultrapar.errors import ConfigError
+
+if TYPE_CHECKING:
+    import argparse
+
+NAME = "gate"
+SUMMARY = (
+    "judge a finished run by rules, beside a baseline or without one; exit code 1 if one fails"
+)
+_WIDTH = max(len(metric.name) for metric in METRICS)
+DESCRIPTION = f"""\
+Judge a finished run by rules. Exit code 0 when none fails, 1 with a table when one does, 4 when
+runs or rules cannot be used.
+
+    ultrapar gate latest --rule 'solved_rate>=0.7' --rule 'latency.p95<=2.5s'
+    ultrapar gate latest --baseline runs/main --rule 'throughput>=-10%' --rule same_answers
+    ultrapar gate latest --baseline runs/main
+
+{GRAMMAR}
+Metrics:
+{"".join(f"    {metric.name:<{_WIDTH}}  {metric.says}{chr(10)}" for metric in METRICS)}
+With a baseline and without --rule the rules are {", ".join(DEFAULT_RULES)}
+and, for each model, {DEFAULT_RULE_OF_MODEL}. docs/compare-and-gate.md says how small an
+effect they see.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `ultrapar gate`."""
+    parser.add_argument("run", metavar="RUN", help="the run: its directory, its id, or latest")
+    parser.add_argument(
+        "--baseline", metavar="RUN", help="the run to compare with, named in the same ways"
+    )
+    parser.add_argument(
+        "--rule",
+        action="append",
+        default=[],
+        metavar="RULE",
+        help="a rule, see above; may be repeated (default: see above)",
+    )
+    parser.add_argument(
+        "--markdown", action="store_true", help="print the table as GitHub-flavoured Markdown"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the table; 1 if a rule fails.
+
+    Raises:
+        ConfigError: A rule or a run cannot be used.
+    """
+    rules = [parse_rule(text) for text in arguments.rule]
+    if not rules and arguments.baseline is None:
+        msg = "nothing to judge by: give --rule RULE, or --baseline RUN for the default rules"
+        raise ConfigError(msg)
+
+    # msgspec's structs of a whole run: 60 ms that `--help` need not take.
+    from pytest_ultrapar.compare.gate import judge  # noqa: PLC0415
+    from pytest_ultrapar.compare.gate_table import gate_section  # noqa: PLC0415
+    from pytest_ultrapar.compare.section import markdown_lines, text_lines  # noqa: PLC0415
+    from pytest_ultrapar.compare.selection import check_baseline  # noqa: PLC0415
+    from pytest_ultrapar.results.measured_run import find_measured_run  # noqa: PLC0415
+
+    if arguments.baseline is None:
+        check_baseline(rules)
+    baseline = find_measured_run(arguments.baseline) if arguments.baseline is not None else None
+    result = judge(rules, find_measured_run(arguments.run), baseline)
+    lines = markdown_lines if arguments.markdown else text_lines
+    sys.stdout.write("\n".join(lines([gate_section(result)])) + "\n")
+    return 1 if result.n_failed else 0

@@ -1,0 +1,69 @@
+"""A gate judged in a process of its own: `python -m pytest_ultrapar.compare.judge_process`.
+
+Reading the tables needs pyarrow, which weighs 50 MB in whoever imports it. The order comes as JSON
+on standard input, the judgement goes out on standard output.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.compare.gate import GateResult, judge
+from pytest_ultrapar.compare.rules import Rule
+from pytest_ultrapar.errors import ResultsError, UltraparError
+from pytest_ultrapar.results.measured_run import find_measured_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_STDERR_SHOWN = 2_000
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What to judge: directories of runs, and rules (none takes the default ones)."""
+
+    run: str
+    baseline: str | None
+    rules: tuple[Rule, ...]
+
+
+def judge_in_subprocess(
+    run_dir: Path, baseline: Path | None, rules: tuple[Rule, ...]
+) -> GateResult:
+    """Judge a finished run in a new process and wait for it.
+
+    Raises:
+        ResultsError: It could not be judged.
+    """
+    order = Order(str(run_dir), str(baseline) if baseline is not None else None, rules)
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-P", "-m", __name__],
+        input=msgspec.json.encode(order),
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        reason = done.stderr.decode("utf-8", "replace").strip()[-_STDERR_SHOWN:]
+        raise ResultsError(reason or f"judging {run_dir} ended with exit code {done.returncode}")
+    return msgspec.json.decode(done.stdout, type=GateResult)
+
+
+def main() -> int:
+    """Judge what standard input says; 0, or 1 after a message on standard error."""
+    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
+    try:
+        baseline = find_measured_run(order.baseline) if order.baseline is not None else None
+        result = judge(order.rules, find_measured_run(order.run), baseline)
+    except UltraparError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.buffer.write(msgspec.json.encode(result))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

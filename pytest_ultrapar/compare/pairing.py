@@ -1,0 +1,235 @@
+"""Which cases two runs have in common, and what else was not the same; pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.records import Case
+from pytest_ultrapar.report.numbers import counted
+from pytest_ultrapar.results.case_row import CaseRow
+from pytest_ultrapar.results.manifest import answers_differ
+from pytest_ultrapar.results.measured_run import MeasuredRun
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_ultrapar.pool.model import Limit
+    from pytest_ultrapar.results.manifest import Manifest
+
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """Two runs on the cases that both have.
+
+    Attributes:
+        base_rows: By case id, only of common cases.
+        left_out: What is compared with nothing, a sentence each.
+        questions: What may make the same case another question, a sentence each.
+        conditions: What may make the same case faster or slower, a sentence each.
+        same_timed: Whether exactly the same cases count in both runs' makespan.
+    """
+
+    base: MeasuredRun
+    new: MeasuredRun
+    base_rows: Mapping[str, CaseRow]
+    new_rows: Mapping[str, CaseRow]
+    cases: tuple[Case, ...]
+    left_out: tuple[str, ...]
+    questions: tuple[str, ...]
+    conditions: tuple[str, ...]
+    same_timed: bool
+    timed_share: float
+
+    @property
+    def timed(self) -> list[tuple[CaseRow, CaseRow]]:
+        """The pairs that count in makespan and latency of both runs."""
+        return [
+            (row, self.new_rows[case_id])
+            for case_id, row in self.base_rows.items()
+            if row.timed and self.new_rows[case_id].timed
+        ]
+
+
+def refuse_same(base: MeasuredRun, new: MeasuredRun) -> None:
+    """Make sure that these are two runs.
+
+    Raises:
+        ConfigError: They are one and the same.
+    """
+    if base.directory == new.directory or base.run_id == new.run_id:
+        msg = f"cannot compare a run with itself: {base.directory} and {new.directory} are one run"
+        raise ConfigError(msg)
+
+
+def refuse_nothing_common(
+    base: MeasuredRun, cases: Iterable[Case], *, seed: int, what: str
+) -> None:
+    """Make sure that a run has cases in common with the base.
+
+    Args:
+        base: The base run.
+        cases: The other run's planned cases.
+        seed: The other run's seed.
+        what: How to call the other run.
+
+    Raises:
+        ConfigError: There is none; the message says why, as far as can be known.
+    """
+    cases = list(cases)
+    if {case.case_id for case in base.cases} & {case.case_id for case in cases}:
+        return
+    suites, own = ({case.suite for case in each} for each in (base.cases, cases))
+    if base.manifest.seed != seed:
+        why = f"the run seed was {base.manifest.seed} and is {seed} (--ultrapar-seed)"
+    elif not suites & own:
+        why = f"the suite was {_listed(suites)} and is {_listed(own)}"
+    else:
+        why = "models, tests or parameters are not the same"
+    msg = f"{what} has no case in common with {base.directory}: {why}"
+    raise ConfigError(msg)
+
+
+def pair(
+    base: MeasuredRun,
+    new: MeasuredRun,
+    base_rows: Mapping[str, CaseRow],
+    new_rows: Mapping[str, CaseRow],
+) -> Pairing:
+    """Two runs on their common cases, in the order of the base run.
+
+    Raises:
+        ConfigError: They are one run, or have no graded case in common.
+    """
+    refuse_same(base, new)
+    refuse_nothing_common(base, new.cases, seed=new.manifest.seed, what=str(new.directory))
+    common = [case_id for case_id in base_rows if case_id in new_rows]
+    if not any(base_rows[each].graded and new_rows[each].graded for each in common):
+        msg = (
+            f"{base.directory} and {new.directory} have {counted(len(common), 'case')} in common,"
+            " but none of them was graded in both"
+        )
+        raise ConfigError(msg)
+    timed = [{key for key, row in rows.items() if row.timed} for rows in (base_rows, new_rows)]
+    both = timed[0] & timed[1]
+    known = set(common)
+    return Pairing(
+        base=base,
+        new=new,
+        base_rows={each: base_rows[each] for each in common},
+        new_rows={each: new_rows[each] for each in common},
+        cases=tuple(case for case in base.cases if case.case_id in known),
+        left_out=tuple(_left_out(base, new, base_rows, new_rows)),
+        questions=tuple(_questions(base.manifest, new.manifest)),
+        conditions=(
+            *_conditions(base.manifest, new.manifest),
+            *_workers(base_rows.values(), new_rows.values()),
+        ),
+        same_timed=timed[0] == timed[1],
+        timed_share=len(both) / max(len(timed[0]), len(timed[1]), 1),
+    )
+
+
+def _left_out(
+    base: MeasuredRun,
+    new: MeasuredRun,
+    base_rows: Mapping[str, CaseRow],
+    new_rows: Mapping[str, CaseRow],
+) -> Iterable[str]:
+    for one, other, rows, word in (
+        (base, new, base_rows, "base"),
+        (new, base, new_rows, "new"),
+    ):
+        theirs = {case.case_id for case in other.cases}
+        alone = Counter(case.suite for case in one.cases if case.case_id not in theirs)
+        if alone:
+            suites = ", ".join(f"{n} of {suite}" for suite, n in alone.most_common(_MOST_NAMED))
+            yield f"{counted(alone.total(), 'case')} only in the {word} run ({suites})"
+        outcomes = Counter(
+            row.outcome for key, row in rows.items() if not row.graded and key in theirs
+        )
+        if outcomes:
+            said = ", ".join(f"{n} {outcome}" for outcome, n in outcomes.most_common())
+            yield f"{counted(outcomes.total(), 'case')} not graded in the {word} run ({said})"
+
+
+def _questions(base: Manifest, new: Manifest) -> Iterable[str]:
+    if base.seed != new.seed:
+        yield f"the run seed was {base.seed} and is {new.seed}"
+    for name in sorted({*base.data, *new.data}):
+        then, now = base.data.get(name, "none"), new.data.get(name, "none")
+        if then != now:
+            yield f"the {name} was {then} and is {now}: the same case may ask something else"
+    if base.simulated != new.simulated:
+        kind = {True: "simulated", False: "real"}
+        yield f"the answers were {kind[base.simulated]} and are {kind[new.simulated]}"
+    yield from answers_differ(base.answered_by, new.answered_by)
+
+
+def _conditions(base: Manifest, new: Manifest) -> Iterable[str]:
+    for name, then, now in (
+        ("mode", base.mode, new.mode),
+        ("policy", base.policy, new.policy),
+        ("rate mode", base.rate_mode, new.rate_mode),
+        ("Python", base.python, new.python),
+    ):
+        if then != now:
+            yield f"the {name} was {then} and is {now}"
+    yield from _limits(base.pool_limits, new.pool_limits)
+    if len(base.pool_lanes) != len(new.pool_lanes):
+        lanes = f"{counted(len(base.pool_lanes), 'lane')} and are {len(new.pool_lanes)}"
+        yield f"the pool's lanes were {lanes}"
+    elif base.pool_digest != new.pool_digest:
+        yield "the pool file was another one (its digest differs)"
+    had, has = base.machine, new.machine
+    if had is not None and has is not None and had != has:
+        cores = f"{counted(had.cpus, 'core')}, {had.platform}"
+        yield f"the machine had {cores} and has {has.cpus}, {has.platform}"
+    for package in sorted({*base.versions, *new.versions}):
+        then, now = base.versions.get(package, "none"), new.versions.get(package, "none")
+        if then != now:
+            yield f"{package} was {then} and is {now}"
+    for word, run in (("base", base), ("new", new)):
+        if run.measured_from is not None:
+            yield f"of the {word} run only the part after {run.measured_from:%H:%M:%S} UTC is timed"
+
+
+def _limits(base: Iterable[Limit], new: Iterable[Limit]) -> Iterable[str]:
+    then, now = ({limit.name: limit for limit in limits} for limits in (base, new))
+    changed = [name for name in then.keys() & now.keys() if then[name] != now[name]]
+    for name in sorted(changed)[:_MOST_NAMED]:
+        yield f"the limit of {name} was {_numbers(then[name])} and is {_numbers(now[name])}"
+    if len(changed) > _MOST_NAMED:
+        yield f"{len(changed) - _MOST_NAMED} more limits are not the same"
+    for word, names in (
+        ("gone", then.keys() - now.keys()),
+        ("new", now.keys() - then.keys()),
+    ):
+        if names:
+            yield f"limits {word}: {_listed(names)}"
+
+
+def _numbers(limit: Limit) -> str:
+    found = [
+        f"{name} {value:g}"
+        for name, value in (("workers", limit.workers), ("qps", limit.qps), ("rpm", limit.rpm))
+        if value is not None
+    ]
+    return ", ".join(found) or "unlimited"
+
+
+def _workers(base: Iterable[CaseRow], new: Iterable[CaseRow]) -> Iterable[str]:
+    then, now = (len({row.worker for row in rows if row.worker}) for rows in (base, new))
+    if then != now:
+        yield f"the worker processes were {then} and are {now}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    found = sorted(names)
+    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    return f"{', '.join(found[:_MOST_NAMED])}{more}" or "none"

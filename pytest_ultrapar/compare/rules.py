@@ -1,0 +1,188 @@
+"""Rules as text: `metric[filter=value] >= bound`."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Literal, NoReturn
+
+import msgspec
+
+from pytest_ultrapar.compare.metrics import Metric, Unit, find_metric, metric_names
+from pytest_ultrapar.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Side = Literal[">=", "<=", ""]
+Form = Literal["absolute", "difference", "relative", "none"]
+"""Of the bound: a figure of the run, its difference to the baseline's, or that in per cent."""
+
+GRAMMAR = """\
+A rule is METRIC[FILTER=VALUE,...] >= BOUND, or with <=; spaces do not matter, but quote the rule,
+since a shell reads [, > and < itself. The bound's form says what is compared:
+
+    solved_rate>=0.7             without sign: the run's own figure
+    score.workflow>=-0.05        with sign: the difference to the baseline's figure
+    throughput>=-10%             with sign and %: the same in per cent of the baseline's figure
+    same_answers                 no bound
+
+Times have a unit: latency.p95<=2.5s, latency.p95<=+300ms. A filter is model=NAME, suite=NAME or
+PARAMETER=VALUE; a value with , or ] or spaces around it stands in double quotes. All filters of a
+rule must fit. Metrics of the whole run take none.
+
+A rule fails only when it is passed over with confidence: when the 95 % interval of the figure, or
+of its change, lies wholly beyond the bound. So the bound is the least effect that counts.
+"""
+
+_RULE = re.compile(
+    r"(?P<metric>[^\s\[\]<>=]+)\s*(?:\[(?P<filters>.*)\])?\s*(?:(?P<side>[<>=!]+)\s*(?P<bound>.*))?"
+)
+_FILTER = re.compile(
+    r"\s*(?P<name>[^\s=,\"]+)\s*=\s*(?:\"(?P<quoted>[^\"]*)\"|(?P<plain>[^,\"]*?))\s*(?P<end>,|$)"
+)
+_BOUND = re.compile(r"(?P<sign>[+-]?)(?P<number>\d+\.?\d*|\.\d+)\s*(?P<unit>[%a-z/]*)")
+_FACTORS: dict[Unit, dict[str, float]] = {
+    "seconds": {"s": 1, "ms": 0.001, "min": 60},
+    "per second": {"": 1, "/s": 1, "/min": 1 / 60, "/h": 1 / 3600},
+    "factor": {"": 1, "x": 1},
+    "share": {"": 1},
+    "number": {"": 1},
+}
+_EXAMPLES: dict[Unit, str] = {
+    "seconds": "2.5s, 300ms or 2min",
+    "per second": "5 or 5/s",
+    "factor": "3 or 3x",
+    "share": "a share such as 0.98",
+    "number": "a number",
+}
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """One rule.
+
+    Attributes:
+        text: As it was written.
+        metric: Name of the metric.
+        filters: Names and values that a case must have.
+        side: Where the figure must be, seen from the bound; empty for a metric without bound.
+        bound: In cases per second, seconds, or as it is; relative ones as a share: -0.1.
+        confidence: Of the interval that decides.
+    """
+
+    text: str
+    metric: str
+    filters: tuple[tuple[str, str], ...] = ()
+    side: Side = ""
+    bound: float = 0.0
+    form: Form = "none"
+    confidence: float = 0.95
+
+    @property
+    def needs_baseline(self) -> bool:
+        """Whether it says something only beside another run."""
+        metric = find_metric(self.metric)
+        return self.form in {"difference", "relative"} or (metric is not None and metric.paired)
+
+
+def parse_rule(text: str) -> Rule:
+    """The rule that a text says.
+
+    Raises:
+        ConfigError: It is none, or names an unknown metric; the message says what is allowed.
+    """
+    plain = text.strip()
+    found = _RULE.fullmatch(plain)
+    if found is None:
+        _refuse(plain, "it must be METRIC[FILTER=VALUE,...] >= BOUND, such as throughput>=-10%")
+    name = found["metric"]
+    metric = find_metric(name)
+    if metric is None:
+        _refuse(plain, f"{name} is no metric{nearest(name, metric_names())}")
+    filters = _filters(plain, found["filters"])
+    if filters and metric.of_run:
+        _refuse(plain, f"{name} is of the whole run and takes no filter")
+    side = found["side"] or ""
+    if metric.unit == "none":
+        if side:
+            _refuse(plain, f"{name} takes no bound")
+        return Rule(plain, name, filters)
+    if side not in {">=", "<="}:
+        said = f"{side} is not known" if side else f"{name} needs a bound"
+        _refuse(plain, f"{said}; write {name}>=BOUND or {name}<=BOUND")
+    bound, form = _bound(plain, metric, found["bound"])
+    return Rule(plain, name, filters, ">=" if side == ">=" else "<=", bound, form)
+
+
+def nearest(name: str, allowed: Iterable[str]) -> str:
+    """A question and a list for a message: `; did you mean latency.p95? allowed are ...`."""
+    import difflib  # noqa: PLC0415 - 8 ms, needed only for this message
+
+    allowed = list(allowed)
+    lower = {each.lower(): each for each in allowed}
+    near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.5)
+    question = f"; did you mean {lower[near[0]]}?" if near else ";"
+    return f"{question} allowed are {', '.join(allowed) or 'none'}"
+
+
+def _filters(rule: str, text: str | None) -> tuple[tuple[str, str], ...]:
+    if text is None:
+        return ()
+    filters: dict[str, str] = {}
+    at = 0
+    while True:
+        found = _FILTER.match(text, at)
+        if found is None:
+            _refuse(rule, f"[{text}] must be [NAME=VALUE], several with commas between them")
+        value = found["quoted"] if found["quoted"] is not None else found["plain"]
+        if found["name"] in filters:
+            _refuse(rule, f"the filter {found['name']} is there twice")
+        filters[found["name"]] = value
+        at = found.end()
+        if not found["end"]:
+            return tuple(filters.items())
+
+
+def _bound(rule: str, metric: Metric, text: str) -> tuple[float, Form]:
+    found = _BOUND.fullmatch(text.strip())
+    factors = _FACTORS[metric.unit]
+    if found is None:
+        _refuse(rule, f"the bound {text.strip()!r} is no number; {_wanted(metric)}")
+    number = float(found["sign"] + found["number"])
+    if not math.isfinite(number):
+        _refuse(rule, f"the bound is too large; {_wanted(metric)}")
+    unit = found["unit"]
+    if unit == "%":
+        if not found["sign"]:
+            _refuse(
+                rule,
+                f"{text.strip()} needs a sign, for per cent are relative to the baseline:"
+                f" +{text.strip()} or -{text.strip()}; {_wanted(metric)}",
+            )
+        if metric.paired:
+            _refuse(rule, f"{metric.name} is of both runs already; {_wanted(metric)}")
+        if number <= -100:  # noqa: PLR2004 - per cent
+            _refuse(rule, f"nothing falls by {text.strip()[1:]}; above -100% is allowed")
+        return number / 100, "relative"
+    if unit not in factors:
+        said = f"the unit {unit} does not fit {metric.name}" if unit else "the bound has no unit"
+        _refuse(rule, f"{said}; {_wanted(metric)}")
+    number *= factors[unit]
+    if found["sign"]:
+        if metric.paired:
+            _refuse(rule, f"{metric.name} is of both runs already; {_wanted(metric)}")
+        return number, "difference"
+    if metric.unit == "share" and number > 1:
+        _refuse(rule, f"{metric.name} is a share, 0 to 1 (got {text.strip()})")
+    return number, "absolute"
+
+
+def _wanted(metric: Metric) -> str:
+    return f"{metric.name} is compared with {_EXAMPLES[metric.unit]}" + (
+        "" if metric.paired else ", with + or - as a difference to the baseline"
+    )
+
+
+def _refuse(rule: str, why: str) -> NoReturn:
+    msg = f"gate rule {rule!r}: {why}"
+    raise ConfigError(msg)

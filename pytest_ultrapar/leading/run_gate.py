@@ -1,0 +1,82 @@
+"""The gate of a run in progress: refused before the first request, or judged at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.compare.judge_process import judge_in_subprocess
+from pytest_ultrapar.compare.pairing import refuse_nothing_common
+from pytest_ultrapar.compare.rules import Rule
+from pytest_ultrapar.compare.selection import check_baseline, check_filters, check_scores
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.results.measured_run import find_measured_run
+from pytest_ultrapar.results.rundir import resolve_run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ultrapar.compare.gate import GateResult
+    from pytest_ultrapar.records import Case
+    from pytest_ultrapar.settings import Options
+
+
+@dataclass(frozen=True, slots=True)
+class RunGate:
+    """What a run is judged by.
+
+    Attributes:
+        rules: Empty takes the default ones.
+        baseline: Directory of the run to compare with, if any.
+        seed: Seed of the run that is going to be judged.
+    """
+
+    rules: tuple[Rule, ...]
+    baseline: Path | None
+    seed: int
+
+    def check_cases(self, cases: Sequence[Case]) -> None:
+        """Make sure that rules and baseline fit the planned cases; before any request.
+
+        Raises:
+            ConfigError: A filter names nothing of them, or the baseline has none of them.
+        """
+        check_filters(self.rules, cases)
+        if self.baseline is not None:
+            base = find_measured_run(str(self.baseline))
+            refuse_nothing_common(base, cases, seed=self.seed, what="--ultrapar-gate: this run")
+
+    def judge(self, run_dir: Path) -> GateResult:
+        """Judge the finished run.
+
+        Raises:
+            ResultsError: It could not be judged.
+        """
+        return judge_in_subprocess(run_dir, self.baseline, self.rules)
+
+
+def prepare_gate(options: Options) -> RunGate | None:
+    """The gate that was asked for, if any; `latest` is the run before this one.
+
+    Raises:
+        ConfigError: A rule needs a baseline and there is none, or the baseline cannot be used.
+    """
+    rules = options.gate
+    if options.gate_baseline is None:
+        check_baseline(rules)
+        return RunGate(rules, None, options.seed) if rules else None
+    try:
+        base = find_measured_run(options.gate_baseline)
+    except ConfigError as error:
+        msg = f"--ultrapar-gate-baseline: {error}"
+        raise ConfigError(msg) from error
+    if options.resume is not None and resolve_run(options.resume).resolve() == base.directory:
+        msg = f"--ultrapar-gate-baseline: {base.directory} is the run that is resumed"
+        raise ConfigError(msg)
+    check_scores(
+        [rule for rule in rules if rule.needs_baseline],
+        base.summary.statistics.scores,
+        run=f"the baseline {base.run_id}",
+    )
+    return RunGate(rules, base.directory, options.seed)

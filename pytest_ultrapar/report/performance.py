@@ -1,0 +1,83 @@
+"""How a run compares with what its pool allowed, as lines of plain text; pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.report.escape import visible
+from pytest_ultrapar.report.numbers import duration, percent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_ultrapar.results.attribution import Parts
+    from pytest_ultrapar.results.audit import LimitAudit
+    from pytest_ultrapar.results.run_summary import RunSummary
+
+MOST_LIMITS = 4
+_LEAST_SHARE = 0.001
+_PARTS = {
+    "rate_wait_s": "waiting for rates",
+    "seat_wait_s": "waiting for seats",
+    "backoff_s": "back-off",
+    "rules_s": "rules of mode or policy",
+    "client_s": "client",
+    "startup_s": "start-up",
+    "tail_s": "uneven end",
+    "other_s": "other",
+}
+
+
+def performance_lines(summary: RunSummary) -> Iterator[str]:
+    """Bound and efficiency, the parts of the makespan, and whether limits were held."""
+    if summary.bound_s is not None and summary.efficiency is not None:
+        yield (
+            f"no schedule takes less than {duration(summary.bound_s)}"
+            f" ({visible(summary.binding or '')}): efficiency {percent(summary.efficiency)}"
+        )
+    if summary.attribution is not None:
+        yield _parts(summary.attribution.run, summary.attribution.makespan_s)
+    if summary.client_bound:
+        yield f"CLIENT-BOUND: {summary.client_bound}"
+    if summary.audit:
+        yield from _audit(summary.audit, summary.peak_in_flight)
+
+
+def _parts(parts: Parts, makespan_s: float) -> str:
+    amounts = {name: getattr(parts, name) for name in _PARTS}
+    shown = [
+        f"{_PARTS[name]} {duration(seconds)}"
+        for name, seconds in sorted(amounts.items(), key=lambda item: -item[1])
+        if seconds >= _LEAST_SHARE * makespan_s
+    ]
+    more = f"; beyond the bound: {', '.join(shown)}" if shown else ""
+    return f"of {duration(makespan_s)}, {percent(parts.used_s / makespan_s)} is the bound{more}"
+
+
+def _audit(audited: tuple[LimitAudit, ...], peak: int) -> Iterator[str]:
+    passed = [one for one in audited if one.passed]
+    for one in passed:
+        yield f"LIMIT PASSED ({', '.join(one.passed)}): {_fall(one)}"
+    fullest = sorted(audited, key=lambda one: -_use(one))[:MOST_LIMITS]
+    n_more = len(audited) - len(fullest)
+    more = f"; {n_more} more in summary.json" if n_more > 0 else ""
+    held = "no limit was passed" if not passed else "the limits"
+    falls = "; ".join(map(_fall, fullest))
+    yield f"{peak:,} requests in flight at most; {held}, by our own records: {falls}{more}"
+
+
+def _fall(one: LimitAudit) -> str:
+    counts = (
+        (one.in_flight, one.workers, "in flight"),
+        (one.sends_1s, one.qps, "in 1 s"),
+        (one.sends_60s, one.rpm, "in 60 s"),
+    )
+    said = [
+        f"{n:,}{f' of {most:g}' if most is not None else ''} {what}" for n, most, what in counts
+    ]
+    return f"{visible(one.limit)} {', '.join(said)}"
+
+
+def _use(one: LimitAudit) -> float:
+    pairs = ((one.in_flight, one.workers), (one.sends_1s, one.qps), (one.sends_60s, one.rpm))
+    return max((n / most for n, most in pairs if most), default=0.0)

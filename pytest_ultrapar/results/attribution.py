@@ -1,0 +1,184 @@
+"""Where the time of a run went: the bound, and what kept the run from it; pure.
+
+A limit that binds offers seconds of seats, or sends. What was not used of that is split, slice of
+time by slice, by what those who could have used it were doing just then. The run's own split is the
+mean of its limits', each by the share of its price in the bound: these shares sum to 1, so what
+limits used in that mean is the bound and all of it is the makespan.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.plan.demand import resources
+from pytest_ultrapar.results.occupancy import Occupancy, Reasons
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_ultrapar.plan.bound import Bound
+    from pytest_ultrapar.plan.demand import Resource
+    from pytest_ultrapar.pool.model import Limit
+    from pytest_ultrapar.results.request_log import RequestLog
+
+
+_Name = tuple[str, str]
+"""A limit's name and which of its numbers."""
+
+
+class Parts(msgspec.Struct, frozen=True):
+    """A makespan in parts, in seconds; all of them sum to it.
+
+    Attributes:
+        used_s: The time that a limit was needed at full use; of a run the bound.
+        rate_wait_s: Free, while requests waited for a rate or a pause.
+        seat_wait_s: Free, while requests waited for a seat elsewhere on their path.
+        backoff_s: Free, while requests waited to be tried again.
+        rules_s: Free, while rules of mode or assignment kept episodes from starting there.
+        client_s: Free, while requests or episodes were in the hands of the client: leases on their
+            way, requests about to be sent, episodes between two turns.
+        startup_s: Free, before it was in full use for the first time.
+        tail_s: Free, since too few episodes were left to fill it.
+        other_s: The rest: requests that were tried again or went a dearer way than they could.
+    """
+
+    used_s: float
+    rate_wait_s: float
+    seat_wait_s: float
+    backoff_s: float
+    rules_s: float
+    client_s: float
+    startup_s: float
+    tail_s: float
+    other_s: float = 0.0
+
+
+class LimitParts(msgspec.Struct, frozen=True):
+    """The makespan as one number of one limit saw it, for all lanes that it bounds most.
+
+    Attributes:
+        limit: Its name.
+        kind: `workers`, `qps` or `rpm`.
+        lanes: Ids of the lanes on which nothing else was used more.
+        share: Of the bound, 0 to 1; 0 where the limit does not bind.
+    """
+
+    limit: str
+    kind: str
+    lanes: tuple[str, ...]
+    share: float
+    parts: Parts
+
+
+class Attribution(msgspec.Struct, frozen=True):
+    """The parts of a run's makespan.
+
+    Attributes:
+        run: Of the whole.
+        limits: Of each limit that bounds a lane most, most used first.
+    """
+
+    makespan_s: float
+    run: Parts
+    limits: tuple[LimitParts, ...]
+
+
+def attribute(
+    log: RequestLog,
+    limits: Iterable[Limit],
+    bound: Bound,
+    *,
+    start_s: float,
+    end_s: float,
+    restricted: bool,
+) -> Attribution:
+    """The parts of the makespan from `start_s` to `end_s`.
+
+    Args:
+        log: All requests of the run; the measured ones count.
+        limits: Those of the log's lanes.
+        bound: From `hindsight`.
+        start_s: First send, monotonic seconds.
+        end_s: End of the last episode, > start_s.
+        restricted: Whether the assignment had rules that keep episodes from free lanes.
+    """
+    occupancy = Occupancy(log, start_s=start_s, end_s=end_s, restricted=restricted)
+    parts = resources(limits)
+    by_name = {(one.limit, one.kind): one for one in parts}
+    found: dict[_Name, Parts] = {
+        name: _parts(occupancy, one, parts)
+        for name, one in by_name.items()
+        if occupancy.n_requests(one)
+    }
+    shares = {
+        (price.limit, price.kind): price.share
+        for price in bound.prices
+        if (price.limit, price.kind) in found
+    }
+    makespan_s = end_s - start_s
+    run = (
+        _run(bound, shares, found, makespan_s)
+        if shares
+        else _last_episode(occupancy, bound, makespan_s)
+    )
+    lanes = _most_used(occupancy, by_name.values(), found)
+    rows = [
+        LimitParts(name[0], name[1], tuple(lanes[name]), shares.get(name, 0.0), found[name])
+        for name in found
+        if name in lanes
+    ]
+    rows.sort(key=lambda row: -row.parts.used_s)
+    return Attribution(makespan_s, run, tuple(rows))
+
+
+def _parts(occupancy: Occupancy, part: Resource, parts: Sequence[Resource]) -> Parts:
+    used_s = occupancy.used_s(part)
+    idle_s = occupancy.makespan_s - used_s
+    reasons = occupancy.reasons(part, parts)
+    whole = sum(reasons)
+    # A rate that was used in bursts may have been used more than a bound asks for.
+    scale = max(0.0, idle_s) / whole if whole > 0 else 0.0
+    shares = Reasons(*(scale * reason for reason in reasons))
+    return Parts(used_s, *shares, other_s=idle_s - sum(shares))
+
+
+def _run(
+    bound: Bound,
+    shares: dict[_Name, float],
+    found: dict[_Name, Parts],
+    makespan_s: float,
+) -> Parts:
+    whole = sum(shares.values())
+    names = [field for field in Parts.__struct_fields__ if field not in {"used_s", "other_s"}]
+    mean = {
+        name: sum(share / whole * getattr(found[at], name) for at, share in shares.items())
+        for name in names
+    }
+    other_s = makespan_s - bound.seconds - sum(mean.values())
+    return Parts(used_s=bound.seconds, **mean, other_s=other_s)
+
+
+def _last_episode(occupancy: Occupancy, bound: Bound, makespan_s: float) -> Parts:
+    """Where the longest episode bounds, what counts is how the one that ended last fared."""
+    waits = occupancy.last_episode()
+    excess_s = max(0.0, makespan_s - bound.seconds)
+    scale = min(1.0, excess_s / whole) if (whole := sum(waits)) > 0 else 0.0
+    waits = Reasons(*(scale * wait for wait in waits))
+    rest_s = excess_s - sum(waits)
+    return Parts(bound.seconds, *waits[:-1], tail_s=waits.tail_s + rest_s)
+
+
+def _most_used(
+    occupancy: Occupancy,
+    parts: Iterable[Resource],
+    found: dict[_Name, Parts],
+) -> dict[_Name, list[str]]:
+    lanes: dict[_Name, list[str]] = {}
+    for lane in occupancy.busy_lanes():
+        on = [(one.limit, one.kind) for one in parts if one.limit in lane.limits]
+        on = [name for name in on if name in found]
+        if on:
+            lanes.setdefault(max(on, key=lambda name: found[name].used_s), []).append(lane.lane_id)
+    return lanes

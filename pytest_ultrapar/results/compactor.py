@@ -1,0 +1,102 @@
+"""Starts and ends the process that compacts a run; used by the process that leads it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.errors import ResultsError
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.results.run_summary import RunSummary
+
+MODULE = "pytest_ultrapar.results.compact"
+WAIT = "--wait"
+"""Load everything, then wait for a line on the standard input; its end without one means: never."""
+
+_GO = b"go\n"
+_STDERR_SHOWN = 2_000
+
+
+class Compactor:
+    """The process that will compact a run, started before there is anything to compact.
+
+    Loading pyarrow and pytest-benchmark and asking for the machine's description take 0.3 s of CPU
+    and as long again of waiting for other programs; a run that mostly waits has them for nothing,
+    where they were 0.4 s at the end of every command.
+
+    It ends with `compact` or `stop`, and by itself when the process that started it is gone.
+    """
+
+    def __init__(self, run_dir: Path, child: subprocess.Popen[bytes], cwd: Path | None) -> None:
+        self._run_dir = run_dir
+        self._child = child
+        self._cwd = cwd
+
+    @classmethod
+    def start(cls, run_dir: Path, *, cwd: Path | None = None) -> Compactor:
+        """Start the process; returns at once.
+
+        Args:
+            run_dir: The run directory.
+            cwd: Where the suite stands, since the benchmark JSON names the commit found there.
+        """
+        return cls(run_dir, _spawn(run_dir, cwd), cwd)
+
+    def compact(self) -> RunSummary:
+        """Have the run compacted and wait for it.
+
+        Raises:
+            ResultsError: The process failed; the journal is as it was, and the message says how to
+                try again.
+        """
+        from pytest_ultrapar.results.run_summary import RunSummary  # noqa: PLC0415
+
+        if self._child.poll() is not None:
+            # Whatever ended it while it waited has nothing to do with this run's tables.
+            self._child = _spawn(self._run_dir, self._cwd)
+        try:
+            stdout, stderr = self._child.communicate(_GO)
+        except BaseException:
+            self._child.kill()
+            self._child.communicate()
+            raise
+        if self._child.returncode != 0:
+            reason = stderr.decode("utf-8", "replace").strip()[-_STDERR_SHOWN:]
+            msg = (
+                f"no tables were written: {reason or f'exit code {self._child.returncode}'}\n"
+                f"The journal is whole; try again with: python -m {MODULE} {self._run_dir}"
+            )
+            raise ResultsError(msg)
+        return msgspec.json.decode(stdout, type=RunSummary)
+
+    def stop(self) -> None:
+        """End the process if it still waits. Idempotent."""
+        if self._child.returncode is None:
+            self._child.kill()
+            self._child.communicate()
+
+
+def _spawn(run_dir: Path, cwd: Path | None) -> subprocess.Popen[bytes]:
+    package_root = str(Path(__file__).parents[2])
+    python_path = os.environ.get("PYTHONPATH")
+    return subprocess.Popen(  # noqa: S603 - our own interpreter and module, no shell
+        [sys.executable, "-m", MODULE, WAIT, str(run_dir.absolute())],
+        cwd=cwd,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, (package_root, python_path))),
+            # Without it, `-m` would put the suite's own directory first among the modules.
+            "PYTHONSAFEPATH": "1",
+        },
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # Ctrl-C goes to our whole group, and what has run by then is compacted afterwards.
+        start_new_session=True,
+    )

@@ -1,0 +1,218 @@
+"""A finished run, read back to be compared; what cannot be trusted is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.records import Case
+from pytest_ultrapar.results.case_row import CaseRow
+from pytest_ultrapar.results.cases_file import read_cases
+from pytest_ultrapar.results.graded import GRADED
+from pytest_ultrapar.results.manifest import FILE_NAME as MANIFEST_NAME
+from pytest_ultrapar.results.manifest import Manifest, read_manifest
+from pytest_ultrapar.results.run_summary import SUMMARY_FILE, RunSummary
+from pytest_ultrapar.results.rundir import resolve_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_COLUMNS = (
+    "run_id",
+    "case_id",
+    "suite",
+    "model",
+    "outcome",
+    "n_attempts",
+    "service_s",
+    "duration_s",
+    "started_at",
+    "ended_at",
+    "tokens_in",
+    "tokens_out",
+    "worker",
+)
+_SCORE = "score."
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """A run that came to its end with at least one graded case.
+
+    Attributes:
+        directory: Resolved.
+        cases: All planned cases.
+    """
+
+    directory: Path
+    manifest: Manifest
+    summary: RunSummary
+    cases: tuple[Case, ...]
+
+    @property
+    def run_id(self) -> str:
+        """Its id."""
+        return self.manifest.run_id
+
+
+def find_measured_run(name: str) -> MeasuredRun:
+    """A finished run, without its rows.
+
+    Args:
+        name: Its directory, its id below `.ultrapar`, or `latest`.
+
+    Raises:
+        ConfigError: There is no such run, it did not come to its end or graded nothing, or a file
+            of it is missing, damaged or of another version.
+    """
+    directory = Path(name)
+    if not (directory / MANIFEST_NAME).is_file():
+        directory = resolve_run(name)
+    directory = directory.resolve()
+    try:
+        run = MeasuredRun(
+            directory,
+            read_manifest(directory),
+            _read_summary(directory),
+            tuple(read_cases(directory)),
+        )
+    except ResultsError as error:
+        raise ConfigError(str(error)) from error
+    _check(run)
+    return run
+
+
+def read_rows(run: MeasuredRun) -> dict[str, CaseRow]:
+    """The rows of `results` by case id.
+
+    Raises:
+        ConfigError: The table is missing, damaged or not of this run.
+    """
+    is_parquet = run.manifest.storage_format == "parquet"
+    path = run.directory / ("results.parquet" if is_parquet else "results.jsonl")
+    since = run.manifest.measured_from
+    sample = frozenset(run.manifest.baseline)
+    try:
+        raw = list(_read_parquet(path) if is_parquet else _read_lines(path))
+        rows = {each["case_id"]: _row(each, since, sample) for each in raw}
+        run_ids = {each["run_id"] for each in raw}
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        # pyarrow's own errors and those of msgspec are ValueErrors, too.
+        msg = f"{path} cannot be read: {str(error) or type(error).__name__}"
+        raise ConfigError(msg) from error
+    if len(rows) != run.summary.statistics.n_final or run_ids - {run.run_id}:
+        msg = (
+            f"{path} is not of the run in {SUMMARY_FILE}: it has {len(rows)} cases where"
+            f" {run.summary.statistics.n_final} of run {run.run_id} are named there; {_again(run)}"
+        )
+        raise ConfigError(msg)
+    return rows
+
+
+def _read_summary(directory: Path) -> RunSummary:
+    path = directory / SUMMARY_FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=RunSummary)
+    except OSError as error:
+        if read_manifest(directory).ended_at is None:
+            msg = _unfinished(directory)
+        else:
+            msg = f"cannot read {path}: {error.strerror}; {_compaction(directory)}"
+        raise ResultsError(msg) from error
+    except msgspec.DecodeError as error:
+        msg = f"{path} is no summary of this version: {error}; {_compaction(directory)}"
+        raise ResultsError(msg) from error
+
+
+def _check(run: MeasuredRun) -> None:
+    if run.manifest.ended_at is None:
+        raise ConfigError(_unfinished(run.directory))
+    if run.summary.run_id != run.run_id or len(run.cases) != run.summary.statistics.n_planned:
+        msg = (
+            f"{run.directory} holds files of different runs: {MANIFEST_NAME} is of {run.run_id},"
+            f" {SUMMARY_FILE} of {run.summary.run_id}; {_again(run)}"
+        )
+        raise ConfigError(msg)
+    if run.summary.n_never_ran:
+        msg = (
+            f"{_unfinished(run.directory)}: {run.summary.n_never_ran} of"
+            f" {run.summary.statistics.n_planned} planned cases never ran"
+        )
+        raise ConfigError(msg)
+    if not run.summary.statistics.n_graded:
+        msg = (
+            f"no case of {run.directory} was graded"
+            f" ({run.summary.statistics.n_planned} planned): there is nothing to compare"
+        )
+        raise ConfigError(msg)
+
+
+def _unfinished(directory: Path) -> str:
+    return (
+        f"the run in {directory} has not come to its end; finish it with"
+        f" --ultrapar-resume={directory}"
+    )
+
+
+def _again(run: MeasuredRun) -> str:
+    return _compaction(run.directory)
+
+
+def _compaction(directory: Path) -> str:
+    return f"python -m pytest_ultrapar.results.compact {directory} makes it of the journal"
+
+
+def _read_parquet(path: Path) -> Iterable[dict[str, Any]]:
+    import pyarrow.parquet as pq  # noqa: PLC0415 - heavy, and the controller only reads heads
+
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        scores = [name for name in file.schema_arrow.names if name.startswith(_SCORE)]
+        table = file.read(columns=[*_COLUMNS, *scores])
+    columns = [table[name].to_pylist() for name in table.column_names]
+    return (
+        dict(zip(table.column_names, values, strict=True)) for values in zip(*columns, strict=True)
+    )
+
+
+def _read_lines(path: Path) -> Iterable[dict[str, Any]]:
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    with path.open("rb") as file:
+        yield from map(decode, file)
+
+
+def _row(values: dict[str, Any], since: datetime | None, sample: frozenset[str]) -> CaseRow:
+    started_at = _time(values["started_at"])
+    outcome = values["outcome"]
+    return CaseRow(
+        case_id=values["case_id"],
+        suite=values["suite"],
+        model=values["model"],
+        outcome=outcome,
+        timed=outcome != "infra"
+        and values["n_attempts"] > 0
+        and values["case_id"] not in sample
+        and (since is None or started_at >= since),
+        service_s=values["service_s"],
+        duration_s=values["duration_s"],
+        started_at=started_at,
+        ended_at=_time(values["ended_at"]),
+        tokens_in=values["tokens_in"],
+        tokens_out=values["tokens_out"],
+        worker=values["worker"],
+        scores={
+            name.removeprefix(_SCORE): value
+            for name, value in values.items()
+            if name.startswith(_SCORE) and value is not None
+        }
+        if outcome in GRADED
+        else {},
+    )
+
+
+def _time(value: str | datetime) -> datetime:
+    return datetime.fromisoformat(value) if isinstance(value, str) else value

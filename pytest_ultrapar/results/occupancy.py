@@ -1,0 +1,246 @@
+"""Who was doing what at each moment of a run: in flight, waiting, in the client's hands; pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_ultrapar.results.bins import Bins
+
+if TYPE_CHECKING:
+    from array import array
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pytest_ultrapar.plan.demand import Resource
+    from pytest_ultrapar.pool.model import Lane
+    from pytest_ultrapar.results.request_log import Request, RequestLog
+
+_SLICES = 1000
+_FULL = 0.9
+"""Share of its seats at which a limit counts as full: some seats are always changing hands."""
+
+
+class Reasons(NamedTuple):
+    """Seconds of idle capacity by why it was idle; see `attribution.Parts`."""
+
+    rate_wait_s: float = 0.0
+    seat_wait_s: float = 0.0
+    backoff_s: float = 0.0
+    rules_s: float = 0.0
+    client_s: float = 0.0
+    startup_s: float = 0.0
+    tail_s: float = 0.0
+
+
+class _Slice(NamedTuple):
+    """What was there in one slice, in requests (or episodes) at a time."""
+
+    busy: float
+    held: float
+    rate: float
+    seat: float
+    backoff: float
+    between: float
+    unopened: float
+
+
+class _ModelBins:
+    """What the requests and episodes of a model did while they were not in flight."""
+
+    def __init__(self, start_s: float, end_s: float) -> None:
+        self.rate, self.seat, self.backoff, self.between, self.unopened = (
+            Bins(start_s, end_s, _SLICES) for _ in range(5)
+        )
+
+    def add(self, request: Request, start_s: float) -> None:
+        """Count what came before one request was sent."""
+        if request.first:
+            self.unopened.add(start_s, request.asked_s)
+        else:
+            before = self.backoff if request.again else self.between
+            before.add(request.before_s, request.asked_s)
+        self.rate.add(request.asked_s, request.granted_s, request.rate_share)
+        self.seat.add(request.asked_s, request.granted_s, 1.0 - request.rate_share)
+
+    @cached_property
+    def seconds(self) -> tuple[array[float], ...]:
+        """By slice, in the order of `_Slice` from `rate` on."""
+        bins = (self.rate, self.seat, self.backoff, self.between, self.unopened)
+        return tuple(one.seconds() for one in bins)
+
+
+class Occupancy:
+    """The measured requests of a run, by slices of its makespan.
+
+    Args:
+        log: All requests of the run.
+        start_s: First send, monotonic seconds.
+        end_s: End of the last episode, > start_s.
+        restricted: Whether the assignment had rules that keep episodes from free lanes.
+    """
+
+    def __init__(self, log: RequestLog, *, start_s: float, end_s: float, restricted: bool) -> None:
+        self.makespan_s = end_s - start_s
+        self._start_s = start_s
+        self._restricted = restricted
+        self._log = log
+        self._services_s: list[list[float]] = [[] for _ in log.lanes]
+        busy = [Bins(start_s, end_s, _SLICES) for _ in log.lanes]
+        held = [Bins(start_s, end_s, _SLICES) for _ in log.lanes]
+        models: dict[str, _ModelBins] = defaultdict(lambda: _ModelBins(start_s, end_s))
+        for request in log:
+            if not request.measured:
+                continue
+            if request.served:
+                self._services_s[request.lane].append(request.ended_s - request.sent_s)
+            busy[request.lane].add(request.sent_s, request.ended_s)
+            held[request.lane].add(request.granted_s, request.sent_s)
+            models[log.lanes[request.lane].model].add(request, start_s)
+        self._width_s = self.makespan_s / _SLICES
+        self._busy = [one.seconds() for one in busy]
+        self._held = [one.seconds() for one in held]
+        self._models = dict(models)
+
+    def n_requests(self, part: Resource) -> int:
+        """Measured requests that were served on the lanes of a limit."""
+        return sum(len(self._services_s[at]) for at in self._on(part))
+
+    def used_s(self, part: Resource) -> float:
+        """Seconds that the limit was needed at full use, as the bound counts them, >= 0."""
+        services_s = [each for at in self._on(part) for each in self._services_s[at]]
+        if not part.is_rate:
+            return sum(services_s) / part.per_s
+        shortest_s = min(services_s, default=0.0)
+        return max(0.0, (len(services_s) - part.burst) / part.per_s + shortest_s)
+
+    def busy_lanes(self) -> Iterator[Lane]:
+        """The lanes on which a measured request was served."""
+        for lane, services_s in zip(self._log.lanes, self._services_s, strict=True):
+            if services_s:
+                yield lane
+
+    def reasons(self, part: Resource, parts: Iterable[Resource]) -> Reasons:
+        """Why what a limit offers was not used, in seconds of the whole limit."""
+        seats = self._seats(part)
+        slices = list(self._slices(part))
+        full = self._full_elsewhere(part, parts)
+        opened = _first_full(slices, seats)
+        total = [0.0] * len(Reasons._fields)
+        for at, now in enumerate(slices):
+            reasons = self._split(now, seats, starting=at < opened, full_elsewhere=full[at])
+            for index, reason in enumerate(reasons):
+                total[index] += reason
+        return Reasons(*(amount * self._width_s / seats for amount in total))
+
+    def last_episode(self) -> Reasons:
+        """What the measured episode that ended last waited for, from the run's first send on."""
+        last = self._last_requests()
+        if not last:
+            return Reasons()
+        first = last[0]
+        unopened_s = max(0.0, first.granted_s - self._start_s)
+        rate_s = sum((one.granted_s - one.asked_s) * one.rate_share for one in last[1:])
+        seat_s = sum((one.granted_s - one.asked_s) * (1.0 - one.rate_share) for one in last[1:])
+        pauses = [(one.asked_s - one.before_s, one.again) for one in last[1:]]
+        return Reasons(
+            rate_wait_s=rate_s + (0.0 if self._restricted else unopened_s * first.rate_share),
+            seat_wait_s=seat_s + (0.0 if self._restricted else unopened_s * (1 - first.rate_share)),
+            backoff_s=sum(pause_s for pause_s, again in pauses if again),
+            rules_s=unopened_s if self._restricted else 0.0,
+            client_s=sum(one.sent_s - one.granted_s for one in last)
+            + sum(pause_s for pause_s, again in pauses if not again),
+        )
+
+    def _last_requests(self) -> list[Request]:
+        found: list[Request] = []
+        episode: list[Request] = []
+        for request in self._log:
+            if request.first:
+                episode = []
+            if request.measured:
+                episode.append(request)
+                if not found or request.ended_s >= found[-1].ended_s:
+                    found = episode
+        return found
+
+    def _on(self, part: Resource) -> list[int]:
+        return [at for at, lane in enumerate(self._log.lanes) if part.limit in lane.limits]
+
+    def _seats(self, part: Resource) -> float:
+        """Requests in flight that the limit allows; for a rate by Little's law."""
+        if not part.is_rate:
+            return part.per_s
+        services_s = [each for at in self._on(part) for each in self._services_s[at]]
+        mean_s = sum(services_s) / len(services_s) if services_s else 0.0
+        return part.per_s * max(mean_s, 1e-6)
+
+    def _slices(self, part: Resource) -> Iterator[_Slice]:
+        on = self._on(part)
+        models = {self._log.lanes[at].model for at in on} & self._models.keys()
+        lanes = zip(self._sum(self._busy, on), self._sum(self._held, on), strict=True)
+        others = [
+            [sum(amounts) for amounts in zip(*column, strict=True)]
+            for column in zip(*(self._models[name].seconds for name in models), strict=True)
+        ]
+        for (busy, held), *rest in zip(lanes, *others, strict=True):
+            yield _Slice(*(amount / self._width_s for amount in (busy, held, *rest)))
+
+    def _sum(self, columns: Sequence[array[float]], on: Sequence[int]) -> list[float]:
+        return [sum(amounts) for amounts in zip(*(columns[at] for at in on), strict=True)]
+
+    def _full_elsewhere(self, part: Resource, parts: Iterable[Resource]) -> list[bool]:
+        """By slice, whether another limit on the path of the same lanes had no seat left."""
+        found = [False] * _SLICES
+        own = {name for at in self._on(part) for name in self._log.lanes[at].limits}
+        for other in parts:
+            if other.is_rate or other == part or other.limit not in own:
+                continue
+            on = self._on(other)
+            needed = _FULL * other.per_s * self._width_s
+            both = zip(self._sum(self._busy, on), self._sum(self._held, on), strict=True)
+            for at, (busy, held) in enumerate(both):
+                found[at] |= busy + held >= needed
+        return found
+
+    def _split(self, now: _Slice, seats: float, *, starting: bool, full_elsewhere: bool) -> Reasons:
+        """The idle seats of a slice, dealt to those who might have used them, nearest first."""
+        idle = max(0.0, seats - now.busy)
+        held = min(idle, now.held)
+        idle -= held
+        waiting = now.rate + now.seat
+        # Episodes that are not opened yet stand behind those that wait.
+        served = min(idle, waiting + (now.unopened if waiting > 0 else 0.0))
+        rate = served * now.rate / waiting if waiting > 0 else 0.0
+        seat = served - rate
+        idle -= served
+        backoff = min(idle, now.backoff)
+        idle -= backoff
+        between = min(idle, now.between)
+        idle -= between
+        fed = min(idle, now.unopened)
+        tail = idle - fed
+        client = held + between
+        rules = startup = 0.0
+        if self._restricted:
+            rules = fed
+        elif starting:
+            startup = fed
+        else:
+            client += fed
+        if not full_elsewhere:
+            if self._restricted and now.busy + now.held < _FULL * seats:
+                rules += seat
+            else:
+                # A seat of this very limit that is free and waited for is changing hands.
+                client += seat
+            seat = 0.0
+        return Reasons(rate, seat, backoff, rules, client, startup, tail)
+
+
+def _first_full(slices: Sequence[_Slice], seats: float) -> int:
+    """The slice in which a limit was in full use for the first time, or else the fullest."""
+    for at, now in enumerate(slices):
+        if now.busy >= _FULL * seats or now.rate + now.seat > 0:
+            return at
+    return max(range(len(slices)), key=lambda at: slices[at].busy, default=0)

@@ -1,0 +1,159 @@
+"""The engine's HTTP against a server whose every byte the test decides."""
+
+import asyncio
+import gzip
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+import respx
+
+from pytest_ultrapar.engine import http
+from pytest_ultrapar.engine.endpoints import Endpoint
+from pytest_ultrapar.engine.failure import Failure
+from pytest_ultrapar.engine.http import Answer, HttpClient
+
+BODY = b'{"model": "m"}'
+
+
+def endpoint(port: int, token: str = "secret") -> Endpoint:
+    return Endpoint("p/i/k", "p", "i", "k", f"http://127.0.0.1:{port}/v1", token, "m", 5.0)
+
+
+@asynccontextmanager
+async def server(*answers: bytes | None):
+    """Answers the requests that come with these bytes in turn; None leaves, b"" never answers."""
+    left = list(answers)
+    seen: list[bytes] = []
+    waiting = asyncio.Event()
+
+    async def serve(reader, writer):
+        try:
+            while left:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+                seen.append(head + await reader.readexactly(length))
+                answer = left.pop(0)
+                if answer is None:
+                    break
+                if not answer:
+                    await waiting.wait()
+                writer.write(answer)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        writer.close()
+
+    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield listener.sockets[0].getsockname()[1], seen
+    finally:
+        waiting.set()
+        listener.close()
+
+
+def response(body: bytes, *headers: bytes, status: bytes = b"200 OK") -> bytes:
+    head = [b"HTTP/1.1 " + status, b"content-length: %d" % len(body), *headers]
+    return b"\r\n".join(head) + b"\r\n\r\n" + body
+
+
+async def exchange(
+    *answers: bytes | None, timeout_s: float = 5.0
+) -> tuple[list[Answer | Failure], list[bytes]]:
+    async with server(*answers) as (port, seen):
+        client = HttpClient([endpoint(port)], max_connections=4)
+        try:
+            results = [
+                await client.exchange(endpoint(port), BODY, timeout_s=timeout_s) for _ in answers
+            ]
+        finally:
+            await client.close()
+    return results, seen
+
+
+def run(*answers: bytes | None, timeout_s: float = 5.0) -> Answer | Failure:
+    return asyncio.run(exchange(*answers, timeout_s=timeout_s))[0][-1]
+
+
+def test_exchange_sends_body_and_token_and_reads_status_headers_and_body():
+    chunked = b"HTTP/1.1 429 No\r\nRetry-After: 3\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n"
+    (first, second), seen = asyncio.run(
+        exchange(response(b"hello"), chunked + b"1\r\nc\r\n0\r\n\r\n")
+    )
+    assert (first.status, first.body) == (200, b"hello")
+    assert (second.status, second.headers["retry-after"], second.body) == (429, "3", b"abc")
+    for request in seen:
+        head, _, body = request.partition(b"\r\n\r\n")
+        assert body == BODY
+        lines = head.lower().split(b"\r\n")
+        assert b"authorization: bearer secret" in lines
+        assert b"content-type: application/json" in lines
+        assert b"accept: application/json" in lines
+        assert b"user-agent: pytest-ultrapar" in lines
+
+
+def test_exchange_decodes_what_the_server_encoded():
+    answer = run(response(gzip.compress(b"x" * 1000), b"Content-Encoding: gzip"))
+    assert answer.body == b"x" * 1000
+
+
+def test_exchange_calls_what_cannot_be_decoded_malformed():
+    failure = run(response(b"no gzip", b"content-encoding: gzip"))
+    assert (failure.outcome, failure.maybe_billed) == ("malformed", True)
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+def test_exchange_refuses_an_answer_that_is_too_large_after_decoding(monkeypatch, encoded):
+    monkeypatch.setattr(http, "LARGEST_BODY_BYTES", 5000)
+    body = b"x" * 5001
+    failure = run(
+        response(gzip.compress(body), b"content-encoding: gzip") if encoded else response(body)
+    )
+    assert failure.outcome == "malformed"
+    assert "larger than 5000 bytes" in failure.message
+    assert run(response(b"x" * 5000)).body == b"x" * 5000
+
+
+def test_exchange_ends_at_its_deadline():
+    failure = run(b"", timeout_s=0.05)
+    assert (failure.outcome, failure.maybe_billed) == ("timeout", True)
+    assert "within 0.05 s" in failure.message
+
+
+@pytest.mark.parametrize(
+    "answer", [None, b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc", b"?\r\n"]
+)
+def test_exchange_calls_a_lost_connection_transport(answer):
+    failure = run(answer)
+    assert (failure.outcome, failure.maybe_billed) == ("transport", True)
+
+
+def test_exchange_says_that_nobody_listens():
+    async def go() -> Answer | Failure:
+        async with server() as (port, _):
+            pass
+        client = HttpClient([endpoint(port)], max_connections=1)
+        try:
+            return await client.exchange(endpoint(port), BODY, timeout_s=5.0)
+        finally:
+            await client.close()
+
+    failure = asyncio.run(go())
+    assert (failure.outcome, failure.maybe_billed) == ("connect", False)
+
+
+def test_respx_sees_requests():
+    async def go() -> list[Answer | Failure]:
+        client = HttpClient([endpoint(1)], max_connections=1)
+        with respx.mock(using="httpx") as mock:
+            route = mock.post("http://127.0.0.1:1/v1")
+            route.side_effect = [httpx.Response(200, json={}), httpx.ConnectError("no")]
+            found = [await client.exchange(endpoint(1), BODY, timeout_s=5.0) for _ in range(2)]
+        await client.close()
+        assert route.calls[0].request.content == BODY
+        assert route.calls[0].request.headers["authorization"] == "Bearer secret"
+        return found
+
+    answer, failure = asyncio.run(go())
+    assert (answer.status, answer.body) == (200, b"{}")
+    assert failure.outcome == "connect"

@@ -1,0 +1,261 @@
+"""--ultrapar-baseline: the sample runs first and alone, counts in results, and not in the speed."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+
+from pytest_ultrapar.testing import read_server_log
+
+POOL = """schema = 1
+[[provider]]
+name = "sim"
+api = "simulated"
+keys = [{ name = "key0" }]
+latency = { kind = "fixed", median_s = 0.02 }
+[[provider.model]]
+name = "m"
+instances = ["m-1", "m-2", "m-3", "m-4"]
+per_instance = { workers = 2 }
+"""
+CASES = """
+@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(40)])
+def test_it(answer, grade):
+    grade("solved", length=len(answer))
+"""
+SAMPLE = 8
+
+
+@pytest.fixture
+def simulated(project):
+    project.pytester.path.joinpath("pool.toml").write_text(POOL)
+    project.suite(CASES)
+    return project
+
+
+def read_json(project, name):
+    return json.loads((project.directory / name).read_text())
+
+
+def assert_sample_ran_first_and_alone(project, n=SAMPLE):
+    log = sorted(
+        read_server_log(project.directory / "simulator.jsonl").requests,
+        key=lambda one: one.t_arrival_s,
+    )
+    assert len(log) == 40
+    assert all(one.t_end_s <= following.t_arrival_s for one, following in pairwise(log[: n + 1]))
+    assert len({one.instance for one in log[:n]}) == 1
+    attempts = sorted(project.rows("attempts"), key=lambda row: row["t_send_s"])
+    sample = {row["case_id"] for row in attempts[:n]}
+    assert set(read_json(project, "manifest.json")["baseline"]) == sample
+    return sample
+
+
+def test_sample_runs_first_and_alone_and_the_rest_is_measured(simulated, workers):
+    result = simulated.run(workers, f"--ultrapar-baseline={SAMPLE}")
+    assert result.ret == 0, result.stdout.str()
+    assert_sample_ran_first_and_alone(simulated)
+    result.stdout.fnmatch_lines(
+        [
+            "ultrapar: 8 cases one at a time first, as a serial sample; the other 32 are measured*",
+            "*cases in 2 groups: baseline (8), measured (32)",
+            "40 cases: 40 solved,* 40 graded, coverage 100.0 %",
+            "serial sample: 8 cases one after another in *; not in the times below",
+            "ultra: 32 cases in *",
+            "one after another they would take * (by that sample): speed-up *x (95 % interval *",
+        ]
+    )
+    entries = {one["name"]: one for one in read_json(simulated, "benchmark.json")["benchmarks"]}
+    (suite,) = {row["suite"] for row in simulated.rows()}
+    ultra, serial = entries[f"{suite}[ultra]"], entries[f"{suite}[serial]"]
+    assert (serial["stats"]["rounds"], serial["extra_info"]["basis"]) == (SAMPLE, "sampled")
+    assert serial["stats"]["min"] >= 0.02
+    extra = ultra["extra_info"]
+    assert (extra["n"], extra["n_graded"], extra["basis"]) == (32, 40, "sampled")
+    assert extra["speedup"] == pytest.approx(serial["stats"]["mean"] / ultra["stats"]["mean"])
+    low, high = extra["speedup_interval"]
+    assert 0 < low <= extra["speedup"] <= high
+    assert entries[f"{suite}/latency[ultra]"]["stats"]["rounds"] == 32
+    assert [
+        one
+        for one in read_json(simulated, "manifest.json")["effective"]
+        if one["name"] == "baseline"
+    ] == [{"name": "baseline", "value": SAMPLE, "origin": "command line --ultrapar-baseline"}]
+
+
+def test_groups_of_a_policy_wait_for_the_sample(simulated, workers):
+    simulated.pytester.makeconftest(
+        """
+from pytest_ultrapar import Assignment, Group
+
+def pytest_ultrapar_assign(cases):
+    ids = tuple(case.case_id for case in cases)
+    return Assignment(groups=(
+        Group("late", ids[:15], after=("early",)), Group("early", ids[15:30], start_after_s=0.01)
+    ))
+"""
+    )
+    assert simulated.run(workers, f"--ultrapar-baseline={SAMPLE}").ret == 0
+    sample = assert_sample_ran_first_and_alone(simulated)
+    number = {row["case_id"]: int(row["param.prompt"].split()[1]) for row in simulated.rows()}
+    times = {number[row["case_id"]]: row for row in simulated.rows("attempts")}
+    drawn = {number[case_id] for case_id in sample}
+    last = max(row["t_end_s"] for n, row in times.items() if n in range(15, 30) and n not in drawn)
+    assert all(row["t_send_s"] >= last for n, row in times.items() if n < 15 and n not in drawn)
+
+
+def test_skipped_and_failed_cases_of_the_sample_break_nothing(project, workers):
+    project.suite(
+        """
+@pytest.mark.parametrize(
+    "prompt",
+    ["say 0", "status 500 no", pytest.param("say no", marks=pytest.mark.skip(reason="no"))] * 6
+)
+def test_it(answer, grade):
+    grade("solved")
+"""
+    )
+    project.write_pool(keys=1)
+    options = ("--ultrapar-baseline=9", "--ultrapar-coverage=0", "--ultrapar-max-attempts=1")
+    result = project.run(workers, *options)
+    assert result.ret == 0, result.stdout.str()
+    sample = set(read_json(project, "manifest.json")["baseline"])
+    outcomes = [row["outcome"] for row in project.rows() if row["case_id"] in sample]
+    assert set(outcomes) == {"solved", "infra", "skipped"}
+    n = outcomes.count("solved")
+    result.stdout.fnmatch_lines([f"serial sample: {n} cases one after another in *"])
+    extra = read_json(project, "benchmark.json")["benchmarks"][0]["extra_info"]
+    assert (extra["n"], extra["basis"]) == (6 - n, "sampled")
+
+
+def test_sample_of_which_nothing_was_completed_leaves_the_estimate(project):
+    # Only the first request of all is answered with an error.
+    project.suite(
+        """
+@pytest.mark.parametrize("number", range(8))
+@pytest.mark.parametrize("prompt", ["once 500 well"])
+def test_it(answer, number): pass
+"""
+    )
+    options = ("--ultrapar-baseline=1", "--ultrapar-coverage=0", "--ultrapar-max-attempts=1")
+    result = project.run("-n0", *options)
+    assert result.ret == 0, result.stdout.str()
+    assert "serial sample: " not in result.stdout.str()
+    result.stdout.fnmatch_lines(["*(estimated from their own service times): speed-up *"])
+    ultra, serial, *_ = read_json(project, "benchmark.json")["benchmarks"]
+    assert ultra["extra_info"]["basis"] == serial["extra_info"]["basis"] == "estimated"
+    assert ultra["extra_info"]["n"] == serial["extra_info"]["n"] == 7
+
+
+def test_interrupted_sample_is_kept_apart_when_the_run_is_finished(project, workers):
+    project.suite(
+        """
+import pathlib
+STOP = pathlib.Path("stop")
+
+@pytest.mark.parametrize("prompt", [f"slow 0.1 {n}" for n in range(20)])
+def test_it(answer, request, grade):
+    if STOP.exists() and answer in STOP.read_text().split(","):
+        STOP.unlink()
+        request.session.shouldstop = "enough"
+    grade("solved")
+"""
+    )
+    # The first of the sample to be reported stops the run.
+    project.pytester.path.joinpath("stop").write_text(",".join(map(str, range(20))))
+    first = project.run(workers, "--ultrapar-baseline=10")
+    assert first.ret == 2, first.stdout.str()
+    first.stdout.fnmatch_lines(["*stopped early: * of 20 cases have a result*"])
+    planned = read_json(project, "manifest.json")["baseline"]
+    assert len(planned) == 10
+    asked = list(project.server.prompts)
+    assert len(asked) < 10
+    finished = project.run(workers, "--ultrapar-resume=latest")
+    assert finished.ret == 0, finished.stdout.str()
+    kept = read_json(project, "manifest.json")["baseline"]
+    assert set(kept) <= set(planned)
+    assert 1 <= len(kept) <= len(asked)
+    finished.stdout.fnmatch_lines(
+        [
+            f"serial sample: {len(kept)} case* one after another in *",
+            f"ultra: {20 - len(kept)} cases of this session in *",
+            "*(by that sample): speed-up *",
+        ]
+    )
+    assert {row["outcome"] for row in project.rows()} == {"solved"}
+    refused = project.run_here("-n0", "--ultrapar-resume=latest", "--ultrapar-baseline=3")
+    assert refused.ret == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--ultrapar-baseline=0"], "--ultrapar-baseline 0: a sample has at least one case"),
+        (["--ultrapar-baseline=-3"], "--ultrapar-baseline -3: a sample has at least one case"),
+        (["--ultrapar-baseline=x"], "invalid int value: 'x'"),
+        (["--ultrapar-baseline=40"], "the suite has 40 cases here, that is all of them; a sample"),
+        (["--ultrapar-baseline=99"], "--ultrapar-baseline 99: the suite has 40 cases here, there"),
+        (
+            ["--ultrapar-baseline=3", "--ultrapar-mode=serial"],
+            "has no sense in mode serial (command line --ultrapar-mode), which runs all cases one",
+        ),
+        (["--ultrapar-baseline=3", "--ultrapar-mode=rotate"], "has no sense in mode rotate"),
+        (
+            ["--ultrapar-baseline=3", "--ultrapar-resume=latest"],
+            "cannot be used together with --ultrapar-resume",
+        ),
+    ],
+)
+def test_baseline_that_has_no_sense_is_refused_before_any_request(project, options, message):
+    project.suite(CASES)
+    result = project.run_here("-n0", *options)
+    said = result.stdout.str() + result.stderr.str()
+    assert result.ret == 4, said
+    assert message in said
+    assert "Traceback" not in said
+    assert project.server.prompts == []
+
+
+@pytest.mark.slow
+def test_baseline_larger_than_the_suite_is_refused_with_workers(project):
+    project.suite(CASES)
+    result = project.run("-n2", "--ultrapar-baseline=99")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["*--ultrapar-baseline 99: the suite has 40 cases here*"])
+    assert project.server.prompts == []
+
+
+@pytest.mark.slow
+def test_worker_that_dies_in_the_sample_loses_none_of_it(project):
+    project.pytester.path.joinpath("test_suite.py").write_text(
+        """
+import os, pathlib, pytest
+from pytest_ultrapar import prefetch
+
+BOMB = pathlib.Path(__file__).with_name("bomb")
+
+@prefetch
+async def answer(llm, number) -> str:
+    text = (await llm.chat([{"role": "user", "content": f"say {number}"}])).text
+    if BOMB.exists():
+        BOMB.unlink()
+        os._exit(1)
+    return text
+
+@pytest.mark.parametrize("number", range(30))
+def test_it(answer, number):
+    assert answer == str(number)
+"""
+    )
+    project.pytester.path.joinpath("bomb").write_text("")
+    result = project.run("-n2", "--ultrapar-baseline=6")
+    assert result.ret == 0, result.stdout.str()
+    sample = set(read_json(project, "manifest.json")["baseline"])
+    sent = sorted(project.rows("attempts"), key=lambda row: row["t_send_s"])
+    assert {row["case_id"] for row in sent[:6]} == sample
+    assert {row["outcome"] for row in project.rows()} == {"solved"}
+    result.stdout.fnmatch_lines(
+        ["serial sample: 6 cases one after another in *", "ultra: 24 cases*"]
+    )

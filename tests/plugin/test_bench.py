@@ -1,0 +1,173 @@
+"""`ultrapar bench` as users call it, on the simulated provider."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import psutil
+import pytest
+
+from pytest_ultrapar.testing import read_server_log
+
+pytestmark = pytest.mark.slow
+
+POOL = """schema = 1
+[[provider]]
+name = "sim"
+api = "simulated"
+keys = [{ name = "key0" }]
+latency = { kind = "fixed", median_s = LATENCY }
+[[provider.model]]
+name = "m"
+instances = ["m-1", "m-2", "m-3", "m-4"]
+per_instance = { workers = 1 }
+"""
+SUITE = """
+import pytest
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def answer(llm, number) -> str:
+    return (await llm.chat([{"role": "user", "content": f"{number}"}])).text
+
+@pytest.mark.parametrize("number", range(24))
+def test_it(answer, number, grade):
+    grade("solved" if answer == f"echo: {number}" else "unsolved")
+"""
+
+MODES = ("serial", "rotate", "ultra")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
+        monkeypatch.delenv(name, raising=False)
+    tmp_path.joinpath("pool.toml").write_text(POOL.replace("LATENCY", "0.05"))
+    tmp_path.joinpath("test_numbers.py").write_text(SUITE)
+    return tmp_path
+
+
+def command(*args):
+    own = [sys.executable, "-m", "pytest_ultrapar.cli", "bench"]
+    return [*own, "test_numbers.py", "--pool", "pool.toml", "-p", "no:cacheprovider", *args]
+
+
+def bench(folder, *args):
+    return subprocess.run(
+        command(*args), cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_modes_run_on_the_same_cases_and_are_compared(folder, workers):
+    done = bench(folder, "--out", "out", workers, "-q")
+    assert done.returncode == 0, done.stdout + done.stderr
+    out = folder / "out"
+    report = (out / "report.txt").read_text()
+    assert done.stdout.endswith(report)
+    table = [line.split() for line in report.splitlines() if line]
+    rows = {cells[0]: cells for cells in table if cells[0] in MODES}
+    assert [*rows] == ["serial", "rotate", "ultra"]
+    assert {row[1] for row in rows.values()} == {"24"}
+    assert report.count("the same: all 24 cases have the same grades in both runs") == 2
+    in_flight = {
+        mode: read_server_log(out / mode / "simulator.jsonl").max_in_flight() for mode in rows
+    }
+    assert in_flight == {"serial": 1, "rotate": 1, "ultra": 4}
+    used = {
+        mode: {one.instance for one in read_server_log(out / mode / "simulator.jsonl").requests}
+        for mode in rows
+    }
+    assert {mode: len(own) for mode, own in used.items()} == {"serial": 1, "rotate": 4, "ultra": 4}
+    found = json.loads((out / "benchmark.json").read_text())["benchmarks"]
+    names = [entry["fullname"] for entry in found]
+    assert len(set(names)) == len(names)
+    extra = {
+        entry["params"]["mode"]: entry["extra_info"]
+        for entry in found
+        if entry["params"]["model"] is None and "speedup" in entry["extra_info"]
+    }
+    assert {one["basis"] for one in extra.values()} == {"full"}
+    assert extra["serial"]["speedup"] == 1.0
+    assert extra["ultra"]["speedup"] > extra["rotate"]["speedup"]
+    assert all(one["n"] == 24 for one in extra.values())
+
+
+def test_failed_tests_are_passed_on_and_other_modes_still_run(folder):
+    text = SUITE + "\ndef test_plain():\n    raise AssertionError('as ever')\n"
+    folder.joinpath("test_numbers.py").write_text(text)
+    done = bench(folder, "--out", "out", "--modes", "ultra,serial")
+    assert done.returncode == 1
+    assert "ultra ended with exit code 1" in done.stdout
+    assert "serial ended with exit code 1" in done.stdout
+    assert (
+        "answers: ultra and serial: the same: all 24 cases have the same grades in both runs"
+        in done.stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (["nowhere.py"], 4, "file or directory not found: nowhere.py"),
+        (["-k", "nothing"], 5, "deselected"),
+        (["--modes", "ultra,phase"], 4, "--ultrapar-mode phase: no conftest or plugin"),
+        (["--modes", "ultra", "--ultrapar-model", "x"], 4, "--ultrapar-model 'x' matches no model"),
+    ],
+)
+def test_what_pytest_refuses_is_said_in_its_words_and_nothing_is_sent(folder, args, code, message):
+    done = bench(folder, *args)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert message in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert not [*folder.glob(".ultrapar/bench-*")]
+
+
+def test_suite_without_cases_is_bad_input(folder):
+    folder.joinpath("test_numbers.py").write_text("def test_plain(): pass\n")
+    done = bench(folder, "--modes", "ultra")
+    assert done.returncode == 4
+    assert "the suite has no cases" in done.stdout
+    assert not [*folder.glob(".ultrapar/bench-*")]
+
+
+def test_interrupt_ends_in_order_and_says_what_is_there(folder):
+    folder.joinpath("pool.toml").write_text(POOL.replace("LATENCY", "0.3"))
+    running = subprocess.Popen(
+        command("--out", "out", "--modes", "ultra,serial", "-v"),
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    family = []
+    watchdog = threading.Timer(90, running.kill)
+    watchdog.start()
+    try:
+        said = ""
+        is_serial = False
+        for line in running.stdout:
+            said += line
+            is_serial = is_serial or "mode serial (2 of 2)" in line
+            if is_serial and "SOLVED" in line.upper() and not family:
+                family = psutil.Process(running.pid).children(recursive=True)
+                running.send_signal(signal.SIGINT)
+        code = running.wait()
+    finally:
+        watchdog.cancel()
+        running.kill()
+        running.wait()
+        running.stdout.close()
+    assert code == 2, said
+    assert family
+    assert psutil.wait_procs(family, timeout=5)[1] == []
+    assert "serial stopped early (exit code 2): " in said
+    assert "24 cases, ultra; seed 0" in said
+    assert "Traceback" not in said
+    assert (folder / "out" / "report.txt").exists()

@@ -1,0 +1,202 @@
+"""--ultrapar-gate: refused before the first request, or judged at the end of the run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.plugin.conftest import CANARY
+from tests.plugin.test_bad_input import refusal
+
+N = 12
+SUITE = f"""
+import os
+
+@pytest.mark.parametrize("prompt", [f"say {{number}}" for number in range({N})])
+def test_it(answer, grade):
+    grade(os.environ["OUTCOME"], right=float(os.environ["OUTCOME"] == "solved"))
+"""
+
+
+@pytest.fixture
+def outcome(monkeypatch):
+    """Sets how all cases are graded; solved until it is called."""
+
+    def is_now(word: str) -> None:
+        monkeypatch.setenv("OUTCOME", word)
+
+    is_now("solved")
+    return is_now
+
+
+def gate_rows(output: str) -> dict[str, str]:
+    """Verdicts by rule, of the table below the gate's head."""
+    lines = output.split("\ngate: run ")[1].splitlines()[2:]
+    cells = [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in lines]
+    return {row[0]: row[1] for row in cells if len(row) > 3}
+
+
+@pytest.mark.slow
+def test_gate_that_a_run_keeps_shows_its_table(project, workers, outcome):
+    project.suite(SUITE)
+    result = project.run(
+        workers, "--ultrapar-gate", "solved_rate[model=m]>=0.7", "--ultrapar-gate=coverage>=0.98"
+    )
+    said = result.stdout.str()
+    assert result.ret == 0, said
+    assert gate_rows(said) == {"solved_rate[model=m]>=0.7": "pass", "coverage>=0.98": "pass"}
+    assert "FAILED" not in said
+    assert CANARY not in said + result.stderr.str()
+
+
+def test_gate_that_a_run_does_not_keep_ends_with_exit_code_1(project, workers, outcome):
+    project.suite(SUITE)
+    outcome("unsolved")
+    result = project.run(
+        workers, "--ultrapar-gate=solved_rate>=0.7", "--ultrapar-gate=score.right<=0.5"
+    )
+    said = result.stdout.str()
+    assert result.ret == 1, said
+    assert gate_rows(said) == {"solved_rate>=0.7": "FAIL", "score.right<=0.5": "pass"}
+    assert "FAILED: gate: 1 of 2 rules failed: solved_rate>=0.7 (got 0.000)" in said
+    assert result.parseoutcomes()["unsolved"] == N
+
+
+def test_failed_gate_is_said_at_every_verbosity(project, outcome):
+    project.suite(SUITE)
+    outcome("unsolved")
+    result = project.run("-n0", "-qq", "--ultrapar-gate=solved_rate>=0.7")
+    assert result.ret == 1
+    assert "FAILED: gate: 1 of 1 rule failed" in result.stdout.str()
+
+
+def test_run_is_compared_with_the_one_before(project, workers, outcome):
+    project.suite(SUITE)
+    assert project.run(workers).ret == 0
+    first = json.loads((project.directory / "manifest.json").read_text())["run_id"]
+    options = (workers, "--ultrapar-gate-baseline=latest", "--ultrapar-gate=same_answers")
+
+    same = project.run(*options)
+    assert same.ret == 0, same.stdout.str()
+    assert f" against {first}: 0 of 1 rule failed" in same.stdout.str()
+
+    outcome("unsolved")
+    other = project.run(*options)
+    assert other.ret == 1
+    assert gate_rows(other.stdout.str()) == {"same_answers": "FAIL"}
+    assert f"{N} of {N} cases have other grades" in other.stdout.str()
+
+
+@pytest.mark.slow
+def test_baseline_alone_means_the_default_rules(project, outcome):
+    project.suite(SUITE)
+    assert project.run("-n0").ret == 0
+    result = project.run("-n0", "--ultrapar-gate-baseline=latest")
+    assert list(gate_rows(result.stdout.str())) == [
+        "throughput>=-7%",
+        "service<=+7%",
+        "coverage>=-0.02",
+        "same_answers",
+        "solved_rate[model=m]>=-0.02",
+    ]
+
+
+def test_gate_without_a_figure_fails_the_run(project, outcome):
+    project.suite(SUITE)
+    result = project.run("-n0", "--ultrapar-gate=score.rihgt>=0.5")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["FAILED: the gate cannot be judged: *did you mean right?*"])
+
+
+@pytest.mark.slow
+def test_run_without_any_answer_fails_its_gate_without_a_traceback(project, outcome):
+    project.suite(SUITE)
+    project.server.refused_tokens[f"{CANARY}-0"] = 401
+    result = project.run("-n0", "--ultrapar-gate=solved_rate>=0.5")
+    said = result.stdout.str() + result.stderr.str()
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["FAILED: the gate cannot be judged: no case of * was graded*"])
+    assert "Traceback" not in said
+    assert CANARY not in said
+
+
+@pytest.mark.slow
+def test_interrupted_run_is_not_judged(project, outcome):
+    project.suite(SUITE + "\ndef test_fails(): assert False\n")
+    outcome("unsolved")
+    result = project.run("-n0", "-x", "--ultrapar-gate=solved_rate>=0.7")
+    assert "rules failed" not in result.stdout.str()
+
+
+BAD_RULES = {
+    "syntax": (("--ultrapar-gate=throughput",), "throughput needs a bound"),
+    "metric": (("--ultrapar-gate=solvedrate>=0.5",), "did you mean solved_rate?"),
+    "share": (("--ultrapar-gate=solved_rate>=70",), "is a share, 0 to 1 (got 70)"),
+    "model": (("--ultrapar-gate=solved_rate[model=n]>=0.5",), "no case has model 'n'"),
+    "suite": (("--ultrapar-gate=solved_rate[suite=x]>=0.5",), "no case has suite 'x'"),
+    "parameter": (
+        ("--ultrapar-gate=solved_rate[promt=a]>=0.5",),
+        "promt is no parameter of a case; did you mean prompt?",
+    ),
+    "no baseline": (("--ultrapar-gate=throughput>=-10%",), "and there is none: name one"),
+    "answers without baseline": (("--ultrapar-gate=same_answers",), "and there is none"),
+    "unknown baseline": (
+        ("--ultrapar-gate-baseline=nowhere",),
+        "--ultrapar-gate-baseline: no run found at nowhere",
+    ),
+}
+
+
+NEED_CASES = {"model", "suite", "parameter"}
+
+
+@pytest.mark.parametrize("name", BAD_RULES)
+def test_gate_that_cannot_be_judged_is_refused_before_any_request(project, outcome, name):
+    options, says = BAD_RULES[name]
+    project.suite(SUITE)
+    assert says in refusal(project, "-n0", *options)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in NEED_CASES - {"model"} else [])
+        for name in BAD_RULES
+    ],
+)
+def test_gate_is_refused_with_workers_too(project, outcome, name):
+    options, says = BAD_RULES[name]
+    project.suite(SUITE)
+    assert says in refusal(project, "-n2", *options, in_process=name not in NEED_CASES)
+
+
+def test_baseline_that_does_not_fit_is_refused_before_any_request(project, outcome, monkeypatch):
+    project.suite(SUITE)
+    assert project.run("-n0", "--ultrapar-out=first").ret == 0
+    project.server.reset()
+    baseline = "--ultrapar-gate-baseline=first"
+    assert "the run seed was 0 and is 1" in refusal(project, "--ultrapar-seed=1", baseline)
+    said = refusal(project, baseline, "--ultrapar-gate=score.rihgt>=-0.1")
+    assert "the baseline" in said
+    assert "did you mean right?" in said
+    assert "is the run that is resumed" in refusal(project, baseline, "--ultrapar-resume=first")
+
+    manifest = project.pytester.path / "first" / "manifest.json"
+    text = manifest.read_text()
+    manifest.write_text(json.dumps(json.loads(text) | {"ended_at": None}))
+    assert "has not come to its end" in refusal(project, baseline)
+    manifest.write_text(json.dumps(json.loads(text) | {"schema": 2}))
+    assert "schema must be 1 (got 2)" in refusal(project, baseline)
+    manifest.write_text(text)
+
+    project.pytester.path.joinpath("test_suite.py").rename("test_other.py")
+    assert "has no case in common with" in refusal(project, baseline)
+
+
+def test_collecting_only_refuses_a_rule_and_judges_nothing(project, outcome):
+    project.suite(SUITE)
+    assert "is no metric" in refusal(project, "--collect-only", "--ultrapar-gate=x>=1")
+    result = project.run_here("--collect-only", "-q", "--ultrapar-gate=solved_rate>=1")
+    assert result.ret == 0
+    assert "gate: run" not in result.stdout.str()

@@ -1,0 +1,116 @@
+"""What a run says of its own speed: bound, efficiency, where the time went, limits, saturation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_ultrapar.results.manifest import read_manifest
+
+ASKING = """
+@pytest.mark.parametrize("prompt", [f"say yes {n}" for n in range(12)])
+def test_ask(answer):
+    assert answer.startswith("yes")
+"""
+
+BUSY = """
+import time
+
+@prefetch
+async def reply(llm, n) -> str:
+    text = ""
+    for turn in range(3):
+        text = (await llm.chat([{"role": "user", "content": f"say yes {n} {turn}"}])).text
+        until = time.thread_time() + 0.03
+        while time.thread_time() < until:
+            pass
+    return text
+
+@pytest.mark.parametrize("n", range(12))
+def test_busy(reply):
+    assert reply.startswith("yes")
+"""
+
+
+def test_a_run_says_how_it_compares_with_what_its_pool_allowed(project, workers):
+    project.suite(ASKING)
+    result = project.run(workers)
+    result.stdout.fnmatch_lines(
+        [
+            "no schedule takes less than * s (*): efficiency *.* %",
+            "of * s, *.* % is the bound*",
+            "* requests in flight at most; no limit was passed, by our own records: p/key0 *",
+        ]
+    )
+    summary = json.loads((project.directory / "summary.json").read_text())
+    assert 0 < summary["efficiency"] <= 1
+    assert summary["bound_s"] <= summary["statistics"]["makespan_s"]
+    (key,) = summary["audit"]
+    assert (key["limit"], key["n"], key["workers"], key["passed"]) == ("p/key0", 12, 4, [])
+    assert 1 <= key["in_flight"] <= 4
+    entry = json.loads((project.directory / "benchmark.json").read_text())["benchmarks"][0]
+    assert entry["extra_info"]["bound_s"] == summary["bound_s"]
+    assert entry["extra_info"]["limits"] == summary["audit"]
+    parts = summary["attribution"]["run"]
+    assert sum(parts.values()) == pytest.approx(summary["statistics"]["makespan_s"], rel=0.02)
+
+
+SIMULATED = """
+schema = 1
+
+[[provider]]
+name = "demo"
+api = "simulated"
+keys = [{ name = "key0" }, { name = "key1", workers = 2 }]
+per_key = { workers = 3, qps = 30 }
+latency = { kind = "log-normal", median_s = 0.05, sigma = 0.3 }
+
+[[provider.model]]
+name = "m"
+
+[[provider.model]]
+name = "narrow"
+keys = ["key1"]
+"""
+
+
+def test_anybody_can_check_the_bound_with_the_manifest_and_the_table_of_attempts(
+    project, monkeypatch, capsys
+):
+    project.pytester.path.joinpath("pool.toml").write_text(SIMULATED)
+    project.suite(ASKING.replace('answer.startswith("yes")', "answer"))
+    assert project.run("-n0").ret == 0
+    bound = read_manifest(project.directory).bound
+    assert bound is not None
+    assert bound.prices
+    monkeypatch.chdir(project.pytester.path)
+    page = Path(__file__).parents[2].joinpath("docs", "throughput.md").read_text()
+    program = page.partition("```python\n")[2].partition("```")[0]
+    capsys.readouterr()
+    exec(compile(program, "docs/throughput.md", "exec"), {})
+    proven, proven_s, *_, published_s, _ = capsys.readouterr().out.split()
+    assert proven == "proven"
+    assert float(published_s) == pytest.approx(bound.seconds, abs=1e-3)
+    # Requests of nearly the same length are published together, at the shortest of them.
+    assert float(published_s) <= float(proven_s) + 1e-3
+    assert float(published_s) >= 0.94 * float(proven_s) - 1e-3
+
+
+def test_a_client_that_cannot_keep_up_is_called_so(project, workers):
+    project.suite(BUSY)
+    result = project.run(workers)
+    result.stdout.fnmatch_lines(["CLIENT-BOUND: *% of the makespan was the client's own time: *"])
+    summary = json.loads((project.directory / "summary.json").read_text())
+    parts = summary["attribution"]["run"]
+    assert parts["client_s"] > 0.1 * summary["attribution"]["makespan_s"]
+
+
+def test_an_interrupted_or_empty_measurement_has_no_bound(project):
+    project.suite("@pytest.mark.skip\n" + ASKING.lstrip())
+    result = project.run("-n0")
+    result.assert_outcomes(skipped=12)
+    result.stdout.no_fnmatch_line("no schedule takes*")
+    summary = json.loads((project.directory / "summary.json").read_text())
+    assert (summary["bound_s"], summary["attribution"], summary["audit"]) == (None, None, [])

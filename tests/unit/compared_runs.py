@@ -1,0 +1,111 @@
+"""Small finished runs with tables, for tests of comparing and gates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from pytest_ultrapar.records import Case
+from pytest_ultrapar.results import benchmark_json
+from pytest_ultrapar.results.compaction import compact
+from pytest_ultrapar.results.manifest import read_manifest, write_manifest
+from tests.unit.finished_run import (
+    NOW,
+    episode,
+    grade,
+    machine_info,
+    make_run,
+    write_journal,
+)
+
+MODELS = ("alpha", "beta")
+SEATS = 4
+
+
+def outcomes_of(n: int, *, solved: float) -> list[str]:
+    """`n` outcomes of which the first share is solved."""
+    return ["solved" if number < solved * n else "unsolved" for number in range(n)]
+
+
+def write_run(
+    path: Path,
+    outcomes: dict[str, list[str]],
+    *,
+    suite: str = "phase53",
+    factor: float = 1.0,
+    seed: int = 5,
+    first: int = 0,
+    scores: bool = False,
+    ended: bool = True,
+    **manifest: object,
+) -> Path:
+    """A run directory with tables.
+
+    Args:
+        path: The directory; its name is in the run's id.
+        outcomes: Of each model's cases, in turn; `None` is planned but never ran.
+        suite: Folder of the test.
+        factor: How much slower than 1 s and a bit the episodes are.
+        seed: The run seed, which is part of the case ids.
+        first: Number of the first case.
+        scores: Whether graded cases have the score `workflow`: 0.9 if solved, else 0.2.
+        ended: Whether the manifest says when it ended.
+        manifest: Other fields of the manifest.
+    """
+    cases: list[Case] = []
+    records: list[msgspec.Struct] = []
+    for model, own in outcomes.items():
+        for number, outcome in enumerate(own, start=first):
+            index = len(cases)
+            cases.append(
+                Case(
+                    index,
+                    f"{suite}-{model}-{number}-{seed}",
+                    f"s/{suite}/test_x.py::test[{model}-{number}]",
+                    suite,
+                    model,
+                    0,
+                    {"flaw": "order" if number % 2 else "drop", "level": number % 3, "deep": True},
+                    index,
+                )
+            )
+            if outcome is None:
+                continue
+            start_s = index // SEATS * factor * 1.2
+            seconds = factor * (1 + (number * 7 % 11) / 50)
+            ending = "infra" if outcome == "infra" else "returned"
+            given = {"workflow": 0.9 if outcome == "solved" else 0.2} if scores else {}
+            records += [
+                _renamed(cases[-1], episode(index, start_s, start_s + seconds, ending)),
+                _renamed(
+                    cases[-1],
+                    grade(
+                        index,
+                        outcome,
+                        test="skipped" if outcome == "infra" else "passed",
+                        kind="timeout" if outcome == "infra" else None,
+                        scores={} if outcome == "infra" else given,
+                    ),
+                ),
+            ]
+    run = make_run(path, cases, models=tuple(outcomes), seed=seed, **manifest)
+    if ended:
+        found = read_manifest(run.path)
+        write_manifest(run.path, msgspec.structs.replace(found, ended_at=NOW))
+    write_journal(run, "gw0", *records)
+    original, benchmark_json.machine_info = benchmark_json.machine_info, machine_info
+    try:
+        compact(run.path)
+    finally:
+        benchmark_json.machine_info = original
+    return run.path
+
+
+def same_cases(n: int = 40, *, solved: float = 0.9) -> dict[str, list[str]]:
+    """Outcomes of both models."""
+    return {model: outcomes_of(n, solved=solved) for model in MODELS}
+
+
+def _renamed(case: Case, record: msgspec.Struct) -> msgspec.Struct:
+    return msgspec.structs.replace(record, case_id=case.case_id)

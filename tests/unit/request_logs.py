@@ -1,0 +1,46 @@
+"""Logs of requests as the tests of audit, bound and attribution need them."""
+
+from __future__ import annotations
+
+from pytest_ultrapar.pool.model import Lane, LaneId
+from pytest_ultrapar.records import Attempt, EpisodeEnded
+from pytest_ultrapar.results.request_log import RequestLog
+
+
+def lane(number=0, *limits, model="m"):
+    return Lane(LaneId(f"p/i{number}/k"), "p", model, f"i{number}", "k", limits, 1.0, 1.0)
+
+
+def request(sent_s, ended_s, *, on=0, turn=0, number=0, waited_s=0.0, for_rate_s=0.0, **fields):
+    """One attempt on the lane `on`; it waited for a seat and for a rate, and was then granted.
+
+    `held_s` seconds pass between its lease and its sending.
+    """
+    granted_s = sent_s - fields.pop("held_s", 0.0)
+    return Attempt(
+        turn,
+        number,
+        "p",
+        f"i{on}",
+        "k",
+        granted_s - waited_s - for_rate_s,
+        granted_s,
+        sent_s,
+        ended_s,
+        fields.pop("outcome", "ok"),
+        1,
+        seat_wait_s=waited_s,
+        rate_wait_s=for_rate_s,
+        **fields,
+    )
+
+
+def episode(*attempts, at_us=0):
+    return EpisodeEnded("c", "w", "returned", at_us, at_us, 1.0, attempts=list(attempts))
+
+
+def log_of(lanes, *episodes, measured=True):
+    log = RequestLog(lanes)
+    for one in episodes:
+        log.add(one, measured=measured)
+    return log

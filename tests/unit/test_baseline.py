@@ -1,0 +1,124 @@
+"""The serial sample in front of an assignment: every case once, the sample first and alone."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.lanes.assignment import Assignment, Group
+from pytest_ultrapar.leading.baseline import draw_sample, with_baseline
+from pytest_ultrapar.leading.policies import POLICIES, find_policy
+from tests.unit.policy_play import assert_sound, carry_out, cases, lanes_of, pool
+
+MODELS = ("DeepSeek-V3-0324", "qwen2.5-72b-instruct", "qwen2.5-3b-instruct")
+POOL = pool()
+LANES = lanes_of(POOL, MODELS)
+
+
+@st.composite
+def assignments(draw: st.DrawFn) -> tuple[list, Assignment, int]:
+    """Cases in some groups, later ones after earlier ones, and the size of a sample."""
+    planned = cases(MODELS, repeats=draw(st.integers(1, 5)))
+    n_groups = draw(st.integers(0, 4))
+    names = [draw(st.sampled_from(["baseline", "measured", "g0"])), "g1", "g2", "g3"]
+    member = draw(st.lists(st.integers(0, n_groups), min_size=len(planned), max_size=len(planned)))
+    groups = [
+        Group(
+            names[n],
+            tuple(case.case_id for case, own in zip(planned, member, strict=True) if own == n),
+            after=tuple(name for name in names[:n] if draw(st.booleans())),
+            exclusive=draw(st.sampled_from([None, "word"])),
+            at_once=draw(st.sampled_from([None, 1, 3])),
+        )
+        for n in range(n_groups)
+    ]
+    return planned, Assignment(groups=tuple(groups)), draw(st.integers(1, len(planned) - 1))
+
+
+@settings(max_examples=60, deadline=None)
+@given(assignments(), st.integers(0, 3))
+def test_every_case_runs_once_and_the_sample_before_all_others(drawn, seed):
+    planned, assignment, n = drawn
+    sample = draw_sample(planned, n, seed)
+    changed = with_baseline(assignment, planned, LANES, sample)
+    assert_sound(changed, LANES, planned)
+    assert sorted(one for group in changed.groups for one in group.cases) == sorted(
+        case.case_id for case in planned
+    )
+    moments = carry_out(POOL, LANES, planned, changed)
+    assert {case_id for moment in moments for case_id in moment} == {
+        case.case_id for case in planned
+    }
+    alone = [moment for moment in moments if set(moment) & set(sample)]
+    assert all(len(moment) == 1 for moment in alone)
+    last = max(at for at, moment in enumerate(moments) if set(moment) & set(sample))
+    assert all(set(moment) <= set(sample) for moment in moments[:last])
+    of_model: dict[str, set[str]] = {}
+    for moment in alone:
+        for lane in moment.values():
+            of_model.setdefault(lane.model, set()).add(lane.lane_id)
+    assert all(len(lanes) == 1 for lanes in of_model.values())
+
+
+@pytest.mark.parametrize("word", [*POLICIES, "batch:2"])
+def test_rules_of_policies_hold_after_the_sample(word):
+    planned = cases(MODELS, repeats=4)
+    before = find_policy(word, "ultra")(POOL, ("gw0", "gw1"), LANES, planned)
+    sample = draw_sample(planned, 5, 0)
+    after = with_baseline(before, planned, LANES, sample)
+    assert after.home == before.home
+    rules = {group.name: group for group in after.groups}
+    for group in before.groups:
+        now = rules[group.name]
+        assert now.after == (after.groups[0].name, *group.after)
+        assert (now.exclusive, now.at_once, now.lanes) == (
+            group.exclusive,
+            group.at_once,
+            group.lanes,
+        )
+        assert set(now.cases) == set(group.cases) - set(sample)
+
+
+def test_sample_depends_on_ids_and_seed_only():
+    planned = cases(MODELS, repeats=20)
+    mixed = random.Random(1).sample(planned, len(planned))
+    assert draw_sample(planned, 30, 7) == draw_sample(mixed, 30, 7)
+    assert draw_sample(planned, 30, 7) != draw_sample(planned, 30, 8)
+    assert set(draw_sample(planned, 10, 7)) < set(draw_sample(planned, 30, 7))
+
+
+def test_sample_is_drawn_from_all_models_alike():
+    planned = cases(MODELS, repeats=200)
+    model_of = {case.case_id: case.model for case in planned}
+    drawn = [model_of[case_id] for case_id in draw_sample(planned, 300, 0)]
+    assert all(70 <= drawn.count(model) <= 130 for model in MODELS)
+
+
+@pytest.mark.parametrize(
+    ("n", "n_cases", "message"),
+    [
+        (5, 3, "baseline 5: the suite has 3 cases here, there are not so many; a sample of 1 to 2"),
+        (3, 3, "baseline 3: the suite has 3 cases here, that is all of them; a sample of 1 to 2"),
+        (1, 1, "the suite has 1 case here, that is all of them; leave the option out"),
+    ],
+)
+def test_sample_that_leaves_nothing_to_compare_is_refused(n, n_cases, message):
+    with pytest.raises(ConfigError, match=message):
+        draw_sample(cases(MODELS[:1], repeats=n_cases), n, 0)
+
+
+def test_names_of_the_policys_groups_are_left_alone():
+    planned = cases(MODELS, repeats=2)
+    ids = tuple(case.case_id for case in planned)
+    assignment = Assignment(groups=(Group("baseline", ids[:2]), Group("measured", ids[2:4])))
+    changed = with_baseline(assignment, planned, LANES, ids[3:5])
+    assert [(group.name, group.after) for group in changed.groups] == [
+        ("baseline'", ()),
+        ("measured'", ("baseline'",)),
+        ("baseline", ("baseline'",)),
+        ("measured", ("baseline'",)),
+    ]

@@ -1,0 +1,230 @@
+"""What `ultrapar bench` makes of the runs of several modes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pytest_ultrapar.bench.benching import finish, read_ended
+from pytest_ultrapar.bench.merged import merged_benchmark
+from pytest_ultrapar.bench.report import report_lines
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.results import benchmark_json
+from tests.unit.finished_run import machine_info
+from tests.unit.two_runs import N_CASES, run_of, serial_run, ultra_run
+
+
+@pytest.fixture(autouse=True)
+def _machine_described_once(monkeypatch):
+    monkeypatch.setattr(benchmark_json, "machine_info", machine_info)
+
+
+def entries_of(runs):
+    found = merged_benchmark(runs)["benchmarks"]
+    names = [entry["fullname"] for entry in found]
+    assert len(set(names)) == len(names)
+    return {entry["fullname"]: entry for entry in found}
+
+
+def test_speedup_over_a_serial_run_is_the_ratio_of_the_makespans(tmp_path):
+    runs = [serial_run(tmp_path / "serial"), ultra_run(tmp_path / "ultra")]
+    entries = entries_of(runs)
+    assert set(entries) == {
+        *(f"phase53[serial{part}]" for part in ("", "-m1", "-m2")),
+        *(f"phase53[ultra{part}]" for part in ("", "-m1", "-m2")),
+        "phase53/latency[serial]",
+        "phase53/latency[ultra]",
+    }
+    extra = entries["phase53[ultra]"]["extra_info"]
+    # 11.5 s with the gaps between cases, and 2 s.
+    assert entries["phase53[serial]"]["extra_info"]["makespan_s"] == pytest.approx(11.5)
+    assert extra["serial_s"] == pytest.approx(11.5)
+    assert extra["speedup"] == pytest.approx(11.5 / 2)
+    assert extra["basis"] == "full"
+    low, high = extra["speedup_interval"]
+    assert 5 <= low <= extra["speedup"] <= high < 6.5
+    assert entries["phase53[serial]"]["extra_info"]["speedup"] == 1.0
+    # A model's cases stand for their own time in the serial run, not for that of others.
+    of_model = entries["phase53[ultra-m2]"]["extra_info"]
+    assert (of_model["serial_s"], of_model["basis"]) == (pytest.approx(6.0), "full")
+    assert of_model["speedup"] == pytest.approx(3.0)
+
+
+def test_without_a_serial_run_one_estimate_stays_and_says_of_which_mode(tmp_path):
+    rotate = run_of(tmp_path / "rotate", "rotate", [(n, n + 0.5) for n in range(N_CASES)])
+    entries = entries_of([ultra_run(tmp_path / "ultra"), rotate])
+    serial = entries["phase53[serial]"]["extra_info"]
+    assert (serial["basis"], serial["estimated_from"]) == ("estimated", "rotate")
+    assert serial["makespan_s"] == pytest.approx(0.5 * N_CASES)
+    extra = entries["phase53[ultra]"]["extra_info"]
+    assert (extra["basis"], extra["speedup"]) == ("estimated", pytest.approx(4.0))
+
+
+def test_cases_that_one_run_did_not_complete_count_in_its_rate_alone(tmp_path):
+    spans = [(float(n // 4), n // 4 + 1.0) if n else None for n in range(N_CASES)]
+    runs = [serial_run(tmp_path / "serial"), run_of(tmp_path / "ultra", "ultra", spans)]
+    extra = entries_of(runs)["phase53[ultra]"]["extra_info"]
+    assert extra["n"] == 7
+    assert extra["speedup"] == pytest.approx((7 / 2) / (8 / 11.5))
+
+
+def test_report_shows_each_mode_and_what_it_stands_on(tmp_path):
+    runs = [serial_run(tmp_path / "serial"), ultra_run(tmp_path / "ultra")]
+    lines = report_lines(runs, width=140)
+    text = "\n".join(lines)
+    assert lines[0].startswith("SIMULATED: ")
+    assert lines[1] == "8 cases, serial, ultra; seed 5, pool pool.toml"
+    header, serial, ultra = (line.split() for line in lines[3:6])
+    assert header[:3] == ["mode", "cases", "makespan"]
+    assert serial == [
+        "serial",
+        "8",
+        "11.5",
+        "s",
+        "41.7/min",
+        "1.00x",
+        "-",
+        "1",
+        "100.0",
+        "%",
+        "1.00",
+        "s",
+        "8.7",
+        "%",
+    ]
+    assert ultra[:6] == ["ultra", "8", "2.00", "s", "4.0/s", "5.75x"]
+    assert ultra[-7:] == ["4", "100.0", "%", "1.00", "s", "50.0", "%"]
+    assert "ultra: bound by longest episode" in text
+    assert "measured on the same cases" in text
+    assert "answers: ultra and serial: the same: all 8 cases have the same grades" in text
+
+
+def test_report_shows_bound_and_efficiency_once_they_are_known(tmp_path):
+    run = ultra_run(tmp_path / "ultra")
+    known = msgspec.structs.replace(
+        run.summary, bound_s=1.5, efficiency=0.75, binding="azure/key0 (qps)", client_bound="slow"
+    )
+    text = "\n".join(report_lines([dataclasses.replace(run, summary=known)], width=140))
+    assert "1.50 s      75.0 %" in text
+    assert "\nultra: bound by azure/key0 (qps)\nultra: slow" in text
+
+
+def test_differing_answers_are_counted_and_named(tmp_path):
+    serial = serial_run(tmp_path / "serial", outcomes={0: "unsolved", 5: "partial"})
+    ultra = ultra_run(tmp_path / "ultra", outcomes={5: "partial", 6: "unsolved", 7: "infra"})
+    text = "\n".join(report_lines([ultra, serial], width=140))
+    assert "answers: ultra and serial: not decided: 2 of 7 cases have other grades" in text
+    assert "\n  s/phase53/test_x.py::test[0], s/phase53/test_x.py::test[6]" in text
+
+
+def test_runs_without_a_graded_case_in_common_say_so(tmp_path):
+    serial = serial_run(tmp_path / "serial")
+    text = "\n".join(
+        report_lines(
+            [dataclasses.replace(ultra_run(tmp_path / "ultra"), measures={}), serial], width=140
+        )
+    )
+    assert "answers: ultra and serial: no case was graded in both runs" in text
+
+
+def end(path, mode, code=0):
+    return read_ended(mode, path / mode, code)
+
+
+def test_exit_code_is_the_worst_and_files_are_written(tmp_path, capsys):
+    serial_run(tmp_path / "serial")
+    ultra_run(tmp_path / "ultra")
+    code = finish(tmp_path, [end(tmp_path, "serial"), end(tmp_path, "ultra", 1)], [])
+    said = capsys.readouterr().out
+    assert code == 1
+    assert "ultra ended with exit code 1" in said
+    assert "5.75x" in (tmp_path / "report.txt").read_text()
+    assert (tmp_path / "report.txt").read_text() in said
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    json.loads((tmp_path / "benchmark.json").read_text(), parse_constant=refuse)
+
+
+def test_run_that_was_stopped_is_left_out_and_later_modes_are_named(tmp_path, capsys):
+    serial_run(tmp_path / "serial")
+    run_of(tmp_path / "rotate", "rotate", [(n, n + 1.0) for n in range(N_CASES)])
+    cut = tmp_path / "rotate" / "summary.json"
+    summary = json.loads(cut.read_text())
+    summary["statistics"]["n_final"] = 5
+    cut.write_text(json.dumps(summary))
+    code = finish(tmp_path, [end(tmp_path, "serial"), end(tmp_path, "rotate", 2)], ["ultra"])
+    said = capsys.readouterr().out
+    assert code == 2
+    assert "rotate stopped early (exit code 2): 5 of 8 cases have a result in" in said
+    assert "\nultra did not run\n" in said
+    assert "8 cases, serial; seed 5" in said
+
+
+def test_no_completed_case_in_any_mode_is_said_and_is_bad_input(tmp_path, capsys):
+    for mode in ("serial", "ultra"):
+        run_of(tmp_path / mode, mode, [None] * 3)
+    code = finish(tmp_path, [end(tmp_path, "serial", 1), end(tmp_path, "ultra", 1)], [])
+    assert code == 4
+    assert "no case was completed in any mode that came to its end" in capsys.readouterr().out
+    assert not (tmp_path / "benchmark.json").exists()
+
+
+def test_runs_of_other_cases_are_not_compared(tmp_path):
+    serial_run(tmp_path / "serial")
+    run_of(tmp_path / "ultra", "ultra", [(0.0, 1.0)] * 3)
+    with pytest.raises(ConfigError, match=r"serial ran 8 cases and ultra ran others \(3\)"):
+        finish(tmp_path, [end(tmp_path, "serial"), end(tmp_path, "ultra")], [])
+
+
+NUMBERS = ("min", "max", "mean", "stddev", "median", "iqr", "q1", "q3", "ops", "total")
+
+
+def test_merged_file_has_what_readers_of_pytest_benchmarks_files_read(tmp_path):
+    runs = [serial_run(tmp_path / "serial"), ultra_run(tmp_path / "ultra")]
+    found = json.loads(msgspec.json.encode(merged_benchmark(runs)))
+    # Bencher needs both; github-action-benchmark takes name, ops, stddev, mean and rounds.
+    assert isinstance(found["machine_info"], dict)
+    assert isinstance(found["commit_info"], dict)
+    assert isinstance(found["datetime"], str)
+    assert isinstance(found["version"], str)
+    for entry in found["benchmarks"]:
+        assert isinstance(entry["fullname"], str)
+        assert 1 <= len(entry["fullname"]) <= 1024
+        stats = entry["stats"]
+        assert all(isinstance(stats[name], float) and stats[name] >= 0 for name in NUMBERS)
+        assert isinstance(stats["rounds"], int)
+        assert stats["ops"] == pytest.approx(1 / stats["mean"])
+        assert len(stats["data"]) == stats["rounds"] == entry["extra_info"]["n"]
+
+
+def test_pytest_benchmark_compares_two_merged_files(tmp_path):
+    for name in ("one", "two"):
+        runs = [serial_run(tmp_path / name / "serial"), ultra_run(tmp_path / name / "ultra")]
+        (tmp_path / f"{name}.json").write_bytes(msgspec.json.encode(merged_benchmark(runs)))
+    done = subprocess.run(
+        [
+            Path(sys.executable).with_name("pytest-benchmark"),
+            "compare",
+            "one.json",
+            "two.json",
+            "--columns=mean,ops,rounds",
+            "--group-by=fullname",
+            "--sort=mean",
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.count("phase53[ultra] (") == 2
+    assert done.stdout.count("phase53[serial] (") == 2

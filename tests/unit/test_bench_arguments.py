@@ -1,0 +1,110 @@
+"""The command line of `ultrapar bench`."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ultrapar import cli
+from pytest_ultrapar.bench.arguments import check_passed_on, parse_modes, pytest_arguments
+from pytest_ultrapar.errors import ConfigError
+
+
+def test_modes_keep_their_order():
+    assert parse_modes("ultra, serial") == ("ultra", "serial")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "'' is no mode; allowed are serial, rotate, phase, ultra, each once, with commas"),
+        ("serial,", "'' is no mode"),
+        ("serial,ulta", "'ulta' is no mode;.*did you mean ultra\\?"),
+        ("SERIAL", "did you mean serial\\?"),
+        ("zzz", "'zzz' is no mode; allowed are serial, rotate, phase, ultra"),
+        ("ultra,serial,ultra", "names ultra twice"),
+    ],
+)
+def test_other_modes_are_refused(text, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_modes(text)
+
+
+@pytest.mark.parametrize(
+    ("passed_on", "message"),
+    [
+        ([], "name the suite before pytest's options"),
+        (["-n", "2", "suite"], "found '-n' first"),
+        (["suite", "--ultrapar-mode=ultra"], "--ultrapar-mode cannot be used .*--modes names"),
+        (["suite", "--ultrapar-out", "x"], "--out DIR names the directory"),
+        (["suite", "--ultrapar-resume=latest"], "every mode is a run of its own"),
+        (["suite", "--ultrapar-baseline=3"], "bench runs all cases serially where serial is"),
+        (["suite", "--ultrapar-pool=x"], "--pool names it"),
+        (["suite", "--lf"], "all modes must run the same cases"),
+        (["suite", "--co"], "it runs nothing"),
+    ],
+)
+def test_what_contradicts_is_refused(passed_on, message):
+    with pytest.raises(ConfigError, match=message):
+        check_passed_on(passed_on, has_pool=True)
+
+
+def test_other_options_are_passed_on_in_their_order():
+    passed_on = ["a", "b", "-n", "2", "-k", "x and y", "--ultrapar-repeats", "3"]
+    check_passed_on(passed_on, has_pool=True)
+    assert pytest_arguments(passed_on, mode="rotate", pool="p.toml") == [
+        *passed_on,
+        "--ultrapar-pool=p.toml",
+        "--ultrapar-mode=rotate",
+    ]
+    assert pytest_arguments(["a"], mode="ultra", pool=None) == ["a", "--ultrapar-mode=ultra"]
+    check_passed_on(["a", "--ultrapar-pool=x"], has_pool=False)
+
+
+@pytest.mark.parametrize("policy", [["--ultrapar-policy", "exclusive"], ["--ultrapar-policy=even"]])
+def test_policy_is_passed_on_where_it_has_a_say(policy):
+    passed_on = ["a", *policy, "-x"]
+    assert policy[0] in pytest_arguments(passed_on, mode="ultra", pool=None)
+    assert pytest_arguments(passed_on, mode="serial", pool=None) == [
+        "a",
+        "-x",
+        "--ultrapar-mode=serial",
+    ]
+
+
+def test_command_line_mixes_own_and_passed_on_options(monkeypatch):
+    seen = []
+    line = "bench a -k pear --pool p.toml -n 2 --modes=serial b --ultrapar-seed 3 --out o -q"
+    arguments, rest = cli._parser().parse_known_args(line.split())
+    seen += [arguments.pool, arguments.modes, str(arguments.out), rest]
+    assert seen == [
+        "p.toml",
+        "serial",
+        "o",
+        ["a", "-k", "pear", "-n", "2", "b", "--ultrapar-seed", "3", "-q"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("bench", "ultrapar bench: error: name the suite"),
+        ("bench a --modes x", "'x' is no mode"),
+        ("bench a --lf", "--lf cannot be used"),
+        ("simulate --pool p.toml --what", "error: unrecognized arguments: --what"),
+    ],
+)
+def test_bad_input_ends_with_4_and_one_line(line, message, capsys):
+    try:
+        code = cli.main(line.split())
+    except SystemExit as ended:
+        code = ended.code
+    said = capsys.readouterr()
+    assert (code, said.out) == (4, "")
+    assert message in said.err
+
+
+def test_directory_that_is_not_empty_is_refused(tmp_path, capsys):
+    (tmp_path / "own").write_text("mine")
+    assert cli.main(["bench", "a", "--out", str(tmp_path)]) == 4
+    assert f"--out: {tmp_path} is not empty" in capsys.readouterr().err
+    assert [one.name for one in tmp_path.iterdir()] == ["own"]

@@ -1,0 +1,379 @@
+"""`ultrapar compare` and `ultrapar gate` on finished runs, as users call them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pytest_ultrapar import cli
+from pytest_ultrapar.pool.model import Limit
+from pytest_ultrapar.results.manifest import Machine
+from tests.unit.compared_runs import outcomes_of, same_cases, write_run
+
+N = 40
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    worse = {"alpha": outcomes_of(N, solved=0.9), "beta": outcomes_of(N, solved=0.2)}
+    common = {"scores": True, "data": {"task library": "one"}}
+    write_run(folder / "base", same_cases(), **common)
+    write_run(folder / "again", same_cases(), **common)
+    write_run(folder / "slow", same_cases(), factor=1.2, **common)
+    write_run(
+        folder / "worse",
+        worse,
+        storage_format="json",
+        simulated=False,
+        data={"task library": "two"},
+        scores=True,
+        machine=Machine(64, "Other"),
+        versions={"httpx": "9"},
+        pool_limits=(Limit("lab/key0", "key", workers=9),),
+        mode="rotate",
+    )
+    write_run(folder / "more", same_cases(60), **common)
+    write_run(folder / "other", same_cases(4), suite="phase51", pool_lanes=())
+    write_run(folder / "seeded", same_cases(4), seed=6)
+    write_run(folder / "later", same_cases(4), first=100)
+    write_run(folder / "failed", {"alpha": ["infra"] * 4, "beta": ["infra"] * 4})
+    write_run(folder / "killed", same_cases(4), ended=False)
+    write_run(folder / "stopped", {"alpha": ["solved", None], "beta": ["solved"] * 2})
+    return folder
+
+
+@pytest.fixture
+def ultrapar(capsys, runs, monkeypatch):
+    monkeypatch.chdir(runs)
+
+    def call(*words: str) -> tuple[int, str, str]:
+        try:
+            code = cli.main(words)
+        except SystemExit as ended:
+            code = ended.code
+        said = capsys.readouterr()
+        assert "Traceback" not in said.out + said.err
+        return code, said.out, said.err
+
+    return call
+
+
+def row(output: str, *names: str) -> list[str]:
+    """The cells of the one line that starts with these names."""
+    found = [
+        line
+        for line in output.splitlines()
+        if line.replace("|", " ").split()[: len(names)] == list(names)
+    ]
+    assert len(found) == 1, output
+    return found[0].replace("|", " ").split()
+
+
+def test_compare_of_equal_runs_shows_no_change(ultrapar):
+    code, said, _ = ultrapar("compare", "base", "again")
+    assert code == 0
+    assert row(said, "throughput")[1] == "80"
+    for name in ("throughput", "makespan", "service", "latency.p95"):
+        assert "+0.0" in row(said, name)
+    assert row(said, "beta", "solved_rate")[2:6] == ["40", "0.900", "0.900", "+0.000"]
+    assert row(said, "all", "score.workflow")[2] == "80"
+    assert "the answers are the same: all 80 cases have the same grades in both runs" in said
+    assert ": 0 of 4" in said
+    assert "not the same" not in said
+    assert "left out" not in said
+    assert "SIMULATED" in said
+
+
+def test_compare_shows_what_changed_and_most_certain_first(ultrapar):
+    code, said, _ = ultrapar("compare", "base", "slow", "worse")
+    assert code == 0
+    assert row(said, "service")[2:8] == ["1.10", "s", "1.32", "s", "+20.0", "%"]
+    assert "the answers are DIFFERENT: 28 of 80 cases have other grades" in said
+    cells = said.split("changed cells")[2].splitlines()
+    listed = [line.split()[:2] for line in cells if line.startswith(("alpha", "beta"))]
+    assert listed == [["beta", "drop"], ["beta", "order"]]
+    assert row(said, "beta", "drop")[2:] == [
+        "20",
+        "0.900",
+        "0.200",
+        "-0.700",
+        "14",
+        "0",
+        "<",
+        "0.001",
+    ]
+
+
+def test_compare_says_what_was_not_the_same(ultrapar):
+    _, said, _ = ultrapar("compare", "base", "worse")
+    for sentence in (
+        "the task library was one and is two: the same case may ask something else",
+        "the answers were simulated and are real",
+        "the mode was ultra and is rotate",
+        "limits new: lab/key0",
+        "httpx was none and is 9",
+    ):
+        assert f"not the same: {sentence}" in said
+
+
+def test_compare_leaves_out_what_only_one_run_has_and_says_so(ultrapar):
+    _, said, _ = ultrapar("compare", "more", "base")
+    assert "left out: 40 cases only in the base run (40 of phase53)" in said
+    assert "throughput is not compared, since only 67 % of the timed cases are in both runs" in said
+    assert row(said, "latency.p50")[1] == "80"
+    assert row(said, "all", "solved_rate")[2] == "80"
+
+
+def test_compare_prints_markdown(ultrapar):
+    code, said, _ = ultrapar("compare", "base", "worse", "--markdown")
+    assert code == 0
+    lines = said.splitlines()
+    assert lines[0] == "### runs"
+    tables = [line for line in lines if line.startswith("|")]
+    assert all(line.endswith("|") for line in tables)
+    assert row(said, "beta", "solved_rate")[5] == "-0.700"
+    assert any(line == "- not the same: the mode was ultra and is rotate" for line in lines)
+
+
+def test_gate_passes_a_run_of_the_same_code(ultrapar):
+    code, said, _ = ultrapar("gate", "again", "--baseline", "base")
+    assert code == 0
+    assert ": 0 of 6 rules failed" in said.splitlines()[0]
+    assert [line.split()[0] for line in said.splitlines()[2:8]] == [
+        "throughput>=-7%",
+        "service<=+7%",
+        "coverage>=-0.02",
+        "same_answers",
+        "solved_rate[model=alpha]>=-0.02",
+        "solved_rate[model=beta]>=-0.02",
+    ]
+
+
+def test_gate_catches_a_slower_server(ultrapar):
+    code, said, _ = ultrapar("gate", "slow", "--baseline", "base")
+    assert code == 1
+    assert ": 2 of 6 rules failed" in said
+    assert row(said, "throughput>=-7%")[1:2] == ["FAIL"]
+    assert row(said, "service<=+7%")[6:10] == ["+20.0", "%", "+7.0", "%"]
+    assert row(said, "same_answers")[1] == "pass"
+
+
+def test_gate_catches_a_worse_model_and_other_answers_in_either_direction(ultrapar):
+    code, said, _ = ultrapar("gate", "worse", "--baseline", "base")
+    assert code == 1
+    assert row(said, "solved_rate[model=beta]>=-0.02")[1] == "FAIL"
+    assert row(said, "solved_rate[model=alpha]>=-0.02")[1] == "pass,"
+    assert row(said, "same_answers")[1] == "FAIL"
+    better = ultrapar("gate", "base", "--baseline", "worse")
+    assert better[0] == 1
+    assert ": 1 of 6 rules failed" in better[1]
+    assert row(better[1], "same_answers")[1] == "FAIL"
+
+
+@pytest.mark.parametrize(
+    ("rule", "verdict"),
+    [
+        ("solved_rate>=0.7", "pass"),
+        ("solved_rate>=0.93", "pass, not decided"),
+        ("solved_rate>=0.99", "FAIL"),
+        ("solved_rate<=0.99", "pass"),
+        ("solved_rate[model=beta,flaw=order]>=0.96", "pass, not decided"),
+        ("solved_rate[level=2, repeat=0]>=0.4", "pass"),
+        ("solved_rate[deep=true]>=0.4", "pass"),
+        ("score.workflow>=0.95", "FAIL"),
+        ("latency.p95<=2s", "pass, not decided"),
+        ("latency.p90<=2s", "pass"),
+        ("latency.p50<=1000ms", "FAIL"),
+        ("latency.p99<=1100ms", "FAIL"),
+        ("latency.p99<=1300ms", "pass, not decided"),
+        ("service<=1s", "FAIL"),
+        ("makespan<=1min", "pass"),
+        ("throughput>=4", "FAIL"),
+        ("throughput>=60/min", "pass"),
+        ("speedup>=3", "pass"),
+        ("speedup>=5", "FAIL"),
+        ("coverage>=1", "pass"),
+        ("coverage[suite=phase53]>=1", "pass"),
+        ("tokens_out<=1", "FAIL"),
+    ],
+)
+def test_gate_judges_a_run_alone(ultrapar, rule, verdict):
+    code, said, _ = ultrapar("gate", "base", "--rule", rule)
+    line = next(line for line in said.splitlines() if line.startswith(rule))
+    assert line.removeprefix(rule).strip().startswith(verdict)
+    assert ("not decided" in line) is ("not decided" in verdict)
+    assert code == (verdict == "FAIL")
+
+
+@pytest.mark.parametrize(
+    ("rule", "failed"),
+    [
+        ("solved_rate[model=beta]>=-0.3", True),
+        ("solved_rate[model=beta]>=-30%", True),
+        ("solved_rate[model=beta]>=-0.8", False),
+        ("score.workflow[suite=phase53]>=-0.05", True),
+        ("score.workflow[model=alpha]>=-0.05", False),
+        ("changed<=0.2", True),
+        ("changed[model=alpha]<=0.2", False),
+        ("same_answers[model=alpha]", False),
+        ("same_answers[model=beta]", True),
+        ("latency.p95<=+5%", False),
+        ("latency.mean<=+0.1s", False),
+        ("tokens_in<=+1%", False),
+        ("speedup>=-10%", False),
+    ],
+)
+def test_gate_judges_a_change(ultrapar, rule, failed):
+    code, said, _ = ultrapar("gate", "worse", "--baseline", "base", "--rule", rule)
+    assert code == failed, said
+
+
+def test_gate_that_has_no_figure_does_not_pass(ultrapar):
+    code, said, _ = ultrapar("gate", "other", "--rule", "efficiency>=0.5")
+    assert code == 1
+    assert "efficiency>=0.5: the run has no lower bound of its makespan" in said
+
+
+def test_gate_does_not_compare_the_speed_of_different_work(ultrapar):
+    code, said, _ = ultrapar("gate", "more", "--baseline", "base")
+    assert code == 0
+    assert row(said, "throughput>=-7%")[1:4] == ["pass,", "not", "decided"]
+    assert "only 67 % of the timed cases are in both runs" in said
+    assert row(said, "service<=+7%")[1] == "pass"
+
+
+def test_gate_prints_markdown(ultrapar):
+    code, said, _ = ultrapar("gate", "slow", "--baseline", "base", "--markdown")
+    assert code == 1
+    assert row(said, "service<=+7%")[1] == "FAIL"
+
+
+BAD_RUNS = {
+    "itself": (("base", "base"), "cannot compare a run with itself"),
+    "no run": (("base", "nowhere"), "no run found at nowhere"),
+    "killed": (("base", "killed"), "has not come to its end; finish it with --ultrapar-resume="),
+    "stopped": (("base", "stopped"), "1 of 4 planned cases never ran"),
+    "nothing finished": (("base", "failed"), "was graded (8 planned): there is nothing to compare"),
+    "other suite": (("base", "other"), "the suite was phase53 and is phase51"),
+    "other seed": (("base", "seeded"), "the run seed was 5 and is 6 (--ultrapar-seed)"),
+    "other cases": (("base", "later"), "models, tests or parameters are not the same"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_RUNS)
+@pytest.mark.parametrize("turned", [False, True])
+def test_runs_that_cannot_be_compared_are_refused(ultrapar, name, turned):
+    (base, new), says = BAD_RUNS[name]
+    if turned:
+        base, new = new, base
+        says = says.replace("phase53 and is phase51", "phase51 and is phase53")
+        says = says.replace("5 and is 6", "6 and is 5")
+    for words in (("compare", base, new), ("gate", new, "--baseline", base)):
+        code, out, err = ultrapar(*words)
+        assert (code, out) == (4, "")
+        assert err.startswith(f"ultrapar {words[0]}: error: ")
+        assert says in err
+
+
+def test_copy_of_a_run_is_the_run_itself(ultrapar, runs, tmp_path):
+    copy = shutil.copytree(runs / "base", tmp_path / "copy")
+    code, _, err = ultrapar("compare", "base", str(copy))
+    assert code == 4
+    assert "are one run" in err
+
+
+def test_run_that_stands_there_twice_is_refused(ultrapar):
+    assert ultrapar("compare", "base", "again", "again")[0] == 4
+
+
+def _damage(run: Path, what: str) -> None:
+    if what == "no summary":
+        (run / "summary.json").unlink()
+    elif what == "summary of another version":
+        (run / "summary.json").write_text("{}")
+    elif what == "other schema":
+        text = json.loads((run / "manifest.json").read_text()) | {"schema": 2}
+        (run / "manifest.json").write_text(json.dumps(text))
+    elif what == "torn manifest":
+        (run / "manifest.json").write_bytes((run / "manifest.json").read_bytes()[:100])
+    elif what == "no table":
+        (run / "results.parquet").unlink()
+    elif what == "torn table":
+        data = (run / "results.parquet").read_bytes()
+        (run / "results.parquet").write_bytes(data[: len(data) // 2])
+    elif what == "flipped byte":
+        data = bytearray((run / "results.parquet").read_bytes())
+        data[200] ^= 255
+        (run / "results.parquet").write_bytes(data)
+    elif what == "table of another run":
+        shutil.copy(run.parent / "slow" / "results.parquet", run)
+    elif what == "summary of another run":
+        shutil.copy(run.parent / "slow" / "summary.json", run)
+    elif what == "no cases":
+        (run / "cases.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("no summary", "summary.json: No such file or directory"),
+        ("summary of another version", "summary.json is no summary of this version"),
+        ("other schema", "manifest.json: schema must be 1 (got 2)"),
+        ("torn manifest", "manifest.json is no manifest of this version"),
+        ("no table", "results.parquet cannot be read"),
+        ("torn table", "results.parquet cannot be read"),
+        ("flipped byte", "results.parquet cannot be read"),
+        ("table of another run", "results.parquet is not of the run in summary.json"),
+        ("summary of another run", "holds files of different runs"),
+        ("no cases", "cannot read the planned cases"),
+    ],
+)
+def test_damaged_run_is_refused(ultrapar, runs, tmp_path, what, says):
+    for name in ("base", "slow", "again"):
+        shutil.copytree(runs / name, tmp_path / name)
+    _damage(tmp_path / "base", what)
+    code, out, err = ultrapar("compare", str(tmp_path / "again"), str(tmp_path / "base"))
+    assert (code, out) == (4, "")
+    assert says in err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "nothing to judge by: give --rule RULE, or --baseline RUN"),
+        (("--rule", "speed>=3"), "speed is no metric; did you mean speedup?"),
+        (("--rule", "throughput>=-10%"), "compares with a baseline, and there is none"),
+        (("--rule", "same_answers"), "compares with a baseline, and there is none"),
+        (
+            ("--rule", "solved_rate[model=alfa]>=0.5"),
+            "no case has model 'alfa'; did you mean alpha",
+        ),
+        (("--rule", "solved_rate[suite=phase35]>=0.5"), "did you mean phase53?"),
+        (("--rule", "solved_rate[flaws=order]>=0.5"), "flaws is no parameter of a case; did you"),
+        (
+            ("--rule", "solved_rate[flaw=odrer]>=0.5"),
+            "no case has flaw 'odrer'; did you mean order",
+        ),
+        (("--rule", "solved_rate[level=7]>=0.5"), "no case has level '7'"),
+        (("--rule", "score.workflw>=0.5"), "has no score workflw; did you mean workflow?"),
+        (("--rul", "x"), "unrecognized arguments"),
+    ],
+)
+def test_gate_refuses_rules_that_cannot_be_judged(ultrapar, words, says):
+    code, out, err = ultrapar("gate", "base", *words)
+    assert (code, out) == (4, "")
+    assert says in err
+
+
+def test_help_lists_every_metric_and_default_rule(ultrapar):
+    from pytest_ultrapar.compare.defaults import DEFAULT_RULES
+    from pytest_ultrapar.compare.metrics import METRICS
+
+    code, said, _ = ultrapar("gate", "--help")
+    assert code == 0
+    assert [metric.name for metric in METRICS if f"    {metric.name} " not in said] == []
+    assert all(rule in said for rule in DEFAULT_RULES)

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ultrapar.compare.metrics import METRICS, find_metric
+from pytest_ultrapar.compare.rules import GRAMMAR, Rule, parse_rule
+from pytest_ultrapar.errors import ConfigError
+
+names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.\-]*", fullmatch=True)
+values = st.text(st.characters(blacklist_characters='"', blacklist_categories=("Cs", "Cc")))
+spaces = st.sampled_from(["", " ", "  "])
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("throughput>=-10%", Rule("", "throughput", (), ">=", -0.1, "relative")),
+        ("throughput >= 5/s", Rule("", "throughput", (), ">=", 5, "absolute")),
+        ("throughput>=120/min", Rule("", "throughput", (), ">=", 2, "absolute")),
+        (
+            "solved_rate[model=DeepSeek-V3-0324]>=0.7",
+            Rule("", "solved_rate", (("model", "DeepSeek-V3-0324"),), ">=", 0.7, "absolute"),
+        ),
+        ("latency.p95<=2.5s", Rule("", "latency.p95", (), "<=", 2.5, "absolute")),
+        ("latency.p95<=+300ms", Rule("", "latency.p95", (), "<=", 0.3, "difference")),
+        ("latency.p95 <= +15 %", Rule("", "latency.p95", (), "<=", 0.15, "relative")),
+        (
+            "score.workflow[suite=phase53, flaw=order]>=-0.05",
+            Rule(
+                "",
+                "score.workflow",
+                (("suite", "phase53"), ("flaw", "order")),
+                ">=",
+                -0.05,
+                "difference",
+            ),
+        ),
+        ("coverage>=0.98", Rule("", "coverage", (), ">=", 0.98, "absolute")),
+        ("efficiency>=.9", Rule("", "efficiency", (), ">=", 0.9, "absolute")),
+        ("speedup>=3x", Rule("", "speedup", (), ">=", 3, "absolute")),
+        ("makespan<=2min", Rule("", "makespan", (), "<=", 120, "absolute")),
+        ("changed<=0.05", Rule("", "changed", (), "<=", 0.05, "absolute")),
+        (" same_answers ", Rule("", "same_answers")),
+        (
+            'same_answers[model="a, b] c"]',
+            Rule("", "same_answers", (("model", "a, b] c"),)),
+        ),
+    ],
+)
+def test_rule_is_what_it_says(text, rule):
+    found = parse_rule(text)
+    assert found.text == text.strip()
+    assert found.bound == pytest.approx(rule.bound)
+    plain = Rule(rule.text, found.metric, found.filters, found.side, rule.bound, found.form)
+    assert plain == rule
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "it must be METRIC[FILTER=VALUE,...] >= BOUND"),
+        (">=3", "it must be METRIC"),
+        ("throughput", "throughput needs a bound; write throughput>=BOUND or throughput<=BOUND"),
+        ("throughput=5", "= is not known; write throughput>=BOUND"),
+        ("throughput>5", "> is not known"),
+        ("throughput>=", "the bound '' is no number"),
+        ("throughput>=fast", "the bound 'fast' is no number"),
+        ("throughput>=-10", None),
+        ("throughput>=10%", "10% needs a sign, for per cent are relative to the baseline"),
+        ("throughput>=-100%", "nothing falls by 100%"),
+        ("throughput>=5s", "the unit s does not fit throughput"),
+        ("latency.p95<=2.5", "the bound has no unit; latency.p95 is compared with 2.5s, 300ms"),
+        ("latency.p95<=2.5h", "the unit h does not fit latency.p95"),
+        ("solved_rate>=70", "solved_rate is a share, 0 to 1 (got 70)"),
+        ("solved_rate>=nan", "the bound 'nan' is no number"),
+        ("solved_rate>=1e-3", "is no number"),
+        ("coverage>=" + "9" * 400, "the bound is too large"),
+        ("througput>=5", "througput is no metric; did you mean throughput?"),
+        ("Latency.P95<=2s", "did you mean latency.p95?"),
+        ("score.>=1", "score. is no metric; did you mean score.NAME?"),
+        ("throughput[model=m]>=5", "throughput is of the whole run and takes no filter"),
+        ("same_answers>=0.9", "same_answers takes no bound"),
+        ("changed<=+0.1", "changed is of both runs already"),
+        ("changed<=+5%", "changed is of both runs already"),
+        ("solved_rate[model]>=0.5", "[model] must be [NAME=VALUE]"),
+        ("solved_rate[]>=0.5", "[] must be [NAME=VALUE]"),
+        ("solved_rate[model=m,]>=0.5", "must be [NAME=VALUE]"),
+        ("solved_rate[model=m,model=n]>=0.5", "the filter model is there twice"),
+        ('solved_rate[model="m]>=0.5', "must be [NAME=VALUE]"),
+    ],
+)
+def test_rule_that_is_none_is_refused_with_what_is_allowed(text, says):
+    if says is None:
+        assert parse_rule(text).form == "difference"
+        return
+    with pytest.raises(ConfigError) as refused:
+        parse_rule(text)
+    assert str(refused.value).startswith(f"gate rule {text!r}: ")
+    assert says in str(refused.value)
+
+
+@given(
+    metric=st.sampled_from([each for each in METRICS if not each.of_run and each.unit != "none"]),
+    filters=st.dictionaries(names, values, max_size=3),
+    side=st.sampled_from([">=", "<="]),
+    number=st.decimals(0, 1, places=3),
+    gap=spaces,
+)
+def test_rule_reads_what_was_written(metric, filters, side, number, gap):
+    listed = f",{gap}".join(f'{name}{gap}={gap}"{value}"' for name, value in filters.items())
+    unit = "s" if metric.unit == "seconds" else ""
+    head = f"{metric.name}[{listed}]" if filters else metric.name
+    rule = parse_rule(f"{head}{gap}{side}{gap}{number}{unit}")
+    assert rule.metric == metric.name
+    assert dict(rule.filters) == filters
+    assert rule.side == side
+    assert rule.bound == pytest.approx(float(number))
+    assert rule.form == "absolute"
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_rule_or_refused_with_a_sentence(text):
+    said = ""
+    try:
+        metric = parse_rule(text).metric
+    except ConfigError as error:
+        metric, said = "throughput", str(error)
+    assert find_metric(metric) is not None
+    assert said.startswith("gate rule ") or not said
+
+
+@pytest.mark.parametrize(
+    ("text", "needs"),
+    [
+        ("throughput>=-10%", True),
+        ("latency.p95<=+1s", True),
+        ("same_answers", True),
+        ("changed<=0.1", True),
+        ("throughput>=5", False),
+        ("solved_rate>=0.7", False),
+    ],
+)
+def test_rule_knows_whether_it_needs_a_baseline(text, needs):
+    assert parse_rule(text).needs_baseline is needs
+
+
+def test_examples_of_the_grammar_are_rules():
+    examples = [line.split("  ")[2] for line in GRAMMAR.splitlines() if line.startswith("    ")]
+    assert [parse_rule(text).form for text in examples] == [
+        "absolute",
+        "difference",
+        "relative",
+        "none",
+    ]

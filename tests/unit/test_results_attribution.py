@@ -1,0 +1,200 @@
+"""Where the makespan went: each cause alone, and that parts always add up."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_ultrapar.plan.bound import certify
+from pytest_ultrapar.pool.model import Limit
+from pytest_ultrapar.results.attribution import attribute
+from pytest_ultrapar.results.hindsight import demand, hindsight
+from tests.unit.request_logs import episode, lane, log_of, request
+
+
+def parts_of(log, *limits, start_s=0.0, end_s=None, restricted=False):
+    end_s = end_s if end_s is not None else max(one.ended_s for one in log)
+    bound = hindsight(log, limits)
+    return attribute(log, limits, bound, start_s=start_s, end_s=end_s, restricted=restricted)
+
+
+def total_s(parts):
+    return sum(getattr(parts, name) for name in parts.__struct_fields__)
+
+
+def seconds(parts):
+    """The parts that are more than 1 % of a second, without the bound."""
+    found = {name: getattr(parts, name) for name in parts.__struct_fields__ if name != "used_s"}
+    return {name: round(value, 1) for name, value in found.items() if abs(value) > 0.05}
+
+
+SEATS = Limit("seats", "key", 2)
+
+
+def test_seats_that_are_always_taken_leave_nothing_to_explain():
+    calls = [episode(request(at, at + 1.0)) for at in (0.0, 0.0, 1.0, 1.0, 2.0, 2.0)]
+    found = parts_of(log_of([lane(0, "seats")], *calls), SEATS)
+    assert found.run.used_s == pytest.approx(3.0)
+    assert seconds(found.run) == {}
+
+
+def test_an_uneven_end_is_a_tail():
+    calls = [(0.0, 4.0), (0.0, 4.0), (4.0, 8.0)]
+    log = log_of([lane(0, "seats")], *(episode(request(a, b)) for a, b in calls))
+    found = parts_of(log, SEATS)
+    assert found.run.used_s == pytest.approx(6.0)
+    assert seconds(found.run) == {"tail_s": 2.0}
+
+
+def test_a_rate_that_is_not_used_up_while_requests_wait_for_it_is_rate_wait():
+    rate = Limit("rate", "key", qps=1.0)
+    calls = [episode(request(2.0 * at, 2.0 * at + 0.1, for_rate_s=2.0 * at)) for at in range(40)]
+    found = parts_of(log_of([lane(0, "rate")], *calls), rate)
+    assert found.run.used_s == pytest.approx(39.1)
+    assert seconds(found.run) == {"rate_wait_s": pytest.approx(39.0, abs=0.1)}
+
+
+def test_a_seat_that_is_free_while_others_are_awaited_is_seat_wait():
+    inner, outer = Limit("inner", "instance", 2), Limit("outer", "key", 1)
+    calls = [episode(request(1.0 * at, at + 1.0, waited_s=1.0 * at)) for at in range(5)]
+    found = parts_of(log_of([lane(0, "outer", "inner")], *calls), outer, inner)
+    (row,) = found.limits
+    assert row.limit == "outer"
+    assert seconds(found.run) == {}
+    alone = parts_of(log_of([lane(0, "outer", "inner")], *calls), inner, outer)
+    assert alone.run == found.run
+
+
+def test_time_between_lease_and_sending_is_the_clients():
+    calls = [
+        episode(request(2.0 * at + 1.0, 2.0 * at + 2.0, held_s=1.0, waited_s=2.0 * at))
+        for at in range(5)
+        for _ in range(2)
+    ]
+    found = parts_of(log_of([lane(0, "seats")], *calls), SEATS)
+    assert found.run.used_s == pytest.approx(5.0)
+    assert seconds(found.run) == {"client_s": 5.0}
+
+
+def test_an_episode_that_thinks_between_two_turns_keeps_its_client_busy():
+    one = episode(request(0.0, 1.0), request(3.0, 4.0, turn=1))
+    found = parts_of(log_of([lane(0, "seats")], one, one, one), Limit("seats", "key", 3))
+    assert found.run.used_s == pytest.approx(2.0)
+    assert seconds(found.run) == {"client_s": 2.0}
+
+
+def test_a_pause_before_a_second_try_is_back_off():
+    first = request(0.0, 1.0, outcome="overload")
+    one = episode(first, request(4.0, 5.0, number=1))
+    found = parts_of(log_of([lane(0, "seats")], one, one), SEATS)
+    assert seconds(found.run) == {"backoff_s": 3.0}
+
+
+def test_episodes_that_a_rule_keeps_back_are_called_so():
+    calls = [episode(request(1.0 * at, at + 1.0)) for at in range(6)]
+    found = parts_of(log_of([lane(0, "seats")], *calls), SEATS, restricted=True)
+    assert found.run.used_s == pytest.approx(3.0)
+    assert seconds(found.run) == {"rules_s": 2.5, "tail_s": 0.5}
+
+
+def test_what_was_not_yet_fed_at_the_beginning_is_start_up_and_later_the_client():
+    calls = [episode(request(at, at + 1.0)) for at in (0.0, 2.0, 2.0, 4.0)]
+    found = parts_of(log_of([lane(0, "seats")], *calls), SEATS)
+    # In seats x seconds: 3 before both were taken at 2 s; 1 at 3 s, when one episode was left.
+    assert seconds(found.run) == {"startup_s": 1.5, "client_s": 0.5, "tail_s": 1.0}
+
+
+def test_where_the_longest_episode_bounds_the_last_one_tells():
+    calls = [
+        episode(request(0.0, 1.0), request(1.5, 2.5, turn=1)),
+        episode(request(0.0, 0.5), request(1.5, 3.0, turn=1, for_rate_s=1.0)),
+    ]
+    found = parts_of(log_of([lane(0, "seats")], *calls), Limit("seats", "key", 9))
+    assert found.run.used_s == pytest.approx(2.0)
+    assert seconds(found.run) == {"rate_wait_s": 1.0}
+
+
+def test_parts_of_lanes_name_the_limit_that_was_used_most():
+    lanes = [lane(0, "key", "i0"), lane(1, "key", "i1")]
+    limits = [Limit("key", "key", 4), Limit("i0", "instance", 1), Limit("i1", "instance", 9)]
+    log = log_of(lanes, episode(request(0, 2)), episode(request(0, 3, on=1)))
+    found = parts_of(log, *limits)
+    assert {row.limit: row.lanes for row in found.limits} == {
+        "i0": ("p/i0/k",),
+        "key": ("p/i1/k",),
+    }
+
+
+spans = st.lists(
+    st.lists(
+        st.tuples(
+            st.floats(0, 2),  # pause before
+            st.floats(0, 2),  # wait for a seat
+            st.floats(0, 2),  # wait for a rate
+            st.floats(0, 0.5),  # held
+            st.floats(0.01, 3),  # service
+            st.sampled_from(["ok", "rate", "overload"]),
+            st.integers(0, 1),  # lane
+            st.booleans(),  # the next one repeats it
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+def episodes_of(drawn):
+    for turns in drawn:
+        now_s, attempts, turn, number = 0.0, [], 0, 0
+        for pause_s, seat_s, rate_s, held_s, service_s, outcome, on, again in turns:
+            sent_s = now_s + pause_s + seat_s + rate_s + held_s
+            now_s = sent_s + service_s
+            attempts.append(
+                request(
+                    sent_s,
+                    now_s,
+                    on=on,
+                    turn=turn,
+                    number=number,
+                    waited_s=seat_s,
+                    for_rate_s=rate_s,
+                    held_s=held_s,
+                    outcome=outcome,
+                )
+            )
+            turn, number = (turn, number + 1) if again else (turn + 1, 0)
+        yield episode(*attempts)
+
+
+@settings(max_examples=60)
+@given(spans, st.integers(1, 3) | st.none(), st.sampled_from([None, 0.5, 4.0]), st.booleans())
+def test_parts_always_add_up_to_the_makespan(drawn, workers, qps, restricted):
+    limits = [Limit("key", "key", workers, qps), Limit("i0", "instance", 2)]
+    log = log_of([lane(0, "key", "i0"), lane(1, "key")], *episodes_of(drawn))
+    bound = hindsight(log, limits)
+    if bound is None:
+        assert not any(one.served for one in log)
+        return
+    start_s = min(one.sent_s for one in log)
+    end_s = max(one.ended_s for one in log)
+    found = attribute(log, limits, bound, start_s=start_s, end_s=end_s, restricted=restricted)
+    assert total_s(found.run) == pytest.approx(end_s - start_s)
+    for row in found.limits:
+        assert total_s(row.parts) == pytest.approx(end_s - start_s)
+        assert min(msgspec.structs.astuple(row.parts)[1:-1]) >= -1e-9
+
+
+@settings(max_examples=60)
+@given(spans, st.integers(1, 3))
+def test_published_prices_prove_the_published_bound(drawn, workers):
+    limits = [Limit("key", "key", workers, 3.0), Limit("i0", "instance", 2)]
+    lanes = [lane(0, "key", "i0"), lane(1, "key")]
+    log = log_of(lanes, *episodes_of(drawn))
+    bound = hindsight(log, limits)
+    if bound is not None and bound.prices:
+        proven_s = certify(lanes, limits, demand(log), bound.prices)
+        assert proven_s == pytest.approx(bound.seconds, rel=1e-6)

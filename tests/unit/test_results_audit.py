@@ -1,0 +1,70 @@
+"""The audit: what our own records say of limits, and that it speaks up when one was passed."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ultrapar.pool.model import Limit
+from pytest_ultrapar.results.audit import audit, peak_in_flight
+from tests.unit.request_logs import episode, lane, log_of, request
+
+moments = st.integers(0, 40).map(lambda tick: tick / 4)
+stretches = st.lists(st.tuples(moments, moments), min_size=1, max_size=12)
+
+
+def of(stretches_s, *limits, lanes=None):
+    requests = (episode(request(a, b)) for a, b in stretches_s)
+    log = log_of(lanes or [lane(0, *(limit.name for limit in limits))], *requests)
+    return audit(log, limits)
+
+
+def test_audit_says_what_fell_on_a_limit():
+    (found,) = of([(0.0, 1.0), (0.5, 2.0), (0.9, 0.95)], Limit("p/k", "key", 5, 18.0, 100.0))
+    assert (found.limit, found.n, found.in_flight, found.sends_1s) == ("p/k", 3, 3, 3)
+    assert (found.workers, found.qps, found.rpm, found.passed) == (5, 18.0, 100.0, ())
+
+
+def test_audit_names_each_number_that_was_passed():
+    calls = [(0.0, 1.0), (0.5, 2.0), (0.9, 0.95)]
+    (found,) = of(calls, Limit("p/k", "key", 2, 2.0, 2.0))
+    assert found.passed == ("workers", "qps", "rpm")
+
+
+def test_audit_counts_both_ends_of_a_window_and_gives_a_seat_back_at_its_end():
+    (found,) = of([(0.0, 1.0), (1.0, 2.0)], Limit("p/k", "key", 1, 1.0))
+    assert found.in_flight == 1
+    assert found.sends_1s == 2
+    assert found.passed == ("qps",)
+
+
+def test_a_rate_below_one_send_per_window_lets_one_go():
+    (found,) = of([(0.0, 1.0), (5.0, 6.0)], Limit("p/k", "key", qps=0.5))
+    assert found.passed == ()
+    (found,) = of([(0.0, 1.0), (0.5, 6.0)], Limit("p/k", "key", qps=0.5))
+    assert found.passed == ("qps",)
+
+
+def test_audit_has_each_key_also_without_a_limit():
+    lanes = [lane(0, "p/i0"), lane(1)]
+    log = log_of(lanes, episode(request(0, 2)), episode(request(1, 2, on=1)))
+    instance, key = audit(log, [Limit("p/i0", "instance", 1), Limit("p/unused", "key", 1)])
+    assert (instance.limit, instance.in_flight) == ("p/i0", 1)
+    assert (key.limit, key.in_flight, key.workers, key.sends_60s) == ("p/k", 2, None, 2)
+
+
+def test_requests_that_do_not_count_in_the_makespan_are_audited_too():
+    log = log_of([lane(0, "p/k")], episode(request(0, 2)), episode(request(1, 2)), measured=False)
+    (found,) = audit(log, [Limit("p/k", "key", 1)])
+    assert found.passed == ("workers",)
+    assert peak_in_flight(log) == 2
+
+
+@given(stretches)
+def test_audit_agrees_with_counting_at_each_send(calls):
+    calls = [(min(pair), max(pair) + 0.125) for pair in calls]
+    (found,) = of(calls, Limit("p/k", "key"))
+    starts = [start for start, _ in calls]
+    assert found.in_flight == max(sum(a <= t < b for a, b in calls) for t in starts)
+    assert found.sends_1s == max(sum(t - 1 <= s <= t for s in starts) for t in starts)
+    assert found.sends_60s == len(calls)

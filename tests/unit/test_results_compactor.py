@@ -1,0 +1,56 @@
+"""The process that compacts a run, as the process that leads the run starts and ends it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.results.compactor import Compactor
+from tests.unit.finished_run import run_of_seven
+
+
+@pytest.fixture
+def run(tmp_path):
+    return run_of_seven(tmp_path / "out")
+
+
+def test_compactor_returns_the_summary_and_keeps_pyarrow_out(run):
+    code = (
+        "import sys; from pathlib import Path;"
+        "from pytest_ultrapar.results.compactor import Compactor;"
+        "s = Compactor.start(Path(sys.argv[1])).compact();"
+        "print(s.statistics.n_final, s.run_id, 'pyarrow' in sys.modules,"
+        " 'pytest_benchmark' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, run.path], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["6", run.run_id, "False", "False"]
+
+
+def test_compactor_says_why_it_failed_and_how_to_try_again(tmp_path):
+    with pytest.raises(ResultsError, match=r"(?s)cannot read .*manifest\.json.*try again with"):
+        Compactor.start(tmp_path).compact()
+
+
+def test_compactor_that_is_stopped_or_left_leaves_the_run_alone(run):
+    before = sorted(run.path.iterdir())
+    stopped = Compactor.start(run.path)
+    stopped.stop()
+    stopped.stop()
+    waiting = subprocess.Popen(
+        [sys.executable, "-m", "pytest_ultrapar.results.compact", "--wait", run.path],
+        stdin=subprocess.PIPE,
+    )
+    waiting.communicate(b"")
+    assert waiting.returncode == 0
+    assert sorted(run.path.iterdir()) == before
+
+
+def test_compactor_whose_process_was_killed_starts_another(run):
+    compactor = Compactor.start(run.path)
+    compactor.stop()
+    assert compactor.compact().run_id == run.run_id

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from pytest_ultrapar.results.paired import (
+    MOST_RESAMPLED,
+    Interval,
+    benjamini_hochberg,
+    critical_t,
+    critical_z,
+    difference_interval,
+    mcnemar,
+    mean_interval,
+    quantile_interval,
+    rate_difference,
+    ratio_interval,
+    typical_ratio,
+)
+
+counts = st.integers(0, 400)
+numbers = st.floats(-1e6, 1e6)
+positive = st.floats(1e-3, 1e3)
+
+
+@given(counts, counts)
+def test_mcnemar_is_the_binomial_test(gained, lost):
+    expected = stats.binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
+    assert mcnemar(gained, lost) == pytest.approx(expected, rel=1e-9)
+
+
+def test_mcnemar_of_a_huge_imbalance_is_no_chance():
+    assert mcnemar(20_000, 0) == 0.0
+    assert mcnemar(10_000, 10_000) == 1.0
+
+
+@pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99, 0.998])
+def test_critical_values_are_those_of_the_tables(confidence):
+    assert critical_z(confidence) == pytest.approx(stats.norm.ppf(0.5 + confidence / 2))
+    for n, error in ((2, 1e-9), (3, 1e-9), (4, 0.03), (6, 0.005), (10, 1e-3), (500, 1e-6)):
+        expected = stats.t.ppf(0.5 + confidence / 2, n - 1)
+        assert critical_t(n, confidence) == pytest.approx(expected, rel=error)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_mean_interval_of_many_values_is_students(seed):
+    rng = random.Random(seed)
+    values = [rng.uniform(-1, 3) ** 3 for _ in range(MOST_RESAMPLED + 1 + 40 * seed)]
+    expected = stats.t.interval(
+        0.95, len(values) - 1, loc=math.fsum(values) / len(values), scale=stats.sem(values)
+    )
+    assert mean_interval(values) == pytest.approx(expected, rel=1e-6)
+
+
+def test_mean_interval_of_few_skewed_values_reaches_as_far_as_the_bootstrap():
+    rng = random.Random(3)
+    values = [rng.lognormvariate(0, 1) for _ in range(25)]
+    found = mean_interval(values)
+    bootstrap = stats.bootstrap((values,), lambda x, axis: x.mean(axis=axis), rng=1)
+    student = stats.t.interval(0.95, 24, loc=sum(values) / 25, scale=stats.sem(values))
+    assert found.low <= student[0] + 1e-3
+    assert found.high >= student[1]
+    assert found.high == pytest.approx(bootstrap.confidence_interval.high, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("draw", "mean", "n"),
+    [
+        (lambda rng: rng.gauss(0, 1), 0.0, 8),
+        (lambda rng: rng.gauss(0, 1), 0.0, 150),
+        (lambda rng: rng.expovariate(1), 1.0, 25),
+        (lambda rng: rng.choice((0, 0, 0, 1)) - rng.choice((0, 0, 0, 1)), 0.0, 30),
+    ],
+)
+def test_mean_interval_holds_the_mean_as_often_as_it_says(draw, mean, n):
+    rng = random.Random(11)
+    found = [mean_interval([draw(rng) for _ in range(n)]) for _ in range(120)]
+    share = sum(low <= mean <= high for low, high in found) / 120
+    assert 0.90 <= share <= 0.995
+
+
+@settings(max_examples=25)
+@given(st.lists(numbers, max_size=20))
+def test_mean_interval_holds_the_mean_of_the_values_and_is_the_same_again(values):
+    low, high = mean_interval(values)
+    if values:
+        assert low <= math.fsum(values) / len(values) <= high
+    assert mean_interval(values) == Interval(low, high)
+
+
+@given(numbers, st.integers(2, 200))
+def test_mean_interval_of_equal_values_has_no_width(value, n):
+    low, high = mean_interval([value] * n)
+    assert low == pytest.approx(value)
+    assert high == pytest.approx(value)
+
+
+@given(st.integers(1, 400), st.data())
+def test_rate_difference_holds_what_was_seen_and_mirrors(n, data):
+    gained = data.draw(st.integers(0, n))
+    lost = data.draw(st.integers(0, n - gained))
+    low, high = rate_difference(n, gained, lost)
+    assert -1 <= low < high <= 1
+    assert low - 2 / (n + 2) <= (gained - lost) / n <= high + 2 / (n + 2)
+    mirrored = rate_difference(n, lost, gained)
+    assert (mirrored.low, mirrored.high) == (pytest.approx(-high), pytest.approx(-low))
+
+
+@pytest.mark.parametrize("tiny", [5e-324, 1e-200])
+def test_mean_interval_of_tiny_differences_is_computed(tiny):
+    low, high = mean_interval([0.0] * 5 + [tiny])
+    assert low <= tiny
+    assert high >= 0.0
+
+
+def test_rate_difference_covers_the_truth():
+    rng = random.Random(5)
+    gain, loss, n = 0.05, 0.15, 120
+    hits = 0
+    for _ in range(1000):
+        draws = [rng.random() for _ in range(n)]
+        gained = sum(draw < gain for draw in draws)
+        lost = sum(gain <= draw < gain + loss for draw in draws)
+        low, high = rate_difference(n, gained, lost)
+        hits += low <= gain - loss <= high
+    assert 0.93 <= hits / 1000 <= 0.98
+
+
+def test_rate_difference_of_identical_answers_has_the_width_of_what_is_not_known():
+    assert rate_difference(300, 0, 0).high == pytest.approx(0.0092, abs=1e-4)
+    assert rate_difference(10, 0, 0).high > 0.15
+
+
+@settings(max_examples=25)
+@given(st.lists(positive, min_size=2, max_size=20), st.floats(0.5, 2))
+def test_ratios_of_a_constant_factor_are_that_factor(base, factor):
+    new = [factor * value for value in base]
+    for by in (ratio_interval, typical_ratio):
+        middle, (low, high) = by(base, new)
+        assert (middle, low, high) == pytest.approx((factor, factor, factor), rel=1e-6)
+
+
+def test_typical_ratio_takes_long_and_short_cases_alike():
+    assert typical_ratio([1.0, 100.0], [2.0, 50.0])[0] == pytest.approx(1.0)
+    assert ratio_interval([1.0, 100.0], [2.0, 50.0])[0] == pytest.approx(52 / 101)
+    assert typical_ratio([0.0], [1.0]) is None
+    assert ratio_interval([0.0, 0.0], [1.0, 2.0]) is None
+
+
+def test_ratio_interval_covers_the_truth():
+    rng = random.Random(7)
+    hits = 0
+    for _ in range(300):
+        base = [rng.lognormvariate(0, 0.5) for _ in range(150)]
+        new = [1.2 * value * rng.lognormvariate(0, 0.2) for value in base]
+        _, (low, high) = ratio_interval(base, new)
+        hits += low <= 1.2 * math.exp(0.02) <= high
+    assert 0.90 <= hits / 300 <= 0.985
+
+
+@pytest.mark.parametrize("share", [0.5, 0.95])
+def test_quantile_interval_covers_the_truth(share):
+    rng = random.Random(9)
+    hits = 0
+    for _ in range(400):
+        low, high = quantile_interval(sorted(rng.random() for _ in range(200)), share)
+        hits += low <= share <= high
+    assert 0.93 <= hits / 400 <= 0.995
+
+
+def test_quantile_interval_is_open_where_too_few_values_are_above():
+    ordered = [float(number) for number in range(100)]
+    low, high = quantile_interval(ordered, 0.99)
+    assert low == 96.0
+    assert high == math.inf
+    assert quantile_interval([1.0], 0.5) == (-math.inf, math.inf)
+
+
+def test_difference_interval_adds_uncertainties_like_squares():
+    found = difference_interval(10.0, Interval(9.0, 12.0), 20.0, Interval(17.0, 24.0))
+    assert found.low == pytest.approx(10 - math.hypot(3, 2))
+    assert found.high == pytest.approx(10 + math.hypot(4, 1))
+    unbounded = difference_interval(1.0, Interval(0.5, math.inf), 2.0, Interval(1.5, 3.0))
+    assert unbounded.low == -math.inf
+    assert math.isfinite(unbounded.high)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=40))
+def test_benjamini_hochberg_is_scipys(chances):
+    assert benjamini_hochberg(chances) == pytest.approx(
+        list(stats.false_discovery_control(chances))
+    )

@@ -1,0 +1,91 @@
+"""The alarm of a client that cannot keep up, and the pulse that it goes by."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ultrapar.engine.pulse import HEARTBEAT_S, Pulse
+from pytest_ultrapar.records import EngineSpent
+from pytest_ultrapar.results.attribution import Attribution, Parts
+from pytest_ultrapar.results.saturation import client_bound, dispatch_p95_s
+from tests.unit.request_logs import episode, lane, log_of, request
+
+
+class Time:
+    """A clock and a meter of CPU, both set by hand."""
+
+    now = cpu = 100.0
+
+    def pass_by(self, now_s, cpu_s=0.0):
+        self.now += now_s
+        self.cpu += cpu_s
+
+
+@pytest.fixture
+def time():
+    return Time()
+
+
+@pytest.fixture
+def pulse(time):
+    return Pulse(lambda: time.now, lambda: time.cpu)
+
+
+def test_pulse_counts_lateness_and_cpu_only_while_episodes_are_open(pulse, time):
+    assert pulse.lag_s == 0.0
+    assert pulse.beat(busy=False) == HEARTBEAT_S
+    time.pass_by(5.0, 1.0)
+    assert pulse.lag_s == pytest.approx(5.0 - HEARTBEAT_S)
+    pulse.beat(busy=True)
+    for _ in range(4):
+        time.pass_by(HEARTBEAT_S + 0.01, 0.012)
+        pulse.beat(busy=True)
+    time.pass_by(HEARTBEAT_S + 0.05, 0.0)
+    pulse.beat(busy=False)
+    time.pass_by(9.0, 9.0)
+    pulse.beat(busy=False)
+    spent = pulse.spent("gw3")
+    assert (spent.worker, spent.n_beats) == ("gw3", 5)
+    assert spent.late_s == pytest.approx(0.09)
+    assert spent.latest_s == pytest.approx(0.05)
+    assert spent.wall_s == pytest.approx(0.09 + 5 * HEARTBEAT_S)
+    assert spent.cpu_s == pytest.approx(0.048)
+
+
+def with_client(client_s):
+    parts = Parts(10.0 - client_s, 0, 0, 0, 0, client_s, 0, 0)
+    return Attribution(10.0, parts, ())
+
+
+def engine(*, late_s=0.0001, cpu=0.5):
+    return EngineSpent("gw0", 10.0, 10.0 * cpu, 1000, 1000 * late_s, 0.2)
+
+
+def test_a_client_that_costs_time_and_cannot_keep_up_is_what_bounds():
+    said = client_bound(with_client(3.0), [engine(), engine(late_s=0.02, cpu=0.97)], 0.07)
+    assert said.startswith("30% of the makespan was the client's own time")
+    assert "20.0 ms late" in said
+    assert "70 ms after their lease" in said
+    assert "97% CPU" in said
+
+
+@pytest.mark.parametrize(
+    ("client_s", "one", "dispatch_s"),
+    [
+        pytest.param(0.5, engine(late_s=0.1, cpu=1.0), 1.0, id="it costs little"),
+        pytest.param(5.0, engine(), 0.001, id="the suite's own code waits between turns"),
+    ],
+)
+def test_a_client_that_is_not_what_bounds(client_s, one, dispatch_s):
+    assert client_bound(with_client(client_s), [one], dispatch_s) == ""
+
+
+def test_a_client_is_judged_without_engines_too():
+    assert client_bound(with_client(5.0), [], 0.2)
+    assert client_bound(with_client(5.0), [], 0.0) == ""
+
+
+def test_dispatch_counts_measured_requests():
+    slow = [episode(request(5.0, 6.0, held_s=0.5)) for _ in range(20)]
+    assert dispatch_p95_s(log_of([lane()], *slow)) == pytest.approx(0.5)
+    assert dispatch_p95_s(log_of([lane()], *slow, measured=False)) == 0.0

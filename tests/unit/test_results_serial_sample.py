@@ -1,0 +1,117 @@
+"""A run with a serial sample: what counts in its speed, and what stands in its benchmark file."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ultrapar.records import Attempt, Case, EpisodeEnded, Grade
+from pytest_ultrapar.results import benchmark_json
+from pytest_ultrapar.results.compaction import compact
+from pytest_ultrapar.results.measure import measure_case
+from pytest_ultrapar.results.serial_sample import serial_sample, serial_times, with_serial_times
+from pytest_ultrapar.results.statistics import run_statistics
+from tests.unit.finished_run import case, episode, grade, machine_info, make_run, write_journal
+
+
+@pytest.fixture(autouse=True)
+def _machine_described_once(monkeypatch):
+    monkeypatch.setattr(benchmark_json, "machine_info", machine_info)
+
+
+def measure(start_s, end_s, ending="returned", *, sampled):
+    ran = Attempt(0, 0, "p", "i", "k", start_s, start_s, start_s, end_s, "ok", 1)
+    ended = EpisodeEnded("c", "gw0", ending, 1, 2, end_s - start_s, attempts=[ran])
+    return measure_case(
+        Case(0, "c", "n", "phase51", "m", 0, {}, 1),
+        Grade("c", "gw0", "solved" if ending == "returned" else "infra", "passed", 5),
+        ended,
+        summary_by=("model",),
+        baseline={"c"} if sampled else (),
+    )
+
+
+def test_speedup_is_measured_against_the_sample():
+    sample = [(0.0, 1.0), (1.5, 2.5), (3.0, 4.0), (4.5, 6.0)]
+    measured = [(10.0 + n, 11.0 + n) for n in (0, 0, 0, 1, 1, 1)]
+    measures = with_serial_times(
+        [measure(*span, sampled=True) for span in sample]
+        + [measure(*span, sampled=False) for span in measured]
+    )
+    found = run_statistics(measures, n_planned=10, mode="ultra")
+    assert found.sample == serial_sample(measures)
+    assert (found.sample.n, found.sample.duration_s) == (4, 6.0)
+    assert (found.n_timed, found.n_graded, found.makespan_s) == (6, 10, 2.0)
+    assert (found.basis, found.serial_s) == ("sampled", 9.0)
+    assert found.speedup == 4.5
+    low, high = found.speedup_interval
+    assert low < 4.5 < high
+    assert found.latency.n == 6
+
+
+def test_sample_of_a_run_that_was_stopped_in_it_has_no_speedup():
+    measures = with_serial_times([measure(0.0, 1.0, sampled=True)])
+    found = run_statistics(measures, n_planned=10, mode="ultra")
+    assert (found.sample.n, found.n_timed) == (1, 0)
+    assert found.makespan_s is found.speedup is found.speedup_interval is found.serial_s is None
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 100), st.floats(0, 100), st.booleans()), min_size=1, max_size=20
+    )
+)
+def test_seconds_of_the_sample_add_up_to_its_duration(items):
+    now_s, measures = 5.0, []
+    first_s = now_s + items[0][0]
+    for gap_s, length_s, completed in items:
+        start_s, now_s = now_s + gap_s, now_s + gap_s + length_s
+        ending = "returned" if completed else "infra"
+        measures.append(measure(start_s, now_s, ending, sampled=True))
+    times_s = serial_times(with_serial_times(measures))
+    assert len(times_s) == sum(completed for *_, completed in items)
+    assert all(time_s >= 0 for time_s in times_s)
+    if times_s:
+        assert math.fsum(times_s) == pytest.approx(now_s - first_s, abs=1e-6)
+
+
+def test_suite_without_a_sampled_case_falls_back_to_the_estimate(tmp_path):
+    cases = [case(n) for n in range(4)]
+    cases += [msgspec.structs.replace(case(n), suite="phase51") for n in range(4, 6)]
+    run = make_run(tmp_path / "out", cases, baseline=("case0", "case1"))
+    spans = [(0.0, 1.0), (1.5, 3.0), (10.0, 11.0), (10.0, 11.0), (10.0, 12.0), (10.0, 12.0)]
+    for n, span in enumerate(spans):
+        write_journal(run, f"gw{n}", episode(n, *span), grade(n))
+    summary = compact(run.path)
+    assert (summary.statistics.basis, summary.statistics.sample.duration_s) == ("sampled", 3.0)
+    found = json.loads((run.path / "benchmark.json").read_text())["benchmarks"]
+    extra = {entry["name"]: entry["extra_info"] for entry in found}
+    assert {name: (one["n"], one["basis"]) for name, one in extra.items() if "basis" in one} == {
+        "phase51+phase53[ultra]": (4, "sampled"),
+        "phase51+phase53[serial]": (2, "sampled"),
+        "phase51+phase53[ultra-m1]": (4, "sampled"),
+        "phase51[ultra]": (2, "estimated"),
+        "phase51[serial]": (2, "estimated"),
+        "phase51[ultra-m1]": (2, "estimated"),
+        "phase53[ultra]": (2, "sampled"),
+        "phase53[serial]": (2, "sampled"),
+        "phase53[ultra-m1]": (2, "sampled"),
+    }
+    assert extra["phase51+phase53[serial]"]["makespan_s"] == 3.0
+    # A second and a half a case, against two cases in one second.
+    assert extra["phase53[ultra]"]["speedup"] == 3.0
+
+
+def test_benchmark_file_of_a_run_that_was_stopped_in_its_sample_has_the_sample(tmp_path):
+    cases = [case(n) for n in range(4)]
+    run = make_run(tmp_path / "out", cases, baseline=("case0", "case1"))
+    write_journal(run, "gw0", episode(0, 0.0, 2.0), grade(0))
+    summary = compact(run.path)
+    assert summary.statistics.sample.n == 1
+    (entry,) = json.loads((run.path / "benchmark.json").read_text())["benchmarks"]
+    assert (entry["name"], entry["stats"]["mean"]) == ("phase53[serial]", 2.0)

@@ -1,0 +1,86 @@
+"""Speed-ups, their intervals, and what of a makespan each case has to pay."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ultrapar.results.service import Span
+from pytest_ultrapar.results.speedup import Part, makespan_shares, speedup, speedup_interval
+
+moments = st.floats(0, 1e4, allow_nan=False)
+spans = st.lists(st.tuples(moments, moments), min_size=1, max_size=30).map(
+    lambda pairs: [Span(start, start + length) for start, length in pairs]
+)
+
+
+@given(spans)
+def test_shares_add_up_to_the_makespan_and_none_is_negative(found):
+    shares = makespan_shares(found)
+    makespan_s = max(each.end_s for each in found) - min(each.first_send_s for each in found)
+    assert math.fsum(shares) == pytest.approx(makespan_s, abs=1e-6)
+    assert min(shares) >= -1e-6
+
+
+def test_shares_divide_each_moment_among_those_under_way():
+    # Alone for a second, two for two seconds, nobody for one, then another one alone.
+    assert makespan_shares([Span(0, 3), Span(1, 3), Span(4, 6)]) == [2.0, 1.0, 3.0]
+    assert makespan_shares([]) == []
+    assert makespan_shares([Span(1, 1), Span(1, 3)]) == [0.0, 2.0]
+
+
+def test_speedup_is_the_ratio_of_two_rates():
+    assert speedup([Part(1, 2.0, 1, 0.5), Part(1, 4.0, 1, 1.0)]) == pytest.approx(4.0)
+    # One more was completed in the fast run only.
+    assert speedup([Part(1, 2.0, 1, 1.0), Part(0, 0.0, 1, 1.0)]) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    "parts", [[], [Part(0, 0.0, 1, 1.0)], [Part(1, 1.0, 0, 0.0)], [Part(1, 1.0, 1, 0.0)]]
+)
+def test_speedup_of_nothing_is_none(parts):
+    assert speedup(parts) is None
+    assert speedup_interval([parts]) is None
+
+
+def test_interval_of_equal_cases_is_a_point():
+    low, high = speedup_interval([[Part(1, 0.2, 1, 0.05)] * 100])
+    assert (low, high) == (pytest.approx(4.0), pytest.approx(4.0))
+
+
+def test_interval_of_paired_cases_is_narrower_than_of_two_samples():
+    draw = random.Random(1)
+    times_s = [draw.lognormvariate(0, 1) for _ in range(60)]
+    paired = speedup_interval([[Part(1, time_s, 1, time_s / 4) for time_s in times_s]])
+    apart = speedup_interval(
+        [
+            [Part(1, time_s, 0, 0.0) for time_s in times_s],
+            [Part(0, 0.0, 1, time_s / 4) for time_s in times_s],
+        ]
+    )
+    assert paired == pytest.approx((4.0, 4.0))
+    assert apart[0] < 3.2
+    assert apart[1] > 5.0
+
+
+def test_interval_needs_three_cases_on_each_side():
+    many = [Part(0, 0.0, 1, 0.1)] * 50
+    assert speedup_interval([[Part(1, 1.0, 0, 0.0)] * 2, many]) is None
+    assert speedup_interval([[Part(1, 1.0, 0, 0.0)] * 3, many]) is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_sample", "n_timed"), [(5, 60), (30, 300), (100, 1000)])
+def test_interval_holds_the_true_speedup_as_often_as_it_says(n_sample, n_timed):
+    draw = random.Random(n_sample)
+    hits = 0
+    for _ in range(100):
+        sample = [Part(1, draw.lognormvariate(0, 0.6), 0, 0.0) for _ in range(n_sample)]
+        timed = [Part(0, 0.0, 1, draw.lognormvariate(0, 0.6) / 10) for _ in range(n_timed)]
+        low, high = speedup_interval([sample, timed])
+        hits += low <= 10 <= high
+    assert hits >= 88

@@ -1,0 +1,35 @@
+"""The same cases, run serially and concurrently, as run directories."""
+
+from __future__ import annotations
+
+from pytest_ultrapar.bench.mode_run import ModeRun, read_mode_run
+from pytest_ultrapar.results.compaction import compact
+from tests.unit.finished_run import case, episode, grade, make_run, write_journal
+
+N_CASES = 8
+
+
+def run_of(path, mode, spans, outcomes=None, models=("m1", "m2"), **fields) -> ModeRun:
+    """A run whose case `i` was under way during `spans[i]`; None is one that failed at once."""
+    cases = [case(n, model=models[n % len(models)]) for n in range(len(spans))]
+    run = make_run(path, cases, mode=mode, **fields)
+    records = []
+    for n, span in enumerate(spans):
+        if span is None:
+            records += [episode(n, 0.0, 0.5, "infra", kind="timeout"), grade(n, "infra")]
+        else:
+            outcome = (outcomes or {}).get(n, "solved")
+            records += [episode(n, *span), grade(n, outcome)]
+    write_journal(run, "gw0", *records)
+    return read_mode_run(run.path, compact(run.path))
+
+
+def serial_run(path, **fields) -> ModeRun:
+    """One after the other, a second each, half a second between them."""
+    return run_of(path, "serial", [(1.5 * n, 1.5 * n + 1) for n in range(N_CASES)], **fields)
+
+
+def ultra_run(path, **fields) -> ModeRun:
+    """Four at once, twice, a second each."""
+    spans = [(float(n // 4), n // 4 + 1.0) for n in range(N_CASES)]
+    return run_of(path, "ultra", spans, **fields)
