@@ -127,12 +127,12 @@ def _lead(config: pytest.Config) -> None:
         )
     n_planned = config.stash.get(_planned_workers_key, None)
     process.check_debug_log(config, n_planned or _n_workers(config))
+    gate = prepare_gate(settled)
     if options.plans(config):
         from pytest_ultrapar.leading.planning import Planning  # noqa: PLC0415
 
         config.pluginmanager.register(Planning(config, n_planned or 0), "ultrapar-planning")
         return
-    gate = prepare_gate(settled)
     if options.only_looks(config):
         config.pluginmanager.register(process.CollectOnly(config), "ultrapar-collect-only")
         return

@@ -10,6 +10,7 @@ import pytest
 from pytest_ultrapar import process
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.leading.assigning import make_assignment, process_loads
+from pytest_ultrapar.leading.baseline import draw_sample, with_baseline
 from pytest_ultrapar.leading.estimates import (
     find_history,
     hint_notes,
@@ -120,13 +121,11 @@ class Planning(process.CollectOnly):
         )
         reporter = config.pluginmanager.getplugin("terminalreporter")
         n_skipped = len(collected) - len(cases)
+        skipped = [f"{counted(n_skipped, 'case')} skipped by a mark"] if n_skipped else []
         return plan_lines(
             plan,
-            sources=[
-                *history.notes,
-                *hint_notes(expected, said),
-                *([f"{counted(n_skipped, 'case')} skipped by a mark"] if n_skipped else []),
-            ],
+            sources=[*history.notes, *hint_notes(expected, said)],
+            settings=[*self._settings(), *skipped],
             warnings=[
                 *self._not_ready(),
                 *waste(pool, lanes, expected, services),
@@ -153,6 +152,10 @@ class Planning(process.CollectOnly):
             loads = process_loads(
                 self._config, lanes=lanes, cases=cases, assignment=made, mode=mode
             )
+            n_baseline = self._options.baseline
+            if mode == self._options.mode and n_baseline is not None:
+                sample = draw_sample(cases, n_baseline, self._options.seed)
+                made = with_baseline(made, cases, lanes, sample)
         except (UltraparError, pytest.UsageError) as error:
             if mode == self._options.mode:
                 raise
@@ -169,6 +172,13 @@ class Planning(process.CollectOnly):
             else ()
         )
         return settle_policy(None, mode=mode, offered=read_offered(answers))
+
+    def _settings(self) -> Iterator[str]:
+        """What a run would be started with, as far as the tables do not say it."""
+        if self._n_workers:
+            yield f"for {counted(self._n_workers, 'worker')}"
+        if self._options.baseline is not None:
+            yield f"{counted(self._options.baseline, 'case')} of it one at a time first"
 
     def _not_ready(self) -> Iterator[str]:
         """What would end a run at its start, and does not matter to a plan."""

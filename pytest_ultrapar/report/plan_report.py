@@ -24,19 +24,26 @@ _UNKNOWN = "unknown"
 
 
 def plan_lines(
-    plan: RunPlan, *, sources: Sequence[str], warnings: Sequence[str], simulated: bool, width: int
+    plan: RunPlan,
+    *,
+    settings: Sequence[str],
+    sources: Sequence[str],
+    warnings: Sequence[str],
+    simulated: bool,
+    width: int,
 ) -> list[str]:
     """The lines of a plan, without colours and safe for a terminal.
 
     Args:
         plan: What to show.
+        settings: What the run would be started with, and what it leaves out.
         sources: Where its estimates come from, in the order of importance.
         warnings: What is of no use or hard to believe.
         simulated: Whether the pool is.
         width: Of the terminal, in characters.
     """
     lines = ["SIMULATED: a plan for the simulated provider"] if simulated else []
-    lines.append("no request was sent; estimates come from:")
+    lines.append("; ".join(["no request was sent", *settings]) + "; estimates come from:")
     lines += [f"  {line}" for line in (*_bases(plan), *sources)]
     for part in (
         _sums(plan, width),

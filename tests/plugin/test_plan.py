@@ -56,6 +56,7 @@ def test_plan_sends_nothing_and_starts_no_worker(project, planned, workers):
     pool_with(project, model=TWO_S)
     said = planned(workers)
     assert "no request was sent" in said
+    assert ("; for 15 workers; " in said) == (workers == "-n15")
     assert "20 cases from the pool's latencies and the suite's turns" in said
     assert "bringing up nodes" not in said
     assert "created: " not in said
@@ -147,6 +148,20 @@ def test_pool_that_cannot_be_meant_is_refused_with_the_sum(project, workers):
         "--ultrapar-plan: p/key0: 600 workers on 5 requests per second at 2 s need 10 "
         "(5 x 2 = 10 in flight on average); allowed are up to 100"
     )
+
+
+def test_serial_sample_and_gates_of_the_run_are_planned_and_checked(project, planned):
+    project.suite(SUITE_OF_20)
+    pool_with(project, model=TWO_S)
+    said = planned("-n0", "--ultrapar-baseline=5")
+    assert "no request was sent; 5 cases of it one at a time first; " in said
+    # Five episodes of 4 s, then fifteen on 4 seats.
+    assert rows(said)["ultra"][1].startswith("36.0 s")
+    assert rows(said)["serial"][1].startswith("80.0 s")
+    assert "--ultrapar-baseline 20" in refusal(
+        project, "--ultrapar-plan", "-n0", "--ultrapar-baseline=20"
+    )
+    assert "nonsense" in refusal(project, "--ultrapar-plan", "-n0", "--ultrapar-gate=nonsense>1")
 
 
 def test_waste_is_warned_about(project, planned):

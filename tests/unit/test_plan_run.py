@@ -66,8 +66,15 @@ def planned(pool, expected, earlier=(), **options):
     )
 
 
-def text(plan, *, sources=(), warnings=(), simulated=False, width=200):
-    return plan_lines(plan, sources=sources, warnings=warnings, simulated=simulated, width=width)
+def text(plan, *, settings=(), sources=(), warnings=(), simulated=False, width=200):
+    return plan_lines(
+        plan,
+        settings=settings,
+        sources=sources,
+        warnings=warnings,
+        simulated=simulated,
+        width=width,
+    )
 
 
 def test_load_of_a_limit_is_what_its_lanes_answer(pool):
@@ -126,12 +133,15 @@ def test_text_says_everything_of_a_plan(pool):
     loads = (KeyLoad("p", "key0", ("a", "b"), 2, 4.0, 10.0), KeyLoad("p", "key1", ("c",), 1, 2, 10))
     (first, before), (hinted, _) = run(200), run(2, "n", (None, None), "hint")
     plan = planned(pool, [*first, *hinted], before, processes=loads)
-    lines = text(plan, sources=["the earlier run is r"], warnings=["no key"], simulated=True)
+    lines = text(
+        plan, settings=["for 2 workers"], sources=["the run r"], warnings=["no key"], simulated=True
+    )
     whole = "\n".join(lines)
     assert lines[0] == "SIMULATED: a plan for the simulated provider"
     assert "200 cases as the same case went in an earlier run\n" in whole
     assert "2 cases from the pool's latencies" in whole
-    assert "  the earlier run is r\n" in whole
+    assert lines[1] == "no request was sent; for 2 workers; estimates come from:"
+    assert "  the run r\n" in whole
     assert "tokens in" in whole
     assert "unknown" in whole
     assert "load: p/key0: 2 at once, 4 of 10 QPS: a, b" in whole
