@@ -52,11 +52,15 @@ class Forecasted(msgspec.Struct, frozen=True):
 
 
 def measure_forecasts(
-    *, environment: Environment, note: Callable[[str], object]
+    situations: Sequence[Situation] = SITUATIONS,
+    *,
+    environment: Environment,
+    note: Callable[[str], object],
 ) -> list[Forecasted]:
     """Plan and run every situation.
 
     Args:
+        situations: Which ones.
         environment: See `environment.measured_environment`.
         note: Called with a line before each situation.
 
@@ -64,7 +68,7 @@ def measure_forecasts(
         CommandError: A command ended badly, or its plan has no time for the mode.
     """
     found = []
-    for one in SITUATIONS:
+    for one in situations:
         note(f"forecast: {one.name}")
         with tempfile.TemporaryDirectory(prefix="overhead-") as folder:
             found.append(_compare(one, Path(folder), environment))

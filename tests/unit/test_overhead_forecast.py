@@ -1,4 +1,8 @@
-"""Plans against the runs that follow: real processes and sockets on eight simulated pools."""
+"""Plans against the runs that follow, with real processes and sockets.
+
+Two situations stand for the eight of `python -m bench_suites.overhead forecast`, which takes two
+minutes.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +37,10 @@ def test_situations_are_eight_of_all_modes_on_pools_and_earlier_runs():
 @pytest.mark.slow
 def test_predicted_times_are_those_of_the_runs_that_follow():
     # What bounds these runs is latency and limits: a busy machine lengthens them by a few percent.
+    few = [one for one in SITUATIONS if one.name in {"qps, three keys", "all lanes in turn"}]
     with measured_environment() as environment:
-        found = measure_forecasts(environment=environment, note=lambda _: None)
+        found = measure_forecasts(few, environment=environment, note=lambda _: None)
+    assert len(found) == 2
     median, worst = errors(found)
     assert median <= MOST_MEDIAN, found
     assert worst <= MOST_WORST, found
