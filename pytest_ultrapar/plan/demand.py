@@ -48,12 +48,15 @@ class Resource:
         limit: Name of the limit.
         kind: Which of its numbers.
         per_s: Seats, or requests per second, > 0.
-        burst: Requests that a rate may let go on top, since its windows are counted one by one.
+        number: As the limit declares it, per window.
+        burst: Requests that a rate may let go on top: any window holds its number at most, rounded
+            up, and so may the first moment.
     """
 
     limit: str
     kind: Kind
     per_s: float
+    number: float
     burst: float = 0.0
 
     @property
@@ -88,12 +91,13 @@ def resources(limits: Iterable[Limit]) -> tuple[Resource, ...]:
     found = []
     for limit in limits:
         if limit.workers is not None:
-            found.append(Resource(limit.name, "workers", float(limit.workers)))
+            found.append(Resource(limit.name, "workers", limit.workers, limit.workers))
         for kind in ("qps", "rpm"):
             rate = limit.qps if kind == "qps" else limit.rpm
             if rate is not None:
-                # A window of its own may be full at the first moment and at the last one.
-                found.append(Resource(limit.name, kind, rate / _WINDOW_S[kind], rate))
+                # A rate below 1 lets one request go at once, too, and 2.5 per window lets 3.
+                per_s, burst = rate / _WINDOW_S[kind], math.ceil(rate)
+                found.append(Resource(limit.name, kind, per_s, rate, burst))
     return tuple(found)
 
 

@@ -69,13 +69,12 @@ def limit_loads(
         load = passing.get(part.limit)
         if load is not None:
             asked = load.requests if part.is_rate else load.busy_s
-            allows = part.burst if part.is_rate else part.per_s
             found.append(
                 LimitLoad(
                     part.limit,
                     limits[part.limit].level,
                     part.kind,
-                    allows,
+                    part.number,
                     load.requests,
                     load.requests / whole,
                     asked / part.per_s,

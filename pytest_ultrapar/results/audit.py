@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -100,8 +101,8 @@ def _audited(limit: Limit, sends: Sequence[float], ends: Sequence[float]) -> Lim
     passed = tuple(
         name
         for name, peak, most in zip(("workers", "qps", "rpm"), peaks, allowed, strict=True)
-        # A rate below one send per window still lets one go at a time.
-        if most is not None and peak > max(most, 1)
+        # 2.5 per second is 5 in 2 s, of which 3 may fall into one; 0.2 lets one go at a time.
+        if most is not None and peak > math.ceil(most)
     )
     return LimitAudit(
         limit.name,

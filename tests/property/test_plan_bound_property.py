@@ -7,9 +7,14 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_ultrapar.lanes.rate import RateLimiter
 from pytest_ultrapar.plan.bound import lower_bound
 from pytest_ultrapar.plan.demand import request_classes
 from pytest_ultrapar.pool.model import Lane, LaneId, Limit
+from pytest_ultrapar.results.audit import audit
+from pytest_ultrapar.results.hindsight import hindsight
+from tests.unit.request_logs import episode, log_of, request
+from tests.unit.request_logs import lane as log_lane
 
 TICK_S = 0.5
 """Requests start and take whole ticks; starts between them gain nothing, since limits do so too."""
@@ -74,3 +79,26 @@ def test_bound_is_never_above_the_shortest_schedule(limits, requests):
     }
     found = lower_bound(lanes, limits, request_classes(services))
     assert found.seconds <= shortest_s(lanes, limits, requests) + 1e-9
+
+
+rates = st.floats(0.05, 30.0) | st.sampled_from([0.2, 0.5, 1.0, 1.5, 2.5, 10.0, 18.0])
+
+
+@given(rates, st.sampled_from(["qps", "rpm"]), st.integers(1, 40), st.floats(0.001, 5.0))
+def test_what_the_limiter_lets_through_keeps_the_bound_and_passes_the_audit(
+    rate, kind, n, service_s
+):
+    """The schedule of a lane with nothing but this rate, as fast as the broker allows."""
+    limit = Limit("rate", "key", **{kind: rate})
+    limiter = RateLimiter(rate, 1.0 if kind == "qps" else 60.0)
+    attempts, now_s = [], 0.0
+    for _ in range(n):
+        now_s = limiter.ready_at_s(now_s)
+        limiter.take(now_s)
+        attempts.append(episode(request(now_s, now_s + service_s)))
+    log = log_of([log_lane(0, "rate")], *attempts)
+    found = hindsight(log, [limit])
+    assert found is not None
+    assert found.seconds <= now_s + service_s + 1e-6
+    (audited, _) = audit(log, [limit])
+    assert audited.passed == ()

@@ -38,6 +38,13 @@ def test_audit_counts_both_ends_of_a_window_and_gives_a_seat_back_at_its_end():
     assert found.passed == ("qps",)
 
 
+def test_a_rate_that_is_no_whole_number_holds_on_the_whole():
+    (found,) = of([(0.0, 1.0), (0.4, 1.0), (0.8, 6.0)], Limit("p/k", "key", qps=2.5))
+    assert (found.sends_1s, found.passed) == (3, ())
+    (found,) = of([(0.0, 1.0), (0.4, 1.0), (0.8, 6.0), (1.0, 6.0)], Limit("p/k", "key", qps=2.5))
+    assert found.passed == ("qps",)
+
+
 def test_a_rate_below_one_send_per_window_lets_one_go():
     (found,) = of([(0.0, 1.0), (5.0, 6.0)], Limit("p/k", "key", qps=0.5))
     assert found.passed == ()
