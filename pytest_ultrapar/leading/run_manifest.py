@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from pytest_ultrapar import process
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.answered_by import answered_by
@@ -93,15 +95,18 @@ def make_manifest(
         pool_lanes=lanes,
         pool_limits=tuple(limit for name, limit in pool.limits.items() if name in on_path),
     )
-    if resumed and (directory.path / FILE_NAME).exists():
-        differences = resume_differences(read_manifest(directory.path), manifest)
-        if differences:
-            msg = (
-                f"--ultrapar-resume: {directory.path} cannot be finished by this run: "
-                + "; ".join(differences)
-            )
-            raise ConfigError(msg)
-    return manifest
+    if not resumed or not (directory.path / FILE_NAME).exists():
+        return manifest
+    earlier = read_manifest(directory.path)
+    differences = resume_differences(earlier, manifest)
+    if differences:
+        msg = f"--ultrapar-resume: {directory.path} cannot be finished by this run: " + "; ".join(
+            differences
+        )
+        raise ConfigError(msg)
+    # It stands until this session has measured something, if it is about the same limits.
+    same = earlier.pool_limits == manifest.pool_limits and earlier.pool_lanes == lanes
+    return msgspec.structs.replace(manifest, bound=earlier.bound if same else None)
 
 
 def finished_sample(directory: Path) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ def performance_lines(summary: RunSummary) -> Iterator[str]:
     """Bound and efficiency, the parts of the makespan, and whether limits were held."""
     if summary.bound_s is not None and summary.efficiency is not None:
         yield (
-            f"no schedule takes less than {duration(summary.bound_s)}"
+            f"no schedule{summary.session} takes less than {duration(summary.bound_s)}"
             f" ({visible(summary.binding or '')}): efficiency {percent(summary.efficiency)}"
         )
     if summary.attribution is not None:
@@ -40,7 +40,7 @@ def performance_lines(summary: RunSummary) -> Iterator[str]:
     if summary.client_bound:
         yield f"CLIENT-BOUND: {summary.client_bound}"
     if summary.audit:
-        yield from _audit(summary.audit, summary.peak_in_flight)
+        yield from _audit(summary)
 
 
 def _parts(parts: Parts, makespan_s: float) -> str:
@@ -54,7 +54,8 @@ def _parts(parts: Parts, makespan_s: float) -> str:
     return f"of {duration(makespan_s)}, {percent(parts.used_s / makespan_s)} is the bound{more}"
 
 
-def _audit(audited: tuple[LimitAudit, ...], peak: int) -> Iterator[str]:
+def _audit(summary: RunSummary) -> Iterator[str]:
+    audited = summary.audit
     passed = [one for one in audited if one.passed]
     for one in passed:
         yield f"LIMIT PASSED ({', '.join(one.passed)}): {_fall(one)}"
@@ -63,7 +64,10 @@ def _audit(audited: tuple[LimitAudit, ...], peak: int) -> Iterator[str]:
     more = f"; {n_more} more in summary.json" if n_more > 0 else ""
     held = "no limit was passed" if not passed else "the limits"
     falls = "; ".join(map(_fall, fullest))
-    yield f"{peak:,} requests in flight at most; {held}, by our own records: {falls}{more}"
+    yield (
+        f"{summary.peak_in_flight:,} requests{summary.session} in flight at most; {held}, by our"
+        f" own records: {falls}{more}"
+    )
 
 
 def _fall(one: LimitAudit) -> str:

@@ -129,7 +129,7 @@ def _speed(summary: RunSummary) -> Iterator[str]:
         )
         yield (
             f"{summary.mode}: {counted(statistics.n_timed, 'case')}"
-            f"{' of this session' if summary.resumed else ''} in"
+            f"{summary.session} in"
             f" {duration(statistics.makespan_s)}, {rate(statistics.throughput)}{tail}"
         )
     if (

@@ -18,6 +18,7 @@ from pytest_ultrapar.results import benchmark_json as bench
 from pytest_ultrapar.results.cases_file import read_cases
 from pytest_ultrapar.results.history import read_history
 from pytest_ultrapar.results.journal import Damage, JournalReader
+from pytest_ultrapar.results.kept import earlier_summary, keep_speed
 from pytest_ultrapar.results.manifest import read_manifest, write_manifest
 from pytest_ultrapar.results.measure import CaseMeasure, measure_case
 from pytest_ultrapar.results.performance import performance
@@ -88,7 +89,6 @@ def compact(run_dir: Path) -> RunSummary:
             write_whole(path, msgspec.json.encode(benchmark))
             files.append(path)
         elif manifest.resumed and path.exists():
-            # Nothing ran in this session: what an earlier one measured is still the measurement.
             files.append(path)
         else:
             path.unlink(missing_ok=True)
@@ -120,6 +120,9 @@ def compact(run_dir: Path) -> RunSummary:
         client_bound=made.client_bound,
         files=[*(path.name for path in files), SUMMARY_FILE],
     )
+    if benchmark is None and manifest.resumed and (earlier := earlier_summary(run_dir)) is not None:
+        # Nothing ran in this session: what an earlier one measured is still the measurement.
+        summary = keep_speed(summary, earlier)
     write_whole(run_dir / SUMMARY_FILE, msgspec.json.encode(summary) + b"\n")
     return summary
 

@@ -48,21 +48,19 @@ class RequestLog:
     """Collects the requests of episodes, at 57 bytes each.
 
     Args:
-        lanes: All that the run could use.
+        lanes: All that the run could use; what was sent elsewhere, by a session that had another
+            pool, is left out.
         from_us: Microseconds since the epoch; episodes that began before it are left out, since the
             monotonic clock may have been another one then.
 
     Attributes:
         lanes: As given.
         from_us: As given.
-        n_strange: Requests on lanes that are not among them, left out: a resumed run may have had
-            another pool.
     """
 
     def __init__(self, lanes: Sequence[Lane], *, from_us: int = 0) -> None:
         self.lanes = tuple(lanes)
         self.from_us = from_us
-        self.n_strange = 0
         self._index = {
             (lane.provider, lane.instance, lane.key): at for at, lane in enumerate(self.lanes)
         }
@@ -104,7 +102,6 @@ class RequestLog:
         for one in sorted(episode.attempts, key=_sent_at):
             lane = self._index.get((one.provider, one.instance, one.key))
             if lane is None:
-                self.n_strange += 1
                 continue
             marks = _MEASURED if measured else 0
             marks |= _FIRST if before is None else 0

@@ -61,6 +61,8 @@ class RunSummary(msgspec.Struct, frozen=True):
 
     Attributes:
         resumed: Whether part of it ran in an earlier session, which counts in the scores alone.
+        measured_earlier: Whether speed and limits are those of an earlier session, because the last
+            one had nothing left to run.
         n_requests: All requests of the run, those of episodes that were not graded among them.
         kinds: How often each kind of `infra`, `error` and refused prompt came, as `outcome/kind`.
         notes: The first `MOST_NOTES` cases with outcome `error` or `infra`, errors first.
@@ -90,6 +92,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     never_ran: list[str]
     damage: list[Damage]
     files: list[str]
+    measured_earlier: bool = False
     peak_in_flight: int = 0
     bound_s: float | None = None
     binding: str | None = None
@@ -97,6 +100,13 @@ class RunSummary(msgspec.Struct, frozen=True):
     attribution: Attribution | None = None
     audit: tuple[LimitAudit, ...] = ()
     client_bound: str = ""
+
+    @property
+    def session(self) -> str:
+        """Which session speed and limits are of, as words to append; empty if there was one."""
+        if not self.resumed:
+            return ""
+        return " of an earlier session" if self.measured_earlier else " of this session"
 
     @property
     def n_never_ran(self) -> int:

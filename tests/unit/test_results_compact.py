@@ -363,3 +363,19 @@ def test_parquet_failed_verification_leaves_the_earlier_table(run, monkeypatch):
         compact(run.path)
     assert (run.path / "results.parquet").read_bytes() == before
     assert not list(run.path.glob(".*.tmp"))
+
+
+def test_a_session_with_nothing_left_to_run_keeps_what_was_measured(run):
+    first = compact(run.path)
+    benchmark = (run.path / "benchmark.json").read_bytes()
+    manifest = read_manifest(run.path)
+    assert manifest.bound is not None
+    later = datetime.fromtimestamp(NOW.timestamp() + 1000, UTC)
+    write_manifest(run.path, msgspec.structs.replace(manifest, resumed=True, measured_from=later))
+    again = compact(run.path)
+    assert again.statistics == first.statistics
+    assert (again.bound_s, again.efficiency) == (first.bound_s, first.efficiency)
+    assert (again.attribution, again.audit) == (first.attribution, first.audit)
+    assert (first.session, again.session) == ("", " of an earlier session")
+    assert (run.path / "benchmark.json").read_bytes() == benchmark
+    assert read_manifest(run.path).bound == manifest.bound
