@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.plan.demand import resources
+from pytest_ultrapar.results.detour import detours_s
 from pytest_ultrapar.results.occupancy import Occupancy, Reasons
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ class Parts(msgspec.Struct, frozen=True):
             way, requests about to be sent, episodes between two turns.
         startup_s: Free, before it was in full use for the first time.
         tail_s: Free, since too few episodes were left to fill it.
-        other_s: The rest: requests that were tried again or went a dearer way than they could.
+        detour_s: Of a run: used by requests that a lane of lower prices could have served, so that
+            others, which had no other lane, came later. 0 for a limit, where it is in `used_s`.
+        other_s: The rest: the bound counts requests of nearly the same length as equally long.
     """
 
     used_s: float
@@ -52,6 +55,7 @@ class Parts(msgspec.Struct, frozen=True):
     client_s: float
     startup_s: float
     tail_s: float
+    detour_s: float = 0.0
     other_s: float = 0.0
 
 
@@ -107,19 +111,15 @@ def attribute(
     occupancy = Occupancy(log, start_s=start_s, end_s=end_s, restricted=restricted)
     parts = resources(limits)
     by_name = {(one.limit, one.kind): one for one in parts}
+    shares: dict[_Name, float] = {(price.limit, price.kind): price.share for price in bound.prices}
     found: dict[_Name, Parts] = {
         name: _parts(occupancy, one, parts)
         for name, one in by_name.items()
-        if occupancy.n_requests(one)
-    }
-    shares = {
-        (price.limit, price.kind): price.share
-        for price in bound.prices
-        if (price.limit, price.kind) in found
+        if name in shares or occupancy.n_requests(one)
     }
     makespan_s = end_s - start_s
     run = (
-        _run(bound, shares, found, makespan_s)
+        _run(bound, shares, found, makespan_s, detours_s(log, bound.prices))
         if shares
         else _last_episode(occupancy, bound, makespan_s)
     )
@@ -149,15 +149,14 @@ def _run(
     shares: dict[_Name, float],
     found: dict[_Name, Parts],
     makespan_s: float,
+    detour_s: float,
 ) -> Parts:
-    whole = sum(shares.values())
-    names = [field for field in Parts.__struct_fields__ if field not in {"used_s", "other_s"}]
     mean = {
-        name: sum(share / whole * getattr(found[at], name) for at, share in shares.items())
-        for name in names
+        name: sum(share * getattr(found[at], name) for at, share in shares.items())
+        for name in Reasons._fields
     }
-    other_s = makespan_s - bound.seconds - sum(mean.values())
-    return Parts(used_s=bound.seconds, **mean, other_s=other_s)
+    other_s = makespan_s - bound.seconds - detour_s - sum(mean.values())
+    return Parts(used_s=bound.seconds, **mean, detour_s=detour_s, other_s=other_s)
 
 
 def _last_episode(occupancy: Occupancy, bound: Bound, makespan_s: float) -> Parts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_ultrapar.results.bins import Bins
 
 if TYPE_CHECKING:
-    from array import array
     from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_ultrapar.plan.demand import Resource
@@ -43,6 +43,10 @@ class _Slice(NamedTuple):
     backoff: float
     between: float
     unopened: float
+
+
+_N_STATES = len(_Slice._fields) - 2
+"""Those of a model: all but `busy` and `held`, which are of a lane."""
 
 
 class _ModelBins:
@@ -179,9 +183,10 @@ class Occupancy:
         on = self._on(part)
         models = {self._log.lanes[at].model for at in on} & self._models.keys()
         lanes = zip(self._sum(self._busy, on), self._sum(self._held, on), strict=True)
+        nobody = (array("d", bytes(8 * _SLICES)),) * _N_STATES
         others = [
             [sum(amounts) for amounts in zip(*column, strict=True)]
-            for column in zip(*(self._models[name].seconds for name in models), strict=True)
+            for column in zip(nobody, *(self._models[name].seconds for name in models), strict=True)
         ]
         for (busy, held), *rest in zip(lanes, *others, strict=True):
             yield _Slice(*(amount / self._width_s for amount in (busy, held, *rest)))

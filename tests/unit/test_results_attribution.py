@@ -198,3 +198,19 @@ def test_published_prices_prove_the_published_bound(drawn, workers):
     if bound is not None and bound.prices:
         proven_s = certify(lanes, limits, demand(log), bound.prices)
         assert proven_s == pytest.approx(bound.seconds, rel=1e-6)
+
+
+def test_requests_that_take_a_lane_which_others_need_are_on_a_detour():
+    """Model `m` may use both lanes and fills the one that `narrow` needs."""
+    lanes = [lane(0, "wide"), lane(1, "tight"), lane(2, "tight", model="narrow")]
+    limits = [Limit("wide", "instance", 1), Limit("tight", "key", 1)]
+    first = [episode(request(at, at + 1.0, on=1)) for at in range(4)]
+    after = [episode(request(4.0 + at, 5.0 + at, on=2)) for at in range(4)]
+    beside = [episode(request(at, at + 1.0)) for at in range(4)]
+    found = parts_of(log_of(lanes, *first, *after, *beside), *limits)
+    assert found.run.used_s == pytest.approx(6.0, rel=0.02)
+    assert found.run.used_s + found.run.detour_s + found.run.tail_s == pytest.approx(8.0, rel=0.02)
+    every_one_on_its_own = log_of(
+        lanes, *beside, *(episode(request(4.0 + at, 5.0 + at)) for at in range(4)), *after
+    )
+    assert parts_of(every_one_on_its_own, *limits).run.detour_s == pytest.approx(0.0, abs=0.1)
