@@ -87,6 +87,8 @@ def measure_sizes(
         argv = [*pytest_start(), "--collect-only", f"--overhead-cases={n}", *more]
         return run_timed(argv, environment).cpu_s
 
+    # Once to warm up: whoever comes first compiles what all import, which takes CPU and memory.
+    cases(FEW), empty(FEW)
     few, empty_few = cases(FEW), empty(FEW)
     suite = f"bench_suites/overhead/{MEMORY.test}"
     pool = f"--ultrapar-pool={MEMORY.pool_path}"
