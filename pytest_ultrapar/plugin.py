@@ -80,8 +80,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if options.pool_path(config) is None:
         _without_pool(config, given)
     elif given is not None:
-        from pytest_ultrapar.xdist_worker import WorkerSession  # noqa: PLC0415 - heavy, needed with a pool only
+        from pytest_ultrapar.suite import garbage  # noqa: PLC0415 - needed with a pool only
+        from pytest_ultrapar.xdist_worker import WorkerSession  # noqa: PLC0415 - heavy
 
+        garbage.collect_seldom(config)
         config.pluginmanager.register(WorkerSession(config, given), "ultrapar-worker")
     else:
         try:
@@ -106,7 +108,10 @@ def _without_pool(config: pytest.Config, given: dict[str, Any] | None) -> None:
 
 
 def _lead(config: pytest.Config) -> None:
-    from pytest_ultrapar import process, pytest_internals  # noqa: PLC0415 - heavy, needed with a pool only
+    from pytest_ultrapar.suite import garbage  # noqa: PLC0415 - needed with a pool only
+
+    garbage.collect_seldom(config)
+    from pytest_ultrapar import process, pytest_internals  # noqa: PLC0415 - heavy
     from pytest_ultrapar.leading.leader import Leader  # noqa: PLC0415
     from pytest_ultrapar.leading.reuse import reusable  # noqa: PLC0415
     from pytest_ultrapar.leading.run_gate import prepare_gate  # noqa: PLC0415

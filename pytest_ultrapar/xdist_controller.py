@@ -23,6 +23,7 @@ from pytest_ultrapar.leading.lost_cases import LostCases
 from pytest_ultrapar.packed_reports import unpack
 from pytest_ultrapar.poolless import fault_path, raise_fault
 from pytest_ultrapar.results.cases_file import read_cases
+from pytest_ultrapar.suite import garbage
 from pytest_ultrapar.suite.case_reports import N_READY, OUTCOME
 from pytest_ultrapar.worker_input import INPUT
 
@@ -184,6 +185,7 @@ class Scheduling:
             return False
         workers = sorted(self._nodes, key=lambda worker: (len(worker), worker))
         items = self._session.begin(workers, collection)
+        garbage.spare_items()
         run = self._session.run
         self._homes = homes(run.pool, run.lanes, run.assignment)
         models = {lane.model for lane in run.lanes}

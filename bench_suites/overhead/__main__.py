@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bench_suites.overhead import cores, machine, matrix, tables
+from bench_suites.overhead import cores, growth, machine, matrix, tables
 from bench_suites.overhead.collection import measure_collection
 from bench_suites.overhead.comparison import compare
 from bench_suites.overhead.environment import Environment, measured_environment
 from bench_suites.overhead.forecast import measure_forecasts
 from bench_suites.overhead.gate import gate_lines, measure_gate
+from bench_suites.overhead.growth import measure_sizes
 from bench_suites.overhead.ideal import ideal_of
+from bench_suites.overhead.lease import measure_leases
 from bench_suites.overhead.matrix import measure_matrix
 from bench_suites.overhead.memory import measure_growth
 from bench_suites.overhead.plugin_cost import measure_plugin_cost
@@ -25,21 +27,33 @@ from pytest_ultrapar.errors import ConfigError, UltraparError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-ALL = (*COMPARISONS, "memory", "matrix", "collection", "imports", "forecast", "gate")
-_DEFAULT_ROUNDS = 3
+ALL = (
+    *COMPARISONS,
+    "lease",
+    "growth",
+    "memory",
+    "matrix",
+    "collection",
+    "imports",
+    "forecast",
+    "gate",
+)
+_DEFAULT_ROUNDS = 5
 _LEAST_IMPORT_RUNS = 20
 _FAILED = 1
 _BAD_INPUT = 4
 _DESCRIPTION = f"""\
 Measures what the tool itself costs, on the simulated provider: {", ".join(ALL)}, or all.
 
-small, wide and episodes run the same cases with the tool and with a raw aiohttp client in turn,
-each against a fresh server, and compare both with the pool's ideal time. memory compares each
-process's peak with that of as many empty tests. matrix runs an uneven pool under the default policy
-and under an even split in advance. collection collects the five phases and as many
-empty tests. imports compares `pytest --collect-only` with and without the plugin. forecast compares
-the plans of eight pools with the runs that follow. gate runs the same code, a slower server and a
-worse model, and counts what the default gate catches; its number of runs is fixed.
+small, wide, long-tail and episodes run the same cases with the tool and with a raw aiohttp client
+in turn, each against a fresh server, and compare both with the pool's ideal time; small also with a
+plain xdist session of sleeping tests. lease measures the broker alone. growth compares a case among
+3,000 others with one among 100,000 (some ten minutes). memory compares each process's peak with
+that of as many empty tests. matrix runs an uneven pool under the default policy and under an even
+split in advance. collection collects the five phases and as many empty tests. imports compares
+`pytest --collect-only` with and without the plugin. forecast compares the plans of eight pools with
+the runs that follow. gate runs the same code, a slower server and a worse model, and counts what
+the default gate catches; its number of runs is fixed.
 """
 
 
@@ -87,6 +101,12 @@ def _measure(
     if name == "forecast":
         forecasts = measure_forecasts(environment=environment, note=_note)
         return tables.forecast_lines(forecasts), forecasts
+    if name == "lease":
+        leases = measure_leases(n_rounds, note=_note)
+        return tables.lease_lines(leases), leases
+    if name == "growth":
+        sizes = measure_sizes(growth.SIZES, environment=environment, note=_note)
+        return tables.growth_lines(sizes), sizes
     if name == "collection":
         collection = measure_collection(n_rounds, environment=environment, note=_note)
         return tables.collection_lines(collection), [collection]
@@ -153,7 +173,7 @@ def _parser() -> argparse.ArgumentParser:
         default=_DEFAULT_ROUNDS,
         metavar="K",
         help="rounds, each of them one run of every client (default: %(default)s); imports takes "
-        f"at least {_LEAST_IMPORT_RUNS}, memory always one",
+        f"at least {_LEAST_IMPORT_RUNS}, memory and growth always one",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every run as JSON")
     return parser

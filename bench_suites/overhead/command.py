@@ -15,7 +15,7 @@ from bench_suites.overhead.workload import ROOT
 from pytest_ultrapar.errors import UltraparError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from bench_suites.overhead.workload import Workload
@@ -44,7 +44,12 @@ class CommandError(UltraparError):
 
 
 def run_timed(
-    argv: Sequence[str], environment: Environment, *, folder: Path = ROOT, expected: int = 0
+    argv: Sequence[str],
+    environment: Environment,
+    *,
+    folder: Path = ROOT,
+    expected: int = 0,
+    started: Callable[[int], object] = lambda _: None,
 ) -> Cost:
     """Run a command and say what it cost.
 
@@ -56,6 +61,7 @@ def run_timed(
         environment: See `environment.measured_environment`.
         folder: Where it runs; the project's folder unless told.
         expected: The exit code of success.
+        started: Called with the process's id.
 
     Raises:
         CommandError: Its exit code is another one; the message ends with what it said.
@@ -66,6 +72,7 @@ def run_timed(
             argv, cwd=folder, stdout=output, stderr=output, env=environment
         )
         try:
+            started(child.pid)
             _, status, usage = os.wait4(child.pid, 0)
         except BaseException:
             child.kill()
@@ -91,6 +98,16 @@ def pytest_command(workload: Workload, *, url: str, n_processes: int, directory:
         f"--ultrapar-pool={workload.pool_path}",
         f"--ultrapar-simulator={url}",
         f"--ultrapar-out={directory}",
+    ]
+
+
+def plain_command(workload: Workload, *, n_processes: int) -> list[str]:
+    """The command of a plain xdist session that a workload is compared with."""
+    return [
+        *pytest_start(),
+        f"-n{n_processes}",
+        f"bench_suites/overhead/{workload.plain_test}",
+        f"--overhead-cases={workload.n_cases}",
     ]
 
 

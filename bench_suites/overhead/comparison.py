@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bench_suites.overhead import cores
-from bench_suites.overhead.command import CommandError, pytest_command, run_timed
+from bench_suites.overhead.command import CommandError, plain_command, pytest_command, run_timed
 from bench_suites.overhead.ideal import ideal_of
 from bench_suites.overhead.raw_client import Lane, Orders
 from pytest_ultrapar.simulator.process import SimulatorProcess, default_token
@@ -42,10 +42,13 @@ class Measured(msgspec.Struct, frozen=True):
         round_no: Commands of the same round ran one after another, from 0.
         efficiency: Ideal at the declared mean latency / `phase_s`.
         of_bound: Lower bound of the latencies that were drawn / `phase_s`.
+        of_greedy: `phase_s` / what list scheduling of these latencies in this order takes.
         phase_s: First arrival to last reply, by the server's log.
         peak_in_flight: The most requests in flight at one instant, by the server's log.
         wall_s: The whole command.
         ratio: Its wall time / that of the raw client in the same round.
+        plain_s: Wall time of a plain xdist session of sleeping tests with the same `-n` in the same
+            round; None where the workload compares with none.
         cpu_ms_per_case: User and system time of all client processes per case.
         n_429: Requests that the server refused for going too fast.
     """
@@ -56,12 +59,19 @@ class Measured(msgspec.Struct, frozen=True):
     n: int
     efficiency: float
     of_bound: float
+    of_greedy: float
     phase_s: float
     peak_in_flight: int
     wall_s: float
     ratio: float
     cpu_ms_per_case: float
     n_429: int
+    plain_s: float | None = None
+
+    @property
+    def of_plain(self) -> float | None:
+        """Wall time / that of the plain session."""
+        return None if self.plain_s is None else self.wall_s / self.plain_s
 
 
 def compare(
@@ -97,9 +107,12 @@ def compare(
         measured: list[Measured] = []
         for client in clients:
             note(f"{workload.name}, round {round_no + 1} of {n_rounds}: {_name(client)}")
-            measured.append(
-                _measure(workload, client, round_no, pinned=pinned, environment=environment)
-            )
+            one = _measure(workload, client, round_no, pinned=pinned, environment=environment)
+            if workload.plain_test is not None and client:
+                note(f"{workload.name}, round {round_no + 1} of {n_rounds}: plain -n {client}")
+                plain = run_timed(plain_command(workload, n_processes=client), environment)
+                one = msgspec.structs.replace(one, plain_s=plain.wall_s)
+            measured.append(one)
         raw_s = measured[-1].wall_s
         runs += [msgspec.structs.replace(one, ratio=one.wall_s / raw_s) for one in measured]
     return runs
@@ -142,6 +155,7 @@ def _measure(
         n=workload.n_cases,
         efficiency=best.mean_s / log.phase_s,
         of_bound=best.bound_s / log.phase_s,
+        of_greedy=log.phase_s / best.greedy_s,
         phase_s=log.phase_s,
         peak_in_flight=log.max_in_flight(),
         wall_s=cost.wall_s,

@@ -5,26 +5,39 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
-from bench_suites.overhead import collection, forecast, matrix, memory, plugin_cost
+from bench_suites.overhead import (
+    collection,
+    forecast,
+    growth,
+    lease,
+    matrix,
+    memory,
+    plugin_cost,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from bench_suites.overhead.collection import Collection
     from bench_suites.overhead.comparison import Measured
     from bench_suites.overhead.forecast import Forecasted
+    from bench_suites.overhead.growth import GrowthRow
     from bench_suites.overhead.ideal import Ideal
+    from bench_suites.overhead.lease import LeaseCost
     from bench_suites.overhead.matrix import MatrixRun
     from bench_suites.overhead.memory import Growth
     from bench_suites.overhead.plugin_cost import PluginCost
     from bench_suites.overhead.workload import Target, Workload
 
-_COLUMNS: Mapping[str, tuple[Callable[[Measured], float], str]] = {
+_GOALS = ["figure", "median", "goal", "verdict"]
+_COLUMNS: Mapping[str, tuple[Callable[[Measured], float | None], str]] = {
     "efficiency": (lambda run: run.efficiency, ".3f"),
     "of lower bound": (lambda run: run.of_bound, ".3f"),
+    "/ greedy": (lambda run: run.of_greedy, ".3f"),
     "peak in flight": (lambda run: run.peak_in_flight, ".0f"),
     "whole command s": (lambda run: run.wall_s, ".2f"),
     "ratio to raw": (lambda run: run.ratio, ".2f"),
+    "/ plain xdist": (lambda run: run.of_plain, ".2f"),
     "CPU ms/case": (lambda run: run.cpu_ms_per_case, ".2f"),
     "429s": (lambda run: run.n_429, ".0f"),
 }
@@ -53,15 +66,30 @@ def comparison_lines(
         own = [run for run in runs if run.client == client]
         rows.append([client, *(spread(map(value, own), form) for value, form in _COLUMNS.values())])
     yield from _aligned(rows)
-    for target in workload.targets:
-        client = f"-n {target.n_processes}"
-        if client in clients and pinned >= target.pinned:
-            yield _judged(target, [run for run in runs if run.client == client])
+    judged = [
+        _judged(target, [run for run in runs if run.client == f"-n {target.n_processes}"])
+        for target in workload.targets
+        if f"-n {target.n_processes}" in clients and pinned >= target.pinned
+    ]
+    if judged:
+        yield ""
+        yield from _aligned([_GOALS, *judged])
 
 
-def _judged(target: Target, runs: Sequence[Measured]) -> str:
+def _judged(target: Target, runs: Sequence[Measured]) -> list[str]:
     median = statistics.median(getattr(run, target.figure) for run in runs)
-    return _verdict(f"-n {target.n_processes}: {target}", median, met=target.is_met(median))
+    goal = str(target)
+    return goal_row(
+        f"-n {target.n_processes}: {target.figure}",
+        median,
+        goal.removeprefix(target.figure).strip(),
+        met=target.is_met(median),
+    )
+
+
+def goal_row(what: str, value: float, goal: str, *, met: bool) -> list[str]:
+    """A row of a table of goals: figure, value, goal and verdict."""
+    return [what, f"{value:.4g}", goal, "met" if met else "NOT met"]
 
 
 def memory_lines(growths: Sequence[Growth]) -> Iterator[str]:
@@ -86,7 +114,7 @@ def memory_lines(growths: Sequence[Growth]) -> Iterator[str]:
     yield from _aligned(rows)
     most = max(row.more_mib for row in growths)
     bound = memory.MOST_MIB
-    yield _verdict(f"every process: more <= {bound:g} MiB", most, met=most <= bound)
+    yield from _goals(("every process: more MiB", most, bound))
 
 
 def plugin_cost_lines(cost: PluginCost) -> Iterator[str]:
@@ -97,8 +125,7 @@ def plugin_cost_lines(cost: PluginCost) -> Iterator[str]:
     )
     yield f"more CPU: {cost.more_cpu_ms:.1f} ms; more modules: {len(cost.modules)}"
     bound = plugin_cost.MOST_MS
-    met = cost.more_ms < bound
-    yield _verdict(f"difference of neighbours < {bound:g} ms", cost.more_ms, met=met)
+    yield from _goals(("difference of neighbours, ms", cost.more_ms, bound))
 
 
 def forecast_lines(found: Sequence[Forecasted]) -> Iterator[str]:
@@ -119,11 +146,9 @@ def forecast_lines(found: Sequence[Forecasted]) -> Iterator[str]:
     ]
     yield from _aligned(rows)
     median, worst = forecast.errors(found)
-    for figure, value, bound in (
-        ("median error", median, forecast.MOST_MEDIAN),
-        ("worst error", worst, forecast.MOST_WORST),
-    ):
-        yield _verdict(f"{figure} <= {bound:g}", value, met=value <= bound)
+    yield from _goals(
+        ("median error", median, forecast.MOST_MEDIAN), ("worst error", worst, forecast.MOST_WORST)
+    )
 
 
 def collection_lines(found: Collection) -> Iterator[str]:
@@ -134,10 +159,68 @@ def collection_lines(found: Collection) -> Iterator[str]:
         f"{found.mib:.1f} and {found.empty_mib:.1f} MiB"
     )
     cpu, memory = collection.MOST_CPU_RATIO, collection.MOST_KIB
-    met = found.cpu_ratio <= cpu
-    yield _verdict(f"CPU of a case / that of an empty test <= {cpu:g}", found.cpu_ratio, met=met)
-    met = found.more_kib <= memory
-    yield _verdict(f"more memory of a case <= {memory:g} KiB", found.more_kib, met=met)
+    yield from _goals(
+        ("CPU of a case / that of an empty test", found.cpu_ratio, cpu),
+        ("more memory of a case, KiB", found.more_kib, memory),
+    )
+
+
+def growth_lines(rows: Sequence[GrowthRow]) -> Iterator[str]:
+    """What a case costs by how many there are."""
+    yield (
+        "growth: one-turn cases on 300 seats at 20 ms without xdist, simulated; beyond a run of "
+        f"{memory.FEW}; one run each"
+    )
+    table = [
+        ["n", "CPU ms/case", "of an empty test", "more bytes/case", "collected in s", "empty ones"]
+    ]
+    table += [
+        [
+            f"{row.n:,}",
+            f"{row.cpu_ms:.3f}",
+            f"{row.empty_cpu_ms:.3f}",
+            f"{row.more_bytes:.0f}",
+            f"{row.collect_s:.2f}",
+            f"{row.empty_collect_s:.2f}",
+        ]
+        for row in rows
+    ]
+    yield from _aligned(table)
+    grown = max(row.cpu_ms for row in rows) / rows[0].cpu_ms
+    most_bytes = max(row.more_bytes for row in rows)
+    yield from _goals(
+        (f"CPU per case, most / that of {rows[0].n:,}", grown, growth.MOST_GROWTH),
+        ("memory of a case beyond an empty test, bytes", most_bytes, growth.MOST_BYTES),
+    )
+
+
+def lease_lines(rounds: Sequence[LeaseCost]) -> Iterator[str]:
+    """What a lease costs."""
+    yield (
+        f"lease: {lease.N_WORKERS} workers offer {lease.PER_S:g} leases/s on the root pool's lanes "
+        f"without rates; median [min-max] of {len(rounds)}"
+    )
+    figures = {
+        "in the process, seats free: us of CPU": [one.local_us for one in rounds],
+        "in the process, others waiting: us of CPU": [one.waiting_us for one in rounds],
+        "over the socket: us to the grant, mean": [one.socket_us for one in rounds],
+        "over the socket: us to the grant, p99": [one.socket_p99_us for one in rounds],
+        "broker's process: us of CPU": [one.broker_us for one in rounds],
+        "granted per second": [one.per_s for one in rounds],
+    }
+    yield from _aligned(
+        [["figure", "value"], *([name, spread(own, ".1f")] for name, own in figures.items())]
+    )
+    names = list(figures)
+    bounds = {
+        names[0]: lease.MOST_LOCAL_US,
+        names[1]: lease.MOST_LOCAL_US,
+        names[2]: lease.MOST_SOCKET_US,
+        names[4]: lease.MOST_BROKER_US,
+    }
+    yield from _goals(
+        *((name, statistics.median(figures[name]), bound) for name, bound in bounds.items())
+    )
 
 
 def matrix_lines(runs: Sequence[MatrixRun]) -> Iterator[str]:
@@ -159,23 +242,32 @@ def matrix_lines(runs: Sequence[MatrixRun]) -> Iterator[str]:
         )
     yield from _aligned(rows)
     least = matrix.LEAST_EFFICIENCY
-    for (policy, client), median in medians.items():
-        if policy == matrix.POLICIES[0]:
-            met = median >= least
-            yield _verdict(f"{client}, policy {policy}: efficiency >= {least:g}", median, met=met)
+    judged = [
+        goal_row(f"{client}, {policy}: efficiency", median, f">= {least:g}", met=median >= least)
+        for (policy, client), median in medians.items()
+        if policy == matrix.POLICIES[0]
+    ]
+    yield from _aligned([_GOALS, *judged])
 
 
-def spread(values: Iterator[float], form: str) -> str:
-    """`median [min-max]`, or the one value if all look the same."""
-    found = sorted(values)
+def spread(values: Iterable[float | None], form: str) -> str:
+    """`median [min-max]`, the one value if all look the same, `-` if there is none."""
+    found = sorted(value for value in values if value is not None)
+    if not found:
+        return "-"
     middle, least, most = (
         format(value, form) for value in (statistics.median(found), found[0], found[-1])
     )
     return middle if least == most else f"{middle} [{least}-{most}]"
 
 
-def _verdict(what: str, value: float, *, met: bool) -> str:
-    return f"target {what}: {value:.4g}, {'met' if met else 'NOT met'}"
+def _goals(*rows: tuple[str, float, float]) -> Iterator[str]:
+    """A table of figures that have an upper bound."""
+    yield ""
+    judged = [
+        goal_row(what, value, f"<= {bound:g}", met=value <= bound) for what, value, bound in rows
+    ]
+    yield from _aligned([_GOALS, *judged])
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 """The project's folder: where the pools are and pytest is started."""
 
-Figure = Literal["efficiency", "peak_in_flight", "ratio"]
+Figure = Literal[
+    "efficiency", "peak_in_flight", "ratio", "of_plain", "of_greedy", "cpu_ms_per_case"
+]
+"""A figure of `comparison.Measured`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,8 @@ class Workload:
         pool_file: In `pools/`.
         n_turns: Requests per case, one after the other.
         n_processes: The `-n` that the targets speak of.
+        plain_test: A test's place in this folder that a plain xdist session runs as often, to be
+            compared with; None for none.
     """
 
     name: str
@@ -62,6 +67,7 @@ class Workload:
     n_turns: int
     n_processes: tuple[int, ...]
     targets: tuple[Target, ...] = ()
+    plain_test: str | None = None
 
     @property
     def pool_path(self) -> Path:
@@ -82,8 +88,11 @@ SMALL = Workload(
     n_processes=(0, 15),
     targets=(
         Target("efficiency", at_least=0.95, n_processes=0),
+        Target("ratio", at_most=1.25, n_processes=0),
         Target("efficiency", at_least=0.90, n_processes=15),
+        Target("of_plain", at_most=1.15, n_processes=15),
     ),
+    plain_test="test_sleeping.py",
 )
 WIDE = Workload(
     name="wide",
@@ -91,12 +100,30 @@ WIDE = Workload(
     pool_file="overhead-wide.toml",
     n_cases=3000,
     n_turns=1,
-    n_processes=(0, 2),
+    n_processes=(0, 2, 4),
     targets=(
         Target("peak_in_flight", at_least=300, n_processes=0),
+        Target("efficiency", at_least=0.80, n_processes=0, pinned=True),
+        Target("ratio", at_most=1.8, n_processes=0, pinned=True),
+        Target("cpu_ms_per_case", at_most=1.35, n_processes=0, pinned=True),
         Target("peak_in_flight", at_least=300, n_processes=2),
-        Target("efficiency", at_least=0.65, n_processes=0, pinned=True),
-        Target("ratio", at_most=2.5, n_processes=0, pinned=True),
+        Target("efficiency", at_least=0.80, n_processes=2),
+        Target("ratio", at_most=2.2, n_processes=2),
+        Target("peak_in_flight", at_least=300, n_processes=4),
+        Target("efficiency", at_least=0.80, n_processes=4),
+        Target("ratio", at_most=2.2, n_processes=4),
+    ),
+)
+LONG_TAIL = Workload(
+    name="long-tail",
+    test="test_overhead.py::test_one_turn",
+    pool_file="overhead-long-tail.toml",
+    n_cases=2000,
+    n_turns=1,
+    n_processes=(0,),
+    targets=(
+        Target("peak_in_flight", at_least=300, n_processes=0),
+        Target("of_greedy", at_most=1.10, n_processes=0),
     ),
 )
 EPISODES = Workload(
@@ -117,4 +144,4 @@ MEMORY = Workload(
     n_processes=(0, 2),
 )
 
-COMPARISONS = {workload.name: workload for workload in (SMALL, WIDE, EPISODES)}
+COMPARISONS = {workload.name: workload for workload in (SMALL, WIDE, LONG_TAIL, EPISODES)}

@@ -7,6 +7,7 @@ leaves the run with its journal, from which it can be done again.
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from pathlib import Path
 
@@ -31,6 +32,8 @@ def main(arguments: list[str] | None = None) -> int:
     # Heavy (pyarrow, pytest-benchmark), and only this process needs it.
     from pytest_ultrapar.results.compaction import compact  # noqa: PLC0415
 
+    # Records form no cycles, and a process that ends soon need not look for any: 0.03 s of 0.55.
+    gc.disable()
     if options.wait:
         _prepare()
         if not sys.stdin.buffer.readline():

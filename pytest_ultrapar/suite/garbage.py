@@ -1,4 +1,4 @@
-"""The interpreter's garbage collection while cases run: seldom, and never over pytest's items.
+"""The interpreter's garbage collection in a run: seldom, and never over pytest's items.
 
 The collection of 3,000 items leaves some 200,000 objects that live until the end. CPython looks
 through all of them each time its youngest generations have filled up often enough, and once more
@@ -18,16 +18,13 @@ _THRESHOLDS = (10_000, 20, 20)
 """CPython's own are (700, 10, 10). What 10,000 new containers hold is some 2 MB."""
 
 
-def spare_items(config: pytest.Config) -> None:
-    """Leave what lives now out of garbage collection until `config` is unconfigured.
+def collect_seldom(config: pytest.Config) -> None:
+    """Look for garbage seldom until `config` is unconfigured.
 
-    Called on the main thread when pytest has collected. Cycles that tests and episodes leave are
-    collected as ever, so that what is never closed is still reported.
+    Called at configuration. Cycles that tests and episodes leave are collected as ever, so that
+    what is never closed is still reported.
     """
     thresholds = gc.get_threshold()
-    if thresholds == _THRESHOLDS:
-        return
-    gc.freeze()
     gc.set_threshold(*_THRESHOLDS)
 
     def restore() -> None:
@@ -40,3 +37,8 @@ def spare_items(config: pytest.Config) -> None:
     # A process that ends looks for garbage in what ends with it anyway: 0.2 s for 3,000 items.
     atexit.unregister(gc.freeze)
     atexit.register(gc.freeze)
+
+
+def spare_items() -> None:
+    """Leave what lives now out of garbage collection. Called when pytest has collected."""
+    gc.freeze()

@@ -1,0 +1,29 @@
+"""What pytest-xdist itself costs: tests that sleep as long as an answer takes.
+
+It imports what a worker that runs cases imports. Run without a pool and with `-n`;
+`python -m bench_suites.overhead small` compares.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import uvloop
+
+from pytest_ultrapar import ahead_start, xdist_worker
+
+IMPORTED_BY_WORKERS = (ahead_start, uvloop, xdist_worker)
+LATENCY_S = 0.1
+"""As in `pools/overhead-small.toml`."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """As many items as asked for."""
+    metafunc.parametrize("number", range(metafunc.config.getoption("--overhead-cases")))
+
+
+def test_sleeping(number: int) -> None:
+    """Wait as for an answer."""
+    time.sleep(LATENCY_S)
+    assert number >= 0
