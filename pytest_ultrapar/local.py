@@ -54,7 +54,7 @@ class LocalSession:
             write_taken(run.directory.path, process.taken(config))
             self._leader.plan([WORKER], collected.cases)
         collected.cases.clear()
-        garbage.spare_items()
+        garbage.spare_items(config)
         with self._leader.usage_errors():
             self._runtime, self._ahead = ahead_start.start(
                 config,

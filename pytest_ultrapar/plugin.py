@@ -114,7 +114,6 @@ def _lead(config: pytest.Config) -> None:
     from pytest_ultrapar import process, pytest_internals  # noqa: PLC0415 - heavy
     from pytest_ultrapar.leading.leader import Leader  # noqa: PLC0415
     from pytest_ultrapar.leading.reuse import reusable  # noqa: PLC0415
-    from pytest_ultrapar.leading.run_gate import prepare_gate  # noqa: PLC0415
 
     pytest_internals.check()
     _refuse(config)
@@ -132,7 +131,11 @@ def _lead(config: pytest.Config) -> None:
         )
     n_planned = config.stash.get(_planned_workers_key, None)
     process.check_debug_log(config, n_planned or _n_workers(config))
-    gate = prepare_gate(settled)
+    gate = None
+    if settled.gate or settled.gate_baseline is not None:
+        from pytest_ultrapar.leading.run_gate import prepare_gate  # noqa: PLC0415
+
+        gate = prepare_gate(settled)
     if options.plans(config):
         from pytest_ultrapar.leading.planning import Planning  # noqa: PLC0415
 

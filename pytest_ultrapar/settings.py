@@ -8,7 +8,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from pytest_ultrapar.compare.rules import Rule, parse_rule
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.options import (
     DEFAULT_COVERAGE,
@@ -48,7 +47,7 @@ class Options:
             suite's mark names (`repeats_over`), >= 1; None takes all.
         coverage: Least share of planned cases that must be graded, 0 to 1.
         baseline: Cases that run one at a time first, >= 1; None for none.
-        gate: Rules that the run must keep.
+        gate: Rules that the run must keep, as they were given.
         gate_baseline: The earlier run that they compare with, or `latest`; with it and no rule the
             default ones hold.
         resume: An interrupted run to finish, or `latest`.
@@ -75,7 +74,7 @@ class Options:
     repeats_first: int | None = None
     baseline: int | None = None
     debug_log: WhichLog = field(default_factory=WhichLog)
-    gate: tuple[Rule, ...] = ()
+    gate: tuple[str, ...] = ()
     gate_baseline: str | None = None
 
 
@@ -147,7 +146,7 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
         simulator=given("simulator"),
         baseline=given("baseline"),
         debug_log=debug_log,
-        gate=tuple(map(parse_rule, given("gate") or ())),
+        gate=tuple(given("gate") or ()),
         gate_baseline=given("gate_baseline"),
         effective=(
             mode,

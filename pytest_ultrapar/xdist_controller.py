@@ -185,7 +185,7 @@ class Scheduling:
             return False
         workers = sorted(self._nodes, key=lambda worker: (len(worker), worker))
         items = self._session.begin(workers, collection)
-        garbage.spare_items()
+        garbage.spare_items(self._config)
         run = self._session.run
         self._homes = homes(run.pool, run.lanes, run.assignment)
         models = {lane.model for lane in run.lanes}

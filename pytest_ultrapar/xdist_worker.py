@@ -108,7 +108,7 @@ class WorkerSession:
         write_tables(directory, collected.tables)
         write_taken(directory, process.taken(config))
         collected.cases.clear()
-        garbage.spare_items()
+        garbage.spare_items(config)
         worker = given["worker"]
 
         async def connect() -> BrokerPort:

@@ -23,28 +23,28 @@ _HEADERS = {
 }
 
 
+_OF_THE_CONNECTION = frozenset({"host", "content-length", "transfer-encoding"})
+"""Headers that aiohttp writes itself."""
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Address:
-    """Where a lane's requests go, in the words of both libraries, for each to parse once.
-
-    Attributes:
-        secret: What aiohttp sends besides the session's own headers.
-    """
+    """Where a lane's requests go, in the words of both libraries, for each to parse once."""
 
     url: httpx.URL
     headers: httpx.Headers
     target: str
-    secret: dict[str, str]
+    target_headers: dict[str, str]
 
     @classmethod
     def of(cls, endpoint: Endpoint) -> Address:
         """The address of an endpoint."""
-        secret = {"authorization": f"Bearer {endpoint.token}"}
+        headers = {**_HEADERS, "authorization": f"Bearer {endpoint.token}"}
         return cls(
             url=httpx.URL(endpoint.url),
-            headers=httpx.Headers({**_HEADERS, **secret}),
+            headers=httpx.Headers(headers),
             target=endpoint.url,
-            secret=secret,
+            target_headers=headers,
         )
 
     def request(self, body: bytes) -> httpx.Request:
@@ -61,22 +61,33 @@ class Address:
 class Body(httpx.AsyncByteStream):
     """The bytes of an answer as they come, not decoded."""
 
-    def __init__(self, answer: aiohttp.ClientResponse) -> None:
+    def __init__(self, answer: aiohttp.ClientResponse, request: httpx.Request) -> None:
         self._answer = answer
+        self._request = request
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         content = self._answer.content
-        while chunk := await content.readany():
-            yield chunk
+        try:
+            while chunk := await content.readany():
+                yield chunk
+        except (aiohttp.ClientError, OSError) as error:
+            raise _as_httpx(error, self._request) from error
 
     async def read_at_most(self, n_bytes: int) -> bytes | None:
-        """The whole body, or None when it is longer."""
+        """The whole body, or None when it is longer.
+
+        Raises:
+            httpx.TransportError: It did not come to its end.
+        """
         content = self._answer.content
-        pieces = [await content.readany()]
-        n_read = len(pieces[0])
-        while n_read <= n_bytes and not content.at_eof():
-            pieces.append(await content.readany())
-            n_read += len(pieces[-1])
+        try:
+            pieces = [await content.readany()]
+            n_read = len(pieces[0])
+            while n_read <= n_bytes and not content.at_eof():
+                pieces.append(await content.readany())
+                n_read += len(pieces[-1])
+        except (aiohttp.ClientError, OSError) as error:
+            raise _as_httpx(error, self._request) from error
         return b"".join(pieces) if n_read <= n_bytes else None
 
     async def aclose(self) -> None:
@@ -85,7 +96,11 @@ class Body(httpx.AsyncByteStream):
 
 
 class SessionTransport(httpx.AsyncBaseTransport):
-    """Sends what `Address.request` makes; lives on one event loop."""
+    """httpx's transport over aiohttp; lives on one event loop.
+
+    Fastest for what `Address.request` makes. Deadlines are its own and those of whoever waits, not
+    httpx's.
+    """
 
     def __init__(self, tls: ssl.SSLContext, *, max_connections: int, connect_s: float) -> None:
         """Make a transport without connections.
@@ -104,15 +119,32 @@ class SessionTransport(httpx.AsyncBaseTransport):
         """Send a request; returns when the headers of its answer are there.
 
         Raises:
-            aiohttp.ClientError: The request could not be sent, or its answer not be read.
-            TimeoutError: No connection was made in time.
+            httpx.ConnectError: No connection was made; nothing was sent.
+            httpx.ConnectTimeout: As `httpx.ConnectError`, for want of time.
+            httpx.TransportError: The request could not be sent, or its answer not be read.
         """
         session = self._session or self._open()
-        address: Address = request.extensions[_ADDRESS]
-        answer = await session.post(
-            address.target, data=request.content, headers=address.secret, allow_redirects=False
-        )
-        return httpx.Response(answer.status, headers=answer.raw_headers, stream=Body(answer))
+        address: Address | None = request.extensions.get(_ADDRESS)
+        try:
+            if address is not None:
+                answer = await session.post(
+                    address.target,
+                    data=request.content,
+                    headers=address.target_headers,
+                    allow_redirects=False,
+                )
+            else:
+                answer = await session.request(
+                    request.method,
+                    str(request.url),
+                    data=await request.aread() or None,
+                    headers=_own_headers(request),
+                    allow_redirects=False,
+                )
+        except (aiohttp.ClientError, OSError) as error:
+            raise _as_httpx(error, request) from error
+        stream = Body(answer, request)
+        return httpx.Response(answer.status, headers=answer.raw_headers, stream=stream)
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -124,9 +156,29 @@ class SessionTransport(httpx.AsyncBaseTransport):
             connector=aiohttp.TCPConnector(
                 limit=self._max_connections, keepalive_timeout=60.0, ssl=self._tls
             ),
-            headers=_HEADERS,
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s),
             auto_decompress=False,
         )
         return self._session
+
+
+def _own_headers(request: httpx.Request) -> list[tuple[str, str]]:
+    own = request.headers.multi_items()
+    return [(name, value) for name, value in own if name not in _OF_THE_CONNECTION]
+
+
+def _as_httpx(error: Exception, request: httpx.Request) -> httpx.TransportError:
+    """The error of httpx that says what aiohttp's says."""
+    kinds: tuple[tuple[type[Exception], type[httpx.TransportError]], ...] = (
+        (aiohttp.ConnectionTimeoutError, httpx.ConnectTimeout),
+        (aiohttp.ClientConnectorError, httpx.ConnectError),
+        (TimeoutError, httpx.ReadTimeout),
+        (aiohttp.ServerDisconnectedError, httpx.RemoteProtocolError),
+        (aiohttp.ClientResponseError, httpx.RemoteProtocolError),
+        (aiohttp.ClientPayloadError, httpx.ReadError),
+        (aiohttp.InvalidURL, httpx.UnsupportedProtocol),
+        (aiohttp.NonHttpUrlClientError, httpx.UnsupportedProtocol),
+    )
+    kind = next((to for of, to in kinds if isinstance(error, of)), httpx.NetworkError)
+    return kind(str(error) or type(error).__name__, request=request)

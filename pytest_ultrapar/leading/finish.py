@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.compare.gate import GateResult
-from pytest_ultrapar.compare.gate_table import failure_line
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.results.manifest import Manifest, write_manifest
 from pytest_ultrapar.results.run_summary import RunSummary
@@ -18,6 +16,19 @@ from pytest_ultrapar.results.run_summary import RunSummary
 if TYPE_CHECKING:
     from pytest_ultrapar.leading.run import Run
     from pytest_ultrapar.leading.run_gate import RunGate
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a gate says of a finished run.
+
+    Attributes:
+        lines: For the terminal.
+        failures: Why the run does not pass, a sentence; empty where it does.
+    """
+
+    lines: tuple[str, ...]
+    failures: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +50,7 @@ class FinishedRun:
     summary: RunSummary | None
     failures: tuple[str, ...]
     stopped: str | None = None
-    gate: GateResult | None = None
+    gate: Judgement | None = None
 
 
 def finish(run: Run, gate: RunGate | None, *, stopped: bool) -> FinishedRun:
@@ -77,7 +88,7 @@ def finish(run: Run, gate: RunGate | None, *, stopped: bool) -> FinishedRun:
         except ResultsError as error:
             found = (*found, f"the gate cannot be judged: {error}")
         else:
-            found += (f"gate: {failure_line(judged)}",) if judged.n_failed else ()
+            found += judged.failures
     return FinishedRun(path, manifest, summary, found, gate=judged)
 
 

@@ -6,18 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.compare.gate_table import failure_line, gate_section
 from pytest_ultrapar.compare.judge_process import judge_in_subprocess
 from pytest_ultrapar.compare.pairing import refuse_nothing_common
-from pytest_ultrapar.compare.rules import Rule
+from pytest_ultrapar.compare.rules import Rule, parse_rule
+from pytest_ultrapar.compare.section import text_lines
 from pytest_ultrapar.compare.selection import check_baseline, check_filters, check_scores
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.leading.finish import Judgement
 from pytest_ultrapar.results.measured_run import find_measured_run
 from pytest_ultrapar.results.rundir import resolve_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_ultrapar.compare.gate import GateResult
     from pytest_ultrapar.records import Case
     from pytest_ultrapar.settings import Options
 
@@ -47,25 +49,33 @@ class RunGate:
             base = find_measured_run(str(self.baseline))
             refuse_nothing_common(base, cases, seed=self.seed, what="--ultrapar-gate: this run")
 
-    def judge(self, run_dir: Path) -> GateResult:
+    def judge(self, run_dir: Path) -> Judgement:
         """Judge the finished run.
 
         Raises:
             ResultsError: It could not be judged.
         """
-        return judge_in_subprocess(run_dir, self.baseline, self.rules)
+        result = judge_in_subprocess(run_dir, self.baseline, self.rules)
+        return Judgement(
+            lines=tuple(text_lines([gate_section(result)])),
+            failures=(f"gate: {failure_line(result)}",) if result.n_failed else (),
+        )
 
 
-def prepare_gate(options: Options) -> RunGate | None:
-    """The gate that was asked for, if any; `latest` is the run before this one.
+def prepare_gate(options: Options) -> RunGate:
+    """The gate that was asked for; `latest` is the run before this one.
+
+    Args:
+        options: With a rule, a baseline or both.
 
     Raises:
-        ConfigError: A rule needs a baseline and there is none, or the baseline cannot be used.
+        ConfigError: A rule cannot be read or needs a baseline and there is none, or the baseline
+            cannot be used.
     """
-    rules = options.gate
+    rules = tuple(map(parse_rule, options.gate))
     if options.gate_baseline is None:
         check_baseline(rules)
-        return RunGate(rules, None, options.seed) if rules else None
+        return RunGate(rules, None, options.seed)
     try:
         base = find_measured_run(options.gate_baseline)
     except ConfigError as error:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.compare.gate_table import gate_section
-from pytest_ultrapar.compare.section import text_lines
 from pytest_ultrapar.report.escape import visible
 from pytest_ultrapar.report.summary import summary_lines
 
@@ -28,7 +26,7 @@ def show(finished: FinishedRun, reporter: pytest.TerminalReporter) -> None:
         for line in lines:
             reporter.write_line(line)
     if finished.gate is not None:
-        for line in text_lines([gate_section(finished.gate)]):
+        for line in finished.gate.lines:
             reporter.write_line(line)
     if finished.stopped is not None:
         reporter.write_line(visible(finished.stopped), yellow=True)

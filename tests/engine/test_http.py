@@ -2,7 +2,10 @@
 
 import asyncio
 import gzip
-from contextlib import asynccontextmanager
+import socket
+import ssl
+import struct
+from contextlib import asynccontextmanager, contextmanager
 
 import httpx
 import pytest
@@ -12,6 +15,7 @@ from pytest_ultrapar.engine import http
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.failure import Failure
 from pytest_ultrapar.engine.http import Answer, HttpClient
+from pytest_ultrapar.engine.transport import SessionTransport
 
 BODY = b'{"model": "m"}'
 
@@ -31,8 +35,8 @@ async def server(*answers: bytes | None):
         try:
             while left:
                 head = await reader.readuntil(b"\r\n\r\n")
-                length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-                seen.append(head + await reader.readexactly(length))
+                _, _, length = head.lower().partition(b"content-length: ")
+                seen.append(head + await reader.readexactly(int(length.split(b"\r\n")[0] or 0)))
                 answer = left.pop(0)
                 if answer is None:
                     break
@@ -140,6 +144,126 @@ def test_exchange_says_that_nobody_listens():
 
     failure = asyncio.run(go())
     assert (failure.outcome, failure.maybe_billed) == ("connect", False)
+
+
+@contextmanager
+def full_listener():
+    """A port that never accepts: the kernel keeps no more than one connection for it."""
+    with socket.socket() as listener, socket.socket() as first:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        first.connect(listener.getsockname())
+        yield listener.getsockname()[1]
+
+
+def test_exchange_calls_a_connection_that_is_not_made_in_time_connect(monkeypatch):
+    monkeypatch.setattr(http, "_CONNECT_S", 0.05)
+
+    async def go(port: int) -> Answer | Failure:
+        client = HttpClient([endpoint(port)], max_connections=1)
+        try:
+            return await client.exchange(endpoint(port), BODY, timeout_s=5.0)
+        finally:
+            await client.close()
+
+    with full_listener() as port:
+        failure = asyncio.run(go(port))
+    assert (failure.outcome, failure.maybe_billed) == ("connect", False)
+
+
+def test_exchange_flags_a_reset_after_sending_as_maybe_billed():
+    async def go() -> Answer | Failure:
+        async def reset(reader, writer):
+            await reader.readuntil(BODY)
+            linger = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            writer.close()
+
+        listener = await asyncio.start_server(reset, "127.0.0.1", 0)
+        port = listener.sockets[0].getsockname()[1]
+        client = HttpClient([endpoint(port)], max_connections=1)
+        try:
+            return await client.exchange(endpoint(port), BODY, timeout_s=5.0)
+        finally:
+            await client.close()
+            listener.close()
+
+    failure = asyncio.run(go())
+    assert (failure.outcome, failure.maybe_billed) == ("transport", True)
+
+
+@asynccontextmanager
+async def plain_client(connect_s: float = 5.0):
+    """httpx's own client over our transport."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    transport = SessionTransport(tls, max_connections=4, connect_s=connect_s)
+    async with httpx.AsyncClient(transport=transport, trust_env=False) as client:
+        yield client
+
+
+def test_transport_sends_any_request_of_httpx():
+    async def go() -> tuple[list[httpx.Response], list[bytes]]:
+        async def pieces():
+            yield b"in "
+            yield b"pieces"
+
+        async with server(*[response(b"ok")] * 3) as (port, seen), plain_client() as client:
+            url = f"http://127.0.0.1:{port}/v1?a=b%20c"
+            found = [
+                await client.get(url, headers={"x-own": "1"}),
+                await client.put(url, json={"a": 1}),
+                await client.post(url, content=pieces()),
+            ]
+        return found, seen
+
+    found, seen = asyncio.run(go())
+    assert [one.text for one in found] == ["ok"] * 3
+    get, put, post = (one.lower() for one in seen)
+    assert get.startswith(b"get /v1?a=b%20c http/1.1\r\n")
+    assert b"x-own: 1\r\n" in get
+    assert b"content-type" not in get
+    assert put.startswith(b"put ")
+    assert b"content-type: application/json\r\n" in put
+    assert put.endswith(b'{"a":1}')
+    assert post.endswith(b"in pieces")
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (None, httpx.RemoteProtocolError),
+        (b"?\r\n", httpx.RemoteProtocolError),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc", httpx.ReadError),
+    ],
+    ids=["leaves", "is no http", "is cut off"],
+)
+def test_transport_raises_what_httpx_does(answer, kind):
+    async def go() -> None:
+        async with server(answer) as (port, _), plain_client() as client:
+            with pytest.raises(kind) as raised:
+                await client.post(f"http://127.0.0.1:{port}/v1", content=BODY)
+            assert raised.value.request.url.port == port
+
+    asyncio.run(go())
+
+
+def test_transport_raises_httpx_errors_where_no_connection_is_made():
+    async def go() -> None:
+        async with server() as (closed, _):
+            pass
+        async with plain_client(connect_s=0.05) as client:
+            with pytest.raises(httpx.ConnectError):
+                await client.get(f"http://127.0.0.1:{closed}")
+            with full_listener() as port, pytest.raises(httpx.ConnectTimeout):
+                await client.get(f"http://127.0.0.1:{port}")
+
+    asyncio.run(go())
+
+
+def test_exchange_needs_no_private_part_of_httpx(monkeypatch):
+    monkeypatch.delattr(httpx.AsyncClient, "_transport_for_url")
+    answer = run(response(b"hello"))
+    assert answer.body == b"hello"
 
 
 def test_respx_sees_requests():

@@ -365,3 +365,17 @@ def test_looking_at_fixtures_sends_nothing_and_starts_nothing(project, option):
     assert "ultrapar:" not in result.stdout.str()
     assert project.server.prompts == []
     assert not (project.pytester.path / ".ultrapar").exists()
+
+
+@pytest.mark.slow
+def test_value_that_xdist_cannot_carry_is_as_loud_as_without_a_pool(project):
+    project.suite("""
+import numpy as np
+
+@pytest.mark.parametrize("prompt", ["say a"])
+def test_score(answer, record_property):
+    record_property("score", np.float64(0.5))
+""")
+    result = project.run("-n1", "--junitxml=out.xml")
+    assert result.ret != pytest.ExitCode.OK
+    result.stdout.fnmatch_lines("*can't serialize <class 'numpy.float64'>*")

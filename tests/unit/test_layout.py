@@ -105,13 +105,18 @@ def test_workflow_domain_knows_nothing_of_lanes():
         assert not strange, f"{path.relative_to(ROOT)} imports {sorted(strange)}"
 
 
-def loaded_by(module: str) -> set[str]:
-    """Top-level names that a fresh interpreter holds after importing a module."""
-    script = f"import sys, {module}; print(*{{name.split('.')[0] for name in sys.modules}})"
+def modules_loaded_by(module: str) -> set[str]:
+    """Dotted names that a fresh interpreter holds after importing a module."""
+    script = f"import sys, {module}; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )
     return set(done.stdout.split())
+
+
+def loaded_by(module: str) -> set[str]:
+    """Top-level names that a fresh interpreter holds after importing a module."""
+    return {name.split(".")[0] for name in modules_loaded_by(module)}
 
 
 def test_plugin_is_light_for_runs_without_a_pool():
@@ -137,6 +142,13 @@ def test_leading_a_run_and_its_gate_reads_no_table_in_its_own_process():
     loaded = loaded_by("pytest_ultrapar.leading.leader, pytest_ultrapar.leading.run_gate")
     assert "msgspec" in loaded
     assert loaded & {"pyarrow", "hypothesis", "pytest_benchmark"} == set()
+
+
+@pytest.mark.parametrize("host", ["xdist_controller", "xdist_worker", "local"])
+def test_run_without_a_gate_imports_none(host):
+    loaded = modules_loaded_by(f"pytest_ultrapar.leading.leader, pytest_ultrapar.{host}")
+    assert "pytest_ultrapar.settings" in loaded
+    assert {name for name in loaded if name.startswith("pytest_ultrapar.compare")} == set()
 
 
 def all_sources() -> list[Path]:

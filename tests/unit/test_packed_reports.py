@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
+
+import numpy as np
 import pytest
 from execnet.gateway_base import dumps, loads
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pytest_ultrapar.packed_reports import pack, unpack
 
@@ -32,3 +37,76 @@ def test_report_that_was_not_packed_is_left_alone():
 def test_report_that_cannot_be_packed_goes_as_it_is(strange):
     data = {**DATA, "strange": strange}
     assert pack(data) is data
+
+
+class Text(str):
+    """As enum members and many libraries' own texts are."""
+
+
+class Number(int):
+    pass
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        np.float64(0.5),
+        np.float32(0.5),
+        np.int64(3),
+        np.bool_(True),
+        np.str_("text"),
+        np.array([0.5, 1.0]),
+        array("d", [0.5]),
+        bytearray(b"ab"),
+        memoryview(b"ab"),
+        Text("text"),
+        Number(3),
+        ...,
+        StopIteration,
+        compile("1", "<test>", "eval"),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize(
+    "place",
+    [lambda one: one, lambda one: [("score", one)], lambda one: {"a": (one,)}],
+    ids=["bare", "in a pair", "in a mapping"],
+)
+def test_report_with_anything_but_plain_values_goes_as_it_is(strange, place):
+    # marshal takes whatever has a buffer, and gives bytes back.
+    data = {**DATA, "user_properties": place(strange)}
+    assert pack(data) is data
+
+
+def test_report_with_a_strange_key_goes_as_it_is():
+    data = {**DATA, "keywords": {np.str_("test"): 1}}
+    assert pack(data) is data
+
+
+def test_report_nested_without_end_goes_as_it_is():
+    endless = []
+    endless.append(endless)
+    data = {**DATA, "user_properties": endless}
+    assert pack(data) is data
+
+
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.binary(),
+    lambda inner: (
+        st.lists(inner)
+        | st.lists(inner).map(tuple)
+        | st.dictionaries(st.text() | st.integers(), inner)
+    ),
+)
+
+
+@given(PLAIN)
+def test_plain_values_come_out_with_their_types(value):
+    packed = pack({"value": value})
+    assert set(packed) == {"ultrapar_packed"}
+    assert repr(unpack(packed)) == repr({"value": value})
