@@ -9,37 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bench_suites.overhead import cores, growth, machine, matrix, tables
-from bench_suites.overhead.collection import measure_collection
-from bench_suites.overhead.comparison import compare
-from bench_suites.overhead.environment import Environment, measured_environment
-from bench_suites.overhead.forecast import measure_forecasts
-from bench_suites.overhead.gate import gate_lines, measure_gate
-from bench_suites.overhead.growth import measure_sizes
-from bench_suites.overhead.ideal import ideal_of
-from bench_suites.overhead.lease import measure_leases
-from bench_suites.overhead.matrix import measure_matrix
-from bench_suites.overhead.memory import measure_growth
-from bench_suites.overhead.plugin_cost import measure_plugin_cost
-from bench_suites.overhead.workload import COMPARISONS, MEMORY
+from bench_suites.overhead import cores, machine
+from bench_suites.overhead.environment import measured_environment
+from bench_suites.overhead.measurements import ALL, LEAST_IMPORT_RUNS, measure
 from pytest_ultrapar.errors import ConfigError, UltraparError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-ALL = (
-    *COMPARISONS,
-    "lease",
-    "growth",
-    "memory",
-    "matrix",
-    "collection",
-    "imports",
-    "forecast",
-    "gate",
-)
 _DEFAULT_ROUNDS = 5
-_LEAST_IMPORT_RUNS = 20
 _FAILED = 1
 _BAD_INPUT = 4
 _DESCRIPTION = f"""\
@@ -74,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             cores.pin_clients()
         with measured_environment() as environment:
             for name in names:
-                lines, rows = _measure(name, arguments, environment)
+                lines, rows = measure(name, arguments, environment)
                 document["results"][name] = rows
                 _say("", *lines)
     except UltraparError as error:
@@ -86,64 +64,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _measure(
-    name: str, arguments: argparse.Namespace, environment: Environment
-) -> tuple[Iterator[str], Sequence[Any]]:
-    n_rounds: int = arguments.runs
-    if name == "imports":
-        cost = measure_plugin_cost(
-            max(n_rounds, _LEAST_IMPORT_RUNS), environment=environment, note=_note
-        )
-        return tables.plugin_cost_lines(cost), [cost]
-    if name == "gate":
-        judgements = measure_gate(environment=environment, note=_note)
-        return gate_lines(judgements), judgements
-    if name == "forecast":
-        forecasts = measure_forecasts(environment=environment, note=_note)
-        return tables.forecast_lines(forecasts), forecasts
-    if name == "lease":
-        leases = measure_leases(n_rounds, note=_note)
-        return tables.lease_lines(leases), leases
-    if name == "growth":
-        sizes = measure_sizes(growth.SIZES, environment=environment, note=_note)
-        return tables.growth_lines(sizes), sizes
-    if name == "collection":
-        collection = measure_collection(n_rounds, environment=environment, note=_note)
-        return tables.collection_lines(collection), [collection]
-    if name == "matrix":
-        matrix_runs = measure_matrix(
-            arguments.n or matrix.N_PROCESSES, n_rounds, environment=environment, note=_note
-        )
-        return tables.matrix_lines(matrix_runs), matrix_runs
-    if name == "memory":
-        growths = [
-            row
-            for n in arguments.n or MEMORY.n_processes
-            for row in measure_growth(
-                n, n_cases=MEMORY.n_cases, environment=environment, note=_note
-            )
-        ]
-        return tables.memory_lines(growths), growths
-    workload = COMPARISONS[name]
-    runs = compare(
-        workload,
-        n_processes=arguments.n or workload.n_processes,
-        n_rounds=n_rounds,
-        pinned=arguments.pinned,
-        environment=environment,
-        note=_note,
-    )
-    lines = tables.comparison_lines(workload, ideal_of(workload), runs, pinned=arguments.pinned)
-    return lines, runs
-
-
 def _say(*lines: str) -> None:
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
-
-
-def _note(line: str) -> None:
-    sys.stderr.write(f"... {line}\n")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -173,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
         default=_DEFAULT_ROUNDS,
         metavar="K",
         help="rounds, each of them one run of every client (default: %(default)s); imports takes "
-        f"at least {_LEAST_IMPORT_RUNS}, memory and growth always one",
+        f"at least {LEAST_IMPORT_RUNS}, memory and growth always one",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every run as JSON")
     return parser
