@@ -17,12 +17,13 @@ from pytest_ultrapar.compare.figures import (
     quantile_of,
 )
 from pytest_ultrapar.compare.metrics import COVERAGE, QUANTILES
+from pytest_ultrapar.critical_values import critical_z
 from pytest_ultrapar.results.paired import (
     CONFIDENCE,
     Interval,
-    critical_z,
     difference_interval,
     mean_interval,
+    possible_change,
     rate_difference,
     ratio_interval,
     typical_ratio,
@@ -194,10 +195,16 @@ def _mean(metric: str, pairs: Sequence[Pair], *, relative: bool, confidence: flo
     base_mean, new_mean = mean(before), mean(after)
     if not relative:
         differences = [late - early for early, late in both]
-        interval = mean_interval(differences, confidence=confidence)
+        interval = mean_interval(
+            differences, ends=possible_change([*before, *after]), confidence=confidence
+        )
         return _figure(base_mean, new_mean, len(both), interval, relative=False)
-    by = typical_ratio if metric == "service" else ratio_interval
-    ratio = by(before, after, confidence=confidence)
+    if metric == "service":
+        ratio = typical_ratio(before, after, confidence=confidence)
+    else:
+        # Times never repeat; scores and tokens do.
+        ends = None if metric == "latency.mean" else possible_change([*before, *after])
+        ratio = ratio_interval(before, after, ends=ends, confidence=confidence)
     if ratio is None:
         raise NoFigureError(_no_part_of(base_mean))
     middle, (low, high) = ratio

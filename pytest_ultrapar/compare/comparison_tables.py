@@ -9,7 +9,11 @@ from pytest_ultrapar.compare.figure_text import NONE, figure_text, interval_text
 from pytest_ultrapar.compare.section import Section
 from pytest_ultrapar.report.numbers import counted
 from pytest_ultrapar.report.summary import SIMULATED
-from pytest_ultrapar.results.equivalence import RATE_MARGIN, SCORE_MARGIN_SD
+from pytest_ultrapar.results.equivalence import (
+    RATE_MARGIN,
+    SCORE_MARGIN_LEAST,
+    SCORE_MARGIN_SD,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -135,8 +139,8 @@ def _answers(comparison: Comparison) -> Section:
             f"{_ANSWERS[answers.verdict]}: {answers.text}",
             "p: exact McNemar test of the cases solved in one run only; intervals hold for each row"
             " alone, the sentence above for all of them together, where changes up to"
-            f" {RATE_MARGIN:g} of a rate and {SCORE_MARGIN_SD:g} standard deviations of a score are"
-            " taken as none",
+            f" {RATE_MARGIN:g} of a rate and {SCORE_MARGIN_SD:g} standard deviations of a score (at"
+            f" least {SCORE_MARGIN_LEAST * 100:g} % of its largest value) are taken as none",
         ),
     )
 

@@ -6,11 +6,12 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ultrapar.compare.metrics import COVERAGE, QUANTILES, SCORE
+from pytest_ultrapar.critical_values import critical_z
 from pytest_ultrapar.results.paired import (
     CONFIDENCE,
     Interval,
-    critical_z,
     mean_interval,
+    possible_range,
     quantile_interval,
 )
 from pytest_ultrapar.results.statistics import quantile, wilson_interval
@@ -91,7 +92,9 @@ def figure_of_run(
             values = [each for row in own if (each := number(row)) is not None]
             if not values:
                 raise NoFigureError(missing(metric))
-            return _single(mean(values), len(values), mean_interval(values, confidence=confidence))
+            ends = possible_range(values)
+            interval = mean_interval(values, ends=ends, confidence=confidence)
+            return _single(mean(values), len(values), interval)
 
 
 def number_of(metric: str) -> Callable[[CaseRow], float | None]:

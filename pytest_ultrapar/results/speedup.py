@@ -13,6 +13,8 @@ import random
 from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
+from pytest_ultrapar.critical_values import critical_t
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -130,18 +132,4 @@ def _blocks(parts: Sequence[Part], draw: random.Random) -> list[Part]:
 
 def _tail(n: int) -> float:
     """The share below the lower percentile: 0.025 for many cases, less for few."""
-    return _NORMAL.cdf(-((n / (n - 1)) ** 0.5) * _student_t(n - 1))
-
-
-def _student_t(freedom: int) -> float:
-    """Two-sided 95 % quantile of Student's t: 4.17 for 2 degrees (exact: 4.30), within 1 % from 3.
-
-    Source: M. Abramowitz, I. A. Stegun, Handbook of Mathematical Functions (1964), 26.7.5.
-    """
-    z = _NORMAL.inv_cdf(0.975)
-    return (
-        z
-        + (z**3 + z) / (4 * freedom)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
-    )
+    return _NORMAL.cdf(-((n / (n - 1)) ** 0.5) * critical_t(n, 0.95))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from pytest_ultrapar.critical_values import Z_95
 from pytest_ultrapar.results.graded import GRADED
 from pytest_ultrapar.results.serial_sample import SerialSample, serial_sample, serial_times
 from pytest_ultrapar.results.service import total_tokens
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 
 Basis = Literal["estimated", "sampled", "full"]
 """Where the serial time comes from: the run's own service times, a serial sample, a serial run."""
-
-Z_95 = 1.959963984540054
-"""Two-sided 95 % quantile of the normal distribution."""
 
 
 class Latency(msgspec.Struct, frozen=True):
