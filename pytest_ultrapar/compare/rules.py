@@ -171,6 +171,12 @@ def _bound(rule: str, metric: Metric, text: str) -> tuple[float, Form]:
     if found["sign"]:
         if metric.paired:
             _refuse(rule, f"{metric.name} is of both runs already; {_wanted(metric)}")
+        if metric.unit == "share" and abs(number) > 1:
+            _refuse(
+                rule,
+                f"a difference of shares lies between -1 and +1 (got {text.strip()});"
+                f" {abs(number):g} points are {number / 100:+g}",
+            )
         return number, "difference"
     if metric.unit == "share" and number > 1:
         _refuse(rule, f"{metric.name} is a share, 0 to 1 (got {text.strip()})")
