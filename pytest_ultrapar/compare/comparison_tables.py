@@ -99,7 +99,7 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
             row += [
                 figure_text(metric, figure.new),
                 figure_text(metric, figure.value, form),
-                interval_text(metric, *figure.interval, form) if figure.interval else NONE,
+                interval_text(metric, *figure.interval.known, form) if figure.interval else NONE,
             ]
         rows.append(tuple(row))
     notes = [

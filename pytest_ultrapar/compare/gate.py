@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -21,7 +20,7 @@ from pytest_ultrapar.compare.selection import (
 )
 from pytest_ultrapar.results.equivalence import Equivalence, equivalence
 from pytest_ultrapar.results.measured_run import read_rows
-from pytest_ultrapar.results.paired import CONFIDENCE
+from pytest_ultrapar.results.paired import CONFIDENCE, Interval
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -169,7 +168,8 @@ def _change(rule: Rule, pairing: Pairing) -> Figure:
 
 
 def _judged(rule: Rule, figure: Figure) -> Judged:
-    low, high = figure.interval or (figure.value, figure.value)
+    interval = figure.interval or Interval(figure.value, figure.value)
+    low, high = interval
     better_above = rule.side == ">="
     failed = high < rule.bound if better_above else low > rule.bound
     passed = low >= rule.bound if better_above else high <= rule.bound
@@ -181,8 +181,8 @@ def _judged(rule: Rule, figure: Figure) -> Judged:
         value=figure.value,
         base=figure.base,
         new=figure.new,
-        low=low if math.isfinite(low) else None,
-        high=high if math.isfinite(high) else None,
+        low=interval.known[0],
+        high=interval.known[1],
         has_interval=figure.interval is not None,
         n=figure.n,
     )

@@ -207,7 +207,7 @@ def score_look(
     values = [value for pair in both for value in pair]
     low, high = mean_interval(
         [new - base for base, new in both], ends=possible_change(values), confidence=confidence
-    )
+    ).known
     mean = math.fsum(values) / len(values)
     spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
     return Look(
@@ -216,8 +216,8 @@ def score_look(
         n=n,
         base=math.fsum(base for base, _ in both) / n,
         new=math.fsum(new for _, new in both) / n,
-        low=low if math.isfinite(low) else None,
-        high=high if math.isfinite(high) else None,
+        low=low,
+        high=high,
         margin=max(
             SCORE_MARGIN_SD * spread, SCORE_MARGIN_LEAST * max(map(abs, possible_range(values)))
         ),

@@ -33,6 +33,14 @@ class Interval(NamedTuple):
     low: float
     high: float
 
+    @property
+    def known(self) -> tuple[float | None, float | None]:
+        """Its bounds for tables and files: None where there is none."""
+        return (
+            self.low if math.isfinite(self.low) else None,
+            self.high if math.isfinite(self.high) else None,
+        )
+
 
 NOTHING_KNOWN = Interval(-math.inf, math.inf)
 

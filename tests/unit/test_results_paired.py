@@ -103,6 +103,12 @@ def test_mean_interval_of_values_that_differ_needs_no_ends():
     assert mean_interval(values, ends=(-1.0, 1.0)) == mean_interval(values)
 
 
+def test_interval_knows_which_of_its_bounds_are_known():
+    assert Interval(1.0, 2.0).known == (1.0, 2.0)
+    assert Interval(-math.inf, 2.0).known == (None, 2.0)
+    assert Interval(1.0, math.inf).known == (1.0, None)
+
+
 def test_possible_range_holds_zero_and_has_a_width():
     assert possible_range([0.4, 0.9]) == (0.0, 0.9)
     assert possible_range([-2.0, -1.0]) == (-2.0, 0.0)
