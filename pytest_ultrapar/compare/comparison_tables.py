@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.compare.comparison import CHANCE, SPEED
-from pytest_ultrapar.compare.figure_text import NONE, figure_text, interval_text
+from pytest_ultrapar.compare.figure_text import (
+    NONE,
+    SERIAL_TIMES,
+    SERVICE_MEANS,
+    figure_text,
+    interval_text,
+)
 from pytest_ultrapar.compare.section import Section
 from pytest_ultrapar.report.numbers import counted
 from pytest_ultrapar.report.summary import SIMULATED
@@ -103,8 +109,7 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
             ]
         rows.append(tuple(row))
     notes = [
-        "service: time without waiting for limits; its change is the typical ratio of each case's"
-        " two times",
+        SERVICE_MEANS,
         "intervals are those of other cases of the kind; another machine or another day changes"
         " more",
     ]
@@ -120,6 +125,11 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
     measured = {"base": comparisons[0].pairing.base} | {
         name: comparison.pairing.new for name, comparison in _named(comparisons)
     }
+    if any("speedup" in comparison.figures for comparison in comparisons):
+        notes += [
+            f"the speed-up of {name} stands on {SERIAL_TIMES[run.summary.statistics.basis]}"
+            for name, run in measured.items()
+        ]
     notes += [
         f"{name} was held up by its client: {run.summary.client_bound}"
         for name, run in measured.items()

@@ -8,6 +8,7 @@ import msgspec
 
 from pytest_ultrapar.compare.changes import OtherWorkError, change
 from pytest_ultrapar.compare.defaults import DEFAULT_RULE_OF_MODEL, DEFAULT_RULES
+from pytest_ultrapar.compare.figure_text import SERIAL_TIMES, SERVICE_MEANS
 from pytest_ultrapar.compare.figures import Figure, NoFigureError, figure_of_run
 from pytest_ultrapar.compare.metrics import SAME_ANSWERS
 from pytest_ultrapar.compare.pairing import pair
@@ -213,6 +214,13 @@ def _notes(run: MeasuredRun, pairing: Pairing | None, judged: Sequence[Judged]) 
     ]
     if any(each.rule.confidence != CONFIDENCE for each in judged):
         notes.append("the intervals of all models' solved rates hold together (Bonferroni)")
+    if any(each.rule.metric == "speedup" for each in judged):
+        notes += [
+            f"the speed-up of {name} stands on {SERIAL_TIMES[one.summary.statistics.basis]}"
+            for name, one in measured.items()
+        ]
+    if any(each.rule.metric == "service" and each.form == "relative" for each in judged):
+        notes.append(SERVICE_MEANS)
     if pairing is not None:
         notes += [f"left out: {each}" for each in pairing.left_out]
         notes += [f"not the same: {each}" for each in (*pairing.questions, *pairing.conditions)]
