@@ -37,21 +37,22 @@ def measure(start_s, end_s, ending="returned", *, sampled):
 
 
 def test_speedup_is_measured_against_the_sample():
-    sample = [(0.0, 1.0), (1.5, 2.5), (3.0, 4.0), (4.5, 6.0)]
-    measured = [(10.0 + n, 11.0 + n) for n in (0, 0, 0, 1, 1, 1)]
+    sample = [(start_s, start_s + 1) for start_s in (0.0, 1.5, 3.0, 4.5, 6.0, 7.5, 9.0)]
+    sample.append((10.5, 12.0))
+    measured = [(20.0 + n, 21.0 + n) for n in (0, 1) for _ in range(6)]
     measures = with_serial_times(
         [measure(*span, sampled=True) for span in sample]
         + [measure(*span, sampled=False) for span in measured]
     )
-    found = run_statistics(measures, n_planned=10, mode="ultra")
+    found = run_statistics(measures, n_planned=20, mode="ultra")
     assert found.sample == serial_sample(measures)
-    assert (found.sample.n, found.sample.duration_s) == (4, 6.0)
-    assert (found.n_timed, found.n_graded, found.makespan_s) == (6, 10, 2.0)
-    assert (found.basis, found.serial_s) == ("sampled", 9.0)
-    assert found.speedup == 4.5
+    assert (found.sample.n, found.sample.duration_s) == (8, 12.0)
+    assert (found.n_timed, found.n_graded, found.makespan_s) == (12, 20, 2.0)
+    assert (found.basis, found.serial_s) == ("sampled", 18.0)
+    assert found.speedup == 9.0
     low, high = found.speedup_interval
-    assert low < 4.5 < high
-    assert found.latency.n == 6
+    assert low < 9.0 < high
+    assert found.latency.n == 12
 
 
 def test_sample_of_a_run_that_was_stopped_in_it_has_no_speedup():
