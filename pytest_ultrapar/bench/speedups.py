@@ -77,4 +77,4 @@ def full_speedup(
 
 
 def _completed(measure: CaseMeasure | None) -> int:
-    return int(measure is not None and measure.completed and measure.span is not None)
+    return int(measure is not None and measure.timed)

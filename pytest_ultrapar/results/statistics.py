@@ -99,7 +99,7 @@ def run_statistics(measures: Sequence[CaseMeasure], *, n_planned: int, mode: str
     counts = count_outcomes(measures)
     n_graded = sum(counts[outcome] for outcome in GRADED)
     timeline = make_timeline(measures)
-    timed = [each for each in measures if each.completed and each.span is not None]
+    timed = [each for each in measures if each.timed]
     makespan_s = timeline.makespan_s if timeline is not None else None
     sample = serial_sample(measures)
     basis, serial_s = _serial(timed, makespan_s, sample, mode)

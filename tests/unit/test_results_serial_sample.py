@@ -16,6 +16,7 @@ from pytest_ultrapar.results.compaction import compact
 from pytest_ultrapar.results.measure import measure_case
 from pytest_ultrapar.results.serial_sample import serial_sample, serial_times, with_serial_times
 from pytest_ultrapar.results.statistics import run_statistics
+from pytest_ultrapar.results.timed import MeasuredPart
 from tests.unit.finished_run import case, episode, grade, machine_info, make_run, write_journal
 
 
@@ -32,7 +33,7 @@ def measure(start_s, end_s, ending="returned", *, sampled):
         Grade("c", "gw0", "solved" if ending == "returned" else "infra", "passed", 5),
         ended,
         summary_by=("model",),
-        baseline={"c"} if sampled else (),
+        part=MeasuredPart(serial_sample=frozenset({"c"} if sampled else ())),
     )
 
 
@@ -84,7 +85,7 @@ def test_seconds_of_the_sample_add_up_to_its_duration(items):
 def test_suite_without_a_sampled_case_falls_back_to_the_estimate(tmp_path):
     cases = [case(n) for n in range(4)]
     cases += [msgspec.structs.replace(case(n), suite="phase51") for n in range(4, 6)]
-    run = make_run(tmp_path / "out", cases, baseline=("case0", "case1"))
+    run = make_run(tmp_path / "out", cases, serial_sample=("case0", "case1"))
     spans = [(0.0, 1.0), (1.5, 3.0), (10.0, 11.0), (10.0, 11.0), (10.0, 12.0), (10.0, 12.0)]
     for n, span in enumerate(spans):
         write_journal(run, f"gw{n}", episode(n, *span), grade(n))
@@ -110,7 +111,7 @@ def test_suite_without_a_sampled_case_falls_back_to_the_estimate(tmp_path):
 
 def test_benchmark_file_of_a_run_that_was_stopped_in_its_sample_has_the_sample(tmp_path):
     cases = [case(n) for n in range(4)]
-    run = make_run(tmp_path / "out", cases, baseline=("case0", "case1"))
+    run = make_run(tmp_path / "out", cases, serial_sample=("case0", "case1"))
     write_journal(run, "gw0", episode(0, 0.0, 2.0), grade(0))
     summary = compact(run.path)
     assert summary.statistics.sample.n == 1
