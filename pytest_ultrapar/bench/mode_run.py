@@ -61,6 +61,7 @@ def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
         ResultsError: A file of it cannot be read.
     """
     manifest = read_manifest(directory)
+    part = manifest.measured_part
     cases = {case.case_id: case for case in read_cases(directory)}
     history = read_history(directory / "journal")
     reader = JournalReader(directory / "journal")
@@ -77,6 +78,7 @@ def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
                 found.grade,
                 episode if isinstance(episode, EpisodeEnded) else None,
                 summary_by=manifest.summary_by,
+                part=part,
             )
     finally:
         reader.close()

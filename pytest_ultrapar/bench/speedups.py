@@ -17,7 +17,7 @@ class Speedup(NamedTuple):
 
     Attributes:
         factor: Cases per second over those of the serial run.
-        interval: At 95 %, by bootstrap over cases; None with fewer than 3.
+        interval: At 95 %, by bootstrap over cases; None with fewer than 8.
         serial_s: What the run's completed cases took one after the other.
         n_both: Cases that both completed.
     """
@@ -77,4 +77,4 @@ def full_speedup(
 
 
 def _completed(measure: CaseMeasure | None) -> int:
-    return int(measure is not None and measure.completed and measure.span is not None)
+    return int(measure is not None and measure.timed)

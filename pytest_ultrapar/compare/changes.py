@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.compare.figures import (
@@ -17,16 +17,20 @@ from pytest_ultrapar.compare.figures import (
     quantile_of,
 )
 from pytest_ultrapar.compare.metrics import COVERAGE, QUANTILES
+from pytest_ultrapar.critical_values import critical_z
 from pytest_ultrapar.results.paired import (
     CONFIDENCE,
+    NOTHING_KNOWN,
     Interval,
-    critical_z,
     difference_interval,
     mean_interval,
+    possible_change,
     rate_difference,
     ratio_interval,
     typical_ratio,
 )
+from pytest_ultrapar.results.service import Span
+from pytest_ultrapar.results.speedup import Part, makespan_shares, speedup, speedup_interval
 from pytest_ultrapar.results.statistics import wilson_interval
 
 if TYPE_CHECKING:
@@ -71,7 +75,7 @@ def change(
         (row, pairing.new_rows[key]) for key, row in pairing.base_rows.items() if key in wanted
     ]
     if metric in {"throughput", "makespan"}:
-        return _speed(metric, pairing, relative=relative, confidence=confidence)
+        return _speed(metric, pairing, relative=relative)
     if metric in {"efficiency", "speedup", COVERAGE}:
         return _counted(metric, pairing, wanted, relative=relative)
     if metric in {"solved_rate", "changed"}:
@@ -100,7 +104,15 @@ def _counted(metric: str, pairing: Pairing, wanted: Collection[str], *, relative
         figure_of_run(metric, run, list(rows.values()), wanted)
         for run, rows in ((pairing.base, pairing.base_rows), (pairing.new, pairing.new_rows))
     )
-    return _figure(base.new, new.new, min(base.n, new.n), None, relative=relative)
+    interval = None
+    if base.interval is not None or new.interval is not None:
+        interval = difference_interval(
+            base.new,
+            base.interval or Interval(base.new, base.new),
+            new.new,
+            new.interval or Interval(new.new, new.new),
+        )
+    return _figure(base.new, new.new, min(base.n, new.n), interval, relative=relative)
 
 
 def _rate(metric: str, pairs: Sequence[Pair], *, relative: bool, confidence: float) -> Figure:
@@ -119,32 +131,31 @@ def _rate(metric: str, pairs: Sequence[Pair], *, relative: bool, confidence: flo
     return _figure((kept + lost) / n, (kept + gained) / n, n, interval, relative=relative)
 
 
-def _speed(metric: str, pairing: Pairing, *, relative: bool, confidence: float) -> Figure:
-    """Throughput or makespan of the common cases.
+def _speed(metric: str, pairing: Pairing, *, relative: bool) -> Figure:
+    """Throughput or makespan of the common cases, with the interval that `ultrapar bench` has.
 
-    The interval is that of the ratio of the episodes' durations: what the same seats would have
-    done with other cases of the kind. How a machine's day differs from the next it does not know;
-    the rule's bound has to leave room for that.
+    Each case stands for its shares of both makespans. Cases drawn anew are what it knows of; how a
+    machine's day differs from the next the rule's bound has to leave room for.
     """
     _check_common(pairing)
     timed = pairing.timed
-    ratio = ratio_interval(
-        [base.duration_s for base, _ in timed],
-        [new.duration_s for _, new in timed],
-        confidence=confidence,
-    )
-    if ratio is None or ratio[0] <= 0:
-        raise NoFigureError(UNTIMED)
-    middle, (low, high) = ratio
     before_s, after_s = _makespans(pairing, timed)
-    shortest, longest = (after_s / before_s * bound / middle for bound in (low, high))
+    parts = [
+        Part(1, base_s, 1, new_s)
+        for base_s, new_s in zip(
+            makespan_shares([_span(base) for base, _ in timed]),
+            makespan_shares([_span(new) for _, new in timed]),
+            strict=True,
+        )
+    ]
+    factor, found = speedup(parts), speedup_interval([parts])
+    interval = NOTHING_KNOWN
     n = len(timed)
-    if metric == "makespan":
-        base, new, factors = before_s, after_s, Interval(shortest, longest)
-    else:
-        base, new = n / before_s, n / after_s
-        factors = Interval(1 / longest, 1 / shortest if shortest > 0 else math.inf)
-    interval = Interval((factors.low - 1) * base, (factors.high - 1) * base)
+    base, new = (before_s, after_s) if metric == "makespan" else (n / before_s, n / after_s)
+    if factor is not None and found is not None:
+        slowest, fastest = (before_s / after_s * bound / factor for bound in found)
+        low, high = (1 / fastest, 1 / slowest) if metric == "makespan" else (slowest, fastest)
+        interval = Interval((low - 1) * base, (high - 1) * base)
     return _figure(base, new, n, interval, relative=relative)
 
 
@@ -164,6 +175,10 @@ def _makespans(pairing: Pairing, timed: Sequence[Pair]) -> tuple[float, float]:
     if pairing.same_timed and before_s is not None and after_s is not None:
         return before_s, after_s
     return _elapsed_s([base for base, _ in timed]), _elapsed_s([new for _, new in timed])
+
+
+def _span(row: CaseRow) -> Span:
+    return Span(row.started_at.timestamp(), row.ended_at.timestamp())
 
 
 def _elapsed_s(rows: Sequence[CaseRow]) -> float:
@@ -194,10 +209,20 @@ def _mean(metric: str, pairs: Sequence[Pair], *, relative: bool, confidence: flo
     base_mean, new_mean = mean(before), mean(after)
     if not relative:
         differences = [late - early for early, late in both]
-        interval = mean_interval(differences, confidence=confidence)
+        interval = mean_interval(
+            differences, ends=possible_change([*before, *after]), confidence=confidence
+        )
         return _figure(base_mean, new_mean, len(both), interval, relative=False)
-    by = typical_ratio if metric == "service" else ratio_interval
-    ratio = by(before, after, confidence=confidence)
+    if metric == "service":
+        # Means that are not geometric would not fit a ratio that is.
+        both = [(early, late) for early, late in both if early > 0 and late > 0]
+        ratio = typical_ratio(before, after, confidence=confidence)
+        if both:
+            base_mean, new_mean = (geometric_mean(times_s) for times_s in zip(*both, strict=True))
+    else:
+        # Times never repeat; scores and tokens do.
+        ends = None if metric == "latency.mean" else possible_change([*before, *after])
+        ratio = ratio_interval(before, after, ends=ends, confidence=confidence)
     if ratio is None:
         raise NoFigureError(_no_part_of(base_mean))
     middle, (low, high) = ratio

@@ -5,11 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.compare.comparison import CHANCE, SPEED
-from pytest_ultrapar.compare.figure_text import NONE, figure_text, interval_text
+from pytest_ultrapar.compare.figure_text import (
+    NONE,
+    SERIAL_TIMES,
+    SERVICE_MEANS,
+    figure_text,
+    interval_text,
+)
 from pytest_ultrapar.compare.section import Section
 from pytest_ultrapar.report.numbers import counted
 from pytest_ultrapar.report.summary import SIMULATED
-from pytest_ultrapar.results.equivalence import RATE_MARGIN, SCORE_MARGIN_SD
+from pytest_ultrapar.results.equivalence import (
+    RATE_MARGIN,
+    SCORE_MARGIN_LEAST,
+    SCORE_MARGIN_SD,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -95,12 +105,11 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
             row += [
                 figure_text(metric, figure.new),
                 figure_text(metric, figure.value, form),
-                interval_text(metric, *figure.interval, form) if figure.interval else NONE,
+                interval_text(metric, *figure.interval.known, form) if figure.interval else NONE,
             ]
         rows.append(tuple(row))
     notes = [
-        "service: time without waiting for limits; its change is the typical ratio of each case's"
-        " two times",
+        SERVICE_MEANS,
         "intervals are those of other cases of the kind; another machine or another day changes"
         " more",
     ]
@@ -116,6 +125,11 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
     measured = {"base": comparisons[0].pairing.base} | {
         name: comparison.pairing.new for name, comparison in _named(comparisons)
     }
+    if any("speedup" in comparison.figures for comparison in comparisons):
+        notes += [
+            f"the speed-up of {name} stands on {SERIAL_TIMES[run.summary.statistics.basis]}"
+            for name, run in measured.items()
+        ]
     notes += [
         f"{name} was held up by its client: {run.summary.client_bound}"
         for name, run in measured.items()
@@ -135,8 +149,8 @@ def _answers(comparison: Comparison) -> Section:
             f"{_ANSWERS[answers.verdict]}: {answers.text}",
             "p: exact McNemar test of the cases solved in one run only; intervals hold for each row"
             " alone, the sentence above for all of them together, where changes up to"
-            f" {RATE_MARGIN:g} of a rate and {SCORE_MARGIN_SD:g} standard deviations of a score are"
-            " taken as none",
+            f" {RATE_MARGIN:g} of a rate and {SCORE_MARGIN_SD:g} standard deviations of a score (at"
+            f" least {SCORE_MARGIN_LEAST * 100:g} % of its largest value) are taken as none",
         ),
     )
 

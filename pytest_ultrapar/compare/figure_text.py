@@ -10,8 +10,20 @@ from pytest_ultrapar.report.numbers import duration, rate, times
 if TYPE_CHECKING:
     from pytest_ultrapar.compare.metrics import Unit
     from pytest_ultrapar.compare.rules import Form
+    from pytest_ultrapar.results.statistics import Basis
 
 NONE = "-"
+
+SERVICE_MEANS = (
+    "service: time without waiting for limits; geometric means, so that its change is the typical"
+    " ratio of each case's two times"
+)
+SERIAL_TIMES: dict[Basis, str] = {
+    "estimated": "serial times estimated from its own service times",
+    "sampled": "its serial sample",
+    "full": "a serial run, which it is itself",
+}
+"""What a run's speed-up stands on, for a sentence."""
 
 
 def figure_text(metric: str, value: float | None, form: Form = "absolute") -> str:

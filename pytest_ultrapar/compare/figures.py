@@ -6,11 +6,13 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ultrapar.compare.metrics import COVERAGE, QUANTILES, SCORE
+from pytest_ultrapar.critical_values import critical_z
 from pytest_ultrapar.results.paired import (
     CONFIDENCE,
+    NOTHING_KNOWN,
     Interval,
-    critical_z,
     mean_interval,
+    possible_range,
     quantile_interval,
 )
 from pytest_ultrapar.results.statistics import quantile, wilson_interval
@@ -31,7 +33,8 @@ class Figure(NamedTuple):
     Attributes:
         value: In the metric's unit; a relative change as a share.
         n: Cases, or pairs of cases, that it stands on.
-        interval: None for a count of the run itself, which no sample can be wrong about.
+        interval: At the confidence asked for, of the speed-up always 95 %; None for a count of the
+            run itself, which no sample can be wrong about.
         base: The baseline's figure; None without one.
         new: The run's figure.
     """
@@ -70,7 +73,7 @@ def figure_of_run(
     own = [row for row in rows if row.case_id in wanted]
     match metric:
         case "throughput" | "makespan" | "efficiency" | "speedup":
-            return _of_run(metric, run, own, confidence)
+            return _of_run(metric, run)
         case _ if metric == COVERAGE:
             return _coverage(run, own, wanted)
         case "solved_rate":
@@ -91,7 +94,9 @@ def figure_of_run(
             values = [each for row in own if (each := number(row)) is not None]
             if not values:
                 raise NoFigureError(missing(metric))
-            return _single(mean(values), len(values), mean_interval(values, confidence=confidence))
+            ends = possible_range(values)
+            interval = mean_interval(values, ends=ends, confidence=confidence)
+            return _single(mean(values), len(values), interval)
 
 
 def number_of(metric: str) -> Callable[[CaseRow], float | None]:
@@ -132,8 +137,8 @@ def _single(value: float, n: int, interval: Interval | None) -> Figure:
     return Figure(value, n, interval, None, value)
 
 
-def _of_run(metric: str, run: MeasuredRun, own: Sequence[CaseRow], confidence: float) -> Figure:
-    """A figure of the whole run: speed with the interval of the mean duration, others without."""
+def _of_run(metric: str, run: MeasuredRun) -> Figure:
+    """A figure of the whole run: of the speed-up with its interval, else a count."""
     statistics = run.summary.statistics
     values = {
         "throughput": statistics.throughput,
@@ -145,15 +150,12 @@ def _of_run(metric: str, run: MeasuredRun, own: Sequence[CaseRow], confidence: f
     if value is None:
         why = UNTIMED if metric != "efficiency" else "the run has no lower bound of its makespan"
         raise NoFigureError(why)
-    durations = [row.duration_s for row in own if row.timed]
-    if metric in {"efficiency", "speedup"} or not math.fsum(durations) > 0:
-        return _single(value, statistics.n_timed, None)
-    middle = mean(durations)
-    low, high = mean_interval(durations, confidence=confidence)
-    if metric == "makespan":
-        return _single(value, len(durations), Interval(value * low / middle, value * high / middle))
-    fastest = value * middle / low if low > 0 else math.inf
-    return _single(value, len(durations), Interval(value * middle / high, fastest))
+    interval = None
+    if metric == "speedup" and statistics.basis != "full":
+        # Too few cases for an interval are no proof of anything either.
+        found = statistics.speedup_interval
+        interval = Interval(*found) if found is not None else NOTHING_KNOWN
+    return _single(value, statistics.n_timed, interval)
 
 
 def _coverage(run: MeasuredRun, own: Sequence[CaseRow], wanted: Collection[str]) -> Figure:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from pytest_ultrapar.compare.changes import OtherWorkError, change
 from pytest_ultrapar.compare.defaults import DEFAULT_RULE_OF_MODEL, DEFAULT_RULES
+from pytest_ultrapar.compare.figure_text import SERIAL_TIMES, SERVICE_MEANS
 from pytest_ultrapar.compare.figures import Figure, NoFigureError, figure_of_run
 from pytest_ultrapar.compare.metrics import SAME_ANSWERS
 from pytest_ultrapar.compare.pairing import pair
@@ -21,7 +21,7 @@ from pytest_ultrapar.compare.selection import (
 )
 from pytest_ultrapar.results.equivalence import Equivalence, equivalence
 from pytest_ultrapar.results.measured_run import read_rows
-from pytest_ultrapar.results.paired import CONFIDENCE
+from pytest_ultrapar.results.paired import CONFIDENCE, Interval
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -169,7 +169,8 @@ def _change(rule: Rule, pairing: Pairing) -> Figure:
 
 
 def _judged(rule: Rule, figure: Figure) -> Judged:
-    low, high = figure.interval or (figure.value, figure.value)
+    interval = figure.interval or Interval(figure.value, figure.value)
+    low, high = interval
     better_above = rule.side == ">="
     failed = high < rule.bound if better_above else low > rule.bound
     passed = low >= rule.bound if better_above else high <= rule.bound
@@ -181,8 +182,8 @@ def _judged(rule: Rule, figure: Figure) -> Judged:
         value=figure.value,
         base=figure.base,
         new=figure.new,
-        low=low if math.isfinite(low) else None,
-        high=high if math.isfinite(high) else None,
+        low=interval.known[0],
+        high=interval.known[1],
         has_interval=figure.interval is not None,
         n=figure.n,
     )
@@ -213,6 +214,13 @@ def _notes(run: MeasuredRun, pairing: Pairing | None, judged: Sequence[Judged]) 
     ]
     if any(each.rule.confidence != CONFIDENCE for each in judged):
         notes.append("the intervals of all models' solved rates hold together (Bonferroni)")
+    if any(each.rule.metric == "speedup" for each in judged):
+        notes += [
+            f"the speed-up of {name} stands on {SERIAL_TIMES[one.summary.statistics.basis]}"
+            for name, one in measured.items()
+        ]
+    if any(each.rule.metric == "service" and each.form == "relative" for each in judged):
+        notes.append(SERVICE_MEANS)
     if pairing is not None:
         notes += [f"left out: {each}" for each in pairing.left_out]
         notes += [f"not the same: {each}" for each in (*pairing.questions, *pairing.conditions)]

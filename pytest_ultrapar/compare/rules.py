@@ -32,7 +32,9 @@ PARAMETER=VALUE; a value with , or ] or spaces around it stands in double quotes
 rule must fit. Metrics of the whole run take none.
 
 A rule fails only when it is passed over with confidence: when the 95 % interval of the figure, or
-of its change, lies wholly beyond the bound. So the bound is the least effect that counts.
+of its change, lies wholly beyond the bound. So the bound is the least effect that counts. Counts of
+the run itself have no interval and are compared as they are: coverage and efficiency, and without
+sign throughput and makespan.
 """
 
 _RULE = re.compile(
@@ -171,6 +173,12 @@ def _bound(rule: str, metric: Metric, text: str) -> tuple[float, Form]:
     if found["sign"]:
         if metric.paired:
             _refuse(rule, f"{metric.name} is of both runs already; {_wanted(metric)}")
+        if metric.unit == "share" and abs(number) > 1:
+            _refuse(
+                rule,
+                f"a difference of shares lies between -1 and +1 (got {text.strip()});"
+                f" {abs(number):g} points are {number / 100:+g}",
+            )
         return number, "difference"
     if metric.unit == "share" and number > 1:
         _refuse(rule, f"{metric.name} is a share, 0 to 1 (got {text.strip()})")

@@ -69,7 +69,7 @@ def assignment_lines(
         "taken from " + ("other suites of this run" if one.here else "the run that is reused")
         for one in read_taken(run.directory.path)
     ]
-    sample = run.manifest.baseline if run.manifest is not None else ()
+    sample = run.manifest.serial_sample if run.manifest is not None else ()
     if sample and run.options.resume is None:
         text.append(
             f"ultrapar: {counted(len(sample), 'case')} one at a time first, as a serial sample; "

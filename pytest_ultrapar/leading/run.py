@@ -101,7 +101,7 @@ class Run:
             cases,
             restricted=restricted,
             redact=self.redactor.text,
-            baseline=sample,
+            serial_sample=sample,
         )
         write_manifest(self.directory.path, self.manifest)
         self.directory.point_latest()

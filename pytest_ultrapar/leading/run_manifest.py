@@ -44,7 +44,7 @@ def make_manifest(
     *,
     restricted: bool,
     redact: Callable[[str], str],
-    baseline: tuple[str, ...],
+    serial_sample: tuple[str, ...],
 ) -> Manifest:
     """The manifest as it stands before the first request.
 
@@ -55,7 +55,7 @@ def make_manifest(
         cases: All that are going to run.
         restricted: Whether rules of mode or policy may keep episodes from free lanes.
         redact: Takes secrets out of a text.
-        baseline: Ids of the cases that ran or will run one at a time first.
+        serial_sample: Ids of the cases that ran or will run one at a time first.
 
     Raises:
         ConfigError: The run is to finish another one that ran something else.
@@ -91,7 +91,7 @@ def make_manifest(
         resumed=resumed,
         measured_from=started_at if resumed else None,
         restricted=restricted,
-        baseline=baseline,
+        serial_sample=serial_sample,
         pool_lanes=lanes,
         pool_limits=tuple(limit for name, limit in pool.limits.items() if name in on_path),
     )
@@ -123,7 +123,7 @@ def finished_sample(directory: Path) -> tuple[str, ...]:
     try:
         return tuple(
             case_id
-            for case_id in read_manifest(directory).baseline
+            for case_id in read_manifest(directory).serial_sample
             if recovered.lookup(case_id) is not None
         )
     finally:

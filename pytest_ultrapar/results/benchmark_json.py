@@ -107,7 +107,7 @@ def _suite_entries(
     n_planned: Mapping[tuple[str, str], int],
     mode: str,
 ) -> Iterator[Entry]:
-    timed = [each for each in measures if each.completed and each.span is not None]
+    timed = [each for each in measures if each.timed]
     if timed:
         yield _measured(suite, mode, None, measures, sum(n_planned.values()))
     if mode != "serial":

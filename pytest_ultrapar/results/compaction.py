@@ -64,10 +64,7 @@ def compact(run_dir: Path) -> RunSummary:
         manifest = read_manifest(run_dir)
         cases = read_cases(run_dir)
         history = read_history(run_dir / "journal")
-        measured_from_us = (
-            int(manifest.measured_from.timestamp() * 1e6) if manifest.measured_from else 0
-        )
-        log = RequestLog(manifest.pool_lanes, from_us=measured_from_us)
+        log = RequestLog(manifest.pool_lanes, from_us=manifest.measured_part.from_us)
         measures, files, n_requests = _write_tables(run_dir, manifest, cases, history, log)
         spans = [measure.span for measure in measures if measure.span is not None]
         made = performance(log, manifest, spans, history.engines)
@@ -142,7 +139,7 @@ def _write_tables(
         opener(run_dir, manifest.storage_format, simulated=manifest.simulated),
     )
     reader = JournalReader(run_dir / "journal")
-    baseline = frozenset(manifest.baseline)
+    part = manifest.measured_part
     measures: list[CaseMeasure] = []
     try:
         for case in cases:
@@ -158,8 +155,7 @@ def _write_tables(
                 found.grade,
                 episode,
                 summary_by=manifest.summary_by,
-                measured_from_us=log.from_us,
-                baseline=baseline,
+                part=part,
             )
             measures.append(measure)
             if episode is not None:

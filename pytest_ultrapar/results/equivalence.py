@@ -10,7 +10,14 @@ import msgspec
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.results.graded import GRADED
-from pytest_ultrapar.results.paired import CONFIDENCE, mcnemar, mean_interval, rate_difference
+from pytest_ultrapar.results.paired import (
+    CONFIDENCE,
+    mcnemar,
+    mean_interval,
+    possible_change,
+    possible_range,
+    rate_difference,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +32,8 @@ RATE_MARGIN = 0.02
 """Changes of a solved rate up to here, 2 points, are taken as none."""
 SCORE_MARGIN_SD = 0.1
 """The same for the mean of a score, in standard deviations of the score."""
+SCORE_MARGIN_LEAST = 0.01
+"""And never less than this part of its largest value: 1 point of a score that goes up to 1."""
 
 ALL_MODELS = ""
 
@@ -195,8 +204,10 @@ def score_look(
         if name in base.scores and name in new.scores
     ]
     n = len(both)
-    low, high = mean_interval([new - base for base, new in both], confidence=confidence)
     values = [value for pair in both for value in pair]
+    low, high = mean_interval(
+        [new - base for base, new in both], ends=possible_change(values), confidence=confidence
+    ).known
     mean = math.fsum(values) / len(values)
     spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
     return Look(
@@ -205,9 +216,11 @@ def score_look(
         n=n,
         base=math.fsum(base for base, _ in both) / n,
         new=math.fsum(new for _, new in both) / n,
-        low=low if math.isfinite(low) else None,
-        high=high if math.isfinite(high) else None,
-        margin=SCORE_MARGIN_SD * spread,
+        low=low,
+        high=high,
+        margin=max(
+            SCORE_MARGIN_SD * spread, SCORE_MARGIN_LEAST * max(map(abs, possible_range(values)))
+        ),
     )
 
 

@@ -15,6 +15,7 @@ from pytest_ultrapar.lanes.protocol import LaneStatus
 from pytest_ultrapar.plan.bound import Bound
 from pytest_ultrapar.pool.model import EffectiveValue, Lane, Limit
 from pytest_ultrapar.results.publish import write_whole
+from pytest_ultrapar.results.timed import MeasuredPart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,8 +71,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         restricted: Whether rules of the assignment may have kept episodes from free lanes.
         measured_from: Episodes that began earlier (of a resumed run) count in the scores but not in
             makespan, throughput and speed-up; None measures all.
-        baseline: Ids of the cases that ran one at a time first, the serial sample. They count in
-            the scores, and the speed-up of the others is measured against them.
+        serial_sample: Ids of the cases that ran one at a time first. They count in the scores, and
+            the speed-up of the others is measured against them.
         pool_lanes: All lanes that the run could use.
         pool_limits: All limits on their paths, with the numbers that were in force.
         bound: The lower bound of the makespan in hindsight, with the prices that prove it; None
@@ -107,12 +108,19 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     resumed: bool = False
     measured_from: datetime | None = None
     restricted: bool = False
-    baseline: tuple[str, ...] = ()
+    serial_sample: tuple[str, ...] = ()
     pool_lanes: tuple[Lane, ...] = ()
     pool_limits: tuple[Limit, ...] = ()
     bound: Bound | None = None
     lanes: list[LaneStatus] = []
     ended_at: datetime | None = None
+
+    @property
+    def measured_part(self) -> MeasuredPart:
+        """What of the run counts in its makespan."""
+        since = self.measured_from
+        from_us = int(since.timestamp() * 1e6) if since is not None else 0
+        return MeasuredPart(from_us, frozenset(self.serial_sample))
 
 
 def describe_machine() -> Machine:

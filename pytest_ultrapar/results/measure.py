@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ultrapar.results.graded import GRADED
 from pytest_ultrapar.results.service import Span, service_s, span, total_tokens
+from pytest_ultrapar.results.timed import MeasuredPart, is_completed
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_ultrapar.records import Case, EpisodeEnded, Grade, Outcome
 
-_ANSWERED = frozenset({"returned", "refused", "error", "skipped"})
+WHOLE_RUN = MeasuredPart()
 
 
 class CaseMeasure(NamedTuple):
@@ -23,7 +24,7 @@ class CaseMeasure(NamedTuple):
         span: When it ran, monotonic seconds; None if it sent nothing or does not count in the
             makespan (its episode is of an earlier, interrupted part of the run, or of the serial
             sample).
-        completed: Whether its episode ended otherwise than as `infra`.
+        completed: Whether it was answered; see `timed.is_completed`.
         serial_span: When it ran, for a case of the serial sample.
         serial_s: What `serial_sample.with_serial_times` makes of it.
     """
@@ -44,6 +45,11 @@ class CaseMeasure(NamedTuple):
     serial_span: Span | None = None
     serial_s: float | None = None
 
+    @property
+    def timed(self) -> bool:
+        """Whether it counts in throughput and latencies."""
+        return self.completed and self.span is not None
+
 
 def measure_case(
     case: Case,
@@ -51,8 +57,7 @@ def measure_case(
     episode: EpisodeEnded | None,
     *,
     summary_by: Sequence[str],
-    measured_from_us: int = 0,
-    baseline: Container[str] = (),
+    part: MeasuredPart = WHOLE_RUN,
 ) -> CaseMeasure:
     """The measure of one graded case.
 
@@ -61,27 +66,26 @@ def measure_case(
         grade: The one that stands.
         episode: The one it is about, if any.
         summary_by: `model`, `suite`, `repeat` or names of parameters.
-        measured_from_us: Episodes that began earlier do not count in the makespan.
-        baseline: Ids of the cases of the serial sample, which do not either.
+        part: Of the run, which counts in the makespan.
     """
     ran = span(episode) if episode is not None else None
-    is_sample = case.case_id in baseline
-    is_earlier = episode is not None and episode.started_at_us < measured_from_us
+    n_attempts = len(episode.attempts) if episode is not None else 0
+    is_measured = episode is not None and part.holds(case.case_id, episode.started_at_us)
     return CaseMeasure(
         case_id=case.case_id,
         suite=case.suite,
         model=case.model,
         cell=tuple(cell_value(case, name) for name in summary_by),
         outcome=grade.outcome,
-        completed=episode is not None and episode.ending in _ANSWERED,
-        span=None if is_sample or is_earlier else ran,
+        completed=is_completed(grade.outcome, n_attempts),
+        span=ran if is_measured else None,
         service_s=service_s(episode) if episode is not None else 0.0,
         duration_s=episode.duration_s if episode is not None else 0.0,
-        n_attempts=len(episode.attempts) if episode is not None else 0,
+        n_attempts=n_attempts,
         tokens_in=_tokens(episode, "in"),
         tokens_out=_tokens(episode, "out"),
         scores=grade.scores if grade.outcome in GRADED else {},
-        serial_span=ran if is_sample else None,
+        serial_span=ran if case.case_id in part.serial_sample else None,
     )
 
 

@@ -18,6 +18,7 @@ from pytest_ultrapar.results.manifest import FILE_NAME as MANIFEST_NAME
 from pytest_ultrapar.results.manifest import Manifest, read_manifest
 from pytest_ultrapar.results.run_summary import SUMMARY_FILE, RunSummary
 from pytest_ultrapar.results.rundir import resolve_run
+from pytest_ultrapar.results.timed import MeasuredPart, is_completed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -95,11 +96,10 @@ def read_rows(run: MeasuredRun) -> dict[str, CaseRow]:
     """
     is_parquet = run.manifest.storage_format == "parquet"
     path = run.directory / ("results.parquet" if is_parquet else "results.jsonl")
-    since = run.manifest.measured_from
-    sample = frozenset(run.manifest.baseline)
+    part = run.manifest.measured_part
     try:
         raw = list(_read_parquet(path) if is_parquet else _read_lines(path))
-        rows = {each["case_id"]: _row(each, since, sample) for each in raw}
+        rows = {each["case_id"]: _row(each, part) for each in raw}
         run_ids = {each["run_id"] for each in raw}
     except (OSError, KeyError, TypeError, ValueError) as error:
         # pyarrow's own errors and those of msgspec are ValueErrors, too.
@@ -185,7 +185,7 @@ def _read_lines(path: Path) -> Iterable[dict[str, Any]]:
         yield from map(decode, file)
 
 
-def _row(values: dict[str, Any], since: datetime | None, sample: frozenset[str]) -> CaseRow:
+def _row(values: dict[str, Any], part: MeasuredPart) -> CaseRow:
     started_at = _time(values["started_at"])
     outcome = values["outcome"]
     return CaseRow(
@@ -193,10 +193,8 @@ def _row(values: dict[str, Any], since: datetime | None, sample: frozenset[str])
         suite=values["suite"],
         model=values["model"],
         outcome=outcome,
-        timed=outcome != "infra"
-        and values["n_attempts"] > 0
-        and values["case_id"] not in sample
-        and (since is None or started_at >= since),
+        timed=is_completed(outcome, values["n_attempts"])
+        and part.holds(values["case_id"], round(started_at.timestamp() * 1e6)),
         service_s=values["service_s"],
         duration_s=values["duration_s"],
         started_at=started_at,

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
+from pytest_ultrapar.critical_values import critical_t, critical_z
 from pytest_ultrapar.results.statistics import quantile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 CONFIDENCE = 0.95
 MOST_RESAMPLED = 100
@@ -31,61 +33,74 @@ class Interval(NamedTuple):
     low: float
     high: float
 
+    @property
+    def known(self) -> tuple[float | None, float | None]:
+        """Its bounds for tables and files: None where there is none."""
+        return (
+            self.low if math.isfinite(self.low) else None,
+            self.high if math.isfinite(self.high) else None,
+        )
+
 
 NOTHING_KNOWN = Interval(-math.inf, math.inf)
 
 
-def critical_z(confidence: float) -> float:
-    """Two-sided quantile of the standard normal: 1.96 for 0.95."""
-    return _normal.inv_cdf(0.5 + confidence / 2)
+def possible_range(values: Iterable[float]) -> Interval:
+    """The least and the greatest value that a case may have, as far as the values tell: with 0.
 
-
-def critical_t(n: int, confidence: float) -> float:
-    """Two-sided quantile of Student's t for a mean of `n` >= 2 values; to 3 %, of ten to 0.1 %.
-
-    Source: M. Abramowitz, I. A. Stegun, Handbook of mathematical functions (1964), 26.7.5; one and
-        two degrees of freedom in closed form.
+    Where all are 0 their scale is unknown, and most scores lie between 0 and 1.
     """
-    freedom = n - 1
-    if freedom == 1:
-        return math.tan(math.pi * confidence / 2)
-    if freedom == 2:  # noqa: PLR2004 - degrees of freedom
-        return confidence * math.sqrt(2 / (1 - confidence**2))
-    z = critical_z(confidence)
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )
-    return z + math.fsum(term / freedom**power for power, term in enumerate(terms, start=1))
+    seen = [0.0, *values]
+    low, high = min(seen), max(seen)
+    return Interval(low, high) if low < high else Interval(0.0, 1.0)
 
 
-def mean_interval(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Interval:
+def possible_change(values: Iterable[float]) -> Interval:
+    """How far a case's value may move at most, down and up, as far as the values tell."""
+    low, high = possible_range(values)
+    return Interval(low - high, high - low)
+
+
+def mean_interval(
+    values: Sequence[float], *, ends: Interval | None = None, confidence: float = CONFIDENCE
+) -> Interval:
     """Where the mean lies that the values are a sample of.
 
     Student's interval; for up to `MOST_RESAMPLED` values also the bootstrap's (BCa), and of the two
     the wider at each end: Student's does not see a skew, the bootstrap is too narrow for few
     values. The resampling is seeded, so the same values give the same interval.
 
+    Grades repeat, and where more than half of the values are one and the same, the spread of those
+    seen says little of the rare others: no failure among 60 cases is no proof that none of 30
+    fails. With `ends` one more value at either end is counted then, and Student's interval is that
+    of all. Without it the interval missed a drop by 1 in 3 % of the cases in 70 of 100 samples of
+    10, and in 40 of 100 of 30.
+
     Args:
         values: Differences of pairs, or any sample, in any order.
+        ends: The least and the greatest value that there can be; None for values that never
+            repeat, such as times.
         confidence: 0 to 1.
 
     Returns:
-        Infinite for fewer than two values, without width where all are the same.
+        Infinite for fewer than two values; without `ends` and with equal values, without width.
 
-    Source: B. Efron, Better bootstrap confidence intervals, J. Am. Stat. Assoc. 82 (1987) 171-185.
+    Source: B. Efron, Better bootstrap confidence intervals, J. Am. Stat. Assoc. 82 (1987) 171-185;
+        the values at the ends as in D. G. Bonett, R. M. Price, J. Educ. Behav. Stat. 37 (2012)
+        479-488.
     """
-    n = len(values)
-    if n < 2:  # noqa: PLR2004 - one value has no spread
+    if len(values) < 2:  # noqa: PLR2004 - one value has no spread
         return NOTHING_KNOWN
+    repeats = ends is not None and 2 * max(Counter(values).values()) > len(values)
+    if ends is not None and repeats:
+        values = [*values, *ends]
+    n = len(values)
     mean = math.fsum(values) / n
     squares = math.fsum((value - mean) ** 2 for value in values)
     if squares <= 0.0:
         return Interval(mean, mean)
     half = critical_t(n, confidence) * math.sqrt(squares / (n - 1) / n)
-    if n > MOST_RESAMPLED:
+    if repeats or n > MOST_RESAMPLED:
         return Interval(mean - half, mean + half)
     root = math.sqrt(squares)
     acceleration = math.fsum(((value - mean) / root) ** 3 for value in values) / 6
@@ -94,9 +109,19 @@ def mean_interval(values: Sequence[float], *, confidence: float = CONFIDENCE) ->
 
 
 def ratio_interval(
-    base: Sequence[float], new: Sequence[float], *, confidence: float = CONFIDENCE
+    base: Sequence[float],
+    new: Sequence[float],
+    *,
+    ends: Interval | None = None,
+    confidence: float = CONFIDENCE,
 ) -> tuple[float, Interval] | None:
     """The ratio of the means of pairs, new / base, and its interval; None where base has no mean.
+
+    Args:
+        base: A value of each case.
+        new: Another one of the same cases.
+        ends: Of their differences, where these may repeat; see `mean_interval`.
+        confidence: 0 to 1.
 
     Source: W. G. Cochran, Sampling techniques, 3rd ed. (1977), ch. 6: the ratio's error is that of
         the mean of `new - ratio x base`.
@@ -106,7 +131,7 @@ def ratio_interval(
         return None
     ratio = math.fsum(new) / total
     rest = [after - ratio * before for before, after in zip(base, new, strict=True)]
-    low, high = mean_interval(rest, confidence=confidence)
+    low, high = mean_interval(rest, ends=ends, confidence=confidence)
     mean = total / len(base)
     return ratio, Interval(max(0.0, ratio + low / mean), ratio + high / mean)
 

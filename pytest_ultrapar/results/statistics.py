@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from pytest_ultrapar.critical_values import Z_95
 from pytest_ultrapar.results.graded import GRADED
 from pytest_ultrapar.results.serial_sample import SerialSample, serial_sample, serial_times
 from pytest_ultrapar.results.service import total_tokens
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 
 Basis = Literal["estimated", "sampled", "full"]
 """Where the serial time comes from: the run's own service times, a serial sample, a serial run."""
-
-Z_95 = 1.959963984540054
-"""Two-sided 95 % quantile of the normal distribution."""
 
 
 class Latency(msgspec.Struct, frozen=True):
@@ -66,7 +64,7 @@ class RunStatistics(msgspec.Struct, frozen=True):
         tokens_in: Sum over their answers; None when no answer said so.
         scores: Over the graded cases, by name.
         speedup_interval: Bounds of `speedup` at 95 %, by bootstrap over cases; None for mode
-            `serial`, and with fewer than 3 cases.
+            `serial`, and with fewer than 8 cases.
         sample: The serial sample that `basis` "sampled" stands on; None without one.
     """
 
@@ -101,7 +99,7 @@ def run_statistics(measures: Sequence[CaseMeasure], *, n_planned: int, mode: str
     counts = count_outcomes(measures)
     n_graded = sum(counts[outcome] for outcome in GRADED)
     timeline = make_timeline(measures)
-    timed = [each for each in measures if each.completed and each.span is not None]
+    timed = [each for each in measures if each.timed]
     makespan_s = timeline.makespan_s if timeline is not None else None
     sample = serial_sample(measures)
     basis, serial_s = _serial(timed, makespan_s, sample, mode)

@@ -49,7 +49,7 @@ def assert_sample_ran_first_and_alone(project, n=SAMPLE):
     assert len({one.instance for one in log[:n]}) == 1
     attempts = sorted(project.rows("attempts"), key=lambda row: row["t_send_s"])
     sample = {row["case_id"] for row in attempts[:n]}
-    assert set(read_json(project, "manifest.json")["baseline"]) == sample
+    assert set(read_json(project, "manifest.json")["serial_sample"]) == sample
     return sample
 
 
@@ -121,7 +121,7 @@ def test_it(answer, grade):
     options = ("--ultrapar-baseline=9", "--ultrapar-coverage=0", "--ultrapar-max-attempts=1")
     result = project.run(workers, *options)
     assert result.ret == 0, result.stdout.str()
-    sample = set(read_json(project, "manifest.json")["baseline"])
+    sample = set(read_json(project, "manifest.json")["serial_sample"])
     outcomes = [row["outcome"] for row in project.rows() if row["case_id"] in sample]
     assert set(outcomes) == {"solved", "infra", "skipped"}
     n = outcomes.count("solved")
@@ -168,13 +168,13 @@ def test_it(answer, request, grade):
     first = project.run(workers, "--ultrapar-baseline=10")
     assert first.ret == 2, first.stdout.str()
     first.stdout.fnmatch_lines(["*stopped early: * of 20 cases have a result*"])
-    planned = read_json(project, "manifest.json")["baseline"]
+    planned = read_json(project, "manifest.json")["serial_sample"]
     assert len(planned) == 10
     asked = list(project.server.prompts)
     assert len(asked) < 10
     finished = project.run(workers, "--ultrapar-resume=latest")
     assert finished.ret == 0, finished.stdout.str()
-    kept = read_json(project, "manifest.json")["baseline"]
+    kept = read_json(project, "manifest.json")["serial_sample"]
     assert set(kept) <= set(planned)
     assert 1 <= len(kept) <= len(asked)
     finished.stdout.fnmatch_lines(
@@ -252,7 +252,7 @@ def test_it(answer, number):
     project.pytester.path.joinpath("bomb").write_text("")
     result = project.run("-n2", "--ultrapar-baseline=6")
     assert result.ret == 0, result.stdout.str()
-    sample = set(read_json(project, "manifest.json")["baseline"])
+    sample = set(read_json(project, "manifest.json")["serial_sample"])
     sent = sorted(project.rows("attempts"), key=lambda row: row["t_send_s"])
     assert {row["case_id"] for row in sent[:6]} == sample
     assert {row["outcome"] for row in project.rows()} == {"solved"}

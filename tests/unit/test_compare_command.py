@@ -36,6 +36,8 @@ def runs(tmp_path_factory):
         pool_limits=(Limit("lab/key0", "key", workers=9),),
         mode="rotate",
     )
+    write_run(folder / "few", same_cases(4))
+    write_run(folder / "few-slow", same_cases(4), factor=1.2)
     write_run(folder / "more", same_cases(60), **common)
     write_run(folder / "other", same_cases(4), suite="phase51", pool_lanes=())
     write_run(folder / "seeded", same_cases(4), seed=6)
@@ -106,6 +108,13 @@ def test_compare_shows_what_changed_and_most_certain_first(ultrapar):
         "<",
         "0.001",
     ]
+
+
+def test_compare_of_few_cases_says_where_nothing_is_known(ultrapar):
+    code, said, _ = ultrapar("compare", "few", "few-slow")
+    assert code == 0
+    assert "inf" not in said
+    assert row(said, "latency.p99")[-1] == "unknown"
 
 
 def test_compare_says_what_was_not_the_same(ultrapar):

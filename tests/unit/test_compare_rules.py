@@ -74,6 +74,12 @@ def test_rule_is_what_it_says(text, rule):
         ("latency.p95<=2.5", "the bound has no unit; latency.p95 is compared with 2.5s, 300ms"),
         ("latency.p95<=2.5h", "the unit h does not fit latency.p95"),
         ("solved_rate>=70", "solved_rate is a share, 0 to 1 (got 70)"),
+        (
+            "solved_rate>=-2",
+            "a difference of shares lies between -1 and +1 (got -2); 2 points are -0.02",
+        ),
+        ("coverage>=-1.5", "(got -1.5); 1.5 points are -0.015"),
+        ("efficiency<=+5", "5 points are +0.05"),
         ("solved_rate>=nan", "the bound 'nan' is no number"),
         ("solved_rate>=1e-3", "is no number"),
         ("coverage>=" + "9" * 400, "the bound is too large"),

@@ -62,6 +62,28 @@ def test_few_other_answers_are_not_decided():
     assert "no figure is known to have moved" in found.text
 
 
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_two_or_three_cases_prove_nothing_whatever_their_scores(n):
+    base, new = (rows(["partial"] * n, scores=[score] * n) for score in (0.0, 1.0))
+    assert equivalence(base, new).verdict == "undecided"
+    assert equivalence(new, base).verdict == "undecided"
+
+
+@pytest.mark.parametrize("n", [2, 30, 3000])
+def test_score_that_moves_by_a_thousandth_is_no_difference(n):
+    base, new = (rows(["partial"] * n, scores=[score] * n) for score in (0.5, 0.501))
+    found = equivalence(base, new)
+    assert found.verdict == ("same" if n == 3000 else "undecided")
+    assert next(look for look in found.looks if look.figure == "score.workflow").margin > 0.001
+
+
+def test_scores_that_are_all_the_same_do_not_hinder_many_cases_from_being_the_same():
+    n = 3000
+    base = rows(["solved"] * n, scores=[0.0] * n)
+    new = rows(["unsolved"] + ["solved"] * (n - 1), scores=[0.0] * n)
+    assert equivalence(base, new).verdict == "same"
+
+
 def test_few_other_answers_of_many_are_the_same():
     n = 20_000
     base = rows(["solved"] * n)

@@ -16,6 +16,7 @@ from pytest_ultrapar.results.compaction import compact
 from pytest_ultrapar.results.measure import measure_case
 from pytest_ultrapar.results.serial_sample import serial_sample, serial_times, with_serial_times
 from pytest_ultrapar.results.statistics import run_statistics
+from pytest_ultrapar.results.timed import MeasuredPart
 from tests.unit.finished_run import case, episode, grade, machine_info, make_run, write_journal
 
 
@@ -32,26 +33,27 @@ def measure(start_s, end_s, ending="returned", *, sampled):
         Grade("c", "gw0", "solved" if ending == "returned" else "infra", "passed", 5),
         ended,
         summary_by=("model",),
-        baseline={"c"} if sampled else (),
+        part=MeasuredPart(serial_sample=frozenset({"c"} if sampled else ())),
     )
 
 
 def test_speedup_is_measured_against_the_sample():
-    sample = [(0.0, 1.0), (1.5, 2.5), (3.0, 4.0), (4.5, 6.0)]
-    measured = [(10.0 + n, 11.0 + n) for n in (0, 0, 0, 1, 1, 1)]
+    sample = [(start_s, start_s + 1) for start_s in (0.0, 1.5, 3.0, 4.5, 6.0, 7.5, 9.0)]
+    sample.append((10.5, 12.0))
+    measured = [(20.0 + n, 21.0 + n) for n in (0, 1) for _ in range(6)]
     measures = with_serial_times(
         [measure(*span, sampled=True) for span in sample]
         + [measure(*span, sampled=False) for span in measured]
     )
-    found = run_statistics(measures, n_planned=10, mode="ultra")
+    found = run_statistics(measures, n_planned=20, mode="ultra")
     assert found.sample == serial_sample(measures)
-    assert (found.sample.n, found.sample.duration_s) == (4, 6.0)
-    assert (found.n_timed, found.n_graded, found.makespan_s) == (6, 10, 2.0)
-    assert (found.basis, found.serial_s) == ("sampled", 9.0)
-    assert found.speedup == 4.5
+    assert (found.sample.n, found.sample.duration_s) == (8, 12.0)
+    assert (found.n_timed, found.n_graded, found.makespan_s) == (12, 20, 2.0)
+    assert (found.basis, found.serial_s) == ("sampled", 18.0)
+    assert found.speedup == 9.0
     low, high = found.speedup_interval
-    assert low < 4.5 < high
-    assert found.latency.n == 6
+    assert low < 9.0 < high
+    assert found.latency.n == 12
 
 
 def test_sample_of_a_run_that_was_stopped_in_it_has_no_speedup():
@@ -83,7 +85,7 @@ def test_seconds_of_the_sample_add_up_to_its_duration(items):
 def test_suite_without_a_sampled_case_falls_back_to_the_estimate(tmp_path):
     cases = [case(n) for n in range(4)]
     cases += [msgspec.structs.replace(case(n), suite="phase51") for n in range(4, 6)]
-    run = make_run(tmp_path / "out", cases, baseline=("case0", "case1"))
+    run = make_run(tmp_path / "out", cases, serial_sample=("case0", "case1"))
     spans = [(0.0, 1.0), (1.5, 3.0), (10.0, 11.0), (10.0, 11.0), (10.0, 12.0), (10.0, 12.0)]
     for n, span in enumerate(spans):
         write_journal(run, f"gw{n}", episode(n, *span), grade(n))
@@ -109,7 +111,7 @@ def test_suite_without_a_sampled_case_falls_back_to_the_estimate(tmp_path):
 
 def test_benchmark_file_of_a_run_that_was_stopped_in_its_sample_has_the_sample(tmp_path):
     cases = [case(n) for n in range(4)]
-    run = make_run(tmp_path / "out", cases, baseline=("case0", "case1"))
+    run = make_run(tmp_path / "out", cases, serial_sample=("case0", "case1"))
     write_journal(run, "gw0", episode(0, 0.0, 2.0), grade(0))
     summary = compact(run.path)
     assert summary.statistics.sample.n == 1

@@ -67,14 +67,14 @@ def test_interval_of_paired_cases_is_narrower_than_of_two_samples():
     assert apart[1] > 5.0
 
 
-def test_interval_needs_three_cases_on_each_side():
+def test_interval_needs_eight_cases_on_each_side():
     many = [Part(0, 0.0, 1, 0.1)] * 50
-    assert speedup_interval([[Part(1, 1.0, 0, 0.0)] * 2, many]) is None
-    assert speedup_interval([[Part(1, 1.0, 0, 0.0)] * 3, many]) is not None
+    assert speedup_interval([[Part(1, 1.0, 0, 0.0)] * 7, many]) is None
+    assert speedup_interval([[Part(1, 1.0, 0, 0.0)] * 8, many]) is not None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n_sample", "n_timed"), [(5, 60), (30, 300), (100, 1000)])
+@pytest.mark.parametrize(("n_sample", "n_timed"), [(8, 60), (30, 300), (100, 1000)])
 def test_interval_holds_the_true_speedup_as_often_as_it_says(n_sample, n_timed):
     draw = random.Random(n_sample)
     hits = 0

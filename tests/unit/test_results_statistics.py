@@ -26,9 +26,13 @@ def episode(attempts, duration_s, ending="returned", **fields):
     return EpisodeEnded("c", "gw0", ending, 1, 2, duration_s, attempts=attempts, **fields)
 
 
-def measure(start_s, end_s, outcome="solved", ending="returned", **scores):
+def measure(start_s, end_s, outcome="solved", **scores):
     case = Case(0, "c", "n", "phase51", "m", 2, {"flaw": "order"}, 1)
-    ended = episode([attempt(start_s, start_s, start_s, end_s)], end_s - start_s, ending)
+    ended = episode(
+        [attempt(start_s, start_s, start_s, end_s)],
+        end_s - start_s,
+        "infra" if outcome == "infra" else "returned",
+    )
     grade = Grade("c", "gw0", outcome, "passed", 5, scores=scores)
     return measure_case(case, grade, ended, summary_by=("model", "repeat", "flaw", "other"))
 
@@ -60,7 +64,7 @@ def test_measure_names_its_cell():
 @given(st.lists(st.tuples(times, times, st.booleans()), max_size=30))
 def test_timeline_gaps_add_up_to_the_makespan_and_none_is_zero(items):
     measures = [
-        measure(start, start + length, ending="returned" if done else "infra")
+        measure(start, start + length, "solved" if done else "infra")
         for start, length, done in items
     ]
     timeline = make_timeline(measures)
@@ -82,7 +86,7 @@ def test_timeline_completions_of_one_moment_share_the_time_before_it():
 
 
 def test_timeline_infra_takes_time_and_is_no_completion():
-    timeline = make_timeline([measure(1, 2), measure(0, 5, ending="infra")])
+    timeline = make_timeline([measure(1, 2), measure(0, 5, "infra")])
     assert timeline.gaps_s == (5.0,)
 
 
@@ -90,8 +94,8 @@ def test_statistics_of_a_run():
     measures = [
         measure(0, 2, s=1.0),
         measure(0, 4, "partial", s=0.5),
-        measure(1, 3, "infra", "infra"),
-        measure(2, 4, "error", "error"),
+        measure(1, 3, "infra"),
+        measure(2, 4, "error"),
     ]
     statistics = run_statistics(measures, n_planned=6, mode="ultra")
     assert statistics.n_final == 4

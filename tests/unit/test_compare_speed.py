@@ -1,0 +1,83 @@
+"""Speed of two runs: its intervals are those of `ultrapar bench`, its figures fit together."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ultrapar.bench.mode_run import read_mode_run, read_summary
+from pytest_ultrapar.bench.speedups import full_speedup
+from pytest_ultrapar.compare.changes import change
+from pytest_ultrapar.compare.figures import figure_of_run
+from pytest_ultrapar.compare.gate import judge
+from pytest_ultrapar.compare.gate_table import gate_section
+from pytest_ultrapar.compare.pairing import pair
+from pytest_ultrapar.compare.rules import parse_rule
+from pytest_ultrapar.results.measured_run import find_measured_run, read_rows
+from tests.unit.compared_runs import outcomes_of, same_cases, write_run
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("speed")
+    write_run(folder / "base", same_cases())
+    write_run(folder / "slow", same_cases(), factor=1.2)
+    write_run(folder / "few", {"alpha": outcomes_of(7, solved=1)})
+    return folder
+
+
+def paired(paths, base="base", new="slow"):
+    runs = [find_measured_run(str(paths / name)) for name in (base, new)]
+    return pair(*runs, *map(read_rows, runs))
+
+
+def everything(pairing):
+    return {case.case_id for case in pairing.cases}
+
+
+def test_change_of_throughput_has_the_interval_of_bench(paths):
+    pairing = paired(paths)
+    found = change("throughput", pairing, everything(pairing), relative=True)
+    base, new = (
+        read_mode_run(paths / name, read_summary(paths / name)) for name in ("base", "slow")
+    )
+    benched = full_speedup(base.measures, new.measures, lambda _: True)
+    assert 1 + found.value == pytest.approx(benched.factor, rel=1e-5)
+    assert [1 + each for each in found.interval] == pytest.approx(benched.interval, rel=1e-5)
+    longer = change("makespan", pairing, everything(pairing), relative=True)
+    expected = sorted(1 / each for each in benched.interval)
+    assert [1 + each for each in longer.interval] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("metric", ["throughput", "makespan", "efficiency", "coverage"])
+def test_counts_of_a_run_have_no_interval(paths, metric):
+    run = find_measured_run(str(paths / "base"))
+    rows = list(read_rows(run).values())
+    assert figure_of_run(metric, run, rows, {row.case_id for row in rows}).interval is None
+
+
+def test_speedup_has_its_interval_and_says_what_it_stands_on(paths):
+    run = find_measured_run(str(paths / "base"))
+    low, high = run.summary.statistics.speedup_interval
+    (judged,) = judge([parse_rule(f"speedup>={(low + high) / 2}")], run, None).judged
+    assert (judged.low, judged.high, judged.verdict) == (low, high, "undecided")
+    (judged,) = judge([parse_rule(f"speedup>={high * 1.01}")], run, None).judged
+    assert judged.verdict == "FAIL"
+    notes = gate_section(judge([parse_rule("speedup>=1")], run, None)).notes
+    assert (
+        "the speed-up of the run stands on serial times estimated from its own service times"
+        in (notes)
+    )
+
+
+def test_speedup_of_few_cases_is_no_proof(paths):
+    run = find_measured_run(str(paths / "few"))
+    (judged,) = judge([parse_rule("speedup>=100")], run, None).judged
+    assert (judged.low, judged.high, judged.verdict) == (None, None, "undecided")
+
+
+def test_means_of_service_fit_their_change(paths):
+    pairing = paired(paths)
+    found = change("service", pairing, everything(pairing), relative=True)
+    assert found.new / found.base - 1 == pytest.approx(found.value)
+    section = gate_section(judge([parse_rule("service<=+7%")], pairing.new, pairing.base))
+    assert any("geometric means" in note for note in section.notes)
