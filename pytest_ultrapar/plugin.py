@@ -139,7 +139,7 @@ def _lead(config: pytest.Config) -> None:
     if options.plans(config):
         from pytest_ultrapar.leading.planning import Planning  # noqa: PLC0415
 
-        config.pluginmanager.register(Planning(config, n_planned or 0), "ultrapar-planning")
+        config.pluginmanager.register(Planning(config, n_planned or 0, gate), "ultrapar-planning")
         return
     if options.only_looks(config):
         config.pluginmanager.register(process.CollectOnly(config), "ultrapar-collect-only")

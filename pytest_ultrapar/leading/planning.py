@@ -32,6 +32,7 @@ from pytest_ultrapar.xdist_options import enough_workers
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from pytest_ultrapar.leading.run_gate import RunGate
     from pytest_ultrapar.plan.run_plan import RunPlan
     from pytest_ultrapar.records import Case
 
@@ -41,12 +42,13 @@ _ALONE = "main"
 class Planning(process.CollectOnly):
     """Collects as a run would, and ends with the plan where that would begin."""
 
-    def __init__(self, config: pytest.Config, n_workers: int) -> None:
+    def __init__(self, config: pytest.Config, n_workers: int, gate: RunGate | None) -> None:
         """Take the place of a run.
 
         Args:
             config: pytest's.
             n_workers: That the run would have; 0 for pytest's own process alone.
+            gate: By which the run would be judged.
 
         Raises:
             ConfigError: An option is for runs only.
@@ -55,6 +57,7 @@ class Planning(process.CollectOnly):
         self._config = config
         self._options, self._pool = process.settings(config)
         self._n_workers = n_workers
+        self._gate = gate
         self._lines: list[str] = []
         if self._options.resume is not None:
             msg = "--ultrapar-plan plans a whole run; leave --ultrapar-resume away"
@@ -93,6 +96,8 @@ class Planning(process.CollectOnly):
 
     def _plan(self, items: Sequence[pytest.Item], collected: Sequence[Case]) -> list[str]:
         config, pool = self._config, self._pool
+        if self._gate is not None:
+            self._gate.check_cases(collected)
         cases = [case for case in collected if case.skipped is None]
         if not cases:
             return ["nothing to plan: no selected test asks a model"]

@@ -164,6 +164,25 @@ def test_serial_sample_and_gates_of_the_run_are_planned_and_checked(project, pla
     assert "nonsense" in refusal(project, "--ultrapar-plan", "-n0", "--ultrapar-gate=nonsense>1")
 
 
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--ultrapar-baseline=999", "--ultrapar-baseline 999: the suite has 20 cases here"),
+        ("--ultrapar-gate-baseline=nope", "--ultrapar-gate-baseline: "),
+        ("--ultrapar-gate=throughput>=-10%", "baseline"),
+        ("--ultrapar-gate=solved_rate[model=other]>=0.5", "other"),
+        ("--ultrapar-gate=solved_rate[suite=other]>=0.5", "other"),
+    ],
+)
+def test_plan_refuses_what_its_run_would_refuse_in_the_same_words(project, option, said):
+    project.suite(SUITE_OF_20)
+    pool_with(project, model=TWO_S)
+    planned = refusal(project, "--ultrapar-plan", "-n0", option)
+    assert said in planned
+    assert planned == refusal(project, "-n0", option)
+    assert project.server.prompts == []
+
+
 def test_waste_is_warned_about(project, planned):
     project.suite(SUITE_OF_20)
     pool_with(project, workers=300, model=TWO_S)
