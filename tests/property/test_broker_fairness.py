@@ -82,7 +82,7 @@ def keys(n_keys: int, n_models: int = 1, **limits: float | None) -> Pool:
     return pool(lanes, Limit("pool", "pool"), *(Limit(key, "key", **limits) for key in names))
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(
     n_workers=st.integers(2, 15),
     n_keys=st.integers(1, 4),

@@ -188,7 +188,6 @@ class TestRules(BrokerMachine.TestCase):
     settings = settings(
         max_examples=150,
         stateful_step_count=40,
-        deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
 
@@ -198,6 +197,5 @@ class TestRulesAtLength(BrokerMachine.TestCase):
     settings = settings(
         max_examples=400,
         stateful_step_count=80,
-        deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )

@@ -83,7 +83,7 @@ def test_journal_with_any_byte_flipped_loses_one_record_and_says_so(tmp_path):
                 assert damage
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.binary(max_size=200), st.integers(0, 8))
 def test_journal_finds_its_way_back_after_garbage(garbage, where):
     with tempfile.TemporaryDirectory() as name:
@@ -99,7 +99,7 @@ def test_journal_finds_its_way_back_after_garbage(garbage, where):
         assert sum(damage.length for damage in lost) == len(garbage) + 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(texts, texts), min_size=1, max_size=5))
 def test_journal_reads_back_any_text_that_utf8_can_hold(pairs):
     with tempfile.TemporaryDirectory() as name:

@@ -63,7 +63,7 @@ def shortest_s(lanes, limits, requests):
     return next(ends for ends in count(least) if place(0, ends, [])) * TICK_S
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     limits_named("pool", "k0", "k1"),
     st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(1, 3)), min_size=1, max_size=4),

@@ -28,7 +28,6 @@ def test_flaw_changes_the_prompt_of_every_task(name, severity):
     assert unchanged == []
 
 
-@settings(deadline=None)
 @given(st.sampled_from(TASK_LIST), st.sampled_from(list(FLAWS)), st.sampled_from(SEVERITIES), SEEDS)
 def test_flaw_is_pure_and_changes_the_plan_alone(task, name, severity, seed):
     sound = task.plan
@@ -43,14 +42,13 @@ def test_flaw_is_pure_and_changes_the_plan_alone(task, name, severity, seed):
     assert before.split("Plan (")[0] == after.split("Plan (")[0]
 
 
-@settings(deadline=None)
 @given(st.sampled_from(TASK_LIST), SEEDS)
 def test_flaws_differ_from_each_other(task, seed):
     shown = [flaw(name).apply(task.plan, seed=seed).rendered() for name in FLAWS]
     assert len(set(shown)) == len(FLAWS)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.sampled_from(list(FLAWS)), SEEDS)
 def test_flaw_touches_more_the_more_severe_it_is(name, seed):
     def kept(severity):

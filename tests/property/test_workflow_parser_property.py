@@ -91,7 +91,7 @@ def test_parser_gives_back_the_name_and_arguments_that_were_written(
     )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(REPLIES, max_size=12), st.integers(0, 2**63 - 1))
 def test_episode_takes_any_replies_and_can_be_stored(replies, seed):
     llm = Scripted(replies)

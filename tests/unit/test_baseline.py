@@ -39,7 +39,7 @@ def assignments(draw: st.DrawFn) -> tuple[list, Assignment, int]:
     return planned, Assignment(groups=tuple(groups)), draw(st.integers(1, len(planned) - 1))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(assignments(), st.integers(0, 3))
 def test_every_case_runs_once_and_the_sample_before_all_others(drawn, seed):
     planned, assignment, n = drawn
