@@ -11,8 +11,8 @@ from pytest_ultrapar.lanes.assignment import Assignment
 from pytest_ultrapar.plan.amounts import Amount, amount, calls, service_s
 from pytest_ultrapar.plan.bound import Bound, lower_bound
 from pytest_ultrapar.plan.cost import cost, prices
-from pytest_ultrapar.plan.courses import Basis
 from pytest_ultrapar.plan.demand import request_classes
+from pytest_ultrapar.plan.expectations import Basis
 from pytest_ultrapar.plan.forecast import Course, Forecast, forecast
 from pytest_ultrapar.plan.key_load import KeyLoad
 from pytest_ultrapar.plan.loads import KeyShare, LimitLoad, key_shares, limit_loads, longest
@@ -20,8 +20,8 @@ from pytest_ultrapar.plan.loads import KeyShare, LimitLoad, key_shares, limit_lo
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_ultrapar.plan.courses import Expected
     from pytest_ultrapar.plan.earlier import EarlierEpisode, EarlierRun
+    from pytest_ultrapar.plan.expectations import Expected
     from pytest_ultrapar.pool.model import Lane, Pool
 
 CLIENT_S = 0.0005

@@ -6,8 +6,8 @@ import pytest
 
 from pytest_ultrapar.lanes.assignment import Assignment, Group
 from pytest_ultrapar.leading.policies import one_at_a_time
-from pytest_ultrapar.plan.courses import Expected
 from pytest_ultrapar.plan.earlier import EarlierEpisode, EarlierRun
+from pytest_ultrapar.plan.expectations import Expected
 from pytest_ultrapar.plan.forecast import LaneLoad
 from pytest_ultrapar.plan.key_load import KeyLoad
 from pytest_ultrapar.plan.loads import binding, key_shares, limit_loads
