@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar import process
@@ -43,21 +44,19 @@ def make_assignment(
         ConfigError: The hook gave something that cannot be carried out.
     """
     if mode == "serial":
-        assignment = one_at_a_time(lanes, cases, lanes_per_model=1)
-    elif mode == "rotate":
-        assignment = one_at_a_time(lanes, cases, lanes_per_model=None)
-    else:
-        assignment = config.hook.pytest_ultrapar_assign(
-            config=config,
-            workers=list(workers),
-            lanes=lanes,
-            cases=cases,
-            pool=process.settings(config)[1],
-            policy=policy,
-            mode=mode,
-        )
-    _check(assignment, lanes=lanes, cases=cases)
-    return assignment
+        return one_at_a_time(lanes, cases, lanes_per_model=1)
+    if mode == "rotate":
+        return one_at_a_time(lanes, cases, lanes_per_model=None)
+    given = config.hook.pytest_ultrapar_assign(
+        config=config,
+        workers=list(workers),
+        lanes=lanes,
+        cases=cases,
+        pool=process.settings(config)[1],
+        policy=policy,
+        mode=mode,
+    )
+    return checked(given, lanes=lanes, cases=cases)
 
 
 def process_loads(
@@ -85,13 +84,18 @@ def process_loads(
     return tuple(load for load in loads if load.processes)
 
 
-def _check(assignment: object, *, lanes: Sequence[Lane], cases: Sequence[Case]) -> None:
+def checked(assignment: object, *, lanes: Sequence[Lane], cases: Sequence[Case]) -> Assignment:
+    """What the hook gave, if it can be carried out.
+
+    Raises:
+        ConfigError: It cannot.
+    """
     if not isinstance(assignment, Assignment):
         msg = f"pytest_ultrapar_assign must return an Assignment (got {type(assignment).__name__})"
         raise ConfigError(msg)
     known = {lane.lane_id for lane in lanes}
     ids = {case.case_id for case in cases}
-    names = [group.name for group in assignment.groups]
+    times = Counter(group.name for group in assignment.groups)
     for worker, home in assignment.home.items():
         for lane in home:
             if lane not in known:
@@ -102,8 +106,8 @@ def _check(assignment: object, *, lanes: Sequence[Lane], cases: Sequence[Case]) 
                 raise ConfigError(msg)
     seen: set[str] = set()
     for group in assignment.groups:
-        strange = [name for name in group.after if name not in names]
-        if not group.name or names.count(group.name) > 1:
+        strange = [name for name in group.after if name not in times]
+        if not group.name or times[group.name] > 1:
             msg = (
                 "pytest_ultrapar_assign: group names must be unique and not empty "
                 f"(got {group.name!r})"
@@ -112,7 +116,7 @@ def _check(assignment: object, *, lanes: Sequence[Lane], cases: Sequence[Case]) 
         if strange:
             msg = (
                 f"pytest_ultrapar_assign: group {group.name!r} waits for {strange[0]!r}; "
-                f"the groups are {', '.join(names)}"
+                f"the groups are {', '.join(times)}"
             )
             raise ConfigError(msg)
         if not ids.issuperset(group.cases) or seen.intersection(group.cases):
@@ -123,3 +127,4 @@ def _check(assignment: object, *, lanes: Sequence[Lane], cases: Sequence[Case]) 
             raise ConfigError(msg)
         seen.update(group.cases)
     check_assignment(assignment, known)
+    return assignment

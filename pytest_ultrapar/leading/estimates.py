@@ -10,8 +10,8 @@ import msgspec
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.plan.busy_seats import Service
-from pytest_ultrapar.plan.courses import Hint
 from pytest_ultrapar.plan.earlier import EarlierRun
+from pytest_ultrapar.plan.expectations import Hint
 from pytest_ultrapar.pool.answered_by import answered_by
 from pytest_ultrapar.pool.model import Latency
 from pytest_ultrapar.pool.simulation import mean_s
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pytest_ultrapar.plan.courses import Expected
+    from pytest_ultrapar.plan.expectations import Expected
     from pytest_ultrapar.pool.model import Pool
 
 OPTION = "--ultrapar-plan-from"

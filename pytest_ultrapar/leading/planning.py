@@ -20,7 +20,7 @@ from pytest_ultrapar.leading.estimates import (
 )
 from pytest_ultrapar.options import MODES
 from pytest_ultrapar.plan.contradictions import contradictions
-from pytest_ultrapar.plan.courses import expect
+from pytest_ultrapar.plan.expectations import expect
 from pytest_ultrapar.plan.run_plan import Way, make_plan
 from pytest_ultrapar.plan.waste import waste
 from pytest_ultrapar.policy_names import PHASE, read_offered, settle_policy

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from pytest_ultrapar.plan.courses import Basis, EpisodeLike, Expected
     from pytest_ultrapar.plan.earlier import EarlierEpisode
+    from pytest_ultrapar.plan.expectations import Basis, EpisodeLike, Expected
 
 Z_95 = statistics.NormalDist().inv_cdf(0.975)
 """Two-sided 95 % of the normal distribution."""

@@ -11,8 +11,8 @@ from pytest_ultrapar.plan.amounts import Amount, amount
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_ultrapar.plan.courses import EpisodeLike, Expected
     from pytest_ultrapar.plan.earlier import EarlierEpisode
+    from pytest_ultrapar.plan.expectations import EpisodeLike, Expected
     from pytest_ultrapar.plan.forecast import LaneLoad
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
 
@@ -20,14 +20,16 @@ _MTOK = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
-    """Of a million tokens."""
+class TokenPrice:
+    """What a million tokens of a model cost."""
 
     per_mtok_in: float
     per_mtok_out: float
 
 
-def prices(pool: Pool, lanes: Sequence[Lane], loads: Mapping[LaneId, LaneLoad]) -> dict[str, Price]:
+def prices(
+    pool: Pool, lanes: Sequence[Lane], loads: Mapping[LaneId, LaneLoad]
+) -> dict[str, TokenPrice]:
     """The price of each model that has one; models without any are missing.
 
     Where several providers answer for a model, each counts with its share of the requests, and all
@@ -53,14 +55,14 @@ def prices(pool: Pool, lanes: Sequence[Lane], loads: Mapping[LaneId, LaneLoad]) 
             per_in += own_in * n / whole
             per_out += own_out * n / whole
         else:
-            found[model] = Price(per_in, per_out)
+            found[model] = TokenPrice(per_in, per_out)
     return found
 
 
 def cost(
     expected: Sequence[Expected],
     earlier: Sequence[EarlierEpisode],
-    price_of: Mapping[str, Price],
+    price_of: Mapping[str, TokenPrice],
 ) -> Amount | None:
     """The cost of all episodes whose model has a price; None where their tokens are not known."""
 

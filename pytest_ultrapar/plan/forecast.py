@@ -30,11 +30,11 @@ _WORKER = "forecast"
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """An episode as it is expected to go.
+    """An episode as the forecast plays it: what it asks for, and how long that holds a seat.
 
     Attributes:
         group: Name of its group in the assignment, empty for none.
-        services_s: How long each request takes once it is sent, in their order, at least one.
+        services_s: How long each request holds its seat, in their order, at least one.
     """
 
     case_id: str

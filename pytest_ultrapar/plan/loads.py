@@ -83,12 +83,16 @@ def limit_loads(
     return tuple(sorted(found, key=lambda one: -one.alone_s))
 
 
+def longest(loads: Sequence[LimitLoad]) -> tuple[LimitLoad, ...]:
+    """The limits that need longest, to 1 %; of loads in the order of `limit_loads`."""
+    return tuple(one for one in loads if math.isclose(one.alone_s, loads[0].alone_s, rel_tol=0.01))
+
+
 def binding(loads: Sequence[LimitLoad]) -> str:
     """The limit that needs longest, and how many need as long; `no limit` where none is loaded."""
     if not loads:
         return "no limit"
-    top = loads[0]
-    alike = sum(math.isclose(one.alone_s, top.alone_s, rel_tol=0.01) for one in loads) - 1
+    top, alike = loads[0], len(longest(loads)) - 1
     return top.name + (f" and {alike} alike" if alike else "")
 
 

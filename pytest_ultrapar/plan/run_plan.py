@@ -11,17 +11,17 @@ from pytest_ultrapar.lanes.assignment import Assignment
 from pytest_ultrapar.plan.amounts import Amount, amount, calls, service_s
 from pytest_ultrapar.plan.bound import Bound, lower_bound
 from pytest_ultrapar.plan.cost import cost, prices
-from pytest_ultrapar.plan.courses import Basis
 from pytest_ultrapar.plan.demand import request_classes
+from pytest_ultrapar.plan.expectations import Basis
 from pytest_ultrapar.plan.forecast import Course, Forecast, forecast
 from pytest_ultrapar.plan.key_load import KeyLoad
-from pytest_ultrapar.plan.loads import KeyShare, LimitLoad, key_shares, limit_loads
+from pytest_ultrapar.plan.loads import KeyShare, LimitLoad, key_shares, limit_loads, longest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_ultrapar.plan.courses import Expected
-    from pytest_ultrapar.plan.earlier import EarlierRun
+    from pytest_ultrapar.plan.earlier import EarlierEpisode, EarlierRun
+    from pytest_ultrapar.plan.expectations import Expected
     from pytest_ultrapar.pool.model import Lane, Pool
 
 CLIENT_S = 0.0005
@@ -214,12 +214,30 @@ def _predict(
     most_open = {"most_open": 1} if serial else {}
     found = forecast(pool, courses, way.assignment, between_s=between_s, **most_open)
     loads = limit_loads(lanes, pool.limits, found.lanes)
-    # What binds is known no better than what falls on it: of one case at a time all of it.
-    top = loads[0] if loads and not serial else None
-    users = {lane.model for lane in lanes if top is None or top.limit in lane.limits}
-    value_of = calls if top is not None and top.kind != "workers" else service_s
-    base = amount([one for one in expected if one.model in users], earlier.episodes, value_of)
-    assert base is not None
-    return Prediction(
-        way, found, base.scaled(found.makespan_s), loads, key_shares(lanes, found.lanes)
-    )
+    binding = () if serial else longest(loads)
+    makespan_s = _as_known(found.makespan_s, expected, earlier.episodes, lanes, binding)
+    return Prediction(way, found, makespan_s, loads, key_shares(lanes, found.lanes))
+
+
+def _as_known(
+    makespan_s: float,
+    expected: Sequence[Expected],
+    earlier: Sequence[EarlierEpisode],
+    lanes: Sequence[Lane],
+    binding: Sequence[LimitLoad],
+) -> Amount:
+    """A makespan with the interval of what falls on the limits that bind it, or of everything.
+
+    Each of them may turn out to need longest, so both ends are the highest of theirs.
+    """
+    parts = {
+        (frozenset(lane.model for lane in lanes if one.limit in lane.limits), one.kind != "workers")
+        for one in binding
+    } or {(frozenset(lane.model for lane in lanes), False)}
+    scaled = []
+    for models, is_rate in parts:
+        own = [one for one in expected if one.model in models]
+        whole = amount(own, earlier, calls if is_rate else service_s)
+        assert whole is not None
+        scaled.append(whole.scaled(makespan_s))
+    return Amount(makespan_s, max(one.low for one in scaled), max(one.high for one in scaled))

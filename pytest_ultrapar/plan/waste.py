@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_ultrapar.plan.busy_seats import Service
-    from pytest_ultrapar.plan.courses import Expected
+    from pytest_ultrapar.plan.expectations import Expected
     from pytest_ultrapar.pool.model import Lane, Pool
 
 WASTE_ABOVE = 3.0

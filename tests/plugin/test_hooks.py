@@ -88,6 +88,17 @@ def pytest_ultrapar_assign(config, workers, lanes, cases):
     assert not project.server.prompts
 
 
+@pytest.mark.parametrize("mode", ["serial", "rotate"])
+def test_modes_that_run_one_at_a_time_ask_no_assignment_and_blame_none(project, mode):
+    project.suite(CASES)
+    project.pytester.makeconftest("def pytest_ultrapar_assign(): return 'nonsense'")
+    assert project.run("-n0", f"--ultrapar-mode={mode}").ret == 0
+    result = project.run("-n0")
+    assert result.ret == 4
+    said = str(result.outlines + result.errlines)
+    assert "pytest_ultrapar_assign must return an Assignment (got str)" in said
+
+
 def test_pool_hook_replaces_the_file(project):
     project.suite(CASES)
     project.pytester.makeconftest(

@@ -72,6 +72,13 @@ def test_core_imports_only_what_stands_below(level):
             assert not strange, f"{path.relative_to(PACKAGE)} imports {sorted(strange)}"
 
 
+def test_map_of_the_code_shows_the_levels_in_their_order():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    firsts = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    rows = [{name.strip("` /") for name in first.split(",")} for first in firsts]
+    assert tuple(rows[: len(LEVELS)]) == LEVELS
+
+
 def test_core_knows_neither_pytest_nor_xdist():
     for part in CORE:
         for path in of_part(part):

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_ultrapar.plan.busy_seats import Service, seat_uses
 from pytest_ultrapar.plan.contradictions import contradictions
-from pytest_ultrapar.plan.courses import Expected
+from pytest_ultrapar.plan.expectations import Expected
 from pytest_ultrapar.plan.waste import waste
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from tests.unit.policy_play import ROOT

@@ -12,7 +12,7 @@ from pytest_ultrapar.leading.estimates import (
     pool_hints,
 )
 from pytest_ultrapar.plan.busy_seats import Service
-from pytest_ultrapar.plan.courses import Expected
+from pytest_ultrapar.plan.expectations import Expected
 from pytest_ultrapar.pool.answered_by import answered_by
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.model import Latency

@@ -6,8 +6,8 @@ import pytest
 
 from pytest_ultrapar.lanes.assignment import Assignment, Group
 from pytest_ultrapar.leading.policies import one_at_a_time
-from pytest_ultrapar.plan.courses import Expected
 from pytest_ultrapar.plan.earlier import EarlierEpisode, EarlierRun
+from pytest_ultrapar.plan.expectations import Expected
 from pytest_ultrapar.plan.forecast import LaneLoad
 from pytest_ultrapar.plan.key_load import KeyLoad
 from pytest_ultrapar.plan.loads import binding, key_shares, limit_loads
@@ -109,6 +109,22 @@ def test_plan_of_a_run_that_rates_bind(pool):
     assert [one.requests for one in serial.keys] == [400, 0]
     assert [one.requests for one in rotate.keys] == pytest.approx([200, 200], abs=2)
     assert phase.forecast is None
+
+
+@pytest.mark.parametrize("measured", ["m", "n"])
+def test_time_is_known_no_better_than_each_of_the_limits_that_bind_alike(tmp_path, measured):
+    one, other = POOL.split("[[provider.model]]")[:2]
+    one = one.replace(', { name = "key1", env = "B" }', "") + f"[[provider.model]]{other}"
+    two = one.removeprefix("schema = 1\n").replace('"p"', '"q"').replace('"A"', '"B"')
+    (tmp_path / "two.toml").write_text(one + two.replace('name = "m"', 'name = "n"'))
+    pool = load_pool(tmp_path / "two.toml", environ={}, overrides=Overrides())
+    supposed = "n" if measured == "m" else "m"
+    (seen, before), (guessed, _) = run(200, measured), run(200, supposed, basis="hint")
+    plan = planned(pool, [*seen, *guessed], before)
+    time = plan.chosen.makespan_s
+    assert [load.alone_s for load in plan.chosen.limits[:2]] == pytest.approx([40.0, 40.0])
+    # The key that was measured needs its time; what the other is supposed to need may double.
+    assert (time.low, time.high) == pytest.approx((time.value, 2 * time.value), rel=0.01)
 
 
 def test_cost_is_that_of_the_models_with_a_price(pool):

@@ -62,7 +62,7 @@ class EpisodeLike(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A case's episode as it is expected to go.
+    """What is expected of a case's episode, and on what that stands.
 
     Attributes:
         services_s: Send to answer of each request, in their order, at least one.

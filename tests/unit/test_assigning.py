@@ -1,0 +1,60 @@
+"""What the assignment hook gives is carried out or refused with what is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.lanes.assignment import Assignment, Group
+from pytest_ultrapar.leading.assigning import checked
+from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.records import Case
+
+POOL = """schema = 1
+[[provider]]
+name = "p"
+api = "openai"
+base_url = "https://api.example.com/v1"
+keys = [{ name = "key0", env = "A" }]
+
+[[provider.model]]
+name = "m"
+"""
+CASES = [Case(k, f"case{k}", "", "s", "m", 0, {}, 0) for k in range(4)]
+
+
+@pytest.fixture
+def lanes(tmp_path):
+    (tmp_path / "pool.toml").write_text(POOL)
+    return load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides()).lanes
+
+
+def test_assignment_that_can_be_carried_out_is_given_back(lanes):
+    home = {"gw0": (lanes[0].lane_id,)}
+    groups = (Group("a", ("case0", "case1"), after=("b",)), Group("b", ("case2",)))
+    assignment = Assignment(home=home, groups=groups)
+    assert checked(assignment, lanes=lanes, cases=CASES) is assignment
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (None, "must return an Assignment .got NoneType."),
+        (Assignment(home={"gw0": ("no",)}), "home of gw0 names lane 'no'; the run's lanes are p/m"),
+        (Assignment(groups=(Group("", ("case0",)),)), "unique and not empty .got ''."),
+        (Assignment(groups=(Group("a", ("case0",)), Group("a", ()))), "unique .* .got 'a'."),
+        (
+            Assignment(groups=(Group("a", ("case0",), after=("c",)), Group("b", ()))),
+            "group 'a' waits for 'c'; the groups are a, b",
+        ),
+        (Assignment(groups=(Group("a", ("other",)),)), "'a' has cases that do not run"),
+        (
+            Assignment(groups=(Group("a", ("case0",)), Group("b", ("case0",)))),
+            "'b' has cases that .* are in another group",
+        ),
+        (Assignment(groups=(Group("a", (), after=("a",)),)), "wait for each other"),
+    ],
+)
+def test_assignment_that_cannot_be_carried_out_is_refused(lanes, given, said):
+    with pytest.raises(ConfigError, match=said):
+        checked(given, lanes=lanes, cases=CASES)
