@@ -101,8 +101,8 @@ def read_rows(run: MeasuredRun) -> dict[str, CaseRow]:
     if len(rows) != run.summary.statistics.n_final or run_ids - {run.run_id}:
         msg = (
             f"the results of {run.directory} are not of the run in {SUMMARY_FILE}: they have"
-            f" {len(rows)} cases where {run.summary.statistics.n_final} of run {run.run_id} are named"
-            f" there; {_again(run)}"
+            f" {len(rows)} cases where {run.summary.statistics.n_final} of run {run.run_id} are"
+            f" named there; {_again(run)}"
         )
         raise ConfigError(msg)
     return rows
