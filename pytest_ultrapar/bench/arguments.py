@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.bench.refused_options import ON_THE_COMMAND_LINE
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.options import MODES
 from pytest_ultrapar.policy_names import ONE_AT_A_TIME
@@ -12,23 +13,6 @@ from pytest_ultrapar.policy_names import OPTION as POLICY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-_OTHER_CASES = "it selects by what ran before, and all modes must run the same cases"
-_NOTHING_RUNS = "it runs nothing; pytest itself knows it"
-_CONTRADICT = {
-    "--ultrapar-mode": "--modes names the modes",
-    "--ultrapar-out": "--out DIR names the directory, and each mode has its own below it",
-    "--ultrapar-resume": "every mode is a run of its own from its beginning",
-    "--ultrapar-baseline": "bench runs all cases serially where serial is among --modes",
-    "--lf": _OTHER_CASES,
-    "--last-failed": _OTHER_CASES,
-    "--sw": _OTHER_CASES,
-    "--stepwise": _OTHER_CASES,
-    "--collect-only": _NOTHING_RUNS,
-    "--ultrapar-plan": _NOTHING_RUNS,
-    "--co": _NOTHING_RUNS,
-    "--setup-plan": _NOTHING_RUNS,
-}
 
 
 def parse_modes(text: str) -> tuple[str, ...]:
@@ -71,7 +55,7 @@ def check_passed_on(passed_on: Sequence[str], *, has_pool: bool) -> None:
             "ultrapar bench bench_suites/phase53 --pool pool.toml --modes serial,ultra -n 2"
         )
         raise ConfigError(msg)
-    refused = _CONTRADICT | ({"--ultrapar-pool": "--pool names it"} if has_pool else {})
+    refused = ON_THE_COMMAND_LINE | ({"--ultrapar-pool": "--pool names it"} if has_pool else {})
     for argument in passed_on:
         option = argument.partition("=")[0]
         if option in refused:

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import Case, EpisodeEnded
 from pytest_ultrapar.results.benchmark_json import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.results.cases_file import read_cases
@@ -16,7 +15,7 @@ from pytest_ultrapar.results.history import read_history
 from pytest_ultrapar.results.journal import JournalReader
 from pytest_ultrapar.results.manifest import Manifest, read_manifest
 from pytest_ultrapar.results.measure import CaseMeasure, measure_case
-from pytest_ultrapar.results.run_summary import SUMMARY_FILE, RunSummary
+from pytest_ultrapar.results.run_summary import RunSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +35,6 @@ class ModeRun:
     cases: dict[str, Case]
     measures: dict[str, CaseMeasure]
     benchmark: dict[str, Any] | None
-
-
-def read_summary(directory: Path) -> RunSummary | None:
-    """The summary of a run; None while there is none, because it was stopped before.
-
-    Raises:
-        ResultsError: It cannot be read.
-    """
-    path = directory / SUMMARY_FILE
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=RunSummary)
-    except FileNotFoundError:
-        return None
-    except (OSError, msgspec.DecodeError) as error:
-        msg = f"cannot read {path}: {error}"
-        raise ResultsError(msg) from error
 
 
 def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 # -P: the `pytest` script does not put the current directory among the modules either.
-_PYTEST = (sys.executable, "-P", "-m", "pytest")
+_PYTEST = (sys.executable, "-P", "-m", "pytest", "-p", "pytest_ultrapar.bench.whole_runs")
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _BY_SIGNAL = 128
 """Added to a signal's number, as shells do for the exit code of what it ended."""

@@ -6,7 +6,6 @@ on standard input, the judgement goes out on standard output.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -14,13 +13,12 @@ import msgspec
 
 from pytest_ultrapar.compare.gate import GateResult, judge
 from pytest_ultrapar.compare.rules import Rule
-from pytest_ultrapar.errors import ResultsError, UltraparError
+from pytest_ultrapar.errors import UltraparError
+from pytest_ultrapar.results.apart import run_apart
 from pytest_ultrapar.results.measured_run import find_measured_run
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-_STDERR_SHOWN = 2_000
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -40,16 +38,8 @@ def judge_in_subprocess(
         ResultsError: It could not be judged.
     """
     order = Order(str(run_dir), str(baseline) if baseline is not None else None, rules)
-    done = subprocess.run(  # noqa: S603
-        [sys.executable, "-P", "-m", __name__],
-        input=msgspec.json.encode(order),
-        capture_output=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        reason = done.stderr.decode("utf-8", "replace").strip()[-_STDERR_SHOWN:]
-        raise ResultsError(reason or f"judging {run_dir} ended with exit code {done.returncode}")
-    return msgspec.json.decode(done.stdout, type=GateResult)
+    said = run_apart(__name__, stdin=msgspec.json.encode(order))
+    return msgspec.json.decode(said, type=GateResult)
 
 
 def main() -> int:

@@ -1,62 +1,38 @@
-"""Reading tables in a process of its own: pyarrow weighs 50 MB in whoever imports it."""
+"""A module of this package as a process of its own: pyarrow weighs 50 MB in whoever imports it."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.errors import ResultsError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 _STDERR_SHOWN = 2_000
 
 
-def read_apart(module: str, run_dir: Path) -> bytes:
-    """What `python -m MODULE RUN_DIR` writes to its standard output.
+def run_apart(module: str, *arguments: str, stdin: bytes = b"") -> bytes:
+    """What `python -m MODULE ARGUMENTS` writes to its standard output.
 
     Args:
         module: Full name of a module of this package.
-        run_dir: The run directory.
+        arguments: Its command line.
+        stdin: What it reads from its standard input.
 
     Raises:
         ResultsError: It ended with another exit code than 0; the message is what it said.
     """
-    done = subprocess.run(  # noqa: S603
-        [sys.executable, "-P", "-m", module, str(run_dir.absolute())],
-        stdin=subprocess.DEVNULL,
+    done = subprocess.run(  # noqa: S603 - our own interpreter and module, no shell
+        [sys.executable, "-P", "-m", module, *arguments],
+        input=stdin,
         capture_output=True,
         check=False,
     )
     if done.returncode != 0:
-        reason = done.stderr.decode("utf-8", "replace").strip()[-_STDERR_SHOWN:]
-        raise ResultsError(reason or f"reading {run_dir} ended with exit code {done.returncode}")
+        raise ResultsError(failure_text(module, done.stderr, done.returncode))
     return done.stdout
 
 
-def read_rows(run_dir: Path, name: str, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """Columns of one table of a finished run, Parquet or JSON lines. For that process only.
-
-    Raises:
-        ResultsError: There is no such table, or it cannot be read.
-    """
-    import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.json as pj  # noqa: PLC0415
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    try:
-        if (run_dir / f"{name}.parquet").exists():
-            table = pq.read_table(run_dir / f"{name}.parquet", columns=list(columns))
-        elif (run_dir / f"{name}.jsonl").exists():
-            table = pj.read_json(run_dir / f"{name}.jsonl").select(list(columns))
-        else:
-            msg = f"{run_dir} has no results: the run has not ended (finish it: --ultrapar-resume)"
-            raise ResultsError(msg)
-        rows: list[dict[str, Any]] = table.to_pylist()
-    except (OSError, pa.ArrowException, KeyError) as error:
-        msg = f"cannot read the {name} of {run_dir}: {error}"
-        raise ResultsError(msg) from error
-    return rows
+def failure_text(module: str, stderr: bytes, code: int) -> str:
+    """Why a process failed: the last that it said, or its exit code where it said nothing."""
+    said = stderr.decode("utf-8", "replace").strip()[-_STDERR_SHOWN:]
+    return said or f"python -m {module} ended with exit code {code}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.results.apart import failure_text
 
 if TYPE_CHECKING:
     from pytest_ultrapar.results.run_summary import RunSummary
@@ -20,7 +21,6 @@ WAIT = "--wait"
 """Load everything, then wait for a line on the standard input; its end without one means: never."""
 
 _GO = b"go\n"
-_STDERR_SHOWN = 2_000
 
 
 class Compactor:
@@ -67,9 +67,9 @@ class Compactor:
             self._child.communicate()
             raise
         if self._child.returncode != 0:
-            reason = stderr.decode("utf-8", "replace").strip()[-_STDERR_SHOWN:]
+            why = failure_text(MODULE, stderr, self._child.returncode)
             msg = (
-                f"no tables were written: {reason or f'exit code {self._child.returncode}'}\n"
+                f"no tables were written: {why}\n"
                 f"The journal is whole; try again with: python -m {MODULE} {self._run_dir}"
             )
             raise ResultsError(msg)

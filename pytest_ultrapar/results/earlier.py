@@ -15,9 +15,10 @@ import msgspec
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.plan.earlier import EarlierEpisode, EarlierRun
-from pytest_ultrapar.results.apart import read_apart, read_rows
+from pytest_ultrapar.results.apart import run_apart
 from pytest_ultrapar.results.graded import GRADED
 from pytest_ultrapar.results.service import NO_SERVICE
+from pytest_ultrapar.results.table_rows import read_rows
 
 _RESULTS = ("case_id", "suite", "model", "outcome", "tokens_in", "tokens_out")
 _ATTEMPTS = ("case_id", "outcome", "t_ready_s", "t_lease_s", "t_send_s", "t_end_s")
@@ -29,7 +30,7 @@ def earlier_in_subprocess(run_dir: Path) -> EarlierRun:
     Raises:
         ResultsError: It has no readable tables.
     """
-    return msgspec.json.decode(read_apart(__name__, run_dir), type=EarlierRun)
+    return msgspec.json.decode(run_apart(__name__, str(run_dir.absolute())), type=EarlierRun)
 
 
 def earlier(run_dir: Path) -> EarlierRun:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.results.apart import read_apart, read_rows
+from pytest_ultrapar.results.apart import run_apart
+from pytest_ultrapar.results.table_rows import read_rows
 
 if TYPE_CHECKING:
     from pytest_ultrapar.records import Outcome
@@ -28,7 +29,9 @@ def graded_in_subprocess(run_dir: Path) -> frozenset[str]:
     Raises:
         ResultsError: It has no readable table of results.
     """
-    return frozenset(msgspec.json.decode(read_apart(__name__, run_dir), type=list[str]))
+    return frozenset(
+        msgspec.json.decode(run_apart(__name__, str(run_dir.absolute())), type=list[str])
+    )
 
 
 def graded(run_dir: Path) -> list[str]:

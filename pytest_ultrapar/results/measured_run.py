@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import Any
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.records import Case
@@ -16,12 +14,10 @@ from pytest_ultrapar.results.cases_file import read_cases
 from pytest_ultrapar.results.graded import GRADED
 from pytest_ultrapar.results.manifest import FILE_NAME as MANIFEST_NAME
 from pytest_ultrapar.results.manifest import Manifest, read_manifest
-from pytest_ultrapar.results.run_summary import SUMMARY_FILE, RunSummary
+from pytest_ultrapar.results.run_summary import SUMMARY_FILE, RunSummary, read_summary
 from pytest_ultrapar.results.rundir import resolve_run
+from pytest_ultrapar.results.table_rows import read_rows as read_table
 from pytest_ultrapar.results.timed import MeasuredPart, is_completed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _COLUMNS = (
     "run_id",
@@ -94,39 +90,37 @@ def read_rows(run: MeasuredRun) -> dict[str, CaseRow]:
     Raises:
         ConfigError: The table is missing, damaged or not of this run.
     """
-    is_parquet = run.manifest.storage_format == "parquet"
-    path = run.directory / ("results.parquet" if is_parquet else "results.jsonl")
     part = run.manifest.measured_part
     try:
-        raw = list(_read_parquet(path) if is_parquet else _read_lines(path))
+        raw = read_table(run.directory, "results", _COLUMNS, beginning=_SCORE)
         rows = {each["case_id"]: _row(each, part) for each in raw}
         run_ids = {each["run_id"] for each in raw}
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        # pyarrow's own errors and those of msgspec are ValueErrors, too.
-        msg = f"{path} cannot be read: {str(error) or type(error).__name__}"
+    except (ResultsError, TypeError, ValueError) as error:
+        msg = f"{error}; {_again(run)}"
         raise ConfigError(msg) from error
     if len(rows) != run.summary.statistics.n_final or run_ids - {run.run_id}:
         msg = (
-            f"{path} is not of the run in {SUMMARY_FILE}: it has {len(rows)} cases where"
-            f" {run.summary.statistics.n_final} of run {run.run_id} are named there; {_again(run)}"
+            f"the results of {run.directory} are not of the run in {SUMMARY_FILE}: they have"
+            f" {len(rows)} cases where {run.summary.statistics.n_final} of run {run.run_id} are"
+            f" named there; {_again(run)}"
         )
         raise ConfigError(msg)
     return rows
 
 
 def _read_summary(directory: Path) -> RunSummary:
-    path = directory / SUMMARY_FILE
     try:
-        return msgspec.json.decode(path.read_bytes(), type=RunSummary)
-    except OSError as error:
-        if read_manifest(directory).ended_at is None:
-            msg = _unfinished(directory)
-        else:
-            msg = f"cannot read {path}: {error.strerror}; {_compaction(directory)}"
+        summary = read_summary(directory)
+    except ResultsError as error:
+        msg = f"{error}; {_compaction(directory)}"
         raise ResultsError(msg) from error
-    except msgspec.DecodeError as error:
-        msg = f"{path} is no summary of this version: {error}; {_compaction(directory)}"
-        raise ResultsError(msg) from error
+    if summary is not None:
+        return summary
+    if read_manifest(directory).ended_at is None:
+        msg = _unfinished(directory)
+    else:
+        msg = f"{directory} has no {SUMMARY_FILE}; {_compaction(directory)}"
+    raise ResultsError(msg)
 
 
 def _check(run: MeasuredRun) -> None:
@@ -165,24 +159,6 @@ def _again(run: MeasuredRun) -> str:
 
 def _compaction(directory: Path) -> str:
     return f"python -m pytest_ultrapar.results.compact {directory} makes it of the journal"
-
-
-def _read_parquet(path: Path) -> Iterable[dict[str, Any]]:
-    import pyarrow.parquet as pq  # noqa: PLC0415 - heavy, and the controller only reads heads
-
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        scores = [name for name in file.schema_arrow.names if name.startswith(_SCORE)]
-        table = file.read(columns=[*_COLUMNS, *scores])
-    columns = [table[name].to_pylist() for name in table.column_names]
-    return (
-        dict(zip(table.column_names, values, strict=True)) for values in zip(*columns, strict=True)
-    )
-
-
-def _read_lines(path: Path) -> Iterable[dict[str, Any]]:
-    decode = msgspec.json.Decoder(dict[str, Any]).decode
-    with path.open("rb") as file:
-        yield from map(decode, file)
 
 
 def _row(values: dict[str, Any], part: MeasuredPart) -> CaseRow:

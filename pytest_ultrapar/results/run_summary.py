@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import Outcome
 from pytest_ultrapar.results.attribution import Attribution
 from pytest_ultrapar.results.audit import LimitAudit
@@ -21,6 +22,7 @@ from pytest_ultrapar.results.statistics import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from pytest_ultrapar.records import Case, Grade
     from pytest_ultrapar.results.measure import CaseMeasure
@@ -112,6 +114,25 @@ class RunSummary(msgspec.Struct, frozen=True):
     def n_never_ran(self) -> int:
         """Planned cases without a final grade."""
         return self.statistics.n_planned - self.statistics.n_final
+
+
+def read_summary(run_dir: Path) -> RunSummary | None:
+    """The summary of a run; None while there is none.
+
+    Raises:
+        ResultsError: It cannot be read, or is of another version.
+    """
+    path = run_dir / SUMMARY_FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=RunSummary)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        msg = f"cannot read {path}: {error.strerror}"
+        raise ResultsError(msg) from error
+    except msgspec.DecodeError as error:
+        msg = f"{path} is no summary of this version: {error}"
+        raise ResultsError(msg) from error
 
 
 def make_cells(measures: Iterable[CaseMeasure]) -> list[Cell]:

@@ -128,6 +128,20 @@ def test_what_pytest_refuses_is_said_in_its_words_and_nothing_is_sent(folder, ar
     assert not [*folder.glob(".ultrapar/bench-*")]
 
 
+@pytest.mark.parametrize(("modes", "by_file"), [("ultra", True), ("serial,ultra", False)])
+def test_what_configuration_adds_is_refused_too(folder, monkeypatch, modes, by_file):
+    if by_file:
+        folder.joinpath("pytest.ini").write_text("[pytest]\naddopts = --ultrapar-baseline=3\n")
+    else:
+        monkeypatch.setenv("PYTEST_ADDOPTS", "--ultrapar-baseline=3")
+    done = bench(folder, "--modes", modes)
+    said = done.stdout + done.stderr
+    assert done.returncode == 4, said
+    assert "--ultrapar-baseline (in addopts or PYTEST_ADDOPTS) cannot be used with ultrapar" in said
+    assert "Traceback" not in said
+    assert not [*folder.glob(".ultrapar/bench-*")]
+
+
 def test_suite_without_cases_is_bad_input(folder):
     folder.joinpath("test_numbers.py").write_text("def test_plain(): pass\n")
     done = bench(folder, "--modes", "ultra")

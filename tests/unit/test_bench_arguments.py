@@ -40,7 +40,16 @@ def test_other_modes_are_refused(text, message):
         (["suite", "--ultrapar-baseline=3"], "bench runs all cases serially where serial is"),
         (["suite", "--ultrapar-pool=x"], "--pool names it"),
         (["suite", "--lf"], "all modes must run the same cases"),
-        (["suite", "--co"], "it runs nothing"),
+        (["suite", "--sw-skip"], "all modes must run the same cases"),
+        *(
+            (["suite", f"--{name}"], "it runs nothing")
+            for name in ("co", "collectonly", "fixtures")
+        ),
+        *((["suite", f"--{name}"], "it runs nothing") for name in ("funcargs", "help", "version")),
+        (["suite", "--setup-only"], "it runs nothing"),
+        (["suite", "--junitxml=x"], "each mode would write over the file of the one before"),
+        (["suite", "--ultrapar-gate", "speedup>=3"], "a gate judges one run: ultrapar gate"),
+        (["suite", "--ultrapar-gate-baseline=latest"], "a gate judges one run"),
     ],
 )
 def test_what_contradicts_is_refused(passed_on, message):

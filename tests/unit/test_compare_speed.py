@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ultrapar.bench.mode_run import read_mode_run, read_summary
+from pytest_ultrapar.bench.mode_run import read_mode_run
 from pytest_ultrapar.bench.speedups import full_speedup
 from pytest_ultrapar.compare.changes import change
 from pytest_ultrapar.compare.figures import figure_of_run
@@ -13,6 +13,7 @@ from pytest_ultrapar.compare.gate_table import gate_section
 from pytest_ultrapar.compare.pairing import pair
 from pytest_ultrapar.compare.rules import parse_rule
 from pytest_ultrapar.results.measured_run import find_measured_run, read_rows
+from pytest_ultrapar.results.run_summary import read_summary
 from tests.unit.compared_runs import outcomes_of, same_cases, write_run
 
 

@@ -74,5 +74,5 @@ def test_run_without_or_with_damaged_tables_is_refused(seven):
     with pytest.raises(ResultsError, match="cannot read the attempts of "):
         earlier_in_subprocess(seven.path)
     (seven.path / "attempts.parquet").unlink()
-    with pytest.raises(ResultsError, match="has no results: the run has not ended"):
+    with pytest.raises(ResultsError, match="has no attempts: the run has not ended"):
         earlier_in_subprocess(seven.path)

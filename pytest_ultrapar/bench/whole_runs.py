@@ -1,0 +1,22 @@
+"""A plugin of pytest for the runs of `ultrapar bench`: refuses what `addopts` must not say."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ultrapar.bench.refused_options import FROM_CONFIGURATION
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Look at the options as pytest understood them, wherever they come from.
+
+    Raises:
+        pytest.UsageError: Modes could not be compared with one of them.
+    """
+    for name, (option, why) in FROM_CONFIGURATION.items():
+        if config.getoption(name, None):
+            msg = (
+                f"{option} (in addopts or PYTEST_ADDOPTS) cannot be used with ultrapar bench: {why}"
+            )
+            raise pytest.UsageError(msg)

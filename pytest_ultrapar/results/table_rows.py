@@ -1,0 +1,67 @@
+"""The tables of a finished run, read back as rows; with pyarrow, so not where a run is led."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pytest_ultrapar.errors import ResultsError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+def read_rows(
+    run_dir: Path, name: str, columns: Sequence[str], *, beginning: str | None = None
+) -> list[dict[str, Any]]:
+    """Columns of one table of a finished run, Parquet or JSON lines, by name.
+
+    Args:
+        run_dir: The run directory.
+        name: Of the table, one of `schema.TABLES`.
+        columns: Their names.
+        beginning: All columns whose names begin so are read, too.
+
+    Raises:
+        ResultsError: There is no such table, or it cannot be read.
+    """
+    path, lines = run_dir / f"{name}.parquet", run_dir / f"{name}.jsonl"
+    try:
+        if path.exists():
+            return _parquet_rows(path, columns, beginning)
+        if lines.exists():
+            return _json_rows(lines, columns, beginning)
+    except (OSError, KeyError, ValueError) as error:
+        # pyarrow's own errors and those of msgspec are ValueErrors, too.
+        msg = f"cannot read the {name} of {run_dir}: {str(error) or type(error).__name__}"
+        raise ResultsError(msg) from error
+    msg = f"{run_dir} has no {name}: the run has not ended (finish it: --ultrapar-resume)"
+    raise ResultsError(msg)
+
+
+def _parquet_rows(
+    path: Path, columns: Sequence[str], beginning: str | None
+) -> list[dict[str, Any]]:
+    import pyarrow.parquet as pq  # noqa: PLC0415 - heavy, and those who lead a run import this file
+
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        named = [one for one in file.schema_arrow.names if beginning and one.startswith(beginning)]
+        table = file.read(columns=[*columns, *named])
+    missing = set(columns) - set(table.column_names)
+    if missing:
+        raise KeyError(*missing)
+    values = [table[one].to_pylist() for one in table.column_names]
+    return [dict(zip(table.column_names, row, strict=True)) for row in zip(*values, strict=True)]
+
+
+def _json_rows(path: Path, columns: Sequence[str], beginning: str | None) -> list[dict[str, Any]]:
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    with path.open("rb") as file:
+        rows = list(map(decode, file))
+    return [
+        {one: row[one] for one in columns}
+        | {one: row[one] for one in row if beginning and one.startswith(beginning)}
+        for row in rows
+    ]
