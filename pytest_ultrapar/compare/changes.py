@@ -65,7 +65,7 @@ def change(
         metric: Its name; not `same_answers`.
         pairing: The two runs.
         wanted: Ids of the cases that it is about, all of them common.
-        relative: As a share of the base's figure, else as the difference.
+        relative: As a share of the baseline's figure, else as the difference.
         confidence: Of its interval.
 
     Raises:

@@ -22,7 +22,9 @@ as it says what else was not the same. A run is named by its directory, its id, 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `ultrapar compare`."""
-    parser.add_argument("base", metavar="BASE", help="the run that all others are compared with")
+    parser.add_argument(
+        "base", metavar="BASELINE", help="the run that all others are compared with"
+    )
     parser.add_argument("new", metavar="NEW", nargs="+", help="a run to compare with it")
     parser.add_argument("--markdown", action="store_true", help="print GitHub-flavoured Markdown")
 
@@ -31,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the comparison.
 
     Raises:
-        ConfigError: A run cannot be used, or has no case in common with the base.
+        ConfigError: A run cannot be used, or has no case in common with the baseline.
     """
     # Structs of a whole run and the tables' reader are needed to run only, not for `--help`.
     from pytest_ultrapar.compare.comparison import compare_runs  # noqa: PLC0415

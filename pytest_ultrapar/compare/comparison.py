@@ -1,4 +1,4 @@
-"""Finished runs beside a base run: what changed, and what of it chance does not explain."""
+"""Finished runs beside a baseline: what changed, and what of it chance does not explain."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ CHANCE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Cases of both runs that agree in the names which the base's summary counts by.
+    """Cases of both runs that agree in the names which the baseline's summary counts by.
 
     Attributes:
         look: Their solved rate.
@@ -69,13 +69,13 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One run beside the base run.
+    """One run beside the baseline.
 
     Attributes:
         figures: Of `SPEED`, those that both runs have.
         looks: Solved rate and scores of all models together and of each, with plain 95 %
             intervals.
-        cells: Those with a solved rate that is not the base's, most certain first.
+        cells: Those with a solved rate that is not the baseline's, most certain first.
         n_cells: All that have a graded pair.
     """
 
@@ -88,11 +88,11 @@ class Comparison:
 
 
 def compare_runs(base: MeasuredRun, others: Sequence[MeasuredRun]) -> list[Comparison]:
-    """Each run beside the base.
+    """Each run beside the baseline.
 
     Raises:
-        ConfigError: One of them is the base or stands there twice, cannot be read, or has no graded
-            case in common with the base.
+        ConfigError: One of them is the baseline or stands there twice, cannot be read, or has no
+            graded case in common with the baseline.
     """
     for i, run in enumerate(others):
         for earlier in (base, *others[:i]):

@@ -41,7 +41,7 @@ def comparison_sections(base: MeasuredRun, comparisons: Sequence[Comparison]) ->
     """The runs, then for each speed, answers and changed cells.
 
     Args:
-        base: The base run.
+        base: The baseline.
         comparisons: Each other run beside it, at least one.
     """
     yield _runs(base, comparisons)
@@ -55,7 +55,7 @@ def _runs(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
     runs = [base, *(comparison.pairing.new for comparison in comparisons)]
     rows = tuple(
         (
-            "base" if number == 0 else f"new {number}" if len(runs) > 2 else "new",  # noqa: PLR2004
+            "baseline" if number == 0 else f"new {number}" if len(runs) > 2 else "new",  # noqa: PLR2004
             run.run_id,
             str(run.directory),
             run.summary.mode,
@@ -87,7 +87,7 @@ def _runs(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
 
 def _speed(comparisons: Sequence[Comparison]) -> Section:
     names = [name for name, _ in _named(comparisons)]
-    header = ["on the common cases", "n", "base"]
+    header = ["on the common cases", "n", "baseline"]
     for name in names:
         header += [name, "change", "95 % interval"]
     rows = []
@@ -122,7 +122,7 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
             )
         elif not comparison.pairing.same_timed:
             notes.append(f"{name}: throughput and makespan are those of the common cases alone")
-    measured = {"base": comparisons[0].pairing.base} | {
+    measured = {"baseline": comparisons[0].pairing.base} | {
         name: comparison.pairing.new for name, comparison in _named(comparisons)
     }
     if any("speedup" in comparison.figures for comparison in comparisons):
@@ -142,7 +142,7 @@ def _answers(comparison: Comparison) -> Section:
     answers = comparison.answers
     return Section(
         title=f"answers{_of(comparison)}",
-        header=("model", "figure", "n", "base", "new", "change", "95 % interval", "p"),
+        header=("model", "figure", "n", "baseline", "new", "change", "95 % interval", "p"),
         rows=tuple(map(_look_row, comparison.looks)),
         n_names=2,
         notes=(
@@ -189,7 +189,16 @@ def _cells(comparison: Comparison) -> Section:
     )
     return Section(
         title=f"changed cells{_of(comparison)}: {len(changed)} of {comparison.n_cells}",
-        header=(*by, "n", "base", "new", "change", "solved in base only", "in new only", "p"),
+        header=(
+            *by,
+            "n",
+            "baseline",
+            "new",
+            "change",
+            "solved in baseline only",
+            "in new only",
+            "p",
+        ),
         rows=tuple(_cell_row(cell) for cell in shown),
         n_names=len(by),
         notes=tuple(notes),

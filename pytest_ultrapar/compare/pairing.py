@@ -70,10 +70,10 @@ def refuse_same(base: MeasuredRun, new: MeasuredRun) -> None:
 def refuse_nothing_common(
     base: MeasuredRun, cases: Iterable[Case], *, seed: int, what: str
 ) -> None:
-    """Make sure that a run has cases in common with the base.
+    """Make sure that a run has cases in common with the baseline.
 
     Args:
-        base: The base run.
+        base: The baseline.
         cases: The other run's planned cases.
         seed: The other run's seed.
         what: How to call the other run.
@@ -101,7 +101,7 @@ def pair(
     base_rows: Mapping[str, CaseRow],
     new_rows: Mapping[str, CaseRow],
 ) -> Pairing:
-    """Two runs on their common cases, in the order of the base run.
+    """Two runs on their common cases, in the order of the baseline.
 
     Raises:
         ConfigError: They are one run, or have no graded case in common.
@@ -142,7 +142,7 @@ def _left_out(
     new_rows: Mapping[str, CaseRow],
 ) -> Iterable[str]:
     for one, other, rows, word in (
-        (base, new, base_rows, "base"),
+        (base, new, base_rows, "baseline"),
         (new, base, new_rows, "new"),
     ):
         theirs = {case.case_id for case in other.cases}
@@ -194,7 +194,7 @@ def _conditions(base: Manifest, new: Manifest) -> Iterable[str]:
         then, now = base.versions.get(package, "none"), new.versions.get(package, "none")
         if then != now:
             yield f"{package} was {then} and is {now}"
-    for word, run in (("base", base), ("new", new)):
+    for word, run in (("baseline", base), ("new", new)):
         if run.measured_from is not None:
             yield f"of the {word} run only the part after {run.measured_from:%H:%M:%S} UTC is timed"
 

@@ -72,7 +72,7 @@ class Look(msgspec.Struct, frozen=True):
         model: Name of the model; empty for all together.
         figure: `solved_rate` or `score.<name>`.
         n: Pairs of cases, both graded.
-        base: The figure in the base run.
+        base: The figure in the baseline.
         low: Of the difference, new - base; holds together with those of all other looks.
         margin: Differences up to here are taken as none.
         n_gained: Cases solved in the new run alone; 0 for scores.
@@ -164,7 +164,7 @@ def equivalence(base_rows: Iterable[Answer], new_rows: Iterable[Answer]) -> Equi
 
 
 def graded_pairs(base_rows: Iterable[_A], new_rows: Iterable[_A]) -> list[tuple[_A, _A]]:
-    """The cases that both runs graded, in the order of the base run."""
+    """The cases that both runs graded, in the order of the baseline."""
     new = {row.case_id: row for row in new_rows if row.outcome in GRADED}
     return [
         (row, other)

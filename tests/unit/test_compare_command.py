@@ -131,7 +131,7 @@ def test_compare_says_what_was_not_the_same(ultrapar):
 
 def test_compare_leaves_out_what_only_one_run_has_and_says_so(ultrapar):
     _, said, _ = ultrapar("compare", "more", "base")
-    assert "left out: 40 cases only in the base run (40 of phase53)" in said
+    assert "left out: 40 cases only in the baseline run (40 of phase53)" in said
     assert "throughput is not compared, since only 67 % of the timed cases are in both runs" in said
     assert row(said, "latency.p50")[1] == "80"
     assert row(said, "all", "solved_rate")[2] == "80"
