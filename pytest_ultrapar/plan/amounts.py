@@ -8,14 +8,13 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.critical_values import Z_95
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from pytest_ultrapar.plan.earlier import EarlierEpisode
     from pytest_ultrapar.plan.expectations import Basis, EpisodeLike, Expected
-
-Z_95 = statistics.NormalDist().inv_cdf(0.975)
-"""Two-sided 95 % of the normal distribution."""
 
 ASSUMED_WITHIN = 2.0
 """What nobody measured is given as half to twice what was supposed. No statistics: a reminder."""
