@@ -76,8 +76,7 @@ def finish(run: Run, gate: RunGate | None, *, stopped: bool) -> FinishedRun:
     if stopped and summary.n_never_ran:
         said = (
             f"stopped early: {summary.statistics.n_final} of {summary.statistics.n_planned} cases "
-            "have a result, and no finished episode is lost; go on with the same command and "
-            f"--ultrapar-resume {run.directory.run_id}"
+            f"have a result, and no finished episode is lost; go on with {_again(run)}"
         )
         return FinishedRun(path, manifest, summary, (), said)
     found = failures(summary, run.options.coverage)
@@ -90,6 +89,16 @@ def finish(run: Run, gate: RunGate | None, *, stopped: bool) -> FinishedRun:
         else:
             found += judged.failures
     return FinishedRun(path, manifest, summary, found, gate=judged)
+
+
+def _again(run: Run) -> str:
+    """How to finish a run that was stopped."""
+    if run.options.out is not None:
+        # A directory elsewhere is found by no id, and the option that named it must go.
+        return f"the same command and --ultrapar-resume {run.options.out} instead of --ultrapar-out"
+    if run.options.resume is not None:
+        return "the same command"
+    return f"the same command and --ultrapar-resume {run.directory.run_id}"
 
 
 def failures(summary: RunSummary, least_coverage: float) -> tuple[str, ...]:

@@ -132,3 +132,22 @@ def test_interrupted_run_keeps_what_was_finished(project, start, workers, whom):
     assert {row["case_id"] for row in solved} == graded
     # Some of those were cancelled before they were sent.
     assert 7 <= len(project.server.prompts) <= len(finished) + len(interrupted)
+
+
+def test_stopped_run_says_how_it_is_finished_wherever_it_is(project):
+    project.suite(
+        """
+@pytest.mark.parametrize("prompt", ["say one", "say two", "say three"])
+def test_it(answer):
+    assert answer == "another"
+"""
+    )
+    stopped = project.run("-n0", "-x", "--ultrapar-out", "runs/cut")
+    stopped.stdout.fnmatch_lines(
+        ["*go on with the same command and --ultrapar-resume runs/cut instead of --ultrapar-out"]
+    )
+    again = project.run("-n0", "-x", "--ultrapar-resume", "runs/cut")
+    again.stdout.fnmatch_lines(["ultrapar: resuming *", "*; go on with the same command"])
+    ended = project.run("-n0", "--ultrapar-resume", "runs/cut")
+    ended.assert_outcomes(failed=3)
+    ended.stdout.no_fnmatch_line("*stopped early*")
