@@ -51,6 +51,7 @@ def _prepare() -> None:
     from pytest_ultrapar.results import benchmark_json, parquet  # noqa: F401, PLC0415
 
     benchmark_json.machine_info()
+    benchmark_json.commit_info()
 
 
 if __name__ == "__main__":
