@@ -62,7 +62,8 @@ def plan_lines(
 def _bases(plan: RunPlan) -> Iterator[str]:
     words = {
         "case": "as the same case went in an earlier run",
-        "cell": "as a case of the same suite and model went there",
+        "test": "as a case of the same test and model went there",
+        "suite": "as some case of the same suite and model went there, of another test",
         "model": "as some case of the same model went there, in another suite",
         "hint": "from the pool's latencies and the suite's turns, which nobody measured",
     }
@@ -98,7 +99,7 @@ def _sums(plan: RunPlan, width: int) -> Iterator[str]:
 
 def _interval_words(plan: RunPlan) -> str:
     measured = (
-        "from ... to: 95 % of new runs, as far as cases of a suite and model differ from each "
+        "from ... to: 95 % of new runs, as far as cases of a test and model differ from each "
         "other in the earlier run"
     )
     assumed = f"what was not measured counts from 1/{ASSUMED_WITHIN:g} to {ASSUMED_WITHIN:g} times"
