@@ -101,7 +101,8 @@ class Planning(process.CollectOnly):
         cases = [case for case in collected if case.skipped is None]
         if not cases:
             return ["nothing to plan: no selected test asks a model"]
-        history = find_history(config.getoption("ultrapar_plan_from"), pool, process.data(config))
+        given = config.getoption("ultrapar_plan_from")
+        history = find_history(given, pool, process.data(config), cases)
         hints = pool_hints(pool)
         said = {case.case_id: said_of(items[case.index], hints[case.model]) for case in cases}
         expected = expect(cases, history.run.episodes, lambda case: said[case.case_id])
