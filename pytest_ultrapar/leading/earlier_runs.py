@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import ResultsError
@@ -14,7 +15,6 @@ from pytest_ultrapar.results.rundir import DEFAULT_PARENT, LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from pytest_ultrapar.records import Case
     from pytest_ultrapar.results.manifest import Manifest

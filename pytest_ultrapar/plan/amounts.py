@@ -56,8 +56,8 @@ def amount(
     """The sum of a value over the expected episodes, with the interval of a new run's sum.
 
     Cases of one test function and model count as draws from one distribution, of which the earlier
-    run drew `m`. The sum of `n` new draws then differs from `n` times the earlier mean with variance
-    `n s**2 + n**2 s**2 / m`, `s` being the earlier ones' standard deviation; variances of
+    run drew `m`. The sum of `n` new draws then differs from `n` times the earlier mean with
+    variance `n s**2 + n**2 s**2 / m`, `s` being the earlier ones' standard deviation; variances of
     different functions and models add up. The upper end lies 1.96 standard deviations above, the
     lower one as many times below: amounts are positive. A case that ran before repeats itself more
     closely than that, so the interval is rather too wide. It knows nothing of a provider that has

@@ -163,9 +163,15 @@ def _processes(plan: RunPlan) -> Iterator[str]:
             yield from (f"  {line}" for line in lines[1:])
             on_keys = [load for load in one.limits if load.level == "key"]
             if on_keys:
+                first = one.limits[0]
+                other = (
+                    ""
+                    if first.level == "key"
+                    else f"; of all limits {binding(one.limits)} binds, {duration(first.alone_s)}"
+                )
                 yield (
                     f"  binding key: {binding(on_keys)}, which alone needs "
-                    f"{duration(on_keys[0].alone_s)}"
+                    f"{duration(on_keys[0].alone_s)}{other}"
                 )
 
 

@@ -104,7 +104,7 @@ def test_run_without_any_of_the_models_is_refused_by_name(pool, sim, tmp_path):
         find_history(str(run), pool(simulated(named="m9")), {})
 
 
-def graded_run(path, pool, n_planned, n_graded, age_s, name="test"):
+def graded_run(path, pool, n_planned, n_graded, *, age_s, name="test"):
     """A run whose cases of one test function were graded as far as that."""
     cases = [
         msgspec.structs.replace(case(number), nodeid=f"s/test_x.py::{name}[{number}]")
@@ -122,11 +122,11 @@ def graded_run(path, pool, n_planned, n_graded, age_s, name="test"):
 
 def test_newest_run_that_covers_most_of_the_cases_is_taken(sim, tmp_path):
     parent = tmp_path / ".ultrapar"
-    cases = graded_run(parent / "oldest", sim(), 8, 8, 40)
-    graded_run(parent / "bench-one" / "ultra", sim(), 8, 8, 30)
-    graded_run(parent / "aborted", sim(), 8, 1, 20)
-    graded_run(parent / "other", sim(), 9, 9, 10, name="test_other")
-    graded_run(tmp_path / "elsewhere", sim(), 2, 2, 0)
+    cases = graded_run(parent / "oldest", sim(), 8, 8, age_s=40)
+    graded_run(parent / "bench-one" / "ultra", sim(), 8, 8, age_s=30)
+    graded_run(parent / "aborted", sim(), 8, 1, age_s=20)
+    graded_run(parent / "other", sim(), 9, 9, age_s=10, name="test_other")
+    graded_run(tmp_path / "elsewhere", sim(), 2, 2, age_s=0)
     (parent / "broken").mkdir()
     (parent / "broken" / "manifest.json").write_text("{")
     (parent / "latest").symlink_to(tmp_path / "elsewhere")

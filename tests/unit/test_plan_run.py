@@ -171,6 +171,19 @@ def test_text_says_everything_of_a_plan(pool):
     assert lines[-1] == "WARNING: no key"
 
 
+def test_binding_key_is_told_from_another_limit_that_binds(tmp_path):
+    text_of_pool = POOL.replace("qps = 10 }", "qps = 10 }\nper_key_model = { workers = 1 }")
+    (tmp_path / "pool.toml").write_text(text_of_pool)
+    pool = load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
+    loads = (KeyLoad("p", "key0", ("a", "b"), 2, 4.0, 10.0),)
+    lines = text(planned(pool, *run(200), processes=loads))
+    (said,) = (line for line in lines if "binding key: " in line)
+    assert "binding key: p/key0 (qps) and 1 alike, which alone needs 20.0 s; of all limits" in said
+    first = next(at for at, line in enumerate(lines) if line.startswith("limit, mode ultra"))
+    name = lines[first + 1].split()[0]
+    assert f"of all limits {name} (workers) and 1 alike binds, 50.0 s" in said
+
+
 def test_text_of_hints_alone_speaks_of_no_statistics(pool):
     whole = "\n".join(text(planned(pool, run(3, basis="hint")[0])))
     assert "95 %" not in whole
