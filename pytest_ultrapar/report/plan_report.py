@@ -85,16 +85,25 @@ def _sums(plan: RunPlan, width: int) -> Iterator[str]:
         ("service time, one after another", plan.service_s, duration),
     ]
     if plan.cost is not None:
-        ranges.append(("cost at the pool's prices", plan.cost, _money))
+        ranges.append(("cost, in the currency of the pool's prices", plan.cost, _money))
     yield from text_table(
         ["in all", "expected", "from", "to"],
         [[name, *_shown(amount, form)] for name, amount, form in ranges],
         n_names=1,
         width=width,
     )
-    if plan.cost is not None and plan.unpriced:
-        yield f"cost leaves out {', '.join(plan.unpriced)}, which have no price in the pool"
+    yield from _without_price(plan)
     yield _interval_words(plan)
+
+
+def _without_price(plan: RunPlan) -> Iterator[str]:
+    models_of: dict[tuple[str, ...], list[str]] = {}
+    for model, fields in plan.unpriced.items():
+        models_of.setdefault(fields, []).append(model)
+    cost = "cost leaves out" if plan.cost is not None else "no cost is known of"
+    for fields, models in models_of.items():
+        have = "has" if len(models) == 1 else "have"
+        yield f"{cost} {', '.join(models)}: {have} no {' and no '.join(fields)} in the pool"
 
 
 def _interval_words(plan: RunPlan) -> str:

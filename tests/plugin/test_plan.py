@@ -146,7 +146,7 @@ def test_pool_that_cannot_be_meant_is_refused_with_the_sum(project, workers):
     pool_with(project, workers=600, more=BUSY, model=TWO_S)
     assert refusal(project, "--ultrapar-plan", workers) == (
         "--ultrapar-plan: p/key0: 600 workers on 5 requests per second at 2 s need 10 "
-        "(5 x 2 = 10 in flight on average); allowed are up to 100"
+        "(5 x 2 = 10 in flight on average); write workers = 10 to 100, or a higher rate"
     )
 
 
