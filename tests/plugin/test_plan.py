@@ -311,6 +311,25 @@ def test_phase_of_a_conftest_is_forecast_with_its_processes(project, planned):
     assert "binding key: p/key0 (workers), which alone needs 7.27 s" in said
 
 
+@pytest.mark.parametrize("named", ["None", "'a process'"])
+def test_phase_says_nothing_to_suites_of_which_no_document_speaks(project, planned, named):
+    project.suite(SUITE_OF_20)
+    (project.pytester.path / "conftest.py").write_text(
+        "from pytest_ultrapar import ConfigError\n"
+        "def pytest_ultrapar_policies(mode):\n"
+        "    return ['own'] if mode == 'phase' else None\n"
+        "def pytest_ultrapar_process(case):\n"
+        f"    return {named}\n"
+        "def pytest_ultrapar_assign(policy):\n"
+        "    if policy == 'own':\n"
+        "        raise ConfigError('no such suite')\n"
+    )
+    assert ("mode phase: no such suite" in planned("-n0")) == (named != "None")
+    assert "no such suite" in refusal(
+        project, "--ultrapar-plan", "-n0", "--ultrapar-mode=phase", "--ultrapar-policy=own"
+    )
+
+
 def test_collect_only_lists_and_plans(project, planned):
     project.suite(SUITE_OF_20)
     said = planned("-n2", "--collect-only", "-q")
