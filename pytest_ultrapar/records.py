@@ -39,6 +39,17 @@ class Case(msgspec.Struct, frozen=True):
     seed: int
     skipped: str | None = None
 
+    @property
+    def test(self) -> str:
+        """Node id of the test function, without the parameters."""
+        return function_of(self.nodeid)
+
+
+def function_of(nodeid: str) -> str:
+    """Node id of an item's test function: that of the item without its parameters."""
+    path, _, name = nodeid.partition("::")
+    return f"{path}::{name.split('[')[0]}"
+
 
 class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     """One HTTP request on one lane. All `t_*_s` are monotonic seconds of the host.

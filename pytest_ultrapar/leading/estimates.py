@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.leading.earlier_runs import choose_run
 from pytest_ultrapar.plan.busy_seats import Service
 from pytest_ultrapar.plan.earlier import EarlierRun
 from pytest_ultrapar.plan.expectations import Hint
@@ -20,13 +22,14 @@ from pytest_ultrapar.results.manifest import Manifest, answers_differ, read_mani
 from pytest_ultrapar.results.rundir import LATEST, resolve_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     import pytest
 
     from pytest_ultrapar.plan.expectations import Expected
     from pytest_ultrapar.pool.model import Pool
+    from pytest_ultrapar.records import Case
 
 OPTION = "--ultrapar-plan-from"
 NONE = "none"
@@ -50,22 +53,26 @@ class History:
     notes: tuple[str, ...]
 
 
-def find_history(given: str | None, pool: Pool, data: Mapping[str, str]) -> History:
+def find_history(
+    given: str | None, pool: Pool, data: Mapping[str, str], cases: Sequence[Case] = ()
+) -> History:
     """The earlier run that a plan stands on.
 
     Args:
         given: What the option says: a run as `resolve_run` takes it, `none`, or None for the
-            latest one if there is any and it fits.
+            newest one that covers most of the cases, or else the latest.
         pool: Whose models are going to be asked.
         data: What the suites say of their data.
+        cases: Those to be planned.
 
     Raises:
         ConfigError: The run that was named does not exist, has no results or does not fit.
     """
     if given == NONE:
         return History(NOTHING, ())
+    chosen = choose_run(cases, partial(_silent_models, pool)) if given is None else None
     try:
-        directory = resolve_run(given or LATEST)
+        directory = chosen.directory if chosen else resolve_run(given or LATEST)
     except ConfigError:
         if given is None:
             return History(NOTHING, ("there is no earlier run in .ultrapar",))
@@ -83,7 +90,12 @@ def find_history(given: str | None, pool: Pool, data: Mapping[str, str]) -> Hist
             return found
         msg = f"{OPTION}: {directory} says nothing of this run: {'; '.join(found.notes)}"
         raise ConfigError(msg)
-    notes = [f"the earlier run is {directory}, mode {manifest.mode}", *found.notes]
+    why = (
+        f", the newest of {chosen.n_looked_at} runs that covers most of these cases"
+        if chosen and chosen.n_looked_at > 1
+        else ""
+    )
+    notes = [f"the earlier run is {directory}, mode {manifest.mode}{why}", *found.notes]
     notes += [
         f"its {name} was another one, so its turns and tokens may differ"
         for name in sorted({*manifest.data, *data})
@@ -98,17 +110,31 @@ def _fitting(directory: Path, manifest: Manifest, pool: Pool) -> History:
         then, now = kind[manifest.simulated], kind[pool.is_simulated]
         return History(NOTHING, (f"{directory}: its answers were {then}, here they are {now}",))
     notes = answers_differ(manifest.answered_by, answered_by(pool))
-    others = {
-        model for model, who in answered_by(pool).items() if manifest.answered_by.get(model) != who
-    }
-    for model in _other_latency(manifest, pool) - others:
-        notes.append(f"{model} had another simulated latency")
-        others.add(model)
+    others = _others(manifest, pool)
+    slower = _other_latency(manifest, pool) - others
+    if slower:
+        named = ", ".join(model for model in pool.models if model in slower)
+        notes.append(f"{named} had another simulated latency")
+    others |= slower
     run = earlier_in_subprocess(directory)
     own = tuple(one for one in run.episodes if one.model in pool.models and one.model not in others)
     if not own:
         notes = notes or [f"{directory} has no graded case of these models"]
     return History(msgspec.structs.replace(run, episodes=own), tuple(notes))
+
+
+def _silent_models(pool: Pool, manifest: Manifest) -> frozenset[str] | None:
+    """Models of which a run says nothing here; None where it says nothing of any."""
+    if manifest.simulated != pool.is_simulated:
+        return None
+    return frozenset(_others(manifest, pool) | _other_latency(manifest, pool))
+
+
+def _others(manifest: Manifest, pool: Pool) -> set[str]:
+    """Models that somebody else answers for now."""
+    return {
+        model for model, who in answered_by(pool).items() if manifest.answered_by.get(model) != who
+    }
 
 
 def _other_latency(manifest: Manifest, pool: Pool) -> set[str]:

@@ -101,7 +101,8 @@ class Planning(process.CollectOnly):
         cases = [case for case in collected if case.skipped is None]
         if not cases:
             return ["nothing to plan: no selected test asks a model"]
-        history = find_history(config.getoption("ultrapar_plan_from"), pool, process.data(config))
+        given = config.getoption("ultrapar_plan_from")
+        history = find_history(given, pool, process.data(config), cases)
         hints = pool_hints(pool)
         said = {case.case_id: said_of(items[case.index], hints[case.model]) for case in cases}
         expected = expect(cases, history.run.episodes, lambda case: said[case.case_id])
@@ -121,7 +122,7 @@ class Planning(process.CollectOnly):
             lanes,
             expected,
             history.run,
-            [self._way(mode, cases) for mode in MODES],
+            [self._way(mode, cases) for mode in MODES if self._has_a_say(mode, cases)],
             mode=self._options.mode,
         )
         reporter = config.pluginmanager.getplugin("terminalreporter")
@@ -166,6 +167,13 @@ class Planning(process.CollectOnly):
                 raise
             return Way(mode, policy, None, str(error))
         return Way(mode, policy, made, processes=loads)
+
+    def _has_a_say(self, mode: str, cases: Sequence[Case]) -> bool:
+        """Whether a mode concerns the cases: phases are those of the suites that have processes."""
+        hook = self._config.hook.pytest_ultrapar_process
+        if mode != PHASE or mode == self._options.mode or not hook.get_hookimpls():
+            return True
+        return any(hook(config=self._config, case=case) is not None for case in cases)
 
     def _policy(self, mode: str) -> str:
         if mode == self._options.mode:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ASSUMED_WITHIN = 2.0
 """What nobody measured is given as half to twice what was supposed. No statistics: a reminder."""
 
-MEASURED: tuple[Basis, ...] = ("case", "cell")
+MEASURED: tuple[Basis, ...] = ("case", "test")
 """What an expectation stands on when cases like it were seen."""
 
 
@@ -55,12 +55,13 @@ def amount(
 ) -> Amount | None:
     """The sum of a value over the expected episodes, with the interval of a new run's sum.
 
-    Cases of one suite and model count as draws from one distribution, of which the earlier run
-    drew `m`. The sum of `n` new draws then differs from `n` times the earlier mean with variance
-    `n s**2 + n**2 s**2 / m`, `s` being the earlier ones' standard deviation; variances of
-    different suites and models add up. A case that ran before repeats itself more closely than
-    that, so the interval is rather too wide. It knows nothing of a provider that has changed.
-    What stands on another suite or on hints counts with `ASSUMED_WITHIN`.
+    Cases of one test function and model count as draws from one distribution, of which the earlier
+    run drew `m`. The sum of `n` new draws then differs from `n` times the earlier mean with
+    variance `n s**2 + n**2 s**2 / m`, `s` being the earlier ones' standard deviation; variances of
+    different functions and models add up. The upper end lies 1.96 standard deviations above, the
+    lower one as many times below: amounts are positive. A case that ran before repeats itself more
+    closely than that, so the interval is rather too wide. It knows nothing of a provider that has
+    changed. What stands on another function's cases or on hints counts with `ASSUMED_WITHIN`.
 
     Args:
         expected: The planned episodes.
@@ -77,7 +78,7 @@ def amount(
     for one in earlier:
         value = value_of(one)
         if value is not None:
-            seen[one.suite, one.model].append(value)
+            seen[one.test, one.model].append(value)
     measured: dict[tuple[str, str], list[float]] = defaultdict(list)
     assumed = 0.0
     for planned in expected:
@@ -87,13 +88,13 @@ def amount(
         if planned.basis not in MEASURED:
             assumed += value
         else:
-            measured[planned.suite, planned.model].append(value)
+            measured[planned.test, planned.model].append(value)
     known = math.fsum(math.fsum(own) for own in measured.values())
     variance = math.fsum(_variance(len(own), seen[cell]) for cell, own in measured.items())
     half = Z_95 * math.sqrt(variance)
     return Amount(
         known + assumed,
-        max(0.0, known - half) + assumed / ASSUMED_WITHIN,
+        (known * known / (known + half) if known > 0 else 0.0) + assumed / ASSUMED_WITHIN,
         known + half + assumed * ASSUMED_WITHIN,
     )
 

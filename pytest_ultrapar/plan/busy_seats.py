@@ -68,7 +68,7 @@ class SeatUse:
 
     def __str__(self) -> str:
         more = f" and {len(self.limits) - 1} alike" if len(self.limits) > 1 else ""
-        assumed = " (assumed)" if self.service.is_assumed else ""
+        assumed = " (assumed; set latency_hint_s)" if self.service.is_assumed else ""
         return (
             f"{self.limits[0]}{more}: {self.seats} workers on {self.rate:.6g} requests per second "
             f"at {self.service.mean_s:.3g} s{assumed} need {self.useful} "

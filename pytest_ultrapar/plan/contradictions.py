@@ -48,7 +48,10 @@ def _empty_seats(
 ) -> Iterator[str]:
     for use in seat_uses(pool, lanes, services):
         if use.ratio > REFUSED_ABOVE and not use.service.is_assumed:
-            yield f"{use}; allowed are up to {REFUSED_ABOVE * use.useful:g}"
+            yield (
+                f"{use}; write workers = {use.useful} to {REFUSED_ABOVE * use.useful:g}, or a "
+                "higher rate"
+            )
 
 
 def _late_requests(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.plan.amounts import Amount, amount
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_ultrapar.plan.earlier import EarlierEpisode
     from pytest_ultrapar.plan.expectations import EpisodeLike, Expected
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
 
 _MTOK = 1_000_000
+_FIELDS = ("price_per_mtok_in", "price_per_mtok_out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,23 @@ def prices(
         else:
             found[model] = TokenPrice(per_in, per_out)
     return found
+
+
+def missing_prices(pool: Pool, models: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """By model the fields that some provider of it leaves out, in the order of the models.
+
+    Empty where no model has any of them: the pool then says nothing of prices.
+    """
+    said, missing = False, {}
+    for model in models:
+        own = [one for provider in pool.providers for one in provider.models if one.name == model]
+        silent = tuple(
+            field for field in _FIELDS if any(getattr(one, field) is None for one in own)
+        )
+        said = said or any(getattr(one, field) is not None for one in own for field in _FIELDS)
+        if silent:
+            missing[model] = silent
+    return missing if said else {}
 
 
 def cost(

@@ -13,6 +13,7 @@ class EarlierEpisode(msgspec.Struct, frozen=True, array_like=True):
             order, at least one.
         tokens_in: Over all its requests; None when no answer said so.
         tokens_out: As `tokens_in`.
+        test: Node id of its test function, as `Case.test`.
     """
 
     case_id: str
@@ -21,6 +22,7 @@ class EarlierEpisode(msgspec.Struct, frozen=True, array_like=True):
     services_s: tuple[float, ...]
     tokens_in: int | None = None
     tokens_out: int | None = None
+    test: str = ""
 
 
 class EarlierRun(msgspec.Struct, frozen=True):

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.plan.earlier import EarlierEpisode
     from pytest_ultrapar.records import Case
 
-Basis = Literal["case", "cell", "model", "hint"]
-"""The same case's earlier episode; one of the same suite and model; one of the same model in
-another suite; what pool and suite say."""
+Basis = Literal["case", "test", "suite", "model", "hint"]
+"""The same case's earlier episode; one of the same test function and model; one of the same suite
+and model; one of the same model in another suite; what pool and suite say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,10 @@ class EpisodeLike(Protocol):
         """Its model."""
 
     @property
+    def test(self) -> str:
+        """Node id of its test function."""
+
+    @property
     def services_s(self) -> tuple[float, ...]:
         """Of each request."""
 
@@ -67,6 +71,7 @@ class Expected:
     Attributes:
         services_s: Send to answer of each request, in their order, at least one.
         basis: Whence.
+        test: Node id of the test function whose episodes it resembles, where they were seen.
     """
 
     case_id: str
@@ -76,6 +81,7 @@ class Expected:
     tokens_in: float | None
     tokens_out: float | None
     basis: Basis
+    test: str = ""
 
 
 def expect(
@@ -83,28 +89,34 @@ def expect(
 ) -> tuple[Expected, ...]:
     """An expectation for each case, in their order; the same arguments give the same ones.
 
-    A case that was seen goes as it went. Of others of a suite and model that were seen each takes
-    one of these episodes by chance, so that what is rare and long stays so; where only the model
-    was seen, one of the model's. The rest is drawn from the hints. Chance is the case's seed.
+    A case that was seen goes as it went. Of others of a test function and model that were seen each
+    takes one of these episodes by chance, so that what is rare and long stays so; where only the
+    suite was seen with the model, or only the model, one of those. The rest is drawn from the
+    hints. Chance is the case's seed.
     """
     by_case = {one.case_id: one for one in earlier}
-    by_cell: dict[tuple[str, str], list[EarlierEpisode]] = defaultdict(list)
-    by_model: dict[str, list[EarlierEpisode]] = defaultdict(list)
+    alike: dict[tuple[Basis, str, str], list[EarlierEpisode]] = defaultdict(list)
     for one in earlier:
-        by_cell[one.suite, one.model].append(one)
-        by_model[one.model].append(one)
+        for stratum in _strata(one.test, one.suite, one.model):
+            alike[stratum].append(one)
     found = []
     for case in cases:
         draw = random.Random(case.seed)
         if case.case_id in by_case:
             found.append(_as_seen(case, by_case[case.case_id], "case"))
-        elif (case.suite, case.model) in by_cell:
-            found.append(_as_seen(case, draw.choice(by_cell[case.suite, case.model]), "cell"))
-        elif case.model in by_model:
-            found.append(_as_seen(case, draw.choice(by_model[case.model]), "model"))
+            continue
+        strata = _strata(case.test, case.suite, case.model)
+        nearest = next((one for one in strata if one in alike), None)
+        if nearest is not None:
+            found.append(_as_seen(case, draw.choice(alike[nearest]), nearest[0]))
         else:
             found.append(_of_hint(case, hint_of(case), draw))
     return tuple(found)
+
+
+def _strata(test: str, suite: str, model: str) -> tuple[tuple[Basis, str, str], ...]:
+    """What an episode is like, the nearest first."""
+    return (("test", test, model), ("suite", suite, model), ("model", "", model))
 
 
 def _as_seen(case: Case, own: EarlierEpisode, basis: Basis) -> Expected:
@@ -116,6 +128,7 @@ def _as_seen(case: Case, own: EarlierEpisode, basis: Basis) -> Expected:
         own.tokens_in,
         own.tokens_out,
         basis,
+        own.test,
     )
 
 

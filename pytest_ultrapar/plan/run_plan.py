@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.lanes.assignment import Assignment
 from pytest_ultrapar.plan.amounts import Amount, amount, calls, service_s
 from pytest_ultrapar.plan.bound import Bound, lower_bound
-from pytest_ultrapar.plan.cost import cost, prices
+from pytest_ultrapar.plan.cost import cost, missing_prices, prices
 from pytest_ultrapar.plan.demand import request_classes
 from pytest_ultrapar.plan.expectations import Basis
 from pytest_ultrapar.plan.forecast import Course, Forecast, forecast
@@ -94,7 +94,7 @@ class RunPlan:
         bound: Lower bound of the makespan, whatever the mode.
         predictions: For each mode.
         cost: Of the models that have a price; None where none has or tokens are not known.
-        unpriced: Models without a price, where others have one.
+        unpriced: Models without a price and what the pool leaves out of it, where it has any price.
     """
 
     mode: str
@@ -108,7 +108,7 @@ class RunPlan:
     bound: Bound
     predictions: tuple[Prediction, ...]
     cost: Amount | None
-    unpriced: tuple[str, ...]
+    unpriced: Mapping[str, tuple[str, ...]]
 
     @property
     def chosen(self) -> Prediction:
@@ -162,7 +162,7 @@ def make_plan(
         bound,
         predictions,
         cost(expected, earlier.episodes, price_of) if price_of else None,
-        tuple(model for model in services if price_of and model not in price_of),
+        missing_prices(pool, services),
     )
 
 

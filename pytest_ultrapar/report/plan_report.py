@@ -62,7 +62,8 @@ def plan_lines(
 def _bases(plan: RunPlan) -> Iterator[str]:
     words = {
         "case": "as the same case went in an earlier run",
-        "cell": "as a case of the same suite and model went there",
+        "test": "as a case of the same test and model went there",
+        "suite": "as some case of the same suite and model went there, of another test",
         "model": "as some case of the same model went there, in another suite",
         "hint": "from the pool's latencies and the suite's turns, which nobody measured",
     }
@@ -84,21 +85,30 @@ def _sums(plan: RunPlan, width: int) -> Iterator[str]:
         ("service time, one after another", plan.service_s, duration),
     ]
     if plan.cost is not None:
-        ranges.append(("cost at the pool's prices", plan.cost, _money))
+        ranges.append(("cost, in the currency of the pool's prices", plan.cost, _money))
     yield from text_table(
         ["in all", "expected", "from", "to"],
         [[name, *_shown(amount, form)] for name, amount, form in ranges],
         n_names=1,
         width=width,
     )
-    if plan.cost is not None and plan.unpriced:
-        yield f"cost leaves out {', '.join(plan.unpriced)}, which have no price in the pool"
+    yield from _without_price(plan)
     yield _interval_words(plan)
+
+
+def _without_price(plan: RunPlan) -> Iterator[str]:
+    models_of: dict[tuple[str, ...], list[str]] = {}
+    for model, fields in plan.unpriced.items():
+        models_of.setdefault(fields, []).append(model)
+    cost = "cost leaves out" if plan.cost is not None else "no cost is known of"
+    for fields, models in models_of.items():
+        have = "has" if len(models) == 1 else "have"
+        yield f"{cost} {', '.join(models)}: {have} no {' and no '.join(fields)} in the pool"
 
 
 def _interval_words(plan: RunPlan) -> str:
     measured = (
-        "from ... to: 95 % of new runs, as far as cases of a suite and model differ from each "
+        "from ... to: 95 % of new runs, as far as cases of a test and model differ from each "
         "other in the earlier run"
     )
     assumed = f"what was not measured counts from 1/{ASSUMED_WITHIN:g} to {ASSUMED_WITHIN:g} times"
@@ -162,9 +172,15 @@ def _processes(plan: RunPlan) -> Iterator[str]:
             yield from (f"  {line}" for line in lines[1:])
             on_keys = [load for load in one.limits if load.level == "key"]
             if on_keys:
+                first = one.limits[0]
+                other = (
+                    ""
+                    if first.level == "key"
+                    else f"; of all limits {binding(one.limits)} binds, {duration(first.alone_s)}"
+                )
                 yield (
                     f"  binding key: {binding(on_keys)}, which alone needs "
-                    f"{duration(on_keys[0].alone_s)}"
+                    f"{duration(on_keys[0].alone_s)}{other}"
                 )
 
 

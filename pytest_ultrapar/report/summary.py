@@ -74,7 +74,7 @@ def _table(summary: RunSummary, width: int) -> list[str]:
     )
     n_more = len(summary.cells) - len(cells)
     if n_more:
-        lines.insert(-1, f"({n_more} more rows are in the tables)")
+        lines.insert(len(rows), f"({n_more} more rows are in the tables)")
     return lines
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.report.numbers import counted
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -16,8 +18,8 @@ def text_table(
 ) -> list[str]:
     """Lines of a table, names to the left and numbers to the right of their columns.
 
-    Where it is too wide, columns are left out from the right down to two numbers, then names are
-    shortened in their middle.
+    Where it is too wide, columns are left out from the right down to two numbers, which a last line
+    says, then names are shortened in their middle.
 
     Args:
         header: One text for each column.
@@ -36,7 +38,12 @@ def text_table(
         if widest is None or widths[widest] <= _LEAST_NAME:
             break
         widths[widest] -= 1
-    return [_line(cells, widths, n_names) for cells in (header, *rows)]
+    lines = [_line(cells, widths, n_names) for cells in (header, *rows)]
+    left_out = len(header) - n_columns
+    if left_out:
+        whole = sum(_widths(header, rows, len(header))) + len(GAP) * (len(header) - 1)
+        lines.append(f"({counted(left_out, 'column')} more with COLUMNS={whole})")
+    return lines
 
 
 def shorten(text: str, width: int) -> str:

@@ -10,22 +10,34 @@ import argparse
 import gc
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.results.compactor import WAIT
 
+if TYPE_CHECKING:
+    from pytest_ultrapar.results.run_summary import RunSummary
+
 
 def main(arguments: list[str] | None = None) -> int:
-    """Compact one run; prints its summary as one line of JSON.
+    """Compact one run; prints what was written or, with `--wait`, its summary as a line of JSON.
 
     Returns:
         0, or 1 after a message on standard error.
     """
-    parser = argparse.ArgumentParser(prog=f"python -m {__spec__.name}", description=main.__doc__)
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {__spec__.name}",
+        description="Make the tables, summary.json and benchmark.json of a run anew, of its "
+        "journal. Nothing is sent or graded again.",
+    )
     parser.add_argument("run_dir", type=Path, help="the run directory")
-    parser.add_argument(WAIT, action="store_true", help="load all, then wait for a line of input")
+    parser.add_argument(
+        WAIT,
+        action="store_true",
+        help="for programs: load all, wait for a line of input, then print the summary as JSON",
+    )
     options = parser.parse_args(arguments)
     # pyarrow imports numpy where it is installed, 0.06 to 0.1 s for what nothing here uses.
     sys.modules.setdefault("numpy", None)  # type: ignore[arg-type]
@@ -43,8 +55,18 @@ def main(arguments: list[str] | None = None) -> int:
     except ResultsError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.buffer.write(msgspec.json.encode(summary) + b"\n")
+    said = msgspec.json.encode(summary) if options.wait else _sentence(summary).encode()
+    sys.stdout.buffer.write(said + b"\n")
     return 0
+
+
+def _sentence(summary: RunSummary) -> str:
+    statistics = summary.statistics
+    damage = f"; the journal has gaps: {len(summary.damage)}"
+    return (
+        f"wrote {', '.join(summary.files)} of run {summary.run_id}: {statistics.n_graded} of "
+        f"{statistics.n_planned} cases graded{damage if summary.damage else ''}"
+    )
 
 
 def _prepare() -> None:

@@ -15,12 +15,13 @@ import msgspec
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.plan.earlier import EarlierEpisode, EarlierRun
+from pytest_ultrapar.records import function_of
 from pytest_ultrapar.results.apart import run_apart
 from pytest_ultrapar.results.graded import GRADED
 from pytest_ultrapar.results.service import NO_SERVICE
 from pytest_ultrapar.results.table_rows import read_rows
 
-_RESULTS = ("case_id", "suite", "model", "outcome", "tokens_in", "tokens_out")
+_RESULTS = ("case_id", "nodeid", "suite", "model", "outcome", "tokens_in", "tokens_out")
 _ATTEMPTS = ("case_id", "outcome", "t_ready_s", "t_lease_s", "t_send_s", "t_end_s")
 
 
@@ -59,6 +60,7 @@ def earlier(run_dir: Path) -> EarlierRun:
                     services_s,
                     row["tokens_in"],
                     row["tokens_out"],
+                    function_of(row["nodeid"]),
                 )
             )
     sent = [one for own in attempts.values() for one in own]

@@ -101,7 +101,7 @@ def test_earlier_run_is_used_as_far_as_it_fits(project, planned):
     project.suite(SUITE_OF_20)
     said = planned("-n0")
     assert "3 cases as the same case went in an earlier run" in said
-    assert "17 cases as a case of the same suite and model went there" in said
+    assert "17 cases as a case of the same test and model went there" in said
     assert re.search(r"the earlier run is \S+/\.ultrapar/\S+, mode ultra", said)
     # One request each is what was seen, two are what the mark supposes.
     assert re.search(r"^m +20 +20 ", said, re.MULTILINE)
@@ -146,7 +146,7 @@ def test_pool_that_cannot_be_meant_is_refused_with_the_sum(project, workers):
     pool_with(project, workers=600, more=BUSY, model=TWO_S)
     assert refusal(project, "--ultrapar-plan", workers) == (
         "--ultrapar-plan: p/key0: 600 workers on 5 requests per second at 2 s need 10 "
-        "(5 x 2 = 10 in flight on average); allowed are up to 100"
+        "(5 x 2 = 10 in flight on average); write workers = 10 to 100, or a higher rate"
     )
 
 
@@ -309,6 +309,25 @@ def test_phase_of_a_conftest_is_forecast_with_its_processes(project, planned):
     assert "mode phase, policy halves: load: processes of the documents" in said
     assert "load: p/key0: 4 at once, 8 QPS: even, odd" in said
     assert "binding key: p/key0 (workers), which alone needs 7.27 s" in said
+
+
+@pytest.mark.parametrize("named", ["None", "'a process'"])
+def test_phase_says_nothing_to_suites_of_which_no_document_speaks(project, planned, named):
+    project.suite(SUITE_OF_20)
+    (project.pytester.path / "conftest.py").write_text(
+        "from pytest_ultrapar import ConfigError\n"
+        "def pytest_ultrapar_policies(mode):\n"
+        "    return ['own'] if mode == 'phase' else None\n"
+        "def pytest_ultrapar_process(case):\n"
+        f"    return {named}\n"
+        "def pytest_ultrapar_assign(policy):\n"
+        "    if policy == 'own':\n"
+        "        raise ConfigError('no such suite')\n"
+    )
+    assert ("mode phase: no such suite" in planned("-n0")) == (named != "None")
+    assert "no such suite" in refusal(
+        project, "--ultrapar-plan", "-n0", "--ultrapar-mode=phase", "--ultrapar-policy=own"
+    )
 
 
 def test_collect_only_lists_and_plans(project, planned):

@@ -231,8 +231,8 @@ def test_first_suite_and_policy_of_the_readme_work(pytester, monkeypatch):
         "-n", "2", "--ultrapar-pool", "pool.toml", "-p", "no:cacheprovider", timeout=90
     )
     assert result.ret == 0, result.stdout.str()
-    assert result.parseoutcomes()["solved"] == 3
-    result.stdout.fnmatch_lines(["*3 cases; gw0*demo/*", "SIMULATED:*"])
+    assert result.parseoutcomes()["solved"] == 20
+    result.stdout.fnmatch_lines(["*20 cases; gw0*demo/*", "SIMULATED:*"])
     refused = pytester.runpytest_subprocess("--ultrapar-pool", "real.toml", timeout=90)
     assert refused.ret == 4
     refused.stderr.fnmatch_lines(["*LAB_KEY_0, which is not set or empty*LAB_KEY_1"])

@@ -41,7 +41,7 @@ def test_seats_that_a_rate_never_lets_fill_are_refused_with_the_sum(pool):
     (said,) = refused(pool("per_key = { workers = 600, qps = 5 }"))
     assert said == (
         "p/key0: 600 workers on 5 requests per second at 2 s need 10 "
-        "(5 x 2 = 10 in flight on average); allowed are up to 100"
+        "(5 x 2 = 10 in flight on average); write workers = 10 to 100, or a higher rate"
     )
 
 
@@ -64,7 +64,7 @@ def test_rates_of_several_keys_add_up_and_equal_keys_are_named_once(pool):
     said = refused(pool("per_key = { workers = 200, qps = 5 }", keys=KEYS))
     assert said == (
         "p/key0 and 2 alike: 200 workers on 5 requests per second at 2 s need 10 "
-        "(5 x 2 = 10 in flight on average); allowed are up to 100",
+        "(5 x 2 = 10 in flight on average); write workers = 10 to 100, or a higher rate",
     )
 
 
@@ -87,8 +87,8 @@ def test_assumed_service_times_refuse_nothing(pool):
     assert refused(made, guess, episodes(3, 1000.0)) == ()
     said = waste(pool("per_key = { workers = 600, qps = 0.5 }"), made.lanes, episodes(1000), guess)
     assert said == (
-        "p/key0: 600 workers on 0.5 requests per second at 200 s (assumed) need 100 "
-        "(0.5 x 200 = 100 in flight on average)",
+        "p/key0: 600 workers on 0.5 requests per second at 200 s (assumed; set latency_hint_s) "
+        "need 100 (0.5 x 200 = 100 in flight on average)",
     )
 
 

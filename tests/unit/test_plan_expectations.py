@@ -17,13 +17,14 @@ from pytest_ultrapar.records import Case
 FIXED = Hint(2.0, Latency("fixed", 0.5), tokens_in=100, tokens_out=10)
 
 
-def case(number, model="m", suite="s"):
+def case(number, model="m", suite="s", test="t.py::test"):
     name = f"{suite}-{model}-{number}"
-    return Case(number, name, name, suite, model, 0, {}, seed=number)
+    return Case(number, name, f"{test}[{name}]", suite, model, 0, {}, seed=number)
 
 
-def seen(number, *services, model="m", suite="s", tokens=(7, 3)):
-    return EarlierEpisode(f"{suite}-{model}-{number}", suite, model, services, *tokens)
+def seen(number, *services, model="m", suite="s", tokens=(7, 3), test="t.py::test"):
+    name = f"{suite}-{model}-{number}"
+    return EarlierEpisode(name, suite, model, services, *tokens, test)
 
 
 def test_case_that_was_seen_goes_as_it_went():
@@ -33,11 +34,11 @@ def test_case_that_was_seen_goes_as_it_went():
     ]
 
 
-def test_case_of_a_seen_suite_and_model_takes_one_of_its_episodes_by_its_seed():
+def test_case_of_a_seen_test_and_model_takes_one_of_its_episodes_by_its_seed():
     earlier = [seen(1000 + n, float(n)) for n in range(10)]
     cases = [case(number) for number in range(500)]
     found = expect(cases, earlier, lambda _: FIXED)
-    assert {one.basis for one in found} == {"cell"}
+    assert {one.basis for one in found} == {"test"}
     assert {one.services_s for one in found} == {(float(n),) for n in range(10)}
     assert statistics.mean(service_s(one) for one in found) == pytest.approx(4.5, abs=0.4)
     assert expect(list(reversed(cases)), earlier, lambda _: FIXED) == found[::-1]
@@ -49,10 +50,19 @@ def test_what_was_never_seen_stands_on_hints():
 
 
 def test_model_that_was_seen_in_another_suite_is_no_measurement():
-    other = [seen(0, 9.0, suite="t"), seen(0, 5.0, model="n")]
+    other = [seen(0, 9.0, suite="t", test="u.py::test"), seen(0, 5.0, model="n")]
     found = expect([case(0)], other, lambda _: FIXED)
     assert [(one.services_s, one.basis) for one in found] == [((9.0,), "model")]
     assert amount(found, other, service_s) == Amount(9.0, 4.5, 18.0)
+
+
+def test_episodes_of_another_function_say_nothing_certain_of_this_ones():
+    earlier = [seen(0, 1.0), seen(1, 1.0), seen(2, 1.0, 1.0, test="t.py::TestIt::test_two")]
+    two = [case(9, test="t.py::TestIt::test_two"), case(8, test="t.py::TestIt::test_three")]
+    found = expect(two, earlier, lambda _: FIXED)
+    assert [one.basis for one in found] == ["test", "suite"]
+    assert found[0].services_s == (1.0, 1.0)
+    assert amount(found[1:], earlier, service_s).low == service_s(found[1]) / ASSUMED_WITHIN
 
 
 def test_turns_of_a_hint_are_whole_and_average_to_it():
@@ -93,8 +103,9 @@ def test_hints_count_from_half_to_twice_beside_what_was_measured():
 def test_one_earlier_case_may_differ_by_its_own_size():
     earlier = [seen(0, 2.0)]
     found = amount(expect([case(0)], earlier, lambda _: FIXED), earlier, service_s)
-    assert found.low == 0
     assert found.high == pytest.approx(2 + 1.96 * math.sqrt(2 * 4.0), rel=1e-3)
+    # As many times below: nothing takes no time at all.
+    assert found.low == pytest.approx(2 * 2 / found.high)
 
 
 def test_interval_holds_the_next_runs_sum_95_times_in_100():

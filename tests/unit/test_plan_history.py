@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+
+import msgspec
 import pytest
 
 from pytest_ultrapar.errors import ConfigError
@@ -18,7 +21,15 @@ from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.model import Latency
 from pytest_ultrapar.results import benchmark_json
 from pytest_ultrapar.results.compaction import compact
-from tests.unit.finished_run import machine_info, run_of_seven
+from tests.unit.finished_run import (
+    case,
+    episode,
+    grade,
+    machine_info,
+    make_run,
+    run_of_seven,
+    write_journal,
+)
 from tests.unit.pool_texts import real, simulated
 
 LATENCY = 'latency = { kind = "fixed", median_s = 0.25 }'
@@ -91,6 +102,45 @@ def test_run_without_any_of_the_models_is_refused_by_name(pool, sim, tmp_path):
     run = finished(tmp_path, sim())
     with pytest.raises(ConfigError, match="has no graded case of these models"):
         find_history(str(run), pool(simulated(named="m9")), {})
+
+
+def graded_run(path, pool, n_planned, n_graded, *, age_s, name="test"):
+    """A run whose cases of one test function were graded as far as that."""
+    cases = [
+        msgspec.structs.replace(case(number), nodeid=f"s/test_x.py::{name}[{number}]")
+        for number in range(n_planned)
+    ]
+    values = {"answered_by": answered_by(pool), "effective": pool.effective}
+    run = make_run(path, cases, **values)
+    for number in range(n_graded):
+        write_journal(run, f"gw{number}", episode(number, 1.0, 2.0), grade(number))
+    compact(run.path)
+    at_s = (path / "manifest.json").stat().st_mtime - age_s
+    os.utime(path / "manifest.json", (at_s, at_s))
+    return cases
+
+
+def test_newest_run_that_covers_most_of_the_cases_is_taken(sim, tmp_path):
+    parent = tmp_path / ".ultrapar"
+    cases = graded_run(parent / "oldest", sim(), 8, 8, age_s=40)
+    graded_run(parent / "bench-one" / "ultra", sim(), 8, 8, age_s=30)
+    graded_run(parent / "aborted", sim(), 8, 1, age_s=20)
+    graded_run(parent / "other", sim(), 9, 9, age_s=10, name="test_other")
+    graded_run(tmp_path / "elsewhere", sim(), 2, 2, age_s=0)
+    (parent / "broken").mkdir()
+    (parent / "broken" / "manifest.json").write_text("{")
+    (parent / "latest").symlink_to(tmp_path / "elsewhere")
+    found = find_history(None, sim(), {}, cases)
+    assert found.notes == (
+        f"the earlier run is {parent / 'bench-one' / 'ultra'}, mode ultra, the newest of 6 runs "
+        "that covers most of these cases",
+    )
+    assert len(found.run.episodes) == 8
+    # What nothing covers is still told by the latest run.
+    strange = [msgspec.structs.replace(case(99), nodeid="s/test_y.py::test[1]")]
+    assert str(tmp_path / "elsewhere") in find_history(None, sim(), {}, strange).notes[0]
+    slower = find_history(None, sim(LATENCY.replace("0.25", "0.5")), {}, cases)
+    assert slower.notes == ("m1 had another simulated latency",)
 
 
 def test_hints_of_a_pool(pool):

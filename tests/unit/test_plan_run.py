@@ -131,9 +131,23 @@ def test_cost_is_that_of_the_models_with_a_price(pool):
     (priced, before), (other, _) = run(10), run(5, "n", basis="hint")
     plan = planned(pool, [*priced, *other], before)
     assert plan.cost.value == pytest.approx(10 * (1000 * 2 + 100 * 10) / 1e6)
-    assert plan.unpriced == ("n",)
+    assert plan.unpriced == {"n": ("price_per_mtok_in", "price_per_mtok_out")}
+    left_out = "cost leaves out n: has no price_per_mtok_in and no price_per_mtok_out in the pool"
+    assert left_out in text(plan)
     assert planned(pool, other).cost is None
     assert planned(pool, *run(3, tokens=(None, None))).cost is None
+
+
+def test_price_that_is_half_there_is_named(tmp_path):
+    half = POOL.replace("price_per_mtok_out = 10\n", "")
+    (tmp_path / "pool.toml").write_text(half)
+    pool = load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
+    plan = planned(pool, *run(3))
+    assert plan.cost is None
+    assert "no cost is known of m: has no price_per_mtok_out in the pool" in text(plan)
+    (tmp_path / "pool.toml").write_text(half.replace("price_per_mtok_in = 2\n", ""))
+    pool = load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
+    assert "price" not in "\n".join(text(planned(pool, *run(3))))
 
 
 def test_two_providers_prices_count_by_their_requests(tmp_path):
@@ -169,6 +183,19 @@ def test_text_says_everything_of_a_plan(pool):
         "ultra",
     ]
     assert lines[-1] == "WARNING: no key"
+
+
+def test_binding_key_is_told_from_another_limit_that_binds(tmp_path):
+    text_of_pool = POOL.replace("qps = 10 }", "qps = 10 }\nper_key_model = { workers = 1 }")
+    (tmp_path / "pool.toml").write_text(text_of_pool)
+    pool = load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
+    loads = (KeyLoad("p", "key0", ("a", "b"), 2, 4.0, 10.0),)
+    lines = text(planned(pool, *run(200), processes=loads))
+    (said,) = (line for line in lines if "binding key: " in line)
+    assert "binding key: p/key0 (qps) and 1 alike, which alone needs 20.0 s; of all limits" in said
+    first = next(at for at, line in enumerate(lines) if line.startswith("limit, mode ultra"))
+    name = lines[first + 1].split()[0]
+    assert f"of all limits {name} (workers) and 1 alike binds, 50.0 s" in said
 
 
 def test_text_of_hints_alone_speaks_of_no_statistics(pool):

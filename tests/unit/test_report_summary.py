@@ -192,6 +192,15 @@ def test_summary_table_fits_the_terminal(width):
     assert "75.0 %" in table[1]
 
 
+def test_text_table_says_which_width_shows_the_columns_that_it_leaves_out():
+    table = (["name", "a", "b", "c", "d"], [["m", "1", "2", "3", "4000"]])
+    narrow = text_table(*table, n_names=1, width=15)
+    assert narrow == ["name  a  b  c", "m     1  2  3", "(1 column more with COLUMNS=19)"]
+    whole = text_table(*table, n_names=1, width=19)
+    assert [len(line) for line in whole] == [19, 19]
+    assert text_table(*table, n_names=1, width=5)[2:] == ["(2 columns more with COLUMNS=19)"]
+
+
 def test_text_table_shortens_the_widest_name_in_its_middle():
     assert shorten("qwen2.5-72b-instruct", 10) == "qwen..ruct"
     table = text_table(["name", "n"], [["qwen2.5-72b-instruct", "12"]], n_names=1, width=14)

@@ -54,3 +54,17 @@ def test_compactor_whose_process_was_killed_starts_another(run):
     compactor = Compactor.start(run.path)
     compactor.stop()
     assert compactor.compact().run_id == run.run_id
+
+
+def test_compaction_by_hand_says_in_one_sentence_what_was_written(tmp_path):
+    run = run_of_seven(tmp_path / "run")
+    child = subprocess.run(
+        [sys.executable, "-m", "pytest_ultrapar.results.compact", run.path],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    (line,) = child.stdout.splitlines()
+    assert line.startswith("wrote results.parquet, ")
+    assert line.endswith(f" of run {run.run_id}: 4 of 7 cases graded")
