@@ -16,7 +16,7 @@ from pytest_ultrapar.compare.figures import (
     number_of,
     quantile_of,
 )
-from pytest_ultrapar.compare.metrics import COVERAGE, QUANTILES
+from pytest_ultrapar.compare.metrics import COVERAGE, KEPT, QUANTILES
 from pytest_ultrapar.critical_values import critical_z
 from pytest_ultrapar.results.paired import (
     CONFIDENCE,
@@ -47,10 +47,6 @@ ENOUGH_COMMON = 0.9
 _SHORTEST_S = 1e-6
 
 
-class OtherWorkError(NoFigureError):
-    """The two runs did not do the same work, so their speeds say nothing of each other."""
-
-
 def change(
     metric: str,
     pairing: Pairing,
@@ -76,6 +72,8 @@ def change(
     ]
     if metric in {"throughput", "makespan"}:
         return _speed(metric, pairing, relative=relative)
+    if metric == KEPT:
+        return _kept(pairing)
     if metric in {"efficiency", "speedup", COVERAGE}:
         return _counted(metric, pairing, wanted, relative=relative)
     if metric in {"solved_rate", "changed"}:
@@ -113,6 +111,14 @@ def _counted(metric: str, pairing: Pairing, wanted: Collection[str], *, relative
             new.interval or Interval(new.new, new.new),
         )
     return _figure(base.new, new.new, min(base.n, new.n), interval, relative=relative)
+
+
+def _kept(pairing: Pairing) -> Figure:
+    if not pairing.n_base:
+        msg = "the baseline skipped all of its cases"
+        raise NoFigureError(msg)
+    share = pairing.n_kept / pairing.n_base
+    return Figure(share, pairing.n_base, None, None, share)
 
 
 def _rate(metric: str, pairs: Sequence[Pair], *, relative: bool, confidence: float) -> Figure:
@@ -165,9 +171,10 @@ def _check_common(pairing: Pairing) -> None:
     if pairing.timed_share < ENOUGH_COMMON:
         msg = (
             f"only {pairing.timed_share * 100:.0f} % of the timed cases are in both runs, and the"
-            " speed of different work is not compared"
+            " speed of different work is not compared; give both runs the same cases, repetitions and"
+            " --ultrapar-baseline, or judge by service, which pairs the common cases"
         )
-        raise OtherWorkError(msg)
+        raise NoFigureError(msg)
 
 
 def _makespans(pairing: Pairing, timed: Sequence[Pair]) -> tuple[float, float]:

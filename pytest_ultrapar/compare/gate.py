@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from pytest_ultrapar.compare.changes import OtherWorkError, change
+from pytest_ultrapar.compare.changes import change
 from pytest_ultrapar.compare.defaults import DEFAULT_RULE_OF_MODEL, DEFAULT_RULES
 from pytest_ultrapar.compare.figure_text import SERIAL_TIMES, SERVICE_MEANS
 from pytest_ultrapar.compare.figures import Figure, NoFigureError, figure_of_run
@@ -121,8 +121,7 @@ def judge(rules: Sequence[Rule], run: MeasuredRun, baseline: MeasuredRun | None)
                 )
                 judged.append(_judged(rule, figure))
         except NoFigureError as error:
-            verdict: Verdict = "undecided" if isinstance(error, OtherWorkError) else "no figure"
-            judged.append(Judged(rule=rule, verdict=verdict, form=rule.form, note=str(error)))
+            judged.append(Judged(rule=rule, verdict="no figure", form=rule.form, note=str(error)))
     return GateResult(
         run=run.run_id,
         base=baseline.run_id if baseline is not None else None,

@@ -29,6 +29,7 @@ class Metric:
 SCORE = "score."
 SAME_ANSWERS = "same_answers"
 COVERAGE = "coverage"
+KEPT = "kept"
 _QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 QUANTILES = {f"latency.{name}": share for name, share in _QUANTILES.items()}
 
@@ -51,6 +52,13 @@ METRICS = (
     Metric("tokens_in", "number", "mean prompt tokens of an episode"),
     Metric("tokens_out", "number", "mean completion tokens of an episode"),
     Metric(COVERAGE, "share", "graded cases / cases that were to be measured"),
+    Metric(
+        KEPT,
+        "share",
+        "cases of the baseline that the run has and did not skip / all that it did not skip",
+        of_run=True,
+        paired=True,
+    ),
     Metric("solved_rate", "share", "solved cases / graded cases"),
     Metric(f"{SCORE}NAME", "number", "mean of a score of the suite over graded cases"),
     Metric(

@@ -33,7 +33,7 @@ rule must fit. Metrics of the whole run take none.
 
 A rule fails only when it is passed over with confidence: when the 95 % interval of the figure, or
 of its change, lies wholly beyond the bound. So the bound is the least effect that counts. Counts of
-the run itself have no interval and are compared as they are: coverage and efficiency, and without
+the run itself have no interval and are compared as they are: kept, coverage, efficiency, and without
 sign throughput and makespan.
 """
 

@@ -96,6 +96,7 @@ def test_baseline_alone_means_the_default_rules(project, outcome):
     assert list(gate_rows(result.stdout.str())) == [
         "throughput>=-7%",
         "service<=+7%",
+        "kept>=0.98",
         "coverage>=-0.02",
         "same_answers",
         "solved_rate[model=m]>=-0.02",
@@ -176,7 +177,7 @@ def test_baseline_that_does_not_fit_is_refused_before_any_request(project, outco
     assert project.run("-n0", "--ultrapar-out=first").ret == 0
     project.server.reset()
     baseline = "--ultrapar-gate-baseline=first"
-    assert "the run seed was 0 and is 1" in refusal(project, "--ultrapar-seed=1", baseline)
+    assert "--ultrapar-seed=0" in refusal(project, "--ultrapar-seed=1", baseline)
     said = refusal(project, baseline, "--ultrapar-gate=score.rihgt>=-0.1")
     assert "the baseline" in said
     assert "did you mean right?" in said

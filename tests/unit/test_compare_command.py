@@ -36,6 +36,8 @@ def runs(tmp_path_factory):
         pool_limits=(Limit("lab/key0", "key", workers=9),),
         mode="rotate",
     )
+    skipping = [*outcomes_of(N, solved=0.9)[:20], *["skipped"] * 20]
+    write_run(folder / "skipping", {**same_cases(), "beta": skipping}, **common)
     write_run(folder / "few", same_cases(4))
     write_run(folder / "few-slow", same_cases(4), factor=1.2)
     write_run(folder / "more", same_cases(60), **common)
@@ -151,10 +153,11 @@ def test_compare_prints_markdown(ultrapar):
 def test_gate_passes_a_run_of_the_same_code(ultrapar):
     code, said, _ = ultrapar("gate", "again", "--baseline", "base")
     assert code == 0
-    assert ": 0 of 6 rules failed" in said.splitlines()[0]
-    assert [line.split()[0] for line in said.splitlines()[2:8]] == [
+    assert ": 0 of 7 rules failed" in said.splitlines()[0]
+    assert [line.split()[0] for line in said.splitlines()[2:9]] == [
         "throughput>=-7%",
         "service<=+7%",
+        "kept>=0.98",
         "coverage>=-0.02",
         "same_answers",
         "solved_rate[model=alpha]>=-0.02",
@@ -165,7 +168,7 @@ def test_gate_passes_a_run_of_the_same_code(ultrapar):
 def test_gate_catches_a_slower_server(ultrapar):
     code, said, _ = ultrapar("gate", "slow", "--baseline", "base")
     assert code == 1
-    assert ": 2 of 6 rules failed" in said
+    assert ": 2 of 7 rules failed" in said
     assert row(said, "throughput>=-7%")[1:2] == ["FAIL"]
     assert row(said, "service<=+7%")[6:10] == ["+20.0", "%", "+7.0", "%"]
     assert row(said, "same_answers")[1] == "pass"
@@ -179,7 +182,7 @@ def test_gate_catches_a_worse_model_and_other_answers_in_either_direction(ultrap
     assert row(said, "same_answers")[1] == "FAIL"
     better = ultrapar("gate", "base", "--baseline", "worse")
     assert better[0] == 1
-    assert ": 1 of 6 rules failed" in better[1]
+    assert ": 1 of 7 rules failed" in better[1]
     assert row(better[1], "same_answers")[1] == "FAIL"
 
 
@@ -249,10 +252,25 @@ def test_gate_that_has_no_figure_does_not_pass(ultrapar):
 
 def test_gate_does_not_compare_the_speed_of_different_work(ultrapar):
     code, said, _ = ultrapar("gate", "more", "--baseline", "base")
-    assert code == 0
-    assert row(said, "throughput>=-7%")[1:4] == ["pass,", "not", "decided"]
+    assert code == 1
+    assert row(said, "throughput>=-7%")[1:3] == ["no", "figure"]
+    assert "give both runs the same cases, repetitions and --ultrapar-baseline" in said
     assert "only 67 % of the timed cases are in both runs" in said
     assert row(said, "service<=+7%")[1] == "pass"
+
+
+def test_gate_fails_a_run_that_lost_cases_of_the_baseline(ultrapar):
+    code, said, _ = ultrapar("gate", "base", "--baseline", "more")
+    assert code == 1
+    assert row(said, "kept>=0.98")[1:4] == ["FAIL", "-", "0.667"]
+    assert row(ultrapar("gate", "more", "--baseline", "base")[1], "kept>=0.98")[1] == "pass"
+
+
+def test_gate_counts_a_case_that_is_skipped_now_as_lost(ultrapar):
+    code, said, _ = ultrapar("gate", "skipping", "--baseline", "base", "--rule", "kept>=0.98")
+    assert code == 1
+    assert row(said, "kept>=0.98")[1:4] == ["FAIL", "-", "0.750"]
+    assert ultrapar("gate", "base", "--baseline", "skipping", "--rule", "kept>=1")[0] == 0
 
 
 def test_gate_prints_markdown(ultrapar):
@@ -268,7 +286,7 @@ BAD_RUNS = {
     "stopped": (("base", "stopped"), "1 of 4 planned cases never ran"),
     "nothing finished": (("base", "failed"), "was graded (8 planned): there is nothing to compare"),
     "other suite": (("base", "other"), "the suite was phase53 and is phase51"),
-    "other seed": (("base", "seeded"), "the run seed was 5 and is 6 (--ultrapar-seed)"),
+    "other seed": (("base", "seeded"), "run again with --ultrapar-seed=5"),
     "other cases": (("base", "later"), "models, tests or parameters are not the same"),
 }
 
@@ -280,7 +298,7 @@ def test_runs_that_cannot_be_compared_are_refused(ultrapar, name, turned):
     if turned:
         base, new = new, base
         says = says.replace("phase53 and is phase51", "phase51 and is phase53")
-        says = says.replace("5 and is 6", "6 and is 5")
+        says = says.replace("seed=5", "seed=6")
     for words in (("compare", base, new), ("gate", new, "--baseline", base)):
         code, out, err = ultrapar(*words)
         assert (code, out) == (4, "")
