@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.compare.comparison import CHANCE, SPEED
 from pytest_ultrapar.compare.figure_text import (
     NONE,
-    SERIAL_TIMES,
     SERVICE_MEANS,
     figure_text,
     interval_text,
+    speedup_notes,
 )
 from pytest_ultrapar.compare.section import Section
 from pytest_ultrapar.report.numbers import counted
@@ -126,10 +126,9 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
         name: comparison.pairing.new for name, comparison in _named(comparisons)
     }
     if any("speedup" in comparison.figures for comparison in comparisons):
-        notes += [
-            f"the speed-up of {name} stands on {SERIAL_TIMES[run.summary.statistics.basis]}"
-            for name, run in measured.items()
-        ]
+        notes += speedup_notes(
+            {name: run.summary.statistics.basis for name, run in measured.items()}
+        )
     notes += [
         f"{name} was held up by its client: {run.summary.client_bound}"
         for name, run in measured.items()

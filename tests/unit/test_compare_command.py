@@ -36,8 +36,6 @@ def runs(tmp_path_factory):
         pool_limits=(Limit("lab/key0", "key", workers=9),),
         mode="rotate",
     )
-    skipping = [*outcomes_of(N, solved=0.9)[:20], *["skipped"] * 20]
-    write_run(folder / "skipping", {**same_cases(), "beta": skipping}, **common)
     write_run(folder / "few", same_cases(4))
     write_run(folder / "few-slow", same_cases(4), factor=1.2)
     write_run(folder / "more", same_cases(60), **common)
@@ -153,7 +151,7 @@ def test_compare_prints_markdown(ultrapar):
 def test_gate_passes_a_run_of_the_same_code(ultrapar):
     code, said, _ = ultrapar("gate", "again", "--baseline", "base")
     assert code == 0
-    assert ": 0 of 7 rules failed" in said.splitlines()[0]
+    assert ": 0 failed, 7 passed" in said.splitlines()[0]
     assert [line.split()[0] for line in said.splitlines()[2:9]] == [
         "throughput>=-7%",
         "service<=+7%",
@@ -168,7 +166,7 @@ def test_gate_passes_a_run_of_the_same_code(ultrapar):
 def test_gate_catches_a_slower_server(ultrapar):
     code, said, _ = ultrapar("gate", "slow", "--baseline", "base")
     assert code == 1
-    assert ": 2 of 7 rules failed" in said
+    assert ": 2 failed, 5 passed" in said
     assert row(said, "throughput>=-7%")[1:2] == ["FAIL"]
     assert row(said, "service<=+7%")[6:10] == ["+20.0", "%", "+7.0", "%"]
     assert row(said, "same_answers")[1] == "pass"
@@ -178,11 +176,11 @@ def test_gate_catches_a_worse_model_and_other_answers_in_either_direction(ultrap
     code, said, _ = ultrapar("gate", "worse", "--baseline", "base")
     assert code == 1
     assert row(said, "solved_rate[model=beta]>=-0.02")[1] == "FAIL"
-    assert row(said, "solved_rate[model=alpha]>=-0.02")[1] == "pass,"
+    assert row(said, "solved_rate[model=alpha]>=-0.02")[1] == "pass"
     assert row(said, "same_answers")[1] == "FAIL"
     better = ultrapar("gate", "base", "--baseline", "worse")
     assert better[0] == 1
-    assert ": 1 of 7 rules failed" in better[1]
+    assert ": 1 failed, 6 passed" in better[1]
     assert row(better[1], "same_answers")[1] == "FAIL"
 
 
@@ -257,20 +255,6 @@ def test_gate_does_not_compare_the_speed_of_different_work(ultrapar):
     assert "give both runs the same cases, repetitions and --ultrapar-baseline" in said
     assert "only 67 % of the timed cases are in both runs" in said
     assert row(said, "service<=+7%")[1] == "pass"
-
-
-def test_gate_fails_a_run_that_lost_cases_of_the_baseline(ultrapar):
-    code, said, _ = ultrapar("gate", "base", "--baseline", "more")
-    assert code == 1
-    assert row(said, "kept>=0.98")[1:4] == ["FAIL", "-", "0.667"]
-    assert row(ultrapar("gate", "more", "--baseline", "base")[1], "kept>=0.98")[1] == "pass"
-
-
-def test_gate_counts_a_case_that_is_skipped_now_as_lost(ultrapar):
-    code, said, _ = ultrapar("gate", "skipping", "--baseline", "base", "--rule", "kept>=0.98")
-    assert code == 1
-    assert row(said, "kept>=0.98")[1:4] == ["FAIL", "-", "0.750"]
-    assert ultrapar("gate", "base", "--baseline", "skipping", "--rule", "kept>=1")[0] == 0
 
 
 def test_gate_prints_markdown(ultrapar):
@@ -379,6 +363,7 @@ def test_damaged_run_is_refused(ultrapar, runs, tmp_path, what, says):
             ("--rule", "solved_rate[model=alfa]>=0.5"),
             "no case has model 'alfa'; did you mean alpha",
         ),
+        (("--rule", "solved_rate[model=alph*]>=0.5"), "(filters take no patterns); did you mean"),
         (("--rule", "solved_rate[suite=phase35]>=0.5"), "did you mean phase53?"),
         (("--rule", "solved_rate[flaws=order]>=0.5"), "flaws is no parameter of a case; did you"),
         (
@@ -386,7 +371,10 @@ def test_damaged_run_is_refused(ultrapar, runs, tmp_path, what, says):
             "no case has flaw 'odrer'; did you mean order",
         ),
         (("--rule", "solved_rate[level=7]>=0.5"), "no case has level '7'"),
-        (("--rule", "score.workflw>=0.5"), "has no score workflw; did you mean workflow?"),
+        (
+            ("--rule", "score.workflw>=0.5"),
+            "has no score workflw; did you mean workflow?",
+        ),
         (("--rul", "x"), "unrecognized arguments"),
     ],
 )
