@@ -76,7 +76,7 @@ def row(output: str, *names: str) -> list[str]:
 
 
 def test_compare_of_equal_runs_shows_no_change(ultrapar):
-    code, said, _ = ultrapar("compare", "base", "again")
+    code, said, _ = ultrapar("compare", "base", "again", "--all")
     assert code == 0
     assert row(said, "throughput")[1] == "80"
     for name in ("throughput", "makespan", "service", "latency.p95"):
@@ -141,7 +141,7 @@ def test_compare_prints_markdown(ultrapar):
     code, said, _ = ultrapar("compare", "base", "worse", "--markdown")
     assert code == 0
     lines = said.splitlines()
-    assert lines[0] == "### runs"
+    assert "### runs" in lines
     tables = [line for line in lines if line.startswith("|")]
     assert all(line.endswith("|") for line in tables)
     assert row(said, "beta", "solved_rate")[5] == "-0.700"
