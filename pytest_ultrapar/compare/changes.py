@@ -16,7 +16,7 @@ from pytest_ultrapar.compare.figures import (
     number_of,
     quantile_of,
 )
-from pytest_ultrapar.compare.metrics import COVERAGE, QUANTILES
+from pytest_ultrapar.compare.metrics import COVERAGE, KEPT, QUANTILES
 from pytest_ultrapar.critical_values import critical_z
 from pytest_ultrapar.results.paired import (
     CONFIDENCE,
@@ -47,10 +47,6 @@ ENOUGH_COMMON = 0.9
 _SHORTEST_S = 1e-6
 
 
-class OtherWorkError(NoFigureError):
-    """The two runs did not do the same work, so their speeds say nothing of each other."""
-
-
 def change(
     metric: str,
     pairing: Pairing,
@@ -76,6 +72,8 @@ def change(
     ]
     if metric in {"throughput", "makespan"}:
         return _speed(metric, pairing, relative=relative)
+    if metric == KEPT:
+        return _kept(pairing)
     if metric in {"efficiency", "speedup", COVERAGE}:
         return _counted(metric, pairing, wanted, relative=relative)
     if metric in {"solved_rate", "changed"}:
@@ -115,6 +113,14 @@ def _counted(metric: str, pairing: Pairing, wanted: Collection[str], *, relative
     return _figure(base.new, new.new, min(base.n, new.n), interval, relative=relative)
 
 
+def _kept(pairing: Pairing) -> Figure:
+    if not pairing.n_base:
+        msg = "the baseline skipped all of its cases"
+        raise NoFigureError(msg)
+    share = pairing.n_kept / pairing.n_base
+    return Figure(share, pairing.n_base, None, None, share)
+
+
 def _rate(metric: str, pairs: Sequence[Pair], *, relative: bool, confidence: float) -> Figure:
     graded = [(base, new) for base, new in pairs if base.graded and new.graded]
     n = len(graded)
@@ -122,13 +128,16 @@ def _rate(metric: str, pairs: Sequence[Pair], *, relative: bool, confidence: flo
         raise NoFigureError(UNGRADED)
     if metric == "changed":
         n_changed = sum(base.outcome != new.outcome for base, new in graded)
+        if not n_changed:
+            return Figure(0.0, n, None, None, 0.0, alike=True)
         share = Interval(*wilson_interval(n_changed, n, critical_z(confidence)))
         return Figure(n_changed / n, n, share, None, n_changed / n)
     solved = [(base.outcome == "solved", new.outcome == "solved") for base, new in graded]
     gained, lost = solved.count((False, True)), solved.count((True, False))
     kept = solved.count((True, True))
     interval = rate_difference(n, gained, lost, confidence=confidence)
-    return _figure((kept + lost) / n, (kept + gained) / n, n, interval, relative=relative)
+    figure = _figure((kept + lost) / n, (kept + gained) / n, n, interval, relative=relative)
+    return figure._replace(alike=not gained + lost)
 
 
 def _speed(metric: str, pairing: Pairing, *, relative: bool) -> Figure:
@@ -165,9 +174,10 @@ def _check_common(pairing: Pairing) -> None:
     if pairing.timed_share < ENOUGH_COMMON:
         msg = (
             f"only {pairing.timed_share * 100:.0f} % of the timed cases are in both runs, and the"
-            " speed of different work is not compared"
+            " speed of different work is not compared; give both runs the same cases, repetitions"
+            " and --ultrapar-baseline, or judge by service, which pairs the common cases"
         )
-        raise OtherWorkError(msg)
+        raise NoFigureError(msg)
 
 
 def _makespans(pairing: Pairing, timed: Sequence[Pair]) -> tuple[float, float]:
@@ -206,13 +216,15 @@ def _mean(metric: str, pairs: Sequence[Pair], *, relative: bool, confidence: flo
     if not both:
         raise NoFigureError(missing(metric))
     before, after = [early for early, _ in both], [late for _, late in both]
+    alike = before == after
     base_mean, new_mean = mean(before), mean(after)
     if not relative:
         differences = [late - early for early, late in both]
         interval = mean_interval(
             differences, ends=possible_change([*before, *after]), confidence=confidence
         )
-        return _figure(base_mean, new_mean, len(both), interval, relative=False)
+        figure = _figure(base_mean, new_mean, len(both), interval, relative=False)
+        return figure._replace(alike=alike)
     if metric == "service":
         # Means that are not geometric would not fit a ratio that is.
         both = [(early, late) for early, late in both if early > 0 and late > 0]
@@ -226,7 +238,7 @@ def _mean(metric: str, pairs: Sequence[Pair], *, relative: bool, confidence: flo
     if ratio is None:
         raise NoFigureError(_no_part_of(base_mean))
     middle, (low, high) = ratio
-    return Figure(middle - 1, len(both), Interval(low - 1, high - 1), base_mean, new_mean)
+    return Figure(middle - 1, len(both), Interval(low - 1, high - 1), base_mean, new_mean, alike)
 
 
 def _no_part_of(base: float) -> str:

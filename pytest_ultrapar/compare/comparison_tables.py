@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.compare.comparison import CHANCE, SPEED
 from pytest_ultrapar.compare.figure_text import (
     NONE,
-    SERIAL_TIMES,
     SERVICE_MEANS,
     figure_text,
     interval_text,
+    speedup_notes,
 )
 from pytest_ultrapar.compare.section import Section
 from pytest_ultrapar.report.numbers import counted
@@ -22,7 +22,7 @@ from pytest_ultrapar.results.equivalence import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pytest_ultrapar.compare.comparison import Cell, Comparison
     from pytest_ultrapar.compare.rules import Form
@@ -37,18 +37,61 @@ _ANSWERS = {
 }
 
 
-def comparison_sections(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Iterator[Section]:
-    """The runs, then for each speed, answers and changed cells.
+def every_look(looks: Sequence[Look]) -> tuple[Look, ...]:
+    """All of them."""
+    return tuple(looks)
+
+
+def telling_looks(looks: Sequence[Look]) -> tuple[Look, ...]:
+    """Solved rates, and scores that moved beyond chance: with an interval that leaves 0 out."""
+    return tuple(look for look in looks if look.figure == "solved_rate" or _moved(look))
+
+
+def _moved(look: Look) -> bool:
+    return (look.low is not None and look.low > 0) or (look.high is not None and look.high < 0)
+
+
+def comparison_sections(
+    base: MeasuredRun,
+    comparisons: Sequence[Comparison],
+    listed: Callable[[Sequence[Look]], tuple[Look, ...]] = telling_looks,
+) -> Iterator[Section]:
+    """The verdict, the runs, then for each speed, answers and changed cells.
 
     Args:
         base: The baseline.
         comparisons: Each other run beside it, at least one.
+        listed: Which figures of the answers have a row.
     """
+    yield _verdict(base, comparisons)
     yield _runs(base, comparisons)
     yield _speed(comparisons)
     for comparison in comparisons:
-        yield _answers(comparison)
+        yield _answers(comparison, listed(comparison.looks))
         yield _cells(comparison)
+
+
+def _verdict(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
+    notes = []
+    for name, comparison in _named(comparisons):
+        prefix = f"{name}: " if len(comparisons) > 1 else ""
+        pairing, answers = comparison.pairing, comparison.answers
+        notes.append(f"{prefix}{_ANSWERS[answers.verdict]}: {answers.text}")
+        changes = [
+            f"{metric} {figure_text(metric, figure.value, 'relative')}"
+            + (f" ({interval_text(metric, *figure.interval.known, 'relative')})")
+            for metric in ("throughput", "service")
+            if (figure := comparison.figures.get(metric)) is not None and figure.interval
+        ]
+        if changes:
+            notes.append(f"{prefix}speed: {'; '.join(changes)}")
+        n_changed = sum(cell.changed for cell in comparison.cells)
+        notes.append(
+            f"{prefix}{n_changed} of {counted(comparison.n_cells, 'cell')} changed;"
+            f" {pairing.n_kept:,} of {counted(pairing.n_base, 'case')} of the baseline kept"
+        )
+    others = ", ".join(comparison.pairing.new.run_id for comparison in comparisons)
+    return Section(title=f"{others} against {base.run_id}", notes=tuple(notes))
 
 
 def _runs(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
@@ -126,10 +169,9 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
         name: comparison.pairing.new for name, comparison in _named(comparisons)
     }
     if any("speedup" in comparison.figures for comparison in comparisons):
-        notes += [
-            f"the speed-up of {name} stands on {SERIAL_TIMES[run.summary.statistics.basis]}"
-            for name, run in measured.items()
-        ]
+        notes += speedup_notes(
+            {name: run.summary.statistics.basis for name, run in measured.items()}
+        )
     notes += [
         f"{name} was held up by its client: {run.summary.client_bound}"
         for name, run in measured.items()
@@ -138,17 +180,18 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
     return Section("speed", tuple(header), tuple(rows), notes=tuple(notes))
 
 
-def _answers(comparison: Comparison) -> Section:
-    answers = comparison.answers
+def _answers(comparison: Comparison, looks: Sequence[Look]) -> Section:
+    n_hidden = len(comparison.looks) - len(looks)
+    hidden = (f"{counted(n_hidden, 'more figure')} did not move beyond chance; --all lists them",)
     return Section(
         title=f"answers{_of(comparison)}",
         header=("model", "figure", "n", "baseline", "new", "change", "95 % interval", "p"),
-        rows=tuple(map(_look_row, comparison.looks)),
+        rows=tuple(map(_look_row, looks)),
         n_names=2,
         notes=(
-            f"{_ANSWERS[answers.verdict]}: {answers.text}",
+            *(hidden if n_hidden else ()),
             "p: exact McNemar test of the cases solved in one run only; intervals hold for each row"
-            " alone, the sentence above for all of them together, where changes up to"
+            " alone, the sentence at the top for all of them together, where changes up to"
             f" {RATE_MARGIN:g} of a rate and {SCORE_MARGIN_SD:g} standard deviations of a score (at"
             f" least {SCORE_MARGIN_LEAST * 100:g} % of its largest value) are taken as none",
         ),

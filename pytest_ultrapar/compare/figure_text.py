@@ -8,6 +8,8 @@ from pytest_ultrapar.compare.metrics import find_metric
 from pytest_ultrapar.report.numbers import duration, rate, times
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from pytest_ultrapar.compare.metrics import Unit
     from pytest_ultrapar.compare.rules import Form
     from pytest_ultrapar.results.statistics import Basis
@@ -24,6 +26,17 @@ SERIAL_TIMES: dict[Basis, str] = {
     "full": "a serial run, which it is itself",
 }
 """What a run's speed-up stands on, for a sentence."""
+
+
+def speedup_notes(bases: Mapping[str, Basis]) -> Iterator[str]:
+    """What the speed-ups of runs stand on, by their names in sentences."""
+    for name, basis in bases.items():
+        yield f"the speed-up of {name} stands on {SERIAL_TIMES[basis]}"
+    if "estimated" in bases.values():
+        yield (
+            "an estimated speed-up is no measure of a regression: it rises where the provider gets"
+            " slower; judge by throughput and service"
+        )
 
 
 def figure_text(metric: str, value: float | None, form: Form = "absolute") -> str:

@@ -37,6 +37,7 @@ class Figure(NamedTuple):
             run itself, which no sample can be wrong about.
         base: The baseline's figure; None without one.
         new: The run's figure.
+        alike: Of a change: whether every pair has the same figure in both runs.
     """
 
     value: float
@@ -44,6 +45,7 @@ class Figure(NamedTuple):
     interval: Interval | None
     base: float | None
     new: float
+    alike: bool = False
 
 
 class NoFigureError(Exception):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from pytest_ultrapar.compare.changes import OtherWorkError, change
+from pytest_ultrapar.compare.changes import change
 from pytest_ultrapar.compare.defaults import DEFAULT_RULE_OF_MODEL, DEFAULT_RULES
-from pytest_ultrapar.compare.figure_text import SERIAL_TIMES, SERVICE_MEANS
+from pytest_ultrapar.compare.figure_text import SERVICE_MEANS, speedup_notes
 from pytest_ultrapar.compare.figures import Figure, NoFigureError, figure_of_run
 from pytest_ultrapar.compare.metrics import SAME_ANSWERS
 from pytest_ultrapar.compare.pairing import pair
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
     from pytest_ultrapar.compare.pairing import Pairing
     from pytest_ultrapar.results.measured_run import MeasuredRun
 
+ALIKE = (
+    "every case has the same figure in both runs, so there is no change; the interval says what"
+    " other cases might show"
+)
+
 Verdict = Literal["pass", "undecided", "FAIL", "no figure"]
 
 
@@ -44,6 +50,8 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
         n: Cases, or pairs of cases.
         verdict: `FAIL` where the bound is passed over with confidence, `undecided` where the
             interval holds the bound: no failure. `no figure` fails, too.
+        n_to_decide: Of an undecided rule: about so many cases would decide it; None where no number
+            would, or nothing is known.
         note: A sentence, perhaps empty.
     """
 
@@ -57,6 +65,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     high: float | None = None
     has_interval: bool = False
     n: int = 0
+    n_to_decide: int | None = None
     note: str = ""
 
     @property
@@ -83,6 +92,11 @@ class GateResult(msgspec.Struct, frozen=True):
     def n_failed(self) -> int:
         """Rules that failed."""
         return sum(each.failed for each in self.judged)
+
+    @property
+    def n_undecided(self) -> int:
+        """Rules that neither failed nor surely hold."""
+        return sum(each.verdict == "undecided" for each in self.judged)
 
 
 def judge(rules: Sequence[Rule], run: MeasuredRun, baseline: MeasuredRun | None) -> GateResult:
@@ -121,8 +135,7 @@ def judge(rules: Sequence[Rule], run: MeasuredRun, baseline: MeasuredRun | None)
                 )
                 judged.append(_judged(rule, figure))
         except NoFigureError as error:
-            verdict: Verdict = "undecided" if isinstance(error, OtherWorkError) else "no figure"
-            judged.append(Judged(rule=rule, verdict=verdict, form=rule.form, note=str(error)))
+            judged.append(Judged(rule=rule, verdict="no figure", form=rule.form, note=str(error)))
     return GateResult(
         run=run.run_id,
         base=baseline.run_id if baseline is not None else None,
@@ -174,6 +187,9 @@ def _judged(rule: Rule, figure: Figure) -> Judged:
     better_above = rule.side == ">="
     failed = high < rule.bound if better_above else low > rule.bound
     passed = low >= rule.bound if better_above else high <= rule.bound
+    if figure.alike and not failed:
+        # Nothing changed in any case, which is no estimate; `same_answers` takes it so, too.
+        passed = figure.value >= rule.bound if better_above else figure.value <= rule.bound
     verdict: Verdict = "FAIL" if failed else "pass" if passed else "undecided"
     return Judged(
         rule=rule,
@@ -186,7 +202,21 @@ def _judged(rule: Rule, figure: Figure) -> Judged:
         high=interval.known[1],
         has_interval=figure.interval is not None,
         n=figure.n,
+        n_to_decide=_n_to_decide(figure, interval, rule.bound) if verdict == "undecided" else None,
+        note=ALIKE if figure.alike and figure.interval is not None else "",
     )
+
+
+def _n_to_decide(figure: Figure, interval: Interval, bound: float) -> int | None:
+    """Cases with which the interval would end at the bound, if the figure stays what it is.
+
+    Intervals shrink with the square root of the number of cases.
+    """
+    away = abs(figure.value - bound)
+    reach = figure.value - interval.low if figure.value > bound else interval.high - figure.value
+    if not away or not math.isfinite(reach):
+        return None
+    return math.ceil(figure.n * (reach / away) ** 2)
 
 
 def _same_answers(rule: Rule, pairing: Pairing) -> Judged:
@@ -215,10 +245,9 @@ def _notes(run: MeasuredRun, pairing: Pairing | None, judged: Sequence[Judged]) 
     if any(each.rule.confidence != CONFIDENCE for each in judged):
         notes.append("the intervals of all models' solved rates hold together (Bonferroni)")
     if any(each.rule.metric == "speedup" for each in judged):
-        notes += [
-            f"the speed-up of {name} stands on {SERIAL_TIMES[one.summary.statistics.basis]}"
-            for name, one in measured.items()
-        ]
+        notes += speedup_notes(
+            {name: one.summary.statistics.basis for name, one in measured.items()}
+        )
     if any(each.rule.metric == "service" and each.form == "relative" for each in judged):
         notes.append(SERVICE_MEANS)
     if pairing is not None:

@@ -21,25 +21,31 @@ HEADER = (
     "bound",
     "95 % interval",
     "n",
+    "n to decide",
 )
+_MOST_CASES = 1_000_000
 _VERDICTS = {"undecided": "pass, not decided"}
 
 
 def gate_section(result: GateResult) -> Section:
     """The gate as a section of a report: a row for each rule, and what must be known of them."""
     against = f" against {result.base}" if result.base is not None else ""
-    n_rules = counted(len(result.judged), "rule")
+    passed = len(result.judged) - result.n_failed - result.n_undecided
+    verdicts = f"{result.n_failed} failed, {passed} passed"
+    if result.n_undecided:
+        verdicts += f", {result.n_undecided} not decided"
     notes = [f"{each.rule.text}: {each.note}" for each in result.judged if each.note]
     if any(each.verdict == "undecided" and each.n for each in result.judged):
         notes.append(
-            "not decided: the interval holds the bound, so that chance may have done it; more cases"
-            " tell more"
+            "not decided: the interval holds the bound, so that chance may have done it; n to"
+            " decide: about so many cases would tell, if the figure stays what it is (no n: it lies"
+            " on the bound, or too little is known)"
         )
     notes += result.notes
     if result.simulated:
         notes.append(SIMULATED)
     return Section(
-        title=f"gate: run {result.run}{against}: {result.n_failed} of {n_rules} failed",
+        title=f"gate: run {result.run}{against}: {verdicts}",
         header=HEADER,
         rows=tuple(map(_row, result.judged)),
         n_names=2,
@@ -49,9 +55,8 @@ def gate_section(result: GateResult) -> Section:
 
 def failure_line(result: GateResult) -> str:
     """Which rules failed, of a gate with one that did."""
-    n = len(result.judged)
     failed = "; ".join(_failure(each) for each in result.judged if each.failed)
-    return f"{result.n_failed} of {counted(n, 'rule')} failed: {failed}"
+    return f"{counted(result.n_failed, 'rule')} failed: {failed}"
 
 
 def _failure(judged: Judged) -> str:
@@ -76,4 +81,12 @@ def _row(judged: Judged) -> tuple[str, ...]:
         figure_text(metric, judged.rule.bound, form) if judged.rule.side else NONE,
         interval,
         f"{judged.n:,}" if judged.n else NONE,
+        _n_to_decide(judged),
     )
+
+
+def _n_to_decide(judged: Judged) -> str:
+    if judged.verdict != "undecided" or not judged.rule.side:
+        return NONE
+    n = judged.n_to_decide
+    return f"~{int(float(f'{n:.2g}')):,}" if n is not None and n <= _MOST_CASES else "no n"

@@ -32,6 +32,8 @@ class Pairing:
         left_out: What is compared with nothing, a sentence each.
         questions: What may make the same case another question, a sentence each.
         conditions: What may make the same case faster or slower, a sentence each.
+        n_kept: Cases of the baseline, skipped ones apart, that the other run has and did not skip.
+        n_base: All of these cases of the baseline.
         same_timed: Whether exactly the same cases count in both runs' makespan.
     """
 
@@ -43,6 +45,8 @@ class Pairing:
     left_out: tuple[str, ...]
     questions: tuple[str, ...]
     conditions: tuple[str, ...]
+    n_kept: int
+    n_base: int
     same_timed: bool
     timed_share: float
 
@@ -86,7 +90,10 @@ def refuse_nothing_common(
         return
     suites, own = ({case.suite for case in each} for each in (base.cases, cases))
     if base.manifest.seed != seed:
-        why = f"the run seed was {base.manifest.seed} and is {seed} (--ultrapar-seed)"
+        why = (
+            f"the run seed was {base.manifest.seed} and is {seed}, and the seed is part of a case;"
+            f" run again with --ultrapar-seed={base.manifest.seed}"
+        )
     elif not suites & own:
         why = f"the suite was {_listed(suites)} and is {_listed(own)}"
     else:
@@ -118,6 +125,7 @@ def pair(
     timed = [{key for key, row in rows.items() if row.timed} for rows in (base_rows, new_rows)]
     both = timed[0] & timed[1]
     known = set(common)
+    had, has = _not_skipped(base, base_rows), _not_skipped(new, new_rows)
     return Pairing(
         base=base,
         new=new,
@@ -130,9 +138,16 @@ def pair(
             *_conditions(base.manifest, new.manifest),
             *_workers(base_rows.values(), new_rows.values()),
         ),
+        n_kept=len(had & has),
+        n_base=len(had),
         same_timed=timed[0] == timed[1],
         timed_share=len(both) / max(len(timed[0]), len(timed[1]), 1),
     )
+
+
+def _not_skipped(run: MeasuredRun, rows: Mapping[str, CaseRow]) -> set[str]:
+    skipped = {key for key, row in rows.items() if row.outcome == "skipped"}
+    return {case.case_id for case in run.cases} - skipped
 
 
 def _left_out(

@@ -29,12 +29,13 @@ since a shell reads [, > and < itself. The bound's form says what is compared:
 
 Times have a unit: latency.p95<=2.5s, latency.p95<=+300ms. A filter is model=NAME, suite=NAME or
 PARAMETER=VALUE; a value with , or ] or spaces around it stands in double quotes. All filters of a
-rule must fit. Metrics of the whole run take none.
+rule must fit. Values are
+taken as they stand, without patterns. Metrics of the whole run take none.
 
 A rule fails only when it is passed over with confidence: when the 95 % interval of the figure, or
 of its change, lies wholly beyond the bound. So the bound is the least effect that counts. Counts of
-the run itself have no interval and are compared as they are: coverage and efficiency, and without
-sign throughput and makespan.
+the run itself have no interval and are compared as they are: kept, coverage, efficiency, and
+without sign throughput and makespan. A rule without a figure fails.
 """
 
 _RULE = re.compile(
@@ -130,6 +131,9 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
 def _filters(rule: str, text: str | None) -> tuple[tuple[str, str], ...]:
     if text is None:
         return ()
+    if re.search(r"\]\s*\[", re.sub(r'"[^"]*"', "", text)):
+        together = re.sub(r"\]\s*\[", ",", text)
+        _refuse(rule, f"a rule has one pair of brackets: [{together}]")
     filters: dict[str, str] = {}
     at = 0
     while True:
@@ -155,6 +159,14 @@ def _bound(rule: str, metric: Metric, text: str) -> tuple[float, Form]:
         _refuse(rule, f"the bound is too large; {_wanted(metric)}")
     unit = found["unit"]
     if unit == "%":
+        plain = text.strip()
+        if not found["sign"] and metric.unit == "share":
+            change = f", or +{plain} or -{plain} for a change in per cent of the baseline's figure"
+            _refuse(
+                rule,
+                f"{metric.name} is a share: write {number / 100:g} for {plain}"
+                f"{'' if metric.paired else change}",
+            )
         if not found["sign"]:
             _refuse(
                 rule,

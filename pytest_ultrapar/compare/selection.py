@@ -89,7 +89,8 @@ def _check_filter(rule: Rule, name: str, text: str, cases: Sequence[Case]) -> No
     values = list(dict.fromkeys(_value(case, name) for case in cases))
     if not any(_fits(value, text) for value in values):
         words = [_word(value) for value in values if value is not None]
-        msg = f"gate rule {rule.text!r}: no case has {name} {text!r}{nearest(text, words)}"
+        pattern = " (filters take no patterns)" if set(text) & set("*?") else ""
+        msg = f"gate rule {rule.text!r}: no case has {name} {text!r}{pattern}{nearest(text, words)}"
         raise ConfigError(msg)
 
 

@@ -134,6 +134,10 @@ def resolve_run(name: str, *, parent: Path = DEFAULT_PARENT) -> Path:
     for candidate in candidates:
         if (candidate / LOCK_NAME).is_file():
             return candidate.resolve()
+        below = sorted(str(lock.parent) for lock in candidate.glob(f"*/{LOCK_NAME}"))
+        if name != LATEST and candidate != parent and below:
+            msg = f"{candidate} is no run but holds {len(below)}; name one: {', '.join(below[:8])}"
+            raise ConfigError(msg)
     places = " or ".join(dict.fromkeys(str(candidate) for candidate in candidates))
     msg = f"no run found at {places}; name a run directory, the id of a run in {parent}, or latest"
     raise ConfigError(msg)

@@ -44,8 +44,8 @@ spaces = st.sampled_from(["", " ", "  "])
         ("changed<=0.05", Rule("", "changed", (), "<=", 0.05, "absolute")),
         (" same_answers ", Rule("", "same_answers")),
         (
-            'same_answers[model="a, b] c"]',
-            Rule("", "same_answers", (("model", "a, b] c"),)),
+            'same_answers[model="a, b][c"]',
+            Rule("", "same_answers", (("model", "a, b][c"),)),
         ),
     ],
 )
@@ -69,6 +69,13 @@ def test_rule_is_what_it_says(text, rule):
         ("throughput>=fast", "the bound 'fast' is no number"),
         ("throughput>=-10", None),
         ("throughput>=10%", "10% needs a sign, for per cent are relative to the baseline"),
+        ("coverage>=98%", "coverage is a share: write 0.98 for 98%, or +98% or -98% for a change"),
+        ("changed<=5%", "changed is a share: write 0.05 for 5%"),
+        (
+            "solved_rate[model=m][suite=s]>=0.5",
+            "a rule has one pair of brackets: [model=m,suite=s]",
+        ),
+        ('solved_rate[model="a] [b"] [x=1]>=0', "has one pair of brackets"),
         ("throughput>=-100%", "nothing falls by 100%"),
         ("throughput>=5s", "the unit s does not fit throughput"),
         ("latency.p95<=2.5", "the bound has no unit; latency.p95 is compared with 2.5s, 300ms"),

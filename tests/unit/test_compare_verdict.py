@@ -1,0 +1,61 @@
+"""What `ultrapar compare` says first, and which rows it leaves to --all."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ultrapar import cli
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.results.measured_run import find_measured_run
+from tests.unit.compared_runs import outcomes_of, same_cases, write_run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compared")
+    worse = {"alpha": outcomes_of(40, solved=0.9), "beta": outcomes_of(40, solved=0.2)}
+    write_run(folder / "base", same_cases(), scores=True)
+    write_run(folder / "worse", worse, scores=True)
+    return folder
+
+
+@pytest.fixture
+def compared(folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+
+    def call(*words: str) -> str:
+        assert cli.main(("compare", *words)) == 0
+        return capsys.readouterr().out
+
+    return call
+
+
+def figures(said: str) -> list[tuple[str, ...]]:
+    """Model and figure of each row of the table of answers."""
+    table = said.split("answers of ")[1].split("changed cells", maxsplit=1)[0].splitlines()[2:]
+    return [tuple(line.split()[:2]) for line in table if not line.startswith(" ")][:-1]
+
+
+def test_verdict_stands_first(compared):
+    head = compared("base", "worse").split("\nruns")[0].splitlines()
+    assert " against " in head[0]
+    assert head[1].strip().startswith("the answers are DIFFERENT: 28 of 80 cases")
+    assert head[2].split()[:2] == ["speed:", "throughput"]
+    assert head[3].strip() == "2 of 4 cells changed; 80 of 80 cases of the baseline kept"
+
+
+def test_scores_that_did_not_move_beyond_chance_are_left_to_all(compared):
+    said = compared("base", "worse")
+    rates = [("alpha", "solved_rate"), ("beta", "solved_rate"), ("all", "solved_rate")]
+    moved = [("beta", "score.workflow"), ("all", "score.workflow")]
+    assert sorted(figures(said)) == sorted(rates + moved)
+    assert "1 more figure did not move beyond chance; --all lists them" in said
+    everything = compared("base", "worse", "--all")
+    assert sorted(figures(everything)) == sorted([*rates, *moved, ("alpha", "score.workflow")])
+    assert "did not move beyond chance" not in everything
+
+
+def test_directory_of_several_runs_is_refused_with_their_names(folder):
+    with pytest.raises(ConfigError, match="is no run but holds 2; name one: ") as refused:
+        find_measured_run(str(folder))
+    assert str(folder / "worse") in str(refused.value)

@@ -1,0 +1,100 @@
+"""What a gate says of runs that lost cases, answered alike, or are too few."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ultrapar.compare.gate import GateResult, judge
+from pytest_ultrapar.compare.gate_table import failure_line, gate_section
+from pytest_ultrapar.compare.rules import parse_rule
+from pytest_ultrapar.results.measured_run import find_measured_run
+from tests.unit.compared_runs import outcomes_of, same_cases, write_run
+
+N = 40
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("verdicts")
+    skipping = [*outcomes_of(N, solved=0.9)[:20], *["skipped"] * 20]
+    one_worse = [*outcomes_of(N, solved=0.9)[1:], "unsolved"]
+    write_run(folder / "base", same_cases(N), scores=True)
+    write_run(folder / "again", same_cases(N), scores=True)
+    write_run(folder / "more", same_cases(60), scores=True)
+    write_run(folder / "skipping", {**same_cases(N), "beta": skipping}, scores=True)
+    write_run(folder / "turned", {**same_cases(N), "beta": one_worse}, scores=True)
+    return folder
+
+
+def gate(folder, run: str, base: str | None, *rules: str) -> GateResult:
+    baseline = find_measured_run(str(folder / base)) if base else None
+    return judge(list(map(parse_rule, rules)), find_measured_run(str(folder / run)), baseline)
+
+
+def verdict(folder, run: str, base: str | None, rule: str) -> str:
+    (judged,) = gate(folder, run, base, rule).judged
+    return judged.verdict
+
+
+def test_run_that_lost_cases_of_the_baseline_fails_the_default_rules(folder):
+    judged = {each.rule.text: each for each in gate(folder, "base", "more").judged}
+    assert judged["kept>=0.98"].verdict == "FAIL"
+    assert judged["kept>=0.98"].value == pytest.approx(2 / 3)
+    assert judged["kept>=0.98"].n == 120
+    assert verdict(folder, "more", "base", "kept>=1") == "pass"
+
+
+def test_case_that_is_skipped_now_is_lost(folder):
+    assert verdict(folder, "skipping", "base", "kept>=0.76") == "FAIL"
+    assert verdict(folder, "skipping", "base", "kept>=0.75") == "pass"
+    assert verdict(folder, "base", "skipping", "kept>=1") == "pass"
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "changed<=0",
+        "solved_rate>=-0.02",
+        "solved_rate[model=beta]>=-0%",
+        "score.workflow>=-0.001",
+        "tokens_out<=+0%",
+    ],
+)
+def test_cases_that_all_answered_alike_pass_without_doubt(folder, rule):
+    assert verdict(folder, "again", "base", rule) == "pass"
+
+
+def test_one_case_that_turned_is_more_than_none(folder):
+    assert verdict(folder, "turned", "base", "changed<=0") == "FAIL"
+    assert verdict(folder, "turned", "base", "solved_rate[model=beta]>=-0.02") == "undecided"
+
+
+def test_interval_of_cases_that_all_answered_alike_still_tells_of_other_cases(folder):
+    (judged,) = gate(folder, "again", "base", "solved_rate>=-0.02").judged
+    assert judged.low < -0.02
+    notes = gate_section(gate(folder, "again", "base", "solved_rate>=-0.02")).notes
+    assert any("every case has the same figure in both runs" in note for note in notes)
+
+
+def test_head_of_the_table_counts_what_is_not_decided(folder):
+    rules = ("solved_rate>=0.5", "solved_rate>=0.89", "solved_rate>=0.99")
+    result = gate(folder, "base", None, *rules)
+    section = gate_section(result)
+    assert section.title.endswith(": 1 failed, 1 passed, 1 not decided")
+    assert failure_line(result) == "1 rule failed: solved_rate>=0.99 (got 0.900)"
+
+
+def test_rule_that_is_not_decided_says_how_many_cases_would_do(folder):
+    rules = ("solved_rate>=0.85", "solved_rate>=0.9", "solved_rate>=0.5")
+    section = gate_section(gate(folder, "base", None, *rules))
+    assert section.header[-1] == "n to decide"
+    close, on_the_bound, decided = [row[-1] for row in section.rows]
+    # Wilson's interval of 0.9 with n = 80 reaches down to 0.8154: (0.0846 / 0.05)^2 x 80.
+    assert close == "~230"
+    assert on_the_bound == "no n"
+    assert decided == "-"
+
+
+def test_speedup_of_estimated_serial_times_is_no_regression_metric(folder):
+    notes = gate_section(gate(folder, "again", "base", "speedup>=-10%")).notes
+    assert any("it rises where the provider gets slower" in note for note in notes)
