@@ -158,7 +158,7 @@ def add_options(parser: pytest.Parser) -> None:
     option(
         "plan-from",
         "The earlier run that the plan's turns, tokens and times come from: its directory, its "
-        "id, 'latest', or 'none' (default: latest, as far as it fits).",
+        "id, 'latest', or 'none' (default: the newest that covers most of the cases).",
         metavar="RUN",
     )
     option(
