@@ -138,6 +138,10 @@ def resolve_run(name: str, *, parent: Path = DEFAULT_PARENT) -> Path:
         if name != LATEST and candidate != parent and below:
             msg = f"{candidate} is no run but holds {len(below)}; name one: {', '.join(below[:8])}"
             raise ConfigError(msg)
+    link = parent / LATEST
+    if name == LATEST and link.is_symlink() and not link.exists():
+        msg = f"{link} points at {link.readlink()}, which is gone; name a run of {parent} by its id"
+        raise ConfigError(msg)
     places = " or ".join(dict.fromkeys(str(candidate) for candidate in candidates))
     msg = f"no run found at {places}; name a run directory, the id of a run in {parent}, or latest"
     raise ConfigError(msg)

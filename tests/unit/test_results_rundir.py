@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta, timezone
@@ -125,6 +126,15 @@ def test_run_directory_keeps_its_run_id_when_opened_again(parent):
     again = RunDirectory.open_existing(resolve_run("latest", parent=parent))
     assert again.run_id == run.run_id
     again.close()
+
+
+def test_latest_run_that_was_removed_is_said_to_be_gone(parent, tmp_path):
+    run = RunDirectory.create(tmp_path / "elsewhere", NOW, parent=parent)
+    run.point_latest(parent=parent)
+    run.close()
+    shutil.rmtree(run.path)
+    with pytest.raises(ConfigError, match=r"latest points at .*elsewhere, which is gone"):
+        resolve_run("latest", parent=parent)
 
 
 def test_resolve_run_names_where_it_looked(parent, tmp_path):
