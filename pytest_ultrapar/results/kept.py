@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.results.run_summary import SUMMARY_FILE, RunSummary
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.results.run_summary import RunSummary, read_summary
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,10 +35,10 @@ _PERFORMANCE = (
 
 
 def earlier_summary(run_dir: Path) -> RunSummary | None:
-    """The summary that is there; None where there is none of this version."""
+    """The summary that is there; None where there is none that can be read."""
     try:
-        return msgspec.json.decode((run_dir / SUMMARY_FILE).read_bytes(), type=RunSummary)
-    except (OSError, msgspec.DecodeError):
+        return read_summary(run_dir)
+    except ResultsError:
         return None
 
 
