@@ -69,7 +69,6 @@ def benchmark_json(
     mode: str,
     performance: Performance,
     simulated: bool,
-    machine: dict[str, Any],
     now: datetime,
 ) -> dict[str, Any] | None:
     """The whole file as plain values; None when no episode completed: a sample must not be empty.
@@ -85,7 +84,6 @@ def benchmark_json(
         mode: The mode that ran.
         performance: Of the run; bound, efficiency and limits stand in the entry of all its cases.
         simulated: Whether answers came from the simulated provider.
-        machine: What `machine_info` returned.
         now: Aware; when the file was made.
     """
     entries: list[Entry] = []
@@ -100,7 +98,7 @@ def benchmark_json(
     for entry in entries:
         entry["extra_info"]["simulated"] = simulated
     return {
-        "machine_info": machine,
+        "machine_info": machine_info(),
         "commit_info": commit_info(),
         "benchmarks": entries,
         "datetime": now.isoformat(),

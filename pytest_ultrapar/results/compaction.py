@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -59,8 +58,7 @@ def compact(run_dir: Path) -> RunSummary:
     Raises:
         ResultsError: Something there cannot be read, or a table did not read back as written.
     """
-    with _alone(run_dir), ThreadPoolExecutor(1) as pool:
-        machine = pool.submit(bench.machine_info)
+    with _alone(run_dir):
         manifest = read_manifest(run_dir)
         cases = read_cases(run_dir)
         history = read_history(run_dir / "journal")
@@ -78,7 +76,6 @@ def compact(run_dir: Path) -> RunSummary:
             mode=manifest.mode,
             performance=made,
             simulated=manifest.simulated,
-            machine=machine.result(),
             now=datetime.now(UTC),
         )
         path = run_dir / bench.FILE_NAME

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from datetime import UTC, datetime
 
 from pytest_ultrapar.pool.model import Lane, LaneId
 from pytest_ultrapar.records import Attempt, Case, EpisodeEnded, EpisodeStarted, Grade, TurnMessage
-from pytest_ultrapar.results import benchmark_json
 from pytest_ultrapar.results.journal import JournalWriter
 from pytest_ultrapar.results.manifest import Manifest, write_manifest
 from pytest_ultrapar.results.rundir import RunDirectory, suite_digest, write_cases
-
-machine_info = functools.cache(benchmark_json.machine_info)
-"""It takes 0.2 s, since pytest-benchmark asks other programs."""
-
-machine_info = functools.cache(benchmark_json.machine_info)
 
 LANE = Lane(LaneId("azure/dep0/key0"), "azure", "m1", "dep0", "key0", (), 1.0, 1.0)
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -16,14 +16,7 @@ from pytest_ultrapar.bench.benching import finish, read_ended
 from pytest_ultrapar.bench.merged import merged_benchmark
 from pytest_ultrapar.bench.report import report_lines
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.results import benchmark_json
-from tests.unit.finished_run import machine_info
 from tests.unit.two_runs import N_CASES, run_of, serial_run, ultra_run
-
-
-@pytest.fixture(autouse=True)
-def _machine_described_once(monkeypatch):
-    monkeypatch.setattr(benchmark_json, "machine_info", machine_info)
 
 
 def entries_of(runs):

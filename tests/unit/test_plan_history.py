@@ -19,13 +19,11 @@ from pytest_ultrapar.plan.expectations import Expected
 from pytest_ultrapar.pool.answered_by import answered_by
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.model import Latency
-from pytest_ultrapar.results import benchmark_json
 from pytest_ultrapar.results.compaction import compact
 from tests.unit.finished_run import (
     case,
     episode,
     grade,
-    machine_info,
     make_run,
     run_of_seven,
     write_journal,
@@ -37,7 +35,6 @@ LATENCY = 'latency = { kind = "fixed", median_s = 0.25 }'
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path, monkeypatch):
-    monkeypatch.setattr(benchmark_json, "machine_info", machine_info)
     monkeypatch.chdir(tmp_path)
 
 

@@ -12,23 +12,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_ultrapar.results import benchmark_json
 from pytest_ultrapar.results.compaction import compact
 from pytest_ultrapar.results.manifest import read_manifest, write_manifest
 from tests.unit.finished_run import (
     case,
     episode,
     grade,
-    machine_info,
     make_run,
     run_of_seven,
     write_journal,
 )
-
-
-@pytest.fixture(autouse=True)
-def _machine_described_once(monkeypatch):
-    monkeypatch.setattr(benchmark_json, "machine_info", machine_info)
 
 
 @pytest.fixture

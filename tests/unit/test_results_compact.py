@@ -12,7 +12,7 @@ import pytest
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import EpisodeStarted
-from pytest_ultrapar.results import benchmark_json, compaction, parquet, table_set
+from pytest_ultrapar.results import compaction, parquet, table_set
 from pytest_ultrapar.results.compaction import compact
 from pytest_ultrapar.results.frame import frame
 from pytest_ultrapar.results.journal import segments
@@ -24,16 +24,10 @@ from tests.unit.finished_run import (
     case,
     episode,
     grade,
-    machine_info,
     make_run,
     run_of_seven,
     write_journal,
 )
-
-
-@pytest.fixture(autouse=True)
-def _machine_described_once(monkeypatch):
-    monkeypatch.setattr(benchmark_json, "machine_info", machine_info)
 
 
 @pytest.fixture

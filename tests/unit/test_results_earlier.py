@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.results import benchmark_json
 from pytest_ultrapar.results.compaction import compact
 from pytest_ultrapar.results.earlier import earlier, earlier_in_subprocess
 from tests.unit.finished_run import (
@@ -13,16 +12,10 @@ from tests.unit.finished_run import (
     case,
     episode,
     grade,
-    machine_info,
     make_run,
     run_of_seven,
     write_journal,
 )
-
-
-@pytest.fixture(autouse=True)
-def _machine_described_once(monkeypatch):
-    monkeypatch.setattr(benchmark_json, "machine_info", machine_info)
 
 
 @pytest.fixture

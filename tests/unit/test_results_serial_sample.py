@@ -11,18 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.records import Attempt, Case, EpisodeEnded, Grade
-from pytest_ultrapar.results import benchmark_json
 from pytest_ultrapar.results.compaction import compact
 from pytest_ultrapar.results.measure import measure_case
 from pytest_ultrapar.results.serial_sample import serial_sample, serial_times, with_serial_times
 from pytest_ultrapar.results.statistics import run_statistics
 from pytest_ultrapar.results.timed import MeasuredPart
-from tests.unit.finished_run import case, episode, grade, machine_info, make_run, write_journal
-
-
-@pytest.fixture(autouse=True)
-def _machine_described_once(monkeypatch):
-    monkeypatch.setattr(benchmark_json, "machine_info", machine_info)
+from tests.unit.finished_run import case, episode, grade, make_run, write_journal
 
 
 def measure(start_s, end_s, ending="returned", *, sampled):

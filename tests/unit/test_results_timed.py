@@ -6,17 +6,11 @@ import msgspec
 import pytest
 
 from pytest_ultrapar.bench.mode_run import read_mode_run
-from pytest_ultrapar.results import benchmark_json
 from pytest_ultrapar.results.compaction import compact
 from pytest_ultrapar.results.manifest import read_manifest, write_manifest
 from pytest_ultrapar.results.measured_run import find_measured_run, read_rows
 from pytest_ultrapar.results.timed import MeasuredPart, is_completed
-from tests.unit.finished_run import NOW, case, episode, grade, machine_info, make_run, write_journal
-
-
-@pytest.fixture(autouse=True)
-def _machine_described_once(monkeypatch):
-    monkeypatch.setattr(benchmark_json, "machine_info", machine_info)
+from tests.unit.finished_run import NOW, case, episode, grade, make_run, write_journal
 
 
 def test_completed_is_what_sent_something_and_did_not_fail_as_infra():

@@ -18,9 +18,8 @@ from bench_suites.workflow_results.__main__ import main
 from bench_suites.workflow_results.aggregate_files import SCHEMA
 from bench_suites.workflow_results.bench_case import NEVER_RAN
 from bench_suites.workflow_results.run_cases import read_run
-from pytest_ultrapar.results import benchmark_json
 from pytest_ultrapar.results.taken_file import Taken, write_taken
-from tests.unit.finished_run import NOW, machine_info, run_of_seven
+from tests.unit.finished_run import NOW, run_of_seven
 from tests.unit.test_workflow_aggregate import COLUMNS
 from tests.unit.workflow_results_runs import bench_case, some, write_run
 
@@ -179,20 +178,18 @@ def test_refusals_name_what_is_wrong_and_write_nothing(tmp_path, capsys, monkeyp
     assert not list(tmp_path.glob("*/aggregate.*"))
 
 
-def test_run_of_other_suites_is_refused(tmp_path, capsys, monkeypatch):
+def test_run_of_other_suites_is_refused(tmp_path, capsys):
     other = write_run(tmp_path / "run", [bench_case("mine", model="a")]).path
     line = refused(capsys, other)
     assert "its suites are mine; allowed are phase51, phase52" in line
-    monkeypatch.setattr(benchmark_json, "machine_info", machine_info)
     unlike = run_of_seven(tmp_path / "unlike").path
     (unlike / "results.jsonl").touch()
     assert "there is no results.parquet" in refused(capsys, unlike)
 
 
-def test_phase_without_its_parameters_is_refused(tmp_path, capsys, monkeypatch):
+def test_phase_without_its_parameters_is_refused(tmp_path, capsys):
     from pytest_ultrapar.results.compaction import compact
 
-    monkeypatch.setattr(benchmark_json, "machine_info", machine_info)
     run = run_of_seven(tmp_path / "run").path
     compact(run)
     line = refused(capsys, run)

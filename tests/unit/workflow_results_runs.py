@@ -8,13 +8,11 @@ from datetime import timedelta
 from bench_suites.workflow.aggregate import CaseResult
 from bench_suites.workflow_results.bench_case import BenchCase
 from pytest_ultrapar.records import Case
-from pytest_ultrapar.results import benchmark_json
 from pytest_ultrapar.results.compaction import compact
 from tests.unit.finished_run import (
     NOW,
     episode,
     grade,
-    machine_info,
     make_run,
     write_journal,
 )
@@ -100,11 +98,7 @@ def write_run(path, cases, **manifest):
             ),
         ]
     write_journal(run, "gw0", *records)
-    original, benchmark_json.machine_info = benchmark_json.machine_info, machine_info
-    try:
-        compact(run.path)
-    finally:
-        benchmark_json.machine_info = original
+    compact(run.path)
     return run
 
 
