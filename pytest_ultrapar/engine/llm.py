@@ -24,7 +24,14 @@ from pytest_ultrapar.engine.retry_after import parse_retry_after
 from pytest_ultrapar.engine.watch import Watch
 from pytest_ultrapar.errors import BadRequestError, InfraError, NoLaneError, PromptRefused
 from pytest_ultrapar.lanes.holding import acquire_lease
-from pytest_ultrapar.lanes.protocol import BrokerPort, Lease, LeaseOutcome, LeaseRequest
+from pytest_ultrapar.lanes.protocol import (
+    NOTHING_TOLD,
+    BrokerPort,
+    Lease,
+    LeaseOutcome,
+    LeaseRequest,
+    Told,
+)
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt, TurnMessage
 
@@ -248,7 +255,7 @@ class Llm:
             # Before the seat is given back: in the records, too, nobody else has it until then.
             t_end_s = wire.clock.now_s()
             retry_after_s = result.retry_after_s if isinstance(result, Failure) else None
-            wire.port.release(lease, outcome, retry_after_s)
+            wire.port.release(lease, outcome, _told(result))
             reply = result if isinstance(result, Reply) else None
             record = Attempt(
                 turn=turn,
@@ -333,6 +340,15 @@ def _read(answer: Answer | Failure, lane: LaneId, latency_s: float) -> Reply | F
         return decode_response(answer.body, lane, latency_s)
     retry_after_s = parse_retry_after(answer.headers, epoch_s=time.time())
     return classify_status(answer.status, answer.body, retry_after_s)
+
+
+def _told(result: Reply | Failure | None) -> Told:
+    if isinstance(result, Reply):
+        tokens = (result.tokens_in or 0) + (result.tokens_out or 0)
+        return Told(tokens=tokens) if tokens else NOTHING_TOLD
+    if result is None or result.retry_after_s is None:
+        return NOTHING_TOLD
+    return Told(result.retry_after_s)
 
 
 def _as_text(content: object) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, Told
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -99,13 +101,11 @@ class WatchedPort:
             future.add_done_callback(over)
         return future
 
-    def release(
-        self, lease: Lease, outcome: LeaseOutcome, retry_after_s: float | None = None
-    ) -> None:
+    def release(self, lease: Lease, outcome: LeaseOutcome, told: Told = NOTHING_TOLD) -> None:
         """As the port's own."""
-        self._port.release(lease, outcome, retry_after_s)
+        self._port.release(lease, outcome, told)
         held_s = self._clock.now_s() - lease.granted_s
-        self._watch.lease_returned(lease, outcome, retry_after_s, held_s)
+        self._watch.lease_returned(lease, outcome, told.retry_after_s, held_s)
 
     def episode_ended(self, case_id: str, group: str) -> None:
         """As the port's own."""

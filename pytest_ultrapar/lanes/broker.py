@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.lanes.assignment import Assignment
     from pytest_ultrapar.lanes.lane_set import LaneSet
-    from pytest_ultrapar.lanes.protocol import LeaseOutcome, LeaseRequest
+    from pytest_ultrapar.lanes.protocol import LeaseOutcome, LeaseRequest, Told
     from pytest_ultrapar.lanes.window import CapController
     from pytest_ultrapar.pool.model import Lane, Pool
 
@@ -131,7 +131,7 @@ class LaneBroker:
         worker: str,
         lease_id: int,
         outcome: LeaseOutcome,
-        retry_after_s: float | None,
+        told: Told,
         now_s: float,
     ) -> list[Action]:
         """Give a lease back; nothing happens when the worker does not hold it (any more).
@@ -148,9 +148,9 @@ class LaneBroker:
         lane.terms.end(lease_id)
         lane.count_outcome(outcome)
         if lane.own is not None:
-            seen = Observation(outcome, held.granted_s, now_s, lane.in_flight, retry_after_s)
+            seen = Observation(outcome, held.granted_s, now_s, lane.in_flight, told.retry_after_s)
             lane.own.window.observe(seen)
-        verdict = lane.health.decide(outcome, retry_after_s, held.granted_s, now_s)
+        verdict = lane.health.decide(outcome, told.retry_after_s, held.granted_s, now_s)
         if verdict is not None:
             self._dispatcher.refuse_without_lane(self._table.apply(lane, verdict, now_s))
         self._table.give_back(lane)

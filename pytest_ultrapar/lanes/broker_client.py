@@ -11,6 +11,7 @@ import msgspec
 from pytest_ultrapar.errors import ConfigError, NoLaneError
 from pytest_ultrapar.lanes import wire
 from pytest_ultrapar.lanes.broker_blocking import BlockingBrokerClient
+from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, Told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,11 +109,9 @@ class BrokerClient(asyncio.Protocol):
         self._send(wire.Acquire(request))
         return future
 
-    def release(
-        self, lease: Lease, outcome: LeaseOutcome, retry_after_s: float | None = None
-    ) -> None:
+    def release(self, lease: Lease, outcome: LeaseOutcome, told: Told = NOTHING_TOLD) -> None:
         """Give a lease back with what became of its request."""
-        self._send(wire.Release(lease.lease_id, outcome, retry_after_s))
+        self._send(wire.Release(lease.lease_id, outcome, told))
 
     def episode_ended(self, case_id: str, group: str) -> None:
         """Say that a case needs no further lease."""

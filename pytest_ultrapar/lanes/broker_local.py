@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.errors import NoLaneError
 from pytest_ultrapar.lanes.actions import Action, Grant
 from pytest_ultrapar.lanes.broker import LaneBroker
+from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, Told
 
 if TYPE_CHECKING:
     from pytest_ultrapar.clock import Clock
@@ -67,14 +68,12 @@ class LocalBroker:
             future.add_done_callback(lambda done: self._withdraw(request_id, done))
         return future
 
-    def release(
-        self, lease: Lease, outcome: LeaseOutcome, retry_after_s: float | None = None
-    ) -> None:
+    def release(self, lease: Lease, outcome: LeaseOutcome, told: Told = NOTHING_TOLD) -> None:
         """Give a lease back with what became of its request."""
         if not self._is_closed:
             now_s = self._clock.now_s()
             self._carry_out(
-                self._broker.release(self._worker, lease.lease_id, outcome, retry_after_s, now_s)
+                self._broker.release(self._worker, lease.lease_id, outcome, told, now_s)
             )
 
     def episode_ended(self, case_id: str, group: str) -> None:

@@ -35,6 +35,50 @@ LeaseOutcome = Literal[
 ]
 
 
+Exceeded = Literal["rate", "tokens", "in_flight"]
+"""What a refusal for too much says there was too much of: requests or tokens per time, or at
+once."""
+
+
+class Allowance(msgspec.Struct, frozen=True, array_like=True):
+    """What an answer's headers say of the limits that the provider holds us to; None: not said.
+
+    Attributes:
+        requests: Requests allowed per minute, > 0.
+        requests_left: How many of them are left, >= 0.
+        requests_reset_s: Seconds until all of them are there again, >= 0.
+        tokens: Tokens allowed per minute, > 0.
+        tokens_left: How many of them are left, >= 0.
+        tokens_reset_s: Seconds until all of them are there again, >= 0.
+    """
+
+    requests: float | None = None
+    requests_left: float | None = None
+    requests_reset_s: float | None = None
+    tokens: float | None = None
+    tokens_left: float | None = None
+    tokens_reset_s: float | None = None
+
+
+class Told(msgspec.Struct, frozen=True, array_like=True):
+    """What an answer says beside its outcome; None: nothing.
+
+    Attributes:
+        retry_after_s: Seconds to stay away, finite and > 0.
+        exceeded: Of what there was too much, with outcome `rate`.
+        tokens: Tokens in and out that the request took.
+        allowance: The provider's own limits.
+    """
+
+    retry_after_s: float | None = None
+    exceeded: Exceeded | None = None
+    tokens: int | None = None
+    allowance: Allowance | None = None
+
+
+NOTHING_TOLD = Told()
+
+
 class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
     """A wish for one lease.
 
@@ -48,6 +92,9 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
         case_id: The case of the episode; lets the broker count open episodes by name, so that
             asking twice for a first lease (the first one came back `unsent`) opens one episode and
             not two.
+        tokens: How many tokens, in and out, the request may take; an estimate, >= 0.
+        after: The lane on which the try before failed by no fault of the request: a retry, which
+            goes to another lane of the model where one is up.
     """
 
     request_id: int
@@ -56,6 +103,8 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
     opens: bool = False
     lane: LaneId | None = None
     case_id: str = ""
+    tokens: int = 0
+    after: LaneId | None = None
 
 
 class Lease(msgspec.Struct, frozen=True, array_like=True):
@@ -138,9 +187,7 @@ class BrokerPort(Protocol):
         """
         ...
 
-    def release(
-        self, lease: Lease, outcome: LeaseOutcome, retry_after_s: float | None = None
-    ) -> None:
+    def release(self, lease: Lease, outcome: LeaseOutcome, told: Told = NOTHING_TOLD) -> None:
         """Give a lease back with what became of its request. Never waits."""
         ...
 

@@ -12,10 +12,12 @@ import msgspec
 
 from pytest_ultrapar.lanes.assignment import Assignment
 from pytest_ultrapar.lanes.protocol import (
+    NOTHING_TOLD,
     BrokerStatus,
     Lease,
     LeaseOutcome,
     LeaseRequest,
+    Told,
 )
 
 Role = Literal["worker", "controller"]
@@ -55,7 +57,7 @@ class Release(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
     lease_id: int
     outcome: LeaseOutcome
-    retry_after_s: float | None = None
+    told: Told = NOTHING_TOLD
 
 
 class EpisodeOver(msgspec.Struct, frozen=True, array_like=True, tag=4):

@@ -13,7 +13,7 @@ from pytest_ultrapar.engine.opener import Opener
 from pytest_ultrapar.lanes.actions import Grant
 from pytest_ultrapar.lanes.broker import LaneBroker
 from pytest_ultrapar.lanes.headroom import with_headroom
-from pytest_ultrapar.lanes.protocol import LeaseRequest
+from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, LeaseRequest
 from pytest_ultrapar.pool.model import LaneId
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class _Play:
     def _answered(self, course: Course, turn: int, lease: Lease) -> None:
         self._in_flight -= 1
         self._end_s = max(self._end_s, self._now_s)
-        self._book(self._broker.release(_WORKER, lease.lease_id, "ok", None, self._now_s))
+        self._book(self._broker.release(_WORKER, lease.lease_id, "ok", NOTHING_TOLD, self._now_s))
         if turn + 1 < len(course.services_s):
             self._push(self._between_s, course, turn + 1, lease.lane, None)
         else:

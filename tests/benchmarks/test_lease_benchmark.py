@@ -15,7 +15,7 @@ from pytest_ultrapar.lanes.actions import Grant
 from pytest_ultrapar.lanes.assignment import Assignment
 from pytest_ultrapar.lanes.broker import LaneBroker
 from pytest_ultrapar.lanes.broker_local import LocalBroker
-from pytest_ultrapar.lanes.protocol import Lease, LeaseRequest
+from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, Lease, LeaseRequest
 from tests.property.broker_judge import Limit, Pool, lane, pool
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def closed_loop(
         for _ in range(N_PER_ROUND):
             now_s += step_s
             done = held.popleft()
-            book(broker.release(done.worker, done.lease.lease_id, "ok", None, now_s))
+            book(broker.release(done.worker, done.lease.lease_id, "ok", NOTHING_TOLD, now_s))
             ask()
             while not held:
                 now_s = broker.next_wake_s() or now_s

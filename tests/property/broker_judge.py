@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.lanes.actions import Grant
 from pytest_ultrapar.lanes.broker import LaneBroker
+from pytest_ultrapar.lanes.protocol import Told
 from pytest_ultrapar.pool.model import Key, Lane, LaneId, Limit, Model, Pool, Provider
 
 if TYPE_CHECKING:
@@ -100,7 +101,9 @@ class Judge:
 
     def release(self, lease_id: int, outcome: str, retry_after_s: float | None = None) -> None:
         held = self.held.pop(lease_id)
-        self._book(self.broker.release(held.worker, lease_id, outcome, retry_after_s, self.now_s))
+        self._book(
+            self.broker.release(held.worker, lease_id, outcome, Told(retry_after_s), self.now_s)
+        )
 
     def withdraw(self, worker: str, request_id: int) -> None:
         self.waiting.pop((worker, request_id), None)

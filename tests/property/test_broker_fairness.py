@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pytest_ultrapar.lanes.actions import Grant
 from pytest_ultrapar.lanes.assignment import Assignment
 from pytest_ultrapar.lanes.broker import LaneBroker
-from pytest_ultrapar.lanes.protocol import LeaseRequest
+from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, LeaseRequest
 from pytest_ultrapar.pool.model import Limit, Pool
 from tests.property.broker_judge import check_rate, lane, pool
 
@@ -65,7 +65,9 @@ class ClosedLoop:
             wake_s = self.broker.next_wake_s()
             if self.ends and (wake_s is None or self.ends[0][0] <= wake_s):
                 self.now_s, lease_id, grant = heapq.heappop(self.ends)
-                self.book(self.broker.release(grant.worker, lease_id, "ok", None, self.now_s))
+                self.book(
+                    self.broker.release(grant.worker, lease_id, "ok", NOTHING_TOLD, self.now_s)
+                )
                 self.ask(grant.worker)
             else:
                 assert wake_s is not None, (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.lanes.actions import Grant, Refusal
 from pytest_ultrapar.lanes.broker import LaneBroker
-from pytest_ultrapar.lanes.protocol import LeaseRequest
+from pytest_ultrapar.lanes.protocol import LeaseRequest, Told
 
 if TYPE_CHECKING:
     from pytest_ultrapar.lanes.actions import Action
@@ -48,7 +48,9 @@ class Play:
     ) -> None:
         lease = self.leases.pop(request_id)
         worker = self.whose[request_id]
-        self.book(self.broker.release(worker, lease.lease_id, outcome, retry_after_s, self.now_s))
+        self.book(
+            self.broker.release(worker, lease.lease_id, outcome, Told(retry_after_s), self.now_s)
+        )
 
     def end(self, case_id: str, group: str = "", worker: str = "gw0") -> None:
         self.book(self.broker.episode_ended(worker, case_id, group, self.now_s))
