@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.lanes import wire
 from pytest_ultrapar.lanes.assignment import Assignment, Group
-from pytest_ultrapar.lanes.protocol import BrokerStatus, Lease, LeaseRequest
+from pytest_ultrapar.lanes.protocol import Allowance, BrokerStatus, Lease, LeaseRequest, Told
 from pytest_ultrapar.lanes.server_config import ServerConfig
 from pytest_ultrapar.pool.model import Limit
 from tests.property.broker_judge import lane, pool
@@ -22,7 +22,7 @@ CLIENT_MESSAGES = [
     wire.Hello("token", "gw0"),
     wire.Acquire(LeaseRequest(1, "modèle", "g", opens=True, lane=None, case_id="c")),
     wire.Withdraw(1),
-    wire.Release(7, "rate", 2.5),
+    wire.Release(7, "rate", Told(2.5, "tokens", 12, Allowance(600.0, 0.0, 0.1))),
     wire.EpisodeOver("c", ""),
     wire.Assign(Assignment({"gw0": ("p/a/k0",)}, (Group("g", ("c",), at_once=2),))),
     wire.AskStatus(),
