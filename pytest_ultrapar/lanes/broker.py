@@ -7,6 +7,7 @@ import random
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.lanes.adaptive.observation import Observation
 from pytest_ultrapar.lanes.actions import Action, Grant, Refusal
 from pytest_ultrapar.lanes.assignment_check import check_assignment
 from pytest_ultrapar.lanes.dispatch import Dispatcher
@@ -14,22 +15,20 @@ from pytest_ultrapar.lanes.episodes import OpenEpisodes
 from pytest_ultrapar.lanes.groups import GroupBook, GroupState
 from pytest_ultrapar.lanes.homes import Homes
 from pytest_ultrapar.lanes.lane_state import LaneState, LimitState, ModelState
-from pytest_ultrapar.lanes.lane_table import LaneTable, OrphanSeat, uncapped
+from pytest_ultrapar.lanes.lane_table import LaneTable, OrphanSeat
 from pytest_ultrapar.lanes.lease_terms import LeaseTerms
 from pytest_ultrapar.lanes.protocol import BrokerStatus
 from pytest_ultrapar.lanes.queueing import Waiting, WorkerState
 from pytest_ultrapar.lanes.refusals import all_out, no_such_group, no_such_model
 from pytest_ultrapar.lanes.wakes import WakeQueue
-from pytest_ultrapar.lanes.window import Observation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from pytest_ultrapar.lanes.assignment import Assignment
     from pytest_ultrapar.lanes.lane_set import LaneSet
     from pytest_ultrapar.lanes.protocol import LeaseOutcome, LeaseRequest, Told
-    from pytest_ultrapar.lanes.window import CapController
-    from pytest_ultrapar.pool.model import Lane, Pool
+    from pytest_ultrapar.pool.model import Pool
 
 __all__ = ["Action", "Grant", "LaneBroker", "Refusal"]
 
@@ -51,17 +50,15 @@ class LaneBroker:
         pool: Pool,
         *,
         seed: int = 0,
-        controller_of: Callable[[Lane], CapController] = uncapped,
     ) -> None:
         """Start with every lane up and nothing in flight.
 
         Args:
             pool: The lanes and limits.
             seed: For the jitter of pauses.
-            controller_of: Who decides a lane's own cap, on top of the limits of the pool.
         """
         self._wakes = WakeQueue()
-        self._table = LaneTable(pool, self._wakes, random.Random(seed), controller_of)
+        self._table = LaneTable(pool, self._wakes, random.Random(seed))
         self._groups = GroupBook(self._wakes)
         self._homes = Homes(self._table.lanes, self._wakes)
         self._workers: dict[str, WorkerState] = {}
@@ -147,9 +144,11 @@ class LaneBroker:
         lane = held.lane
         lane.terms.end(lease_id)
         lane.count_outcome(outcome)
-        if lane.own is not None:
-            seen = Observation(outcome, held.granted_s, now_s, lane.in_flight, told.retry_after_s)
-            lane.own.window.observe(seen)
+        if lane.found is not None:
+            in_flight = lane.found.window.in_flight
+            seen = Observation(outcome, held.granted_s, now_s, in_flight, held.at_grant, told)
+            if lane.found.observe(seen):
+                self._table.look_at(lane.found.lanes)
         verdict = lane.health.decide(outcome, told.retry_after_s, held.granted_s, now_s)
         if verdict is not None:
             self._dispatcher.refuse_without_lane(self._table.apply(lane, verdict, now_s))

@@ -120,7 +120,8 @@ class Dispatcher:
             seat_wait_s, rate_wait_s = _split_wait(waiting, lane, now_s)
         table.take(lane, now_s)
         self._n_leases += 1
-        worker.leases[self._n_leases] = HeldLease(lane, now_s)
+        at_grant = lane.found.window.in_flight if lane.found is not None else 0
+        worker.leases[self._n_leases] = HeldLease(lane, now_s, at_grant)
         send_by_s = now_s + lane.send_by_s
         table.begin_term(lane, self._n_leases, worker, send_by_s)
         lease = Lease(

@@ -10,9 +10,11 @@ from pytest_ultrapar.lanes.lease_terms import LeaseTerms
 from pytest_ultrapar.lanes.protocol import LaneStatus
 from pytest_ultrapar.lanes.rate import RateLimiter
 from pytest_ultrapar.lanes.wakes import Wake
-from pytest_ultrapar.lanes.window import CapController, FixedCap, Window
+from pytest_ultrapar.lanes.window import Window
 
 if TYPE_CHECKING:
+    from pytest_ultrapar.lanes.adaptive.controller import AdaptiveController
+    from pytest_ultrapar.lanes.adaptive.observation import Observation
     from pytest_ultrapar.lanes.health import LaneHealth
     from pytest_ultrapar.lanes.lane_set import LaneSet
     from pytest_ultrapar.pool.model import Lane, Limit
@@ -32,18 +34,18 @@ class LimitState(Wake):
         window: Requests in flight.
         rates: The limiters of `qps` and `rpm`; both must allow a send.
         ready_s: The earliest time of the next send.
+        controller: Who finds its cap and pace, in adaptive mode; None leaves them as declared.
         lanes: The lanes that share it.
         was_full: Whether the window was full when the lanes were last told.
     """
 
-    __slots__ = ("lanes", "name", "rates", "ready_s", "was_full", "window")
+    __slots__ = ("controller", "lanes", "name", "rates", "ready_s", "was_full", "window")
 
-    def __init__(
-        self, name: str, controller: CapController, rates: tuple[RateLimiter, ...]
-    ) -> None:
+    def __init__(self, name: str, cap: float, rates: tuple[RateLimiter, ...]) -> None:
         super().__init__()
         self.name = name
-        self.window = Window(controller)
+        self.window = Window(cap)
+        self.controller: AdaptiveController | None = None
         self.rates = rates
         self.ready_s = -math.inf
         self.lanes: list[LaneState] = []
@@ -56,7 +58,7 @@ class LimitState(Wake):
         rates = tuple(
             RateLimiter(rate, window_s) for rate, window_s in declared if rate is not None
         )
-        return cls(limit.name, FixedCap(limit.workers), rates)
+        return cls(limit.name, math.inf if limit.workers is None else limit.workers, rates)
 
     def take(self, now_s: float) -> None:
         """Take a seat and a send; both must be free."""
@@ -64,6 +66,26 @@ class LimitState(Wake):
         for rate in self.rates:
             rate.take(now_s)
             self.ready_s = max(self.ready_s, rate.ready_s)
+        if self.controller is not None:
+            self.controller.sent(now_s)
+            self.ready_s = max(self.ready_s, now_s + self.controller.interval_s())
+
+    def control(self, controller: AdaptiveController) -> None:
+        """Let a controller find cap and pace from now on; what is declared stays the bound."""
+        self.controller = controller
+        self.window.cap = controller.cap()
+
+    def observe(self, seen: Observation) -> bool:
+        """Let the controller see a returned lease.
+
+        Returns:
+            Whether there may be room that was not there before.
+        """
+        if self.controller is None:
+            return False
+        self.controller.observe(seen)
+        before, self.window.cap = self.window.cap, self.controller.cap()
+        return self.window.cap > before
 
 
 class ModelState:
@@ -95,7 +117,7 @@ class LaneState(Wake):
         path: Every limit a lease takes a unit of.
         windows: Those of them with a cap; `rated`: those with a rate; `balance`: the windows that
             tell this lane from the others of its model, by which requests are spread.
-        own: The lane's own window in adaptive mode, else None.
+        found: The limit that a controller finds for it in adaptive mode, else None.
         is_up: Neither paused nor out, as of the last wake.
         paused_until_s: -infinity when not paused; infinity when out.
         reason: Why it is paused or out.
@@ -111,6 +133,7 @@ class LaneState(Wake):
 
     __slots__ = (
         "balance",
+        "found",
         "granted",
         "health",
         "hold_ended_s",
@@ -122,7 +145,6 @@ class LaneState(Wake):
         "n_full",
         "orphans",
         "outcomes",
-        "own",
         "path",
         "paused_until_s",
         "peak",
@@ -148,14 +170,14 @@ class LaneState(Wake):
         self.path = path
         self.health = health
         self.windows = tuple(limit.window for limit in path if limit.window.cap < math.inf)
-        self.rated = tuple(limit for limit in path if limit.rates)
+        self.rated = tuple(limit for limit in path if limit.rates or limit.controller)
         self.balance = self.windows
         windows_s = [rate.window_s for limit in path for rate in limit.rates]
         self.send_by_s = (
             min(MAX_SEND_BY_S, HEADROOM * min(windows_s)) if windows_s else UNRATED_SEND_BY_S
         )
         self.terms = LeaseTerms()
-        self.own: LimitState | None = None
+        self.found: LimitState | None = None
         self.sets: list[LaneSet] = []
         self.is_up = True
         self.paused_until_s = -math.inf

@@ -5,20 +5,23 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.lanes.adaptive.controller import AdaptiveController
 from pytest_ultrapar.lanes.health import LaneHealth, Out, Pause
 from pytest_ultrapar.lanes.lane_set import LaneSet
 from pytest_ultrapar.lanes.lane_state import LaneState, LimitState, ModelState
 from pytest_ultrapar.lanes.wakes import Wake, WakeQueue
-from pytest_ultrapar.lanes.window import FixedCap
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from pytest_ultrapar.lanes.lease_terms import LeaseTerms
     from pytest_ultrapar.lanes.queueing import WorkerState
-    from pytest_ultrapar.lanes.window import CapController
-    from pytest_ultrapar.pool.model import Lane, LaneId, Pool
+    from pytest_ultrapar.pool.model import Lane, LaneId, Level, Pool
+
+
+_THE_POOLS_OWN: frozenset[Level] = frozenset(("pool", "provider"))
+"""Levels of limits that bound a run and not what a provider counts by."""
 
 
 class OrphanSeat(Wake):
@@ -29,11 +32,6 @@ class OrphanSeat(Wake):
     def __init__(self, lane: LaneState) -> None:
         super().__init__()
         self.lane = lane
-
-
-def uncapped(lane: Lane) -> CapController:
-    """No cap of the lane's own: what `fixed` mode has, where all caps are limits of the pool."""
-    return FixedCap(None)
 
 
 class LaneTable:
@@ -50,7 +48,6 @@ class LaneTable:
         pool: Pool,
         wakes: WakeQueue,
         rng: random.Random,
-        controller_of: Callable[[Lane], CapController] = uncapped,
     ) -> None:
         self._wakes = wakes
         self._limits = {name: LimitState.of(limit) for name, limit in pool.limits.items()}
@@ -60,8 +57,11 @@ class LaneTable:
         self.lanes: dict[LaneId, LaneState] = {}
         self.changed: dict[LaneState, None] = {}
         self.in_flight = self.peak = 0
+        adaptive = {p.name for p in pool.providers if p.rate_mode == "adaptive"}
         for lane in pool.lanes:
-            self._add(lane, controller_of(lane), rng)
+            path = [self._limits[name] for name in lane.limits]
+            found = self._found(lane, path, pool) if lane.provider in adaptive else None
+            self._add(lane, path, found, rng)
         for model in self.models.values():
             _set_balance(model.lanes)
 
@@ -196,15 +196,29 @@ class LaneTable:
                             lane_set.lane_freed(now_s)
         self._touched.clear()
 
-    def _add(self, lane: Lane, controller: CapController, rng: random.Random) -> None:
+    def _found(self, lane: Lane, path: list[LimitState], pool: Pool) -> LimitState:
+        """The limit of a lane's path that a controller finds: the innermost the provider may hold.
+
+        Lanes that share it share what is found: a refusal counts for all of them, and so does room.
+        A lane without such a limit has one of its own.
+        """
+        for limit in reversed(path):
+            declared = pool.limits[limit.name]
+            if declared.level not in _THE_POOLS_OWN:
+                if limit.controller is None:
+                    limit.control(AdaptiveController(limit.name, limit.window.cap))
+                return limit
+        own = LimitState(lane.lane_id, math.inf, ())
+        own.control(AdaptiveController(lane.lane_id))
+        path.append(own)
+        return own
+
+    def _add(
+        self, lane: Lane, path: list[LimitState], found: LimitState | None, rng: random.Random
+    ) -> None:
         model = self.models.setdefault(lane.model, ModelState(lane.model))
-        path = [self._limits[name] for name in lane.limits]
-        own = None
-        if controller.cap() < math.inf:
-            own = LimitState(lane.lane_id, controller, ())
-            path.append(own)
         state = LaneState(lane, model, tuple(path), LaneHealth(lane, rng))
-        state.own = own
+        state.found = found
         for limit in path:
             limit.lanes.append(state)
         model.lanes.append(state)

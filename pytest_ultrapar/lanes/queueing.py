@@ -223,10 +223,11 @@ class WorkerState:
 
 
 class HeldLease:
-    """One lease out: on which lane, and since when."""
+    """One lease out: on which lane, since when, and as the how many-th of the limit it looks for."""
 
-    __slots__ = ("granted_s", "lane")
+    __slots__ = ("at_grant", "granted_s", "lane")
 
-    def __init__(self, lane: LaneState, granted_s: float) -> None:
+    def __init__(self, lane: LaneState, granted_s: float, at_grant: int) -> None:
         self.lane = lane
         self.granted_s = granted_s
+        self.at_grant = at_grant

@@ -1,78 +1,24 @@
-"""A bound on requests in flight: the cap, who decides it, and the gate that holds it."""
+"""A bound on requests in flight: the gate that holds a cap, whoever decides it."""
 
 from __future__ import annotations
-
-import math
-from dataclasses import dataclass
-from typing import Protocol
-
-from pytest_ultrapar.lanes.protocol import LeaseOutcome
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """What a controller learns when a lease comes back.
-
-    Attributes:
-        granted_s: When the lease was granted, so that a cut can ignore requests sent before the
-            last cut.
-        in_flight: Seats that were taken on the window, the returning one included.
-    """
-
-    outcome: LeaseOutcome
-    granted_s: float
-    now_s: float
-    in_flight: int
-    retry_after_s: float | None = None
-
-
-class CapController(Protocol):
-    """Decides how many seats a window has; pure, no clock of its own."""
-
-    def cap(self) -> float:
-        """Seats allowed now: a whole number >= 1, or infinity."""
-        ...
-
-    def observe(self, observation: Observation) -> None:
-        """Take a returned lease into account; the cap may differ afterwards."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class FixedCap:
-    """The cap as configured, for ever.
-
-    Attributes:
-        workers: Seats, >= 1; None is unlimited.
-    """
-
-    workers: int | None
-
-    def cap(self) -> float:
-        """`workers`, or infinity."""
-        return math.inf if self.workers is None else self.workers
-
-    def observe(self, observation: Observation) -> None:
-        """Nothing: in `fixed` mode a 429 pauses the lane and never changes a cap."""
 
 
 class Window:
     """The gate: counts seats taken and refuses to go above the cap.
 
-    A controller that lowers its cap below what is in flight takes nothing back; the gate stays shut
-    until enough seats have returned.
+    A cap that is lowered below what is in flight takes nothing back; the gate stays shut until
+    enough seats have returned.
 
     Attributes:
         in_flight: Seats taken now.
         peak: Most seats ever taken at once.
-        cap: Seats allowed now, infinity when unlimited.
+        cap: Seats allowed now, a whole number >= 1, infinity when unlimited.
     """
 
-    __slots__ = ("_controller", "cap", "in_flight", "peak")
+    __slots__ = ("cap", "in_flight", "peak")
 
-    def __init__(self, controller: CapController) -> None:
-        self._controller = controller
-        self.cap = controller.cap()
+    def __init__(self, cap: float) -> None:
+        self.cap = cap
         self.in_flight = 0
         self.peak = 0
 
@@ -108,8 +54,3 @@ class Window:
             msg = "no seat is taken"
             raise ValueError(msg)
         self.in_flight -= 1
-
-    def observe(self, observation: Observation) -> None:
-        """Let the controller see a returned lease and adopt its cap."""
-        self._controller.observe(observation)
-        self.cap = self._controller.cap()

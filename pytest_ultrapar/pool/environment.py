@@ -19,7 +19,6 @@ from pytest_ultrapar.pool.repeats import Repeats, parse_repeats
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-RateMode = Literal["fixed", "adaptive"]
 StorageFormat = Literal["parquet", "json"]
 Setting = str | int | float | bool | None
 

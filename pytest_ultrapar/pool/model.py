@@ -16,6 +16,7 @@ LaneId = NewType("LaneId", str)
 
 Api = Literal["openai", "azure-openai", "simulated"]
 Level = Literal["pool", "provider", "key", "key_model", "instance", "lane"]
+RateMode = Literal["fixed", "adaptive"]
 PersonaName = Literal["echo", "obedient", "repairing", "sloppy"]
 
 
@@ -105,6 +106,7 @@ class Provider:
     Attributes:
         timeout_s: Total deadline of one request, > 0 seconds.
         simulation_seed: Seed of the simulated provider's answers and latencies.
+        rate_mode: Whether its limits are as declared, or found below what is declared.
     """
 
     name: str
@@ -115,6 +117,7 @@ class Provider:
     timeout_s: float = 150.0
     api_version: str | None = None
     simulation_seed: int = 0
+    rate_mode: RateMode = "fixed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,175 @@
+"""The production broker in adaptive mode against providers in virtual time."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bench_suites.overhead.provider_play import REFUSED_AFTER_S, Serving
+from pytest_ultrapar.lanes.actions import Grant
+from pytest_ultrapar.lanes.broker import LaneBroker
+from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, LeaseRequest
+from pytest_ultrapar.pool.model import Instance, Key, Lane, LaneId, Limit, Model, Pool, Provider
+
+if TYPE_CHECKING:
+    from bench_suites.overhead.provider_play import Provider as Played
+    from pytest_ultrapar.lanes.protocol import Lease
+
+MEAN_OVER_S = 10.0
+_MODEL = "m"
+
+
+@dataclass(frozen=True, slots=True)
+class Played_:
+    """placeholder"""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one play.
+
+    Attributes:
+        utilisation: Answers / what the provider would have given at best.
+        refused: Share of attempts that were answered 429.
+        t90_s: Until ten seconds' mean reached 90 % of the best; infinity for never.
+        recovery_s: The same after the last change of what the provider bears; 0 without one.
+        peak: Most requests at once.
+        ceiling: The most there might have been.
+    """
+
+    utilisation: float
+    refused: float
+    t90_s: float
+    recovery_s: float
+    peak: int
+    ceiling: int
+    attempts: int
+
+
+class LimitPlay:
+    """One provider, as many lanes as asked for, and always somebody who waits."""
+
+    def __init__(
+        self,
+        provider: Played,
+        *,
+        ceiling: int,
+        seed: int,
+        span_s: float = 300.0,
+        n_lanes: int = 1,
+        stall_s: tuple[float, float] = (math.inf, 0.0),
+    ) -> None:
+        self._provider = provider
+        self._ceiling = ceiling
+        self._span_s = span_s
+        self._stall_s = stall_s
+        self._serving = Serving(provider, random.Random(seed))
+        self.broker = LaneBroker(_pool(ceiling, n_lanes), seed=seed)
+        self._ids = itertools.count()
+        self._events: list[tuple[float, int, Lease, str]] = []
+        self._now_s = 0.0
+        self._served_s: list[float] = []
+        self._n_attempts = self._n_refused = 0
+        self._peak = 0
+        self._in_flight = 0
+        self._book(self.broker.connect("main", 0.0))
+
+    def run(self) -> Outcome:
+        """To the end of the span."""
+        for _ in range(2 * self._ceiling):
+            self._ask()
+        while True:
+            wake_s = self.broker.next_wake_s()
+            at_s = self._events[0][0] if self._events else math.inf
+            next_s = min(at_s, math.inf if wake_s is None else wake_s)
+            if next_s > self._span_s:
+                break
+            self._now_s = max(self._now_s, next_s)
+            begin_s, for_s = self._stall_s
+            if begin_s <= self._now_s < begin_s + for_s:
+                self._now_s = begin_s + for_s
+            if at_s > next_s:
+                self._book(self.broker.tick(self._now_s))
+                continue
+            came_s, _, lease, outcome = heapq.heappop(self._events)
+            self._end(came_s, lease, outcome)
+        return self._outcome()
+
+    def _end(self, came_s: float, lease: Lease, outcome: str) -> None:
+        self._in_flight -= 1
+        if outcome == "ok":
+            self._serving.in_flight -= 1
+            self._served_s.append(came_s)
+        elif outcome == "rate":
+            self._n_refused += 1
+        released = self.broker.release("main", lease.lease_id, outcome, NOTHING_TOLD, self._now_s)
+        self._book(released)
+        self._ask()
+
+    def _ask(self) -> None:
+        request = LeaseRequest(next(self._ids), _MODEL, opens=False)
+        self._book(self.broker.request("main", request, self._now_s))
+
+    def _book(self, actions: list) -> None:
+        for action in actions:
+            assert isinstance(action, Grant), action
+            self._n_attempts += 1
+            self._in_flight += 1
+            self._peak = max(self._peak, self._in_flight)
+            outcome = self._serving.judge(self._now_s)
+            took_s = self._serving.takes_s() if outcome == "ok" else REFUSED_AFTER_S
+            event = (self._now_s + took_s, next(self._ids), action.lease, outcome)
+            heapq.heappush(self._events, event)
+
+    def _outcome(self) -> Outcome:
+        times = sorted(self._served_s)
+        best = self._best(0.0, self._span_s)
+        changes = [one.from_s for one in self._provider.bears if one.from_s > 0]
+        last_s = max(changes, default=0.0)
+        return Outcome(
+            utilisation=len(times) / best,
+            refused=self._n_refused / max(1, self._n_attempts),
+            t90_s=self._reaches(times, 0.0, changes[0] if changes else self._span_s),
+            recovery_s=self._reaches(times, last_s, self._span_s) if changes else 0.0,
+            peak=self._peak,
+            ceiling=self._ceiling,
+            attempts=self._n_attempts,
+        )
+
+    def _best(self, from_s: float, to_s: float) -> float:
+        edges = [from_s, *(b.from_s for b in self._provider.bears if from_s < b.from_s < to_s), to_s]
+        return sum(
+            (b - a) * self._provider.best_per_s(a, self._ceiling)
+            for a, b in itertools.pairwise(edges)
+        )
+
+    def _reaches(self, times: list[float], from_s: float, to_s: float) -> float:
+        """Seconds from `from_s` to the begin of the first ten seconds at 90 % of the best."""
+        step_s = 0.5
+        begin_s = from_s
+        while begin_s + MEAN_OVER_S <= to_s:
+            n = sum(begin_s <= at < begin_s + MEAN_OVER_S for at in times)
+            if n >= 0.9 * self._best(begin_s, begin_s + MEAN_OVER_S):
+                return begin_s - from_s
+            begin_s += step_s
+        return math.inf
+
+
+def _pool(ceiling: int, n_lanes: int) -> Pool:
+    lanes = []
+    limits = {}
+    for i in range(n_lanes):
+        lane_id = LaneId(f"p/i{i}/k")
+        limits[f"p/i{i}"] = Limit(f"p/i{i}", "instance", workers=max(1, ceiling // n_lanes))
+        lanes.append(
+            Lane(lane_id, "p", _MODEL, f"i{i}", "k", (f"p/i{i}",), orphan_grace_s=0, request_s=600)
+        )
+    instances = tuple(Instance(f"i{i}", "m", "") for i in range(n_lanes))
+    provider = Provider(
+        "p", "openai", "", (Key("k"),), (Model(_MODEL, instances),), rate_mode="adaptive"
+    )
+    return Pool("play", "", "adaptive", (provider,), tuple(lanes), limits)

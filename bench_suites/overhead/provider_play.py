@@ -1,0 +1,104 @@
+"""Providers in virtual time: what they bear, when they refuse, how long an answer takes."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, field
+
+REFUSED_AFTER_S = 0.05
+"""A refusal is an answer, too: it takes a round trip."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bears:
+    """What a provider bears from `from_s` on; infinity where it does not bound.
+
+    Attributes:
+        seats: Requests at once, >= 1.
+        rate: Requests per second, judged by a token bucket of one second's burst.
+        refuses: Whether it refuses everything.
+    """
+
+    from_s: float = 0.0
+    seats: float = math.inf
+    rate: float = math.inf
+    refuses: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """One kind of provider.
+
+    Attributes:
+        bears: What it bears, by time, the first from 0 on.
+        knee: Requests at once up to which an answer takes its own time; beyond, all take longer, so
+            that it answers knee / mean per second and never refuses. Infinity for none.
+        sigma: Spread of the logarithm of an answer's time, whose mean is one second.
+        slow: Share of answers that take `slow_s` instead.
+        errors: Share of requests answered 500.
+    """
+
+    bears: tuple[Bears, ...] = (Bears(),)
+    knee: float = math.inf
+    sigma: float = 0.5
+    slow: float = 0.0
+    slow_s: float = 8.0
+    errors: float = 0.0
+
+    @property
+    def mean_s(self) -> float:
+        """Mean time of an answer."""
+        return (1 - self.slow) + self.slow * self.slow_s
+
+    def at(self, now_s: float) -> Bears:
+        """What it bears at `now_s`."""
+        return next(one for one in reversed(self.bears) if one.from_s <= now_s)
+
+    def best_per_s(self, now_s: float, most_seats: float) -> float:
+        """Answers per second that it gives at best to a client of so many seats."""
+        bears = self.at(now_s)
+        if bears.refuses:
+            return 0.0
+        return min(bears.rate, min(bears.seats, self.knee, most_seats) / self.mean_s)
+
+
+@dataclass(slots=True)
+class Serving:
+    """A provider at work."""
+
+    provider: Provider
+    rng: random.Random
+    in_flight: int = 0
+    peak: int = 0
+    _tokens: float = 1.0
+    _filled_s: float = field(default=0.0)
+
+    def judge(self, now_s: float) -> str:
+        """What becomes of a request that arrives now: `ok`, `rate` or `overload`."""
+        bears = self.provider.at(now_s)
+        if bears.rate < math.inf:
+            burst = max(1.0, bears.rate)
+            self._tokens = min(burst, self._tokens + (now_s - self._filled_s) * bears.rate)
+            self._filled_s = now_s
+        if bears.refuses or self.in_flight >= bears.seats:
+            return "rate"
+        if bears.rate < math.inf:
+            if self._tokens < 1.0:
+                return "rate"
+            self._tokens -= 1.0
+        if self.provider.errors and self.rng.random() < self.provider.errors:
+            return "overload"
+        self.in_flight += 1
+        self.peak = max(self.peak, self.in_flight)
+        return "ok"
+
+    def takes_s(self) -> float:
+        """How long the answer to a request that was just let in takes."""
+        provider = self.provider
+        if provider.slow and self.rng.random() < provider.slow:
+            took_s = provider.slow_s
+        else:
+            sigma = provider.sigma
+            took_s = self.rng.lognormvariate(-sigma * sigma / 2, sigma)
+        return took_s * max(1.0, self.in_flight / provider.knee)

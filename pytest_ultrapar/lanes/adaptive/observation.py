@@ -1,0 +1,50 @@
+"""What a controller of adaptive mode is shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, Told
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.lanes.protocol import LeaseOutcome
+
+_SERVED: frozenset[LeaseOutcome] = frozenset(("ok", "refused", "bad_request"))
+_TROUBLED: frozenset[LeaseOutcome] = frozenset(("overload", "timeout"))
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One lease that came back.
+
+    Attributes:
+        granted_s: When it was granted, monotonic seconds: what was sent before a cut says nothing
+            about the limit after it.
+        now_s: When it came back.
+        in_flight: Seats taken when it came back, its own included.
+        at_grant: Seats taken when it was granted, its own included.
+        told: What the answer said.
+    """
+
+    outcome: LeaseOutcome
+    granted_s: float
+    now_s: float
+    in_flight: int
+    at_grant: int
+    told: Told = NOTHING_TOLD
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the provider did its work, whatever it thought of the request."""
+        return self.outcome in _SERVED
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the provider said that this was too much."""
+        return self.outcome == "rate"
+
+    @property
+    def is_troubled(self) -> bool:
+        """Whether something else may be overloaded: no reason to cut, and none to grow."""
+        return self.outcome in _TROUBLED

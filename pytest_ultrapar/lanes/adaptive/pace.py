@@ -1,0 +1,85 @@
+"""How many requests per second a provider bears: the search for its limit on the rate."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.lanes.adaptive.accepted import AcceptedRate
+from pytest_ultrapar.lanes.adaptive.curve import Curve, span_s
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.lanes.adaptive.observation import Observation
+
+CUT = 0.95
+LOWEST = 1 / 60.0
+FIRST_STEP = 0.02
+STEP_S = 1.0
+"""A clean second (or the time of five sends, where that is longer) doubles the step."""
+FIRST_TARGET = 1.1
+"""The first cut goes to what was accepted, which pauses made too few."""
+
+
+class PaceSearch:
+    """AIMD on the rate of sends, in epochs as `SeatSearch`. Pure.
+
+    Without a bound until the first cut, which goes to what was accepted lately.
+
+    Attributes:
+        rate: Sends per second; infinity while nothing bounds them.
+    """
+
+    __slots__ = ("_ceiling", "_curve", "_cut_s", "_raised_s", "_step", "accepted", "rate")
+
+    def __init__(self, ceiling: float = math.inf) -> None:
+        self._ceiling = ceiling
+        self.rate = math.inf
+        self._curve: Curve | None = None
+        self._cut_s = -math.inf
+        self._raised_s = -math.inf
+        self._step = 0.0
+        self.accepted = AcceptedRate()
+
+    def served(self, seen: Observation) -> bool:
+        """Grow where sends are as fast as they may be.
+
+        Returns:
+            Whether the rate has changed.
+        """
+        if self._curve is None or seen.granted_s < self._cut_s:
+            return False
+        if self.accepted.per_s(seen.now_s) < 0.8 * self.rate:
+            return False
+        before = self.rate
+        if not self._curve.is_over(seen.now_s):
+            self.rate = max(self.rate, self._curve.at(seen.now_s))
+        elif seen.now_s - self._raised_s >= max(STEP_S, 5.0 / self.rate):
+            self._step = self._step * 2.0 or FIRST_STEP * self.rate
+            self._raised_s = seen.now_s
+            self.rate += self._step
+        self.rate = min(self._ceiling, self.rate)
+        return self.rate != before
+
+    def refused(self, seen: Observation) -> bool:
+        """Cut, once per epoch.
+
+        Returns:
+            Whether this refusal began a new epoch.
+        """
+        if seen.granted_s < self._cut_s:
+            return False
+        accepted = self.accepted.per_s(seen.now_s)
+        if self._curve is None:
+            low, target = accepted, FIRST_TARGET * accepted
+        elif self._curve.is_over(seen.now_s):
+            target = max(CUT * self.rate, self._curve.target)
+            low = CUT * target
+        else:
+            target = self.rate
+            low = CUT * target
+        self.rate = min(self._ceiling, max(LOWEST, low))
+        target = max(self.rate, target)
+        self._curve = Curve(self.rate, target, seen.now_s, span_s(self.rate))
+        self._cut_s = seen.now_s
+        self._step = 0.0
+        return True

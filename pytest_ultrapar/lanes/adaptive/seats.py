@@ -1,0 +1,147 @@
+"""How many requests at once a provider bears: the search for its limit on seats."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.lanes.adaptive.curve import Curve, span_s
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.lanes.adaptive.observation import Observation
+
+START = 10
+CUT = 0.9
+DEEPEST_CUT = 0.5
+SATURATED = 0.8
+"""Share of the limit that must be in use for a success to say that more may be possible."""
+FIRST_STEP = 0.02
+"""The first try beyond a limit that held: so much of it, at least one seat."""
+
+
+class SeatSearch:
+    """An epoch-CUBIC window. Pure: the same observations give the same limits.
+
+    It doubles per round trip until the first refusal. A refusal counts once per epoch: only a
+    request that was granted after the last cut says anything about the limit since then. A request
+    that was refused as the n-th at once says that n - 1 may be the limit: after quiet times the cut
+    goes there, else by a factor. From a cut the limit comes back along a `Curve`, stays, and then
+    tries what lies beyond: a step, and with every clean round twice the step.
+
+    Where nothing at all was served since the last cut, the refusals are no news about the limit (a
+    storm, an outage), and the curve aims at the old limit.
+
+    Attributes:
+        limit: Seats, 1 to the ceiling; fractions wait until they are whole.
+    """
+
+    __slots__ = (
+        "_ceiling",
+        "_clean",
+        "_curve",
+        "cut_s",
+        "_raised_s",
+        "_served_since_cut",
+        "_service_s",
+        "_step",
+        "limit",
+    )
+
+    def __init__(self, ceiling: float) -> None:
+        """Start at `START`, or the ceiling when that is lower.
+
+        Args:
+            ceiling: Never more seats than this, >= 1; infinity for no bound.
+        """
+        self._ceiling = ceiling
+        self.limit = float(min(START, ceiling))
+        self._curve: Curve | None = None
+        self.cut_s = -math.inf
+        self._raised_s = -math.inf
+        self._served_since_cut = False
+        self._service_s = 0.0
+        self._clean = 0
+        self._step = 0.0
+
+    @property
+    def seats(self) -> int:
+        """Whole seats, >= 1."""
+        return max(1, int(self.limit + 1e-9))
+
+    def served(self, seen: Observation) -> bool:
+        """Take a success into account.
+
+        Returns:
+            Whether the limit may have changed.
+        """
+        took_s = seen.now_s - seen.granted_s
+        self._service_s += 0.1 * (took_s - self._service_s) if self._service_s else took_s
+        if seen.granted_s < self.cut_s:
+            return False
+        self._served_since_cut = True
+        if seen.at_grant < SATURATED * self.seats:
+            return False
+        before = self.limit
+        if self._curve is None:
+            self.limit = min(self._ceiling, self.limit + 1.0)
+        elif not self._curve.is_over(seen.now_s):
+            self.limit = min(self._ceiling, max(self.limit, self._curve.at(seen.now_s)))
+        else:
+            self._beyond(seen)
+        return self.limit != before
+
+    def refused(self, seen: Observation) -> bool:
+        """Cut, once per epoch.
+
+        Returns:
+            Whether this refusal began a new epoch.
+        """
+        if seen.granted_s < self.cut_s:
+            return False
+        bound = float(max(1, seen.at_grant - 1))
+        target = self._curve.target if self._curve is not None else self.limit
+        if not self._served_since_cut and self._curve is not None:
+            low = self.limit * CUT
+        elif self._curve is None or self._curve.is_over(seen.now_s):
+            floor = DEEPEST_CUT if self._curve is None else CUT
+            low = target = max(floor * self.limit, min(self.limit, bound))
+        else:
+            target = min(self.limit, max(bound, DEEPEST_CUT * self.limit))
+            low = min(CUT * self.limit, target)
+        self.limit = min(self._ceiling, max(1.0, low))
+        target = max(self.limit, min(self._ceiling, target))
+        rate = self.seats / self._service_s if self._service_s else self.seats
+        if self._curve is not None or self._served_since_cut:
+            self._curve = Curve(self.limit, target, seen.now_s, span_s(rate))
+        self.cut_s = seen.now_s
+        self._served_since_cut = False
+        self._step = 0.0
+        return True
+
+    def hold(self, now_s: float) -> None:
+        """Begin the wait for the next try anew: something else is wrong."""
+        if self._curve is None:
+            self._curve = Curve(self.limit, self.limit, now_s, span_s(1.0))
+
+    def widen(self, seats: float, now_s: float) -> None:
+        """Have at least so many seats, since what was refused was not for want of them."""
+        if seats > self.limit:
+            self.limit = min(self._ceiling, seats)
+            self._curve = Curve(self.limit, self.limit, now_s, span_s(self.limit))
+
+    def _beyond(self, seen: Observation) -> None:
+        if self._step == 0.0:
+            self._step = max(1.0, FIRST_STEP * self.limit)
+        elif seen.granted_s < self._raised_s:
+            return
+        else:
+            self._clean += 1
+            if self._clean < self.seats:
+                return
+            self._step *= 2.0
+        self._clean = 0
+        self._raised_s = seen.now_s
+        self.limit = min(self._ceiling, max(self.limit, self._curve_target()) + self._step)
+
+    def _curve_target(self) -> float:
+        return self._curve.target if self._curve is not None else 0.0
