@@ -1,4 +1,4 @@
-"""One controller per limit: which of seats and rate a refusal was about, and what follows."""
+"""One controller per limit: what a refusal was about, what growth brings, and what follows."""
 
 from __future__ import annotations
 
@@ -7,43 +7,71 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.lanes.adaptive.history import LimitChange
 from pytest_ultrapar.lanes.adaptive.pace import PaceSearch
+from pytest_ultrapar.lanes.adaptive.plateau import PlateauSearch
 from pytest_ultrapar.lanes.adaptive.seats import SeatSearch
 
 if TYPE_CHECKING:
     from pytest_ultrapar.lanes.adaptive.observation import Observation
+    from pytest_ultrapar.lanes.protocol import Allowance
 
-_MOST_VOTES = 3
-_RATE_VOTES = 2
+MOST_VOTES, RATE_VOTES = 3, 2
+"""The votes of refusals are kept within +-3; from 2 on they speak for a limit on the rate."""
+MOST_TROUBLE = 0.2
+"""With a larger share of errors and time-outs among recent answers nothing grows."""
+_TROUBLE_WEIGHT = 0.05
+_MINUTE_S = 60.0
+OF_STATED = 0.95
+"""Share of a stated rate that is used: sends that are spaced exactly arrive less exactly."""
 
 
 class AdaptiveController:
     """Finds how many requests at once, and how many per second, a provider bears. Pure.
 
-    A refusal may say itself what there was too much of. Where it does not, the numbers do: a
-    provider that counts seats never refuses a request that makes fewer at once than it has just
-    served; so such a refusal speaks for a limit on the rate, and one beyond that level for a limit
-    on seats. The votes of the last few refusals decide.
+    Three searches, and evidence chooses. Until a refusal, seats double while that brings more
+    answers per second (`SeatSearch`); where it does not, the server queues, and the number of seats
+    that is enough is kept (`PlateauSearch`). A refusal cuts the seats, or the rate (`PaceSearch`).
+    It may say itself what there was too much of. Where it does not, the numbers do: a provider that
+    counts seats never refuses a request that makes no more at once than it has just served; so such
+    a refusal votes for a limit on the rate, and one beyond that level for one on seats. A rate that
+    the provider's headers state needs no search.
+
+    Attributes:
+        seats: The search for seats; `pace`: for the rate; `plateau`: for the end of gain.
     """
 
-    __slots__ = ("_changes", "_level", "_name", "_votes", "pace", "seats")
+    __slots__ = (
+        "_changes",
+        "_level",
+        "_name",
+        "_tokens",
+        "_trouble",
+        "_votes",
+        "pace",
+        "plateau",
+        "seats",
+    )
 
     def __init__(self, name: str, ceiling: float = math.inf) -> None:
         """Start the search.
 
         Args:
-            name: For the history.
+            name: Of the limit, for the history.
             ceiling: Never more seats than this, >= 1.
         """
         self._name = name
         self.seats = SeatSearch(ceiling)
         self.pace = PaceSearch()
+        self.plateau = PlateauSearch()
         self._votes = 0
         self._level = 0
+        self._trouble = 0.0
+        self._tokens = 0.0
         self._changes: list[LimitChange] = []
 
-    def cap(self) -> float:
-        """Seats allowed now."""
-        return self.seats.seats
+    def cap(self) -> int:
+        """Seats allowed now, >= 1 and never above the ceiling."""
+        held = self.plateau.seats
+        return self.seats.seats if held is None else min(int(held), self.seats.ceiling_seats)
 
     def interval_s(self) -> float:
         """Seconds between sends; 0 when nothing bounds the rate."""
@@ -55,39 +83,54 @@ class AdaptiveController:
 
     def observe(self, seen: Observation) -> None:
         """Take a returned lease into account; cap and interval may differ afterwards."""
-        before = self.seats.seats, self.pace.rate
+        before = self.cap(), self.pace.rate
         reason = ""
+        if seen.told.allowance is not None:
+            self._heed(seen.told.allowance)
+            reason = "stated"
         if seen.is_served:
-            if seen.granted_s >= self.seats.cut_s:
-                self._level = max(self._level, seen.at_grant)
-            self.pace.served(seen)
-            self.seats.served(seen)
-            reason = "served"
+            reason = self._served(seen) or reason
         elif seen.is_limited:
             self.pace.accepted.refused(seen.granted_s)
             reason = self._refused(seen)
-        if (self.seats.seats, self.pace.rate) != before:
-            rate = None if math.isinf(self.pace.rate) else self.pace.rate
-            self._changes.append(
-                LimitChange(
-                    self._name, seen.now_s, self.seats.seats, rate, seen.in_flight, reason
-                )
-            )
+        elif seen.is_troubled:
+            self._trouble += _TROUBLE_WEIGHT * (1.0 - self._trouble)
+        if (self.cap(), self.pace.rate) != before:
+            self._note(seen, reason)
 
     def take_changes(self) -> list[LimitChange]:
         """The changes since the last call."""
         changes, self._changes = self._changes, []
         return changes
 
+    def _served(self, seen: Observation) -> str:
+        self._trouble -= _TROUBLE_WEIGHT * self._trouble
+        if seen.told.tokens:
+            n = seen.told.tokens
+            self._tokens += 0.1 * (n - self._tokens) if self._tokens else n
+        if seen.granted_s >= self.seats.cut_s:
+            self._level = max(self._level, seen.at_grant)
+        if self._trouble > MOST_TROUBLE:
+            return ""
+        if self.pace.served(seen):
+            return "rate grows"
+        if self.plateau.seats is not None:
+            self.plateau.served(seen)
+            return "plateau"
+        if self.seats.is_doubling and self.seats.is_saturated(seen):
+            if not self.plateau.grows(seen, self.seats.seats):
+                return "plateau"
+        return "seats grow" if self.seats.served(seen) else ""
+
     def _refused(self, seen: Observation) -> str:
+        if self.plateau.seats is not None:
+            self.seats.limit = float(self.cap())
+            self.plateau = PlateauSearch()
         exceeded = seen.told.exceeded
-        if exceeded is None:
-            is_rate = self._vote(seen)
-        else:
-            is_rate = exceeded != "in_flight"
+        is_rate = self._vote(seen) if exceeded is None else exceeded != "in_flight"
         if is_rate:
-            first = math.isinf(self.pace.rate)
-            if self.pace.refused(seen) and first:
+            was_free = math.isinf(self.pace.rate)
+            if self.pace.refused(seen) and was_free:
                 self.seats.widen(2.0 * self._level, seen.now_s)
             return "refused: rate"
         if self.seats.refused(seen):
@@ -97,6 +140,21 @@ class AdaptiveController:
     def _vote(self, seen: Observation) -> bool:
         """Whether a refusal that does not say so is about the rate."""
         if self._level:
-            step = 1 if seen.at_grant <= self._level else -1
-            self._votes = max(-_MOST_VOTES, min(_MOST_VOTES, self._votes + step))
-        return self._votes >= _RATE_VOTES
+            vote = 1 if seen.at_grant <= self._level else -1
+            self._votes = max(-MOST_VOTES, min(MOST_VOTES, self._votes + vote))
+        return self._votes >= RATE_VOTES
+
+    def _heed(self, allowance: Allowance) -> None:
+        stated = []
+        if allowance.requests:
+            stated.append(allowance.requests / _MINUTE_S)
+        if allowance.tokens and self._tokens:
+            stated.append(allowance.tokens / _MINUTE_S / self._tokens)
+        if stated:
+            self.pace.state(OF_STATED * min(stated))
+
+    def _note(self, seen: Observation, reason: str) -> None:
+        rate = None if math.isinf(self.pace.rate) else self.pace.rate
+        self._changes.append(
+            LimitChange(self._name, seen.now_s, self.cap(), rate, seen.in_flight, reason)
+        )

@@ -31,14 +31,20 @@ class PaceSearch:
 
     __slots__ = ("_ceiling", "_curve", "_cut_s", "_raised_s", "_step", "accepted", "rate")
 
-    def __init__(self, ceiling: float = math.inf) -> None:
-        self._ceiling = ceiling
+    def __init__(self) -> None:
+        self._ceiling = math.inf
         self.rate = math.inf
         self._curve: Curve | None = None
         self._cut_s = -math.inf
         self._raised_s = -math.inf
         self._step = 0.0
         self.accepted = AcceptedRate()
+
+    def state(self, rate: float) -> None:
+        """Take over what the provider says of itself: never faster than that."""
+        self._ceiling = max(LOWEST, rate)
+        if self.rate > self._ceiling:
+            self.rate = self._ceiling
 
     def served(self, seen: Observation) -> bool:
         """Grow where sends are as fast as they may be.

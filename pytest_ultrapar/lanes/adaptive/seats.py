@@ -64,6 +64,20 @@ class SeatSearch:
         self._step = 0.0
 
     @property
+    def ceiling_seats(self) -> float:
+        """Never more seats than this."""
+        return self._ceiling
+
+    @property
+    def is_doubling(self) -> bool:
+        """Whether no refusal has shown a limit yet."""
+        return self._curve is None
+
+    def is_saturated(self, seen: Observation) -> bool:
+        """Whether a request was granted with nearly all seats in use, since the last cut."""
+        return seen.granted_s >= self.cut_s and seen.at_grant >= SATURATED * self.seats
+
+    @property
     def seats(self) -> int:
         """Whole seats, >= 1."""
         return max(1, int(self.limit + 1e-9))
@@ -76,10 +90,9 @@ class SeatSearch:
         """
         took_s = seen.now_s - seen.granted_s
         self._service_s += 0.1 * (took_s - self._service_s) if self._service_s else took_s
-        if seen.granted_s < self.cut_s:
-            return False
-        self._served_since_cut = True
-        if seen.at_grant < SATURATED * self.seats:
+        if seen.granted_s >= self.cut_s:
+            self._served_since_cut = True
+        if not self.is_saturated(seen):
             return False
         before = self.limit
         if self._curve is None:
@@ -117,11 +130,6 @@ class SeatSearch:
         self._served_since_cut = False
         self._step = 0.0
         return True
-
-    def hold(self, now_s: float) -> None:
-        """Begin the wait for the next try anew: something else is wrong."""
-        if self._curve is None:
-            self._curve = Curve(self.limit, self.limit, now_s, span_s(1.0))
 
     def widen(self, seats: float, now_s: float) -> None:
         """Have at least so many seats, since what was refused was not for want of them."""
