@@ -9,6 +9,8 @@ import pytest
 
 from pytest_ultrapar import ahead_start, process
 from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.lanes.adaptive.history import FILE_NAME as HISTORY_NAME
+from pytest_ultrapar.lanes.adaptive.history import HistoryFile
 from pytest_ultrapar.lanes.broker_local import LocalBroker
 from pytest_ultrapar.lanes.headroom import with_headroom
 from pytest_ultrapar.results.cases_file import write_cases
@@ -70,8 +72,10 @@ class LocalSession:
     async def _connect(self) -> BrokerPort:
         """Make the broker. Called once on the engine's loop."""
         self._loop = asyncio.get_running_loop()
+        run = self._leader.run
+        history = HistoryFile(run.directory.path / HISTORY_NAME) if run.pool.is_adaptive else None
         self._port = LocalBroker(
-            with_headroom(self._leader.run.pool), MonotonicClock(), self._loop, worker=WORKER
+            with_headroom(run.pool), MonotonicClock(), self._loop, worker=WORKER, history=history
         )
         await self._port.assign(self._leader.run.assignment)
         return self._port

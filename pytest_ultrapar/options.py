@@ -87,8 +87,9 @@ def add_options(parser: pytest.Parser) -> None:
     )
     option(
         "rate-mode",
-        "Which of a limit's values hold; adaptive is not available yet (default: fixed; "
-        "environment: RATE_MODE).",
+        "fixed: limits are as the pool declares them; adaptive: each lane finds its own, below "
+        "what is declared for adaptive (default: as the pool says, else fixed; environment: "
+        "RATE_MODE).",
         choices=("fixed", "adaptive"),
     )
     option(

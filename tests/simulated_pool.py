@@ -78,7 +78,7 @@ def simulated_pool(
         ),
         simulation_seed=seed,
     )
-    return Pool("pool.toml", "0" * 64, "fixed", (provider,), tuple(lanes), limits)
+    return Pool("pool.toml", "0" * 64, (provider,), tuple(lanes), limits)
 
 
 @contextmanager

@@ -17,15 +17,11 @@ from pytest_ultrapar.pool.model import Instance, Key, Lane, LaneId, Limit, Model
 
 if TYPE_CHECKING:
     from bench_suites.overhead.provider_play import Provider as Played
-    from pytest_ultrapar.lanes.protocol import Lease
+    from pytest_ultrapar.lanes.actions import Action
+    from pytest_ultrapar.lanes.protocol import Lease, LeaseOutcome
 
 MEAN_OVER_S = 10.0
 _MODEL = "m"
-
-
-@dataclass(frozen=True, slots=True)
-class Played_:
-    """placeholder"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +66,7 @@ class LimitPlay:
         self._serving = Serving(provider, random.Random(seed))
         self.broker = LaneBroker(_pool(ceiling, n_lanes), seed=seed)
         self._ids = itertools.count()
-        self._events: list[tuple[float, int, Lease, str]] = []
+        self._events: list[tuple[float, int, Lease, LeaseOutcome]] = []
         self._now_s = 0.0
         self._served_s: list[float] = []
         self._n_attempts = self._n_refused = 0
@@ -99,7 +95,7 @@ class LimitPlay:
             self._end(came_s, lease, outcome)
         return self._outcome()
 
-    def _end(self, came_s: float, lease: Lease, outcome: str) -> None:
+    def _end(self, came_s: float, lease: Lease, outcome: LeaseOutcome) -> None:
         self._in_flight -= 1
         if outcome == "ok":
             self._serving.in_flight -= 1
@@ -114,7 +110,7 @@ class LimitPlay:
         request = LeaseRequest(next(self._ids), _MODEL, opens=False)
         self._book(self.broker.request("main", request, self._now_s))
 
-    def _book(self, actions: list) -> None:
+    def _book(self, actions: list[Action]) -> None:
         for action in actions:
             assert isinstance(action, Grant), action
             self._n_attempts += 1
@@ -141,7 +137,8 @@ class LimitPlay:
         )
 
     def _best(self, from_s: float, to_s: float) -> float:
-        edges = [from_s, *(b.from_s for b in self._provider.bears if from_s < b.from_s < to_s), to_s]
+        changes = (one.from_s for one in self._provider.bears)
+        edges = [from_s, *(at_s for at_s in changes if from_s < at_s < to_s), to_s]
         return sum(
             (b - a) * self._provider.best_per_s(a, self._ceiling)
             for a, b in itertools.pairwise(edges)
@@ -172,4 +169,4 @@ def _pool(ceiling: int, n_lanes: int) -> Pool:
     provider = Provider(
         "p", "openai", "", (Key("k"),), (Model(_MODEL, instances),), rate_mode="adaptive"
     )
-    return Pool("play", "", "adaptive", (provider,), tuple(lanes), limits)
+    return Pool("play", "", (provider,), tuple(lanes), limits)

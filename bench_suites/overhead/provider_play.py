@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.lanes.protocol import LeaseOutcome
 
 REFUSED_AFTER_S = 0.05
 """A refusal is an answer, too: it takes a round trip."""
@@ -74,7 +78,7 @@ class Serving:
     _tokens: float = 1.0
     _filled_s: float = field(default=0.0)
 
-    def judge(self, now_s: float) -> str:
+    def judge(self, now_s: float) -> LeaseOutcome:
         """What becomes of a request that arrives now: `ok`, `rate` or `overload`."""
         bears = self.provider.at(now_s)
         if bears.rate < math.inf:

@@ -7,8 +7,8 @@ import random
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.lanes.adaptive.observation import Observation
 from pytest_ultrapar.lanes.actions import Action, Grant, Refusal
+from pytest_ultrapar.lanes.adaptive.observation import Observation
 from pytest_ultrapar.lanes.assignment_check import check_assignment
 from pytest_ultrapar.lanes.dispatch import Dispatcher
 from pytest_ultrapar.lanes.episodes import OpenEpisodes
@@ -25,6 +25,7 @@ from pytest_ultrapar.lanes.wakes import WakeQueue
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pytest_ultrapar.lanes.adaptive.history import LimitChange
     from pytest_ultrapar.lanes.assignment import Assignment
     from pytest_ultrapar.lanes.lane_set import LaneSet
     from pytest_ultrapar.lanes.protocol import LeaseOutcome, LeaseRequest, Told
@@ -224,6 +225,10 @@ class LaneBroker:
             lanes=[lane.status() for lane in self._table.lanes.values()],
             waiting=sum(len(state.waiting) for state in self._workers.values()),
         )
+
+    def take_changes(self) -> list[LimitChange]:
+        """What became of the limits that are looked for, since the last call; oldest first."""
+        return self._table.take_changes()
 
     def _advance(self, now_s: float) -> float:
         now_s = self._now_s = max(now_s, self._now_s)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import NoLaneError
 from pytest_ultrapar.lanes.actions import Action, Grant
+from pytest_ultrapar.lanes.adaptive.history import WRITE_EVERY_S, HistoryFile
 from pytest_ultrapar.lanes.broker import LaneBroker
 from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, Told
 
@@ -32,6 +33,7 @@ class LocalBroker:
         *,
         worker: str = "main",
         seed: int = 0,
+        history: HistoryFile | None = None,
     ) -> None:
         """Start with nothing in flight.
 
@@ -41,6 +43,7 @@ class LocalBroker:
             loop: Where futures live; it need not run yet.
             worker: Name of this process in assignments.
             seed: For the jitter of pauses.
+            history: Where the changes of limits that are looked for go; closed by `close`.
         """
         self._clock = clock
         self._loop = loop
@@ -51,6 +54,9 @@ class LocalBroker:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = math.inf
         self._is_closed = False
+        self._history = history
+        if history is not None:
+            loop.call_later(WRITE_EVERY_S, self._write_history)
 
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
         """A future of the lease, done already when a lane is free; cancelling it withdraws."""
@@ -102,10 +108,18 @@ class LocalBroker:
         if self._timer is not None:
             self._timer.cancel()
         self._broker.disconnect(self._worker, self._clock.now_s())
+        if self._history is not None:
+            self._history.append(self._broker.take_changes())
+            self._history.close()
         for future in self._futures.values():
             if not future.done():
                 future.set_exception(ConnectionError("the broker was closed"))
         self._futures.clear()
+
+    def _write_history(self) -> None:
+        if self._history is not None and not self._is_closed:
+            self._history.append(self._broker.take_changes())
+            self._loop.call_later(WRITE_EVERY_S, self._write_history)
 
     def _withdraw(self, request_id: int, future: asyncio.Future[Lease]) -> None:
         if not (future.cancelled() and self._futures.get(request_id) is future):

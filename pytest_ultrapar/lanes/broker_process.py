@@ -17,6 +17,7 @@ import msgspec
 
 import pytest_ultrapar
 from pytest_ultrapar.errors import UltraparError
+from pytest_ultrapar.lanes.adaptive.history import FILE_NAME as HISTORY_NAME
 from pytest_ultrapar.lanes.server_config import READY_LINE, SERVER_MODULE, ServerConfig
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ class BrokerProcess:
         Args:
             pool: The lanes and limits.
             directory: The run's directory; the socket goes below it if the path is short enough,
-                else below the system's directory for temporary files.
+                else below the system's directory for temporary files. In adaptive mode the history
+                of the limits goes there, too.
             seed: For the jitter of pauses.
 
         Raises:
@@ -73,7 +75,8 @@ class BrokerProcess:
         """Start the process without waiting; call `wait_ready` before anybody connects."""
         path = _private_directory(directory) / "s"
         token = secrets.token_hex(32)
-        config = ServerConfig(pool, str(path), token, seed)
+        history = str(directory / HISTORY_NAME) if pool.is_adaptive else None
+        config = ServerConfig(pool, str(path), token, seed, history)
         with (path.parent / "stderr").open("wb") as stderr:
             # -P: a msgspec.py in the user's directory must not become ours.
             process = subprocess.Popen(  # noqa: S603 - our own interpreter and module, no shell

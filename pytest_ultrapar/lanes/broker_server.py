@@ -26,6 +26,7 @@ from pytest_ultrapar.clock import Clock, MonotonicClock
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.lanes import wire
 from pytest_ultrapar.lanes.actions import Action, Grant
+from pytest_ultrapar.lanes.adaptive.history import WRITE_EVERY_S, HistoryFile
 from pytest_ultrapar.lanes.broker import LaneBroker
 from pytest_ultrapar.lanes.broker_process import BrokerProcess
 from pytest_ultrapar.lanes.server_config import READY_LINE, ServerConfig
@@ -54,6 +55,15 @@ class BrokerServer:
         self._unflushed: dict[Connection, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = math.inf
+        self._history = HistoryFile(Path(config.history_path)) if config.history_path else None
+        if self._history is not None:
+            self.write_history()
+
+    def write_history(self) -> None:
+        """Write what became of limits that are looked for, now and every second from then on."""
+        if self._history is not None:
+            self._history.append(self._broker.take_changes())
+            self._loop.call_later(WRITE_EVERY_S, self.write_history)
 
     def connection(self) -> Connection:
         """A protocol for one new connection."""
@@ -299,6 +309,7 @@ async def _serve(config: ServerConfig, stdin_fd: int) -> None:
     _say_ready(sys.stdout.buffer.write, sys.stdout.buffer.flush)
     await is_over.wait()
     listener.close()
+    server.write_history()
 
 
 def _say_ready(write: Callable[[bytes], int], flush: Callable[[], None]) -> None:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.lanes.headroom import HEADROOM
 from pytest_ultrapar.lanes.lease_terms import LeaseTerms
-from pytest_ultrapar.lanes.protocol import LaneStatus
+from pytest_ultrapar.lanes.protocol import FoundLimit, LaneStatus
 from pytest_ultrapar.lanes.rate import RateLimiter
 from pytest_ultrapar.lanes.wakes import Wake
 from pytest_ultrapar.lanes.window import Window
 
 if TYPE_CHECKING:
     from pytest_ultrapar.lanes.adaptive.controller import AdaptiveController
+    from pytest_ultrapar.lanes.adaptive.history import LimitChange
     from pytest_ultrapar.lanes.adaptive.observation import Observation
     from pytest_ultrapar.lanes.health import LaneHealth
     from pytest_ultrapar.lanes.lane_set import LaneSet
@@ -74,6 +75,10 @@ class LimitState(Wake):
         """Let a controller find cap and pace from now on; what is declared stays the bound."""
         self.controller = controller
         self.window.cap = controller.cap()
+
+    def take_changes(self) -> list[LimitChange]:
+        """What the controller changed since the last call."""
+        return self.controller.take_changes() if self.controller is not None else []
 
     def observe(self, seen: Observation) -> bool:
         """Let the controller see a returned lease.
@@ -249,4 +254,13 @@ class LaneState(Wake):
             waited_s=dict(self.waited_s),
             outcomes=dict(counts),
             orphans=self.orphans,
+            found=self._found_now(),
         )
+
+    def _found_now(self) -> FoundLimit | None:
+        limit = self.found
+        if limit is None or limit.controller is None:
+            return None
+        interval_s = limit.controller.interval_s()
+        qps = 1 / interval_s if interval_s else None
+        return FoundLimit(limit.name, limit.controller.cap(), qps, limit.controller.n_cuts)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Iterable
 
+    from pytest_ultrapar.lanes.adaptive.history import LimitChange
     from pytest_ultrapar.lanes.lease_terms import LeaseTerms
     from pytest_ultrapar.lanes.queueing import WorkerState
     from pytest_ultrapar.pool.model import Lane, LaneId, Level, Pool
@@ -173,6 +174,12 @@ class LaneTable:
     def look_at(self, lanes: Iterable[LaneState]) -> None:
         """Have the dispatcher look at these lanes."""
         self.changed.update(dict.fromkeys(lanes))
+
+    def take_changes(self) -> list[LimitChange]:
+        """Changes of the limits that are looked for, since the last call; oldest first."""
+        found = {id(lane.found): lane.found for lane in self.lanes.values() if lane.found}
+        changes = [one for limit in found.values() for one in limit.take_changes()]
+        return sorted(changes, key=lambda change: change.t_s)
 
     def settle(self, now_s: float) -> None:
         """Tell the lanes which limits became full or free by everything that happened at `now_s`.

@@ -130,6 +130,22 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
     in_flight: int
 
 
+class FoundLimit(msgspec.Struct, frozen=True):
+    """A limit that adaptive mode looks for, as far as it is found; lanes may share one.
+
+    Attributes:
+        limit: Its name.
+        workers: Requests at once.
+        qps: Sends per second; None is unbounded.
+        n_cuts: How often it was found too high.
+    """
+
+    limit: str
+    workers: int
+    qps: float | None
+    n_cuts: int
+
+
 class LaneStatus(msgspec.Struct, frozen=True):
     """What became of one lane, for progress, summary and `explain`.
 
@@ -140,6 +156,7 @@ class LaneStatus(msgspec.Struct, frozen=True):
             `pause`, `group`, `home`).
         outcomes: Leases given back, by outcome; a lease lost with its holder is `lost`.
         orphans: Seats kept taken because their holder died and its request may still be running.
+        found: The limit that adaptive mode looks for on its path; None in fixed mode.
     """
 
     lane: LaneId
@@ -154,6 +171,7 @@ class LaneStatus(msgspec.Struct, frozen=True):
     waited_s: dict[str, float]
     outcomes: dict[str, int] = {}
     orphans: int = 0
+    found: FoundLimit | None = None
 
 
 class BrokerStatus(msgspec.Struct, frozen=True):

@@ -223,7 +223,7 @@ class WorkerState:
 
 
 class HeldLease:
-    """One lease out: on which lane, since when, and as the how many-th of the limit it looks for."""
+    """One lease out: on which lane, since when, and as which of those at once."""
 
     __slots__ = ("at_grant", "granted_s", "lane")
 

@@ -19,12 +19,14 @@ class ServerConfig(msgspec.Struct, frozen=True):
             removes.
         token: What clients must know.
         seed: For the jitter of pauses.
+        history_path: Where the changes of limits that are looked for go; None for nowhere.
     """
 
     pool: Pool
     socket_path: str
     token: str
     seed: int = 0
+    history_path: str | None = None
 
     def __repr__(self) -> str:
         return f"ServerConfig(socket_path={self.socket_path!r})"

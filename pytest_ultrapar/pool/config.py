@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pytest_ultrapar.pool.bounds import REPEATS, WORKERS, check_different, check_word
 from pytest_ultrapar.pool.decode import decode
 from pytest_ultrapar.pool.environment import RATE_MODES, Overrides, option_of, read_environment
 from pytest_ultrapar.pool.lane_paths import build_lanes
 from pytest_ultrapar.pool.limits import LimitBook, read_caps
-from pytest_ultrapar.pool.model import EffectiveValue, Lane, Pool, Provider
+from pytest_ultrapar.pool.model import EffectiveValue, Lane, Limit, Pool, Provider, RateMode
 from pytest_ultrapar.pool.place import Place
 from pytest_ultrapar.pool.pool_file import parse_toml, read_pool_file
 from pytest_ultrapar.pool.prompt_types import check_prompt_types
@@ -22,7 +22,9 @@ from pytest_ultrapar.pool.secret import check_secrets
 from pytest_ultrapar.pool.sources import Sources
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from pytest_ultrapar.pool.schema import PoolFile, ProviderTable
 
 __all__ = ["Overrides", "check_secrets", "check_supported", "load_pool"]
 
@@ -48,22 +50,15 @@ def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overri
     file = decode(tables, place)
     sources = Sources(overrides, environ, read_environment(environ), Path(path).name)
     whole = file.pool or WholePoolTable()
-    rate_mode = _rate_mode(place.at("pool").at("rate_mode"), whole.rate_mode, sources)
+    modes = _rate_modes(place, whole, file.provider, sources)
     if whole.repeats is not None:
         REPEATS.check(place.at("pool").at("repeats"), whole.repeats)
     prompt_types = check_prompt_types(place, file)
     sources.note("prompt_types", prompt_types)
-    book = LimitBook(sources, prompt_types=prompt_types or 1)
-    _add_pool_limit(place.at("pool"), whole, book)
     if not file.provider:
         place.at("provider").refuse("is empty: a pool needs at least one [[provider]]")
-    providers: list[Provider] = []
-    lanes: list[Lane] = []
-    for index, table in enumerate(file.provider):
-        where = place.at("provider").item(index)
-        provider = build_provider(where, table, sources)
-        lanes += build_lanes(where, table, provider, book, len(lanes))
-        providers.append(provider)
+    book = LimitBook(sources, prompt_types=prompt_types or 1)
+    providers, lanes = _build(place, file, modes, book)
     check_different(
         (place.at("provider").item(i).at("name"), p.name) for i, p in enumerate(providers)
     )
@@ -71,10 +66,10 @@ def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overri
     return Pool(
         path=str(path),
         digest=content.digest,
-        rate_mode=rate_mode,
         providers=tuple(providers),
         lanes=tuple(lanes),
         limits=dict(book.limits),
+        held=_held(place, file, modes, book),
         effective=tuple(sources.effective),
         repeats=whole.repeats,
     )
@@ -95,21 +90,65 @@ def check_supported(pool: Pool) -> None:
             )
 
 
-def _rate_mode(place: Place, file: str | None, sources: Sources) -> Literal["fixed"]:
-    if file is not None:
-        check_word(place, file, RATE_MODES)
-    value = sources.rate_mode(file)
-    word = check_word(_origin_place(value, place), str(value.value), RATE_MODES)
-    if word == "adaptive":
-        _origin_place(value, place).refuse(
-            'must be "fixed" (got "adaptive"): adaptive mode is not available yet; use fixed'
-        )
+def _build(
+    place: Place, file: PoolFile, modes: Sequence[RateMode], book: LimitBook
+) -> tuple[list[Provider], list[Lane]]:
+    """All providers and lanes, with the limits of their modes added to `book`."""
+    whole = file.pool or WholePoolTable()
+    # One bound for all: adaptive providers are a reason for the larger one.
+    _add_pool_limit(place.at("pool"), whole, book, max(modes, key=RATE_MODES.index))
+    providers: list[Provider] = []
+    lanes: list[Lane] = []
+    for index, (table, mode) in enumerate(zip(file.provider, modes, strict=True)):
+        where = place.at("provider").item(index)
+        provider = replace(build_provider(where, table, book.sources), rate_mode=mode)
+        lanes += build_lanes(where, table, provider, book, len(lanes))
+        providers.append(provider)
+    return providers, lanes
+
+
+def _held(
+    place: Place, file: PoolFile, modes: Sequence[RateMode], book: LimitBook
+) -> dict[str, Limit]:
+    """The limits that a simulated provider holds: those of fixed mode, which others look for."""
+    held_modes: list[RateMode] = [
+        "fixed" if table.api == "simulated" else mode
+        for table, mode in zip(file.provider, modes, strict=True)
+    ]
+    if held_modes == list(modes):
+        return {}
+    silent = replace(book.sources, effective=[])
+    held = LimitBook(silent, prompt_types=book.prompt_types)
+    _build(place, file, held_modes, held)
+    return dict(held.limits)
+
+
+def _rate_modes(
+    place: Place, whole: WholePoolTable, tables: Sequence[ProviderTable], sources: Sources
+) -> list[RateMode]:
+    """Each provider's rate mode: its own, unless command line or environment say one for all."""
+    where = place.at("pool").at("rate_mode")
+    if whole.rate_mode is not None:
+        check_word(where, whole.rate_mode, RATE_MODES)
+    value = sources.rate_mode(whole.rate_mode)
+    word = check_word(_origin_place(value, where), str(value.value), RATE_MODES)
     sources.note("rate_mode", word, value.origin)
-    return word
+    modes = []
+    for index, table in enumerate(tables):
+        of_table = place.at("provider").item(index).at("rate_mode")
+        own = word
+        if table.rate_mode is not None:
+            own = check_word(of_table, table.rate_mode, RATE_MODES)
+            if not value.origin.startswith(("command line ", "environment ")):
+                sources.note(f"{table.name} rate_mode", own)
+            else:
+                own = word
+        modes.append(own)
+    return modes
 
 
-def _add_pool_limit(place: Place, table: WholePoolTable, book: LimitBook) -> None:
-    caps = read_caps(place, table)
+def _add_pool_limit(place: Place, table: WholePoolTable, book: LimitBook, mode: RateMode) -> None:
+    caps = read_caps(place, table, mode)
     value = book.sources.max_workers(caps.workers)
     if isinstance(value.value, int):
         WORKERS.check(_origin_place(value, place.at("workers")), value.value)

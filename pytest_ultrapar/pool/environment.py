@@ -11,7 +11,7 @@ from pytest_ultrapar.pool.bounds import (
     Bounds,
     check_word,
 )
-from pytest_ultrapar.pool.model import EffectiveValue
+from pytest_ultrapar.pool.model import EffectiveValue, RateMode
 from pytest_ultrapar.pool.place import Place, shown
 from pytest_ultrapar.pool.ports import parse_ports
 from pytest_ultrapar.pool.repeats import Repeats, parse_repeats

@@ -44,20 +44,21 @@ def build_lanes(
         ConfigError: A bound is not allowed, a model names an unknown key, or there are too many
             lanes.
     """
-    book.add(provider.name, "provider", read_caps(place, table))
-    per_key = read_caps(place.at("per_key"), table.per_key)
+    mode = provider.rate_mode
+    book.add(provider.name, "provider", read_caps(place, table, mode))
+    per_key = read_caps(place.at("per_key"), table.per_key, mode)
     for index, key_table in enumerate(table.keys):
-        caps = read_caps(place.at("keys").item(index), key_table).over(per_key)
+        caps = read_caps(place.at("keys").item(index), key_table, mode).over(per_key)
         book.add(f"{provider.name}/{key_table.name}", "key", caps)
-    per_key_model = read_caps(place.at("per_key_model"), table.per_key_model)
+    per_key_model = read_caps(place.at("per_key_model"), table.per_key_model, mode)
     lanes: list[Lane] = []
     for index, (model, model_table) in enumerate(zip(provider.models, table.model, strict=True)):
         where = place.at("model").item(index)
         keys = chosen_keys(where.at("keys"), model_table.keys, provider.keys)
         if n_before + len(lanes) + len(model.instances) * len(keys) > MAX_LANES:
             where.refuse(f"brings the pool above {MAX_LANES} lanes (instances times keys)")
-        per_instance = read_caps(where.at("per_instance"), model_table.per_instance)
-        per_lane = read_caps(where.at("per_lane"), model_table.per_lane)
+        per_instance = read_caps(where.at("per_instance"), model_table.per_instance, mode)
+        per_lane = read_caps(where.at("per_lane"), model_table.per_lane, mode)
         times = Multiplier(1, book.sources.file_name)
         if model_table.multiply_by_prompt_types:
             check_multiplies(where, (per_key_model, per_instance, per_lane))

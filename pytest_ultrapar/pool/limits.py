@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from pytest_ultrapar.pool.bounds import RATE, WORKERS, Bounds
-from pytest_ultrapar.pool.model import Level, Limit
+from pytest_ultrapar.pool.model import Level, Limit, RateMode
 from pytest_ultrapar.pool.schema import CountByMode, LimitTable, RateByMode
 from pytest_ultrapar.pool.sources import Sources
 
@@ -33,19 +33,26 @@ class Caps:
         )
 
 
-def read_caps(place: Place, table: LimitTable | None) -> Caps:
-    """The caps of a table in fixed mode; values for adaptive mode are checked as well.
+def read_caps(place: Place, table: LimitTable | None, mode: RateMode) -> Caps:
+    """The caps of a table in one rate mode; values for the other mode are checked as well.
 
     Raises:
-        ConfigError: A number is out of its bounds, or a value by mode has none for fixed mode.
+        ConfigError: A number is out of its bounds, a value by mode has none for this mode, or two
+            numbers of the table contradict each other.
     """
     if table is None:
         return Caps()
-    return Caps(
-        _count(place.at("workers"), table.workers),
-        _rate(place.at("qps"), table.qps),
-        _rate(place.at("rpm"), table.rpm),
+    caps = Caps(
+        _count(place.at("workers"), table.workers, mode),
+        _rate(place.at("qps"), table.qps, mode),
+        _rate(place.at("rpm"), table.rpm, mode),
     )
+    if caps.qps is not None and caps.rpm is not None and caps.rpm < caps.qps:
+        place.at("rpm").refuse(
+            f"= {caps.rpm:g} contradicts {place.at('qps').path} = {caps.qps:g}: what is allowed in"
+            " one second must be allowed in a minute"
+        )
+    return caps
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,27 +89,31 @@ class LimitBook:
         return tuple(name for name in names if name in self.limits)
 
 
-def _count(place: Place, value: int | CountByMode | None) -> int | None:
+def _count(place: Place, value: int | CountByMode | None, mode: RateMode) -> int | None:
     if isinstance(value, CountByMode):
-        if value.adaptive is not None:
-            WORKERS.check(place.at("adaptive"), value.adaptive)
-        return WORKERS.check(place.at("fixed"), _fixed(place, value.fixed))
+        return _of_mode(WORKERS, place, value.fixed, value.adaptive, mode)
     return None if value is None else WORKERS.check(place, value)
 
 
-def _rate(place: Place, value: float | RateByMode | None) -> float | None:
+def _rate(place: Place, value: float | RateByMode | None, mode: RateMode) -> float | None:
     if isinstance(value, RateByMode):
-        if value.adaptive is not None:
-            RATE.check(place.at("adaptive"), value.adaptive)
-        return _float(RATE, place.at("fixed"), _fixed(place, value.fixed))
-    return None if value is None else _float(RATE, place, value)
+        return float(_of_mode(RATE, place, value.fixed, value.adaptive, mode))
+    return None if value is None else float(RATE.check(place, value))
 
 
-def _fixed(place: Place, value: _N | None) -> _N:
+def _of_mode(
+    bounds: Bounds, place: Place, fixed: _N | None, adaptive: _N | None, mode: RateMode
+) -> _N:
+    if fixed is not None:
+        bounds.check(place.at("fixed"), fixed)
+    if adaptive is not None:
+        bounds.check(place.at("adaptive"), adaptive)
+    if fixed is not None and adaptive is not None and adaptive < fixed:
+        place.at("adaptive").refuse(
+            f"= {adaptive:g} contradicts {place.at('fixed').path} = {fixed:g}: the ceiling of"
+            " adaptive mode must not be below what fixed mode uses"
+        )
+    value = fixed if mode == "fixed" else adaptive
     if value is None:
-        place.at("fixed").refuse("is missing: fixed mode needs a value of its own")
+        place.at(mode).refuse(f"is missing: {mode} mode needs a value of its own")
     return value
-
-
-def _float(bounds: Bounds, place: Place, value: float) -> float:
-    return float(bounds.check(place, value))

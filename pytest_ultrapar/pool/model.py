@@ -158,17 +158,18 @@ class Pool:
         path: The file it was read from, as given.
         digest: SHA-256 (hex) of the file's bytes; holds no secret since the file holds none.
         lanes: All lanes, in the order of the file.
-        limits: All limits by name.
+        limits: All limits by name, in the rate mode of their provider.
+        held: The limits that its simulated providers hold, where those are not `limits`.
         effective: Each configured value in force with its origin, for the manifest and the header.
         repeats: Repetitions of each cell, unless command line or environment say otherwise.
     """
 
     path: str
     digest: str
-    rate_mode: Literal["fixed", "adaptive"]
     providers: tuple[Provider, ...]
     lanes: tuple[Lane, ...]
     limits: Mapping[str, Limit]
+    held: Mapping[str, Limit] = field(default_factory=dict)
     effective: tuple[EffectiveValue, ...] = ()
     repeats: int | None = None
 
@@ -176,6 +177,17 @@ class Pool:
     def models(self) -> tuple[str, ...]:
         """Names of all models, in the order of the file, each once."""
         return tuple(dict.fromkeys(model.name for p in self.providers for model in p.models))
+
+    @property
+    def rate_mode(self) -> Literal["fixed", "adaptive", "mixed"]:
+        """That of all providers, `mixed` where they differ."""
+        modes = {provider.rate_mode for provider in self.providers}
+        return modes.pop() if len(modes) == 1 else "mixed"
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether any provider's limits are looked for."""
+        return any(provider.rate_mode == "adaptive" for provider in self.providers)
 
     @property
     def is_simulated(self) -> bool:

@@ -84,6 +84,7 @@ class ProviderTable(LimitTable, kw_only=True):
     base_url: str | None = None
     api_version: str | None = None
     timeout_s: Number | None = None
+    rate_mode: str | None = None
     keys: list[KeyTable] = []
     per_key: LimitTable | None = None
     per_key_model: LimitTable | None = None

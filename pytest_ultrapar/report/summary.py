@@ -14,11 +14,12 @@ from pytest_ultrapar.results.statistics import Basis, wilson_interval
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_ultrapar.lanes.protocol import LaneStatus
+    from pytest_ultrapar.lanes.protocol import FoundLimit, LaneStatus
     from pytest_ultrapar.results.run_summary import RunSummary
 
 MOST_ROWS = 100
 MOST_SHOWN = 5
+MOST_FOUND = 30
 SIMULATED = (
     "SIMULATED: all of this comes from the simulated provider and says nothing of a real model"
 )
@@ -170,6 +171,10 @@ def _lanes(lanes: Sequence[LaneStatus]) -> Iterator[str]:
             lane.reason if lane.reason.startswith(said) else f"{said}is {lane.state}: {lane.reason}"
         )
         yield visible(reason, _LONGEST)
+    found = {lane.found.limit: lane.found for lane in lanes if lane.found is not None}
+    yield from map(_found_line, list(found.values())[:MOST_FOUND])
+    if len(found) > MOST_FOUND:
+        yield f"  ... and {len(found) - MOST_FOUND} more limits; all of them are in limits"
     n_refused = sum(lane.n_rate_limited for lane in lanes)
     n_granted = sum(lane.granted for lane in lanes)
     if n_refused:
@@ -180,6 +185,12 @@ def _lanes(lanes: Sequence[LaneStatus]) -> Iterator[str]:
             f"{counted(n_lost, 'request')} of workers that died or hung stand in no table, and may "
             "have been billed"
         )
+
+
+def _found_line(found: FoundLimit) -> str:
+    pace = f", {found.qps:.3g} per second" if found.qps is not None else ""
+    cuts = f"lowered {counted(found.n_cuts, 'time')}" if found.n_cuts else "never refused"
+    return visible(f"limit found of {found.limit}: {found.workers} in flight{pace} ({cuts})")
 
 
 def _troubles(summary: RunSummary) -> Iterator[str]:

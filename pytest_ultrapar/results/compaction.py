@@ -18,6 +18,7 @@ from pytest_ultrapar.results.cases_file import read_cases
 from pytest_ultrapar.results.history import read_history
 from pytest_ultrapar.results.journal import Damage, JournalReader
 from pytest_ultrapar.results.kept import earlier_summary, keep_speed
+from pytest_ultrapar.results.limits_table import write_limits
 from pytest_ultrapar.results.manifest import read_manifest, write_manifest
 from pytest_ultrapar.results.measure import CaseMeasure, measure_case
 from pytest_ultrapar.results.performance import performance
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.records import Case
     from pytest_ultrapar.results.history import CaseHistory, JournalHistory
-    from pytest_ultrapar.results.manifest import Manifest
+from pytest_ultrapar.results.manifest import Manifest
 
 
 def compact(run_dir: Path) -> RunSummary:
@@ -64,6 +65,9 @@ def compact(run_dir: Path) -> RunSummary:
         history = read_history(run_dir / "journal")
         log = RequestLog(manifest.pool_lanes, from_us=manifest.measured_part.from_us)
         measures, files, n_requests = _write_tables(run_dir, manifest, cases, history, log)
+        limits = write_limits(run_dir, manifest)
+        if limits is not None:
+            files.append(limits)
         spans = [measure.span for measure in measures if measure.span is not None]
         made = performance(log, manifest, spans, history.engines)
         if made.bound is not None:

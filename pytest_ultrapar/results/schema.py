@@ -1,4 +1,4 @@
-"""The columns of the three tables: a contract with everybody who reads them without us."""
+"""The columns of the tables: a contract with everybody who reads them without us."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Kind = Literal["string", "int32", "int64", "double", "bool", "timestamp"]
 SIMULATED_KEY = "ultrapar.simulated"
 """Key of the tables' own metadata that says `true` or `false`."""
 
-TABLES = ("results", "attempts", "transcripts")
+TABLES = ("results", "attempts", "transcripts", "limits")
 
 _INT64_BOUND = 2**63
 
@@ -104,6 +104,19 @@ TRANSCRIPTS_COLUMNS = (
     Column("tool_calls", "string", nullable=True),
 )
 """Of `transcripts`, a row per message of the graded episode; `tool_calls` is JSON."""
+
+LIMITS_COLUMNS = (
+    Column("run_id", "string"),
+    Column("limit", "string"),
+    Column("t_s", "double"),
+    Column("at", "timestamp"),
+    Column("workers", "int32"),
+    Column("qps", "double", nullable=True),
+    Column("in_flight", "int32"),
+    Column("reason", "string"),
+)
+"""Of `limits`, a row per change of a limit that adaptive mode looks for; `t_s` is on the clock of
+`attempts`."""
 
 
 def parameter_columns(cases: Iterable[Case]) -> tuple[Column, ...]:

@@ -50,11 +50,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         refusals: Mapping[str, int],
         controller_pid: int | None = None,
     ) -> Settings:
-        """The settings that serve all providers of a pool."""
+        """The settings that serve all providers of a pool, with the limits that these hold."""
         return cls(
             providers=pool.providers,
             lanes=pool.lanes,
-            limits=tuple(pool.limits.values()),
+            limits=tuple((pool.held or pool.limits).values()),
             pool_path=pool.path,
             tokens=tuple((*place, token) for place, token in tokens.items()),
             log_path=None if log_path is None else str(log_path),
@@ -72,7 +72,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return Pool(
             path=self.pool_path,
             digest="",
-            rate_mode="fixed",
             providers=self.providers,
             lanes=self.lanes,
             limits={limit.name: limit for limit in self.limits},

@@ -195,7 +195,7 @@ def test_bad_option_is_refused(project, name):
 
 
 VARIABLES = {
-    "RATE_MODE": ("adaptive", "environment: RATE_MODE must be", "fixed"),
+    "RATE_MODE": ("fast", "environment: RATE_MODE must be", "fixed"),
     "NUM_INSTANCES": ("0", "environment: NUM_INSTANCES must be", "1"),
     "MAX_WORKERS": ("abc", "environment: MAX_WORKERS must be an integer", '"abc"'),
     "STORAGE_FORMAT": ("xml", "environment: STORAGE_FORMAT must be", "parquet"),

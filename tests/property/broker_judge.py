@@ -35,7 +35,7 @@ def pool(lanes: list[Lane], *limits: Limit) -> Pool:
     keys = tuple(Key(name) for name in dict.fromkeys(one.key for one in lanes))
     provider = Provider("p", "openai", "http://127.0.0.1", keys, models)
     by_name = {limit.name: limit for limit in limits}
-    return Pool("pool.toml", "0" * 64, "fixed", (provider,), tuple(lanes), by_name)
+    return Pool("pool.toml", "0" * 64, (provider,), tuple(lanes), by_name)
 
 
 @dataclass

@@ -20,12 +20,31 @@ def names(prefix, max_size=3):
 
 
 def by_mode(number):
-    return number | st.fixed_dictionaries({"fixed": number}, optional={"adaptive": number})
+    modes = st.fixed_dictionaries({"fixed": number}, optional={"adaptive": number})
+    return number | modes.map(with_room)
+
+
+def with_room(modes):
+    """A ceiling of adaptive mode is never below the value of fixed mode."""
+    return {**modes, "adaptive": max(modes.values())} if "adaptive" in modes else modes
+
+
+def fixed(value):
+    return value["fixed"] if isinstance(value, dict) else value
+
+
+def consistent(limit):
+    """What is allowed in a second is allowed in a minute."""
+    if "qps" in limit and "rpm" in limit and fixed(limit["rpm"]) < fixed(limit["qps"]):
+        return {name: value for name, value in limit.items() if name != "rpm"}
+    return limit
 
 
 WORKERS = by_mode(st.integers(1, 100_000))
 RATE = by_mode(st.integers(1, 1_000_000) | st.floats(1e-6, 1e6))
-LIMIT = st.fixed_dictionaries({}, optional={"workers": WORKERS, "qps": RATE, "rpm": RATE})
+LIMIT = st.fixed_dictionaries({}, optional={"workers": WORKERS, "qps": RATE, "rpm": RATE}).map(
+    consistent
+)
 
 
 @st.composite

@@ -9,7 +9,6 @@ from pytest_ultrapar.pool.model import EffectiveValue, Instance
 from tests.unit.pool_texts import real, simulated
 
 LOCAL = 'base_url = "http://localhost:1/v1"'
-NOT_AVAILABLE = 'must be "fixed" (got "adaptive"): adaptive mode is not available yet; use fixed'
 
 
 @pytest.fixture
@@ -97,29 +96,40 @@ def test_max_workers_out_of_bounds_is_refused_by_its_option(load):
 
 
 @pytest.mark.parametrize(
-    ("file", "environ", "override", "message"),
+    ("file", "environ", "override", "origin"),
     [
-        ("adaptive", {}, None, f"pool.toml: pool.rate_mode {NOT_AVAILABLE}"),
-        ("fixed", {"RATE_MODE": "adaptive"}, None, f"environment: RATE_MODE {NOT_AVAILABLE}"),
-        (
-            "fixed",
-            {"RATE_MODE": "fixed"},
-            "adaptive",
-            f"command line: --ultrapar-rate-mode {NOT_AVAILABLE}",
-        ),
-        (
-            "fixed",
-            {},
-            "fast",
-            'command line: --ultrapar-rate-mode must be "fixed" or "adaptive" (got "fast")',
-        ),
+        ("adaptive", {}, None, "pool.toml"),
+        ("fixed", {"RATE_MODE": "adaptive"}, None, "environment RATE_MODE"),
+        ("fixed", {"RATE_MODE": "fixed"}, "adaptive", "command line --ultrapar-rate-mode"),
     ],
 )
-def test_adaptive_mode_is_refused_wherever_it_comes_from(load, file, environ, override, message):
-    with pytest.raises(ConfigError) as refusal:
-        load(simulated(top=f'[pool]\nrate_mode = "{file}"'), environ, rate_mode=override)
+def test_adaptive_mode_holds_wherever_it_comes_from(load, file, environ, override, origin):
+    text = simulated(
+        "per_key = { workers = { fixed = 2, adaptive = 5 } }",
+        top=f'[pool]\nrate_mode = "{file}"',
+    )
+    pool = load(text, environ, rate_mode=override)
 
+    assert pool.rate_mode == "adaptive"
+    assert EffectiveValue("rate_mode", "adaptive", origin) in pool.effective
+    [limit] = pool.limits.values()
+    assert (limit.workers, pool.held[limit.name].workers) == (5, 2)
+
+
+def test_rate_mode_that_is_unknown_is_refused_by_its_option(load):
+    with pytest.raises(ConfigError) as refusal:
+        load(simulated(), rate_mode="fast")
+
+    message = 'command line: --ultrapar-rate-mode must be "fixed" or "adaptive" (got "fast")'
     assert str(refusal.value) == message
+
+
+def test_provider_may_have_a_rate_mode_of_its_own_unless_all_are_told(load):
+    text = simulated('rate_mode = "adaptive"')
+
+    assert load(text).providers[0].rate_mode == "adaptive"
+    assert EffectiveValue("p rate_mode", "adaptive", "pool.toml") in load(text).effective
+    assert load(text, {"RATE_MODE": "fixed"}).rate_mode == "fixed"
 
 
 def test_adaptive_mode_that_is_overridden_is_not_in_force(load):

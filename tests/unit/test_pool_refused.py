@@ -1,4 +1,4 @@
-"""What no pool file may say: literal keys, tpm, adaptive mode, nesting without end."""
+"""What no pool file may say: literal keys, tpm, limits that contradict each other, nesting without end."""
 
 import pytest
 
@@ -93,12 +93,30 @@ REFUSED = [
         id="tpm2",
     ),
     pytest.param(
-        simulated(top='[pool]\nrate_mode = "adaptive"'),
+        simulated('rate_mode = "fast"'),
+        'provider[0].rate_mode must be "fixed" or "adaptive" (got "fast")',
+        id="providermode",
+    ),
+    pytest.param(
+        simulated("per_key = { workers = { fixed = 2 } }", top='[pool]\nrate_mode = "adaptive"'),
+        "provider[0].per_key.workers.adaptive is missing: adaptive mode needs a value of its own",
+        id="noadaptive",
+    ),
+    pytest.param(
+        simulated("per_key = { workers = { fixed = 9, adaptive = 5 } }"),
         (
-            'pool.rate_mode must be "fixed" (got "adaptive"): adaptive mode is not available '
-            "yet; use fixed"
+            "provider[0].per_key.workers.adaptive = 5 contradicts provider[0].per_key.workers.fixed"
+            " = 9: the ceiling of adaptive mode must not be below what fixed mode uses"
         ),
-        id="adaptive",
+        id="lowceiling",
+    ),
+    pytest.param(
+        simulated("per_key = { qps = 10, rpm = 5 }"),
+        (
+            "provider[0].per_key.rpm = 5 contradicts provider[0].per_key.qps = 10: what is allowed"
+            " in one second must be allowed in a minute"
+        ),
+        id="lowrpm",
     ),
     pytest.param(
         simulated(top='[pool]\nrate_mode = "fast"'),

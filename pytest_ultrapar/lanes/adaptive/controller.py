@@ -37,15 +37,18 @@ class AdaptiveController:
 
     Attributes:
         seats: The search for seats; `pace`: for the rate; `plateau`: for the end of gain.
+        n_cuts: How often a refusal lowered seats or rate.
     """
 
     __slots__ = (
         "_changes",
+        "_is_new",
         "_level",
         "_name",
         "_tokens",
         "_trouble",
         "_votes",
+        "n_cuts",
         "pace",
         "plateau",
         "seats",
@@ -63,6 +66,8 @@ class AdaptiveController:
         self.pace = PaceSearch()
         self.plateau = PlateauSearch()
         self._votes = 0
+        self.n_cuts = 0
+        self._is_new = True
         self._level = 0
         self._trouble = 0.0
         self._tokens = 0.0
@@ -71,7 +76,7 @@ class AdaptiveController:
     def cap(self) -> int:
         """Seats allowed now, >= 1 and never above the ceiling."""
         held = self.plateau.seats
-        return self.seats.seats if held is None else min(int(held), self.seats.ceiling_seats)
+        return self.seats.seats if held is None else int(min(held, self.seats.ceiling))
 
     def interval_s(self) -> float:
         """Seconds between sends; 0 when nothing bounds the rate."""
@@ -79,6 +84,9 @@ class AdaptiveController:
 
     def sent(self, now_s: float) -> None:
         """A lease was granted."""
+        if self._is_new:
+            self._is_new = False
+            self._note(now_s, 0, "start")
         self.pace.accepted.sent(now_s)
 
     def observe(self, seen: Observation) -> None:
@@ -96,7 +104,7 @@ class AdaptiveController:
         elif seen.is_troubled:
             self._trouble += _TROUBLE_WEIGHT * (1.0 - self._trouble)
         if (self.cap(), self.pace.rate) != before:
-            self._note(seen, reason)
+            self._note(seen.now_s, seen.in_flight, reason)
 
     def take_changes(self) -> list[LimitChange]:
         """The changes since the last call."""
@@ -117,9 +125,12 @@ class AdaptiveController:
         if self.plateau.seats is not None:
             self.plateau.served(seen)
             return "plateau"
-        if self.seats.is_doubling and self.seats.is_saturated(seen):
-            if not self.plateau.grows(seen, self.seats.seats):
-                return "plateau"
+        if (
+            self.seats.is_doubling
+            and self.seats.is_saturated(seen)
+            and not self.plateau.grows(seen, self.seats.seats)
+        ):
+            return "plateau"
         return "seats grow" if self.seats.served(seen) else ""
 
     def _refused(self, seen: Observation) -> str:
@@ -130,10 +141,13 @@ class AdaptiveController:
         is_rate = self._vote(seen) if exceeded is None else exceeded != "in_flight"
         if is_rate:
             was_free = math.isinf(self.pace.rate)
-            if self.pace.refused(seen) and was_free:
-                self.seats.widen(2.0 * self._level, seen.now_s)
+            if self.pace.refused(seen):
+                self.n_cuts += 1
+                if was_free:
+                    self.seats.widen(2.0 * self._level, seen.now_s)
             return "refused: rate"
         if self.seats.refused(seen):
+            self.n_cuts += 1
             self._level = 0
         return "refused: seats"
 
@@ -153,8 +167,6 @@ class AdaptiveController:
         if stated:
             self.pace.state(OF_STATED * min(stated))
 
-    def _note(self, seen: Observation, reason: str) -> None:
-        rate = None if math.isinf(self.pace.rate) else self.pace.rate
-        self._changes.append(
-            LimitChange(self._name, seen.now_s, self.cap(), rate, seen.in_flight, reason)
-        )
+    def _note(self, now_s: float, in_flight: int, reason: str) -> None:
+        rate = None if math.isinf(self.pace.rate) else round(self.pace.rate, 6)
+        self._changes.append(LimitChange(self._name, now_s, self.cap(), rate, in_flight, reason))

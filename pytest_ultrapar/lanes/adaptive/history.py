@@ -1,25 +1,91 @@
-"""What became of a limit that is searched for: every change with its reason."""
+"""What became of the limits that are looked for: every change with its reason, as it happens."""
 
 from __future__ import annotations
 
+import os
+import time
+from typing import TYPE_CHECKING
+
 import msgspec
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
 
-class LimitChange(msgspec.Struct, frozen=True, array_like=True):
-    """One change of a limit in adaptive mode.
+FILE_NAME = "limits.jsonl"
+"""Of the history, in the run's directory."""
+WRITE_EVERY_S = 1.0
+
+
+class LimitChange(msgspec.Struct, frozen=True):
+    """One change of a limit.
 
     Attributes:
-        limit: Its name: that of a limit of the pool, or of a lane.
-        at_s: When, monotonic seconds of the host.
-        seats: Requests at once from then on.
-        rate: Sends per second from then on; None is unbounded.
+        limit: Its name: that of a limit of the pool, or a lane's.
+        t_s: When, monotonic seconds of the host.
+        workers: Requests at once from then on.
+        qps: Sends per second from then on; None is unbounded.
         in_flight: Seats taken at that moment.
-        reason: One word or two for people: `start`, `refused`, `grow`, `try`, ...
+        reason: A few words for people.
     """
 
     limit: str
-    at_s: float
-    seats: int
-    rate: float | None
+    t_s: float
+    workers: int
+    qps: float | None
     in_flight: int
     reason: str
+
+
+class LimitRecord(msgspec.Struct, frozen=True):
+    """A change as the file holds it, with the time that people read.
+
+    Attributes:
+        at_us: Microseconds since the epoch, UTC.
+    """
+
+    at_us: int
+    change: LimitChange
+
+
+class HistoryFile:
+    """Appends changes to a file, each in one write; a crash costs the changes of a second."""
+
+    def __init__(self, path: Path) -> None:
+        """Make or continue the file.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._fd = os.open(path, flags, 0o600)
+        self._epoch_s = time.time() - time.monotonic()
+
+    def append(self, changes: Iterable[LimitChange]) -> None:
+        """Add changes, the oldest first."""
+        lines = [
+            msgspec.json.encode(LimitRecord(round((self._epoch_s + each.t_s) * 1e6), each)) + b"\n"
+            for each in changes
+        ]
+        if lines:
+            os.write(self._fd, b"".join(lines))
+
+    def close(self) -> None:
+        """Let the file go."""
+        os.close(self._fd)
+
+
+def read_changes(path: Path) -> list[LimitRecord]:
+    """All whole records of a file; none if there is no such file."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        return []
+    records = []
+    for line in lines:
+        try:
+            records.append(msgspec.json.decode(line, type=LimitRecord))
+        except msgspec.DecodeError:
+            # Torn by a crash: what adaptive mode thought then is not worth a table.
+            continue
+    return records

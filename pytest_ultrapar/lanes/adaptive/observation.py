@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, Told
-
-if TYPE_CHECKING:
-    from pytest_ultrapar.lanes.protocol import LeaseOutcome
+from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, LeaseOutcome, Told
 
 _SERVED: frozenset[LeaseOutcome] = frozenset(("ok", "refused", "bad_request"))
 _TROUBLED: frozenset[LeaseOutcome] = frozenset(("overload", "timeout"))

@@ -43,8 +43,7 @@ class PaceSearch:
     def state(self, rate: float) -> None:
         """Take over what the provider says of itself: never faster than that."""
         self._ceiling = max(LOWEST, rate)
-        if self.rate > self._ceiling:
-            self.rate = self._ceiling
+        self.rate = min(self.rate, self._ceiling)
 
     def served(self, seen: Observation) -> bool:
         """Grow where sends are as fast as they may be.

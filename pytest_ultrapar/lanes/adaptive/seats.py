@@ -33,17 +33,19 @@ class SeatSearch:
 
     Attributes:
         limit: Seats, 1 to the ceiling; fractions wait until they are whole.
+        ceiling: Never more seats than this; infinity for no bound.
+        cut_s: When the last epoch began.
     """
 
     __slots__ = (
-        "_ceiling",
         "_clean",
         "_curve",
-        "cut_s",
         "_raised_s",
         "_served_since_cut",
         "_service_s",
         "_step",
+        "ceiling",
+        "cut_s",
         "limit",
     )
 
@@ -53,7 +55,7 @@ class SeatSearch:
         Args:
             ceiling: Never more seats than this, >= 1; infinity for no bound.
         """
-        self._ceiling = ceiling
+        self.ceiling = ceiling
         self.limit = float(min(START, ceiling))
         self._curve: Curve | None = None
         self.cut_s = -math.inf
@@ -62,11 +64,6 @@ class SeatSearch:
         self._service_s = 0.0
         self._clean = 0
         self._step = 0.0
-
-    @property
-    def ceiling_seats(self) -> float:
-        """Never more seats than this."""
-        return self._ceiling
 
     @property
     def is_doubling(self) -> bool:
@@ -96,9 +93,9 @@ class SeatSearch:
             return False
         before = self.limit
         if self._curve is None:
-            self.limit = min(self._ceiling, self.limit + 1.0)
+            self.limit = min(self.ceiling, self.limit + 1.0)
         elif not self._curve.is_over(seen.now_s):
-            self.limit = min(self._ceiling, max(self.limit, self._curve.at(seen.now_s)))
+            self.limit = min(self.ceiling, max(self.limit, self._curve.at(seen.now_s)))
         else:
             self._beyond(seen)
         return self.limit != before
@@ -121,8 +118,8 @@ class SeatSearch:
         else:
             target = min(self.limit, max(bound, DEEPEST_CUT * self.limit))
             low = min(CUT * self.limit, target)
-        self.limit = min(self._ceiling, max(1.0, low))
-        target = max(self.limit, min(self._ceiling, target))
+        self.limit = min(self.ceiling, max(1.0, low))
+        target = max(self.limit, min(self.ceiling, target))
         rate = self.seats / self._service_s if self._service_s else self.seats
         if self._curve is not None or self._served_since_cut:
             self._curve = Curve(self.limit, target, seen.now_s, span_s(rate))
@@ -134,7 +131,7 @@ class SeatSearch:
     def widen(self, seats: float, now_s: float) -> None:
         """Have at least so many seats, since what was refused was not for want of them."""
         if seats > self.limit:
-            self.limit = min(self._ceiling, seats)
+            self.limit = min(self.ceiling, seats)
             self._curve = Curve(self.limit, self.limit, now_s, span_s(self.limit))
 
     def _beyond(self, seen: Observation) -> None:
@@ -149,7 +146,7 @@ class SeatSearch:
             self._step *= 2.0
         self._clean = 0
         self._raised_s = seen.now_s
-        self.limit = min(self._ceiling, max(self.limit, self._curve_target()) + self._step)
+        self.limit = min(self.ceiling, max(self.limit, self._curve_target()) + self._step)
 
     def _curve_target(self) -> float:
         return self._curve.target if self._curve is not None else 0.0
