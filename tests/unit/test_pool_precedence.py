@@ -128,7 +128,7 @@ def test_provider_may_have_a_rate_mode_of_its_own_unless_all_are_told(load):
     text = simulated('rate_mode = "adaptive"')
 
     assert load(text).providers[0].rate_mode == "adaptive"
-    assert EffectiveValue("p rate_mode", "adaptive", "pool.toml") in load(text).effective
+    assert EffectiveValue("sim rate_mode", "adaptive", "pool.toml") in load(text).effective
     assert load(text, {"RATE_MODE": "fixed"}).rate_mode == "fixed"
 
 

@@ -1,4 +1,4 @@
-"""What no pool file may say: literal keys, tpm, limits that contradict each other, nesting without end."""
+"""What no pool file may say: literal keys, tpm, contradictions, nesting without end."""
 
 import pytest
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.lanes.adaptive.observation import Observation
     from pytest_ultrapar.lanes.protocol import Allowance
 
-MOST_VOTES, RATE_VOTES = 3, 2
-"""The votes of refusals are kept within +-3; from 2 on they speak for a limit on the rate."""
+MOST_VOTES = 3
+"""The votes of refusals are kept within +-3, so that a few speak against many old ones."""
 MOST_TROUBLE = 0.2
 """With a larger share of errors and time-outs among recent answers nothing grows."""
 _TROUBLE_WEIGHT = 0.05
@@ -153,10 +153,11 @@ class AdaptiveController:
 
     def _vote(self, seen: Observation) -> bool:
         """Whether a refusal that does not say so is about the rate."""
-        if self._level:
-            vote = 1 if seen.at_grant <= self._level else -1
-            self._votes = max(-MOST_VOTES, min(MOST_VOTES, self._votes + vote))
-        return self._votes >= RATE_VOTES
+        if not self._level:
+            return self._votes > 0
+        vote = 1 if seen.at_grant <= self._level else -1
+        self._votes = max(-MOST_VOTES, min(MOST_VOTES, self._votes + vote))
+        return self._votes >= 0 and vote > 0 or self._votes > 0
 
     def _heed(self, allowance: Allowance) -> None:
         stated = []

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 CUT = 0.95
 LOWEST = 1 / 60.0
 FIRST_STEP = 0.02
+SETTLES_S = 1.0
+"""A rate is judged over a second or more: what is refused sooner after a cut is no news."""
 STEP_S = 1.0
 """A clean second (or the time of five sends, where that is longer) doubles the step."""
 FIRST_TARGET = 1.1
@@ -71,7 +73,7 @@ class PaceSearch:
         Returns:
             Whether this refusal began a new epoch.
         """
-        if seen.granted_s < self._cut_s:
+        if seen.granted_s < self._cut_s + SETTLES_S:
             return False
         accepted = self.accepted.per_s(seen.now_s)
         if self._curve is None:

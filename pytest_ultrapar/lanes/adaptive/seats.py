@@ -106,7 +106,8 @@ class SeatSearch:
         Returns:
             Whether this refusal began a new epoch.
         """
-        if seen.granted_s < self.cut_s:
+        settled_s = self.cut_s if self._served_since_cut else self.cut_s + 0.5 * self._service_s
+        if seen.granted_s < settled_s:
             return False
         bound = float(max(1, seen.at_grant - 1))
         target = self._curve.target if self._curve is not None else self.limit
