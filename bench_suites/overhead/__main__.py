@@ -31,7 +31,8 @@ that of as many empty tests. matrix runs an uneven pool under the default policy
 split in advance. collection collects the five phases and as many empty tests. imports compares
 `pytest --collect-only` with and without the plugin. forecast compares the plans of eight pools with
 the runs that follow. gate runs the same code, a slower server and a worse model, and counts what
-the default gate catches; its number of runs is fixed.
+the default gate catches; its number of runs is fixed. adaptive plays adaptive mode against
+providers in virtual time.
 """
 
 

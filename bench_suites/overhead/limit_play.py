@@ -32,7 +32,7 @@ class Outcome:
         utilisation: Answers / what the provider would have given at best.
         refused: Share of attempts that were answered 429.
         t90_s: Until ten seconds' mean reached 90 % of the best; infinity for never.
-        recovery_s: The same after the last change of what the provider bears; 0 without one.
+        recovery_s: The same after the last change of what the provider bears; None without one.
         peak: Most requests at once.
         ceiling: The most there might have been.
     """
@@ -40,7 +40,7 @@ class Outcome:
     utilisation: float
     refused: float
     t90_s: float
-    recovery_s: float
+    recovery_s: float | None
     peak: int
     ceiling: int
     attempts: int
@@ -130,7 +130,7 @@ class LimitPlay:
             utilisation=len(times) / best,
             refused=self._n_refused / max(1, self._n_attempts),
             t90_s=self._reaches(times, 0.0, changes[0] if changes else self._span_s),
-            recovery_s=self._reaches(times, last_s, self._span_s) if changes else 0.0,
+            recovery_s=self._reaches(times, last_s, self._span_s) if changes else None,
             peak=self._peak,
             ceiling=self._ceiling,
             attempts=self._n_attempts,

@@ -15,6 +15,7 @@ from bench_suites.overhead.gate import gate_lines, measure_gate
 from bench_suites.overhead.growth import measure_sizes
 from bench_suites.overhead.ideal import ideal_of
 from bench_suites.overhead.lease import measure_leases
+from bench_suites.overhead.limit_search import measure_searches, search_lines
 from bench_suites.overhead.matrix import measure_matrix
 from bench_suites.overhead.memory import measure_growth
 from bench_suites.overhead.plugin_cost import measure_plugin_cost
@@ -58,6 +59,12 @@ def _compare(name: str, arguments: argparse.Namespace, environment: Environment)
     )
     lines = tables.comparison_lines(workload, ideal_of(workload), runs, pinned=arguments.pinned)
     return lines, runs
+
+
+def _adaptive(arguments: argparse.Namespace, environment: Environment) -> _Found:
+    del arguments, environment
+    searches = measure_searches(note=_note)
+    return search_lines(searches), searches
 
 
 def _lease(arguments: argparse.Namespace, environment: Environment) -> _Found:
@@ -112,6 +119,7 @@ def _gate(arguments: argparse.Namespace, environment: Environment) -> _Found:
 
 
 _MEASUREMENTS: dict[str, Callable[[argparse.Namespace, Environment], _Found]] = {
+    "adaptive": _adaptive,
     "lease": _lease,
     "growth": _growth,
     "memory": _memory,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
-SHORT_S, LONG_S = 10, 60
+SHORT_S, LONG_S, LONGEST_S = 2.0, 10.0, 60.0
 ENOUGH = 10
-"""So many in the short span tell the rate; with fewer the long one is asked."""
+"""So many in the long span tell the rate."""
 
 
 class AcceptedRate:
@@ -27,7 +27,7 @@ class AcceptedRate:
             self._counts[-1][1] += 1
             return
         self._counts.append([second, 1])
-        while self._counts[0][0] < second - LONG_S:
+        while self._counts[0][0] < second - LONGEST_S:
             self._counts.popleft()
 
     def refused(self, sent_s: float) -> None:
@@ -40,12 +40,27 @@ class AcceptedRate:
                 return
 
     def per_s(self, now_s: float) -> float:
-        """Sends per second over the last ten seconds, or the last minute where those were few."""
+        """Sends per second: the better of the last two and the last ten seconds.
+
+        The short span keeps up with growth, the long one is not lowered by a pause; where even that
+        has few sends, the last minute is asked.
+        """
         if self._first_s is None:
             return 0.0
-        known_s = max(1.0, now_s - self._first_s)
-        for span_s in (SHORT_S, LONG_S):
-            n = sum(count for second, count in self._counts if second >= now_s - span_s)
-            if n >= ENOUGH or span_s == LONG_S:
-                return n / min(span_s, known_s)
-        raise AssertionError
+        if self._within(now_s, LONG_S) < ENOUGH:
+            return self._mean(now_s, LONGEST_S)
+        return max(self._mean(now_s, SHORT_S), self._mean(now_s, LONG_S))
+
+    def _mean(self, now_s: float, span_s: float) -> float:
+        assert self._first_s is not None
+        known_s = now_s - max(self._first_s, _begin_s(now_s, span_s))
+        return self._within(now_s, span_s) / max(1.0, known_s)
+
+    def _within(self, now_s: float, span_s: float) -> int:
+        begin_s = _begin_s(now_s, span_s)
+        return sum(count for second, count in self._counts if second >= begin_s)
+
+
+def _begin_s(now_s: float, span_s: float) -> int:
+    """The first whole second within a span: sends are counted by those."""
+    return int(now_s - span_s) + 1

@@ -125,12 +125,10 @@ class AdaptiveController:
         if self.plateau.seats is not None:
             self.plateau.served(seen)
             return "plateau"
-        if (
-            self.seats.is_doubling
-            and self.seats.is_saturated(seen)
-            and not self.plateau.grows(seen, self.seats.seats)
-        ):
-            return "plateau"
+        if self.seats.is_doubling:
+            self.plateau.doubles(seen)
+            if self.plateau.seats is not None:
+                return "plateau"
         return "seats grow" if self.seats.served(seen) else ""
 
     def _refused(self, seen: Observation) -> str:
@@ -157,7 +155,7 @@ class AdaptiveController:
             return self._votes > 0
         vote = 1 if seen.at_grant <= self._level else -1
         self._votes = max(-MOST_VOTES, min(MOST_VOTES, self._votes + vote))
-        return self._votes >= 0 and vote > 0 or self._votes > 0
+        return (self._votes >= 0 and vote > 0) or self._votes > 0
 
     def _heed(self, allowance: Allowance) -> None:
         stated = []

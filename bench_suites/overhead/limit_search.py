@@ -1,0 +1,121 @@
+"""How well adaptive mode finds limits: production controllers and broker in virtual time."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from bench_suites.overhead.limit_play import LimitPlay
+from bench_suites.overhead.limit_scenarios import SCENARIOS, SPAN_S, Scenario
+from pytest_ultrapar.report.text_table import text_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from bench_suites.overhead.limit_play import Outcome
+
+SEEDS = 5
+_WIDE = 200
+
+
+class Searched(msgspec.Struct, frozen=True):
+    """What came of one scenario over all seeds; each pair is (median, worst).
+
+    Attributes:
+        used: Answers / what the provider would have given at best, the search included.
+        refused: Share of attempts answered 429.
+        t90_s: Seconds to ten seconds at 90 % of the best; infinity for never.
+        again_s: The same after the last change; None without a change.
+        seats: Requests at once, the most of all seeds.
+        ceiling: What they must not pass.
+    """
+
+    name: str
+    n: int
+    used: tuple[float, float]
+    refused: tuple[float, float]
+    t90_s: tuple[float, float]
+    again_s: tuple[float, float] | None
+    seats: int
+    ceiling: int
+    aims_met: bool | None
+
+
+def measure_searches(
+    scenarios: Sequence[Scenario] = SCENARIOS,
+    *,
+    seeds: int = SEEDS,
+    note: Callable[[str], object],
+) -> list[Searched]:
+    """Play every scenario with every seed."""
+    found = []
+    for scenario in scenarios:
+        note(f"adaptive: {scenario.name}")
+        outcomes = [
+            LimitPlay(
+                scenario.provider,
+                ceiling=scenario.ceiling,
+                seed=seed,
+                span_s=SPAN_S,
+                n_lanes=scenario.n_lanes,
+                stall_s=scenario.stall_s,
+            ).run()
+            for seed in range(seeds)
+        ]
+        found.append(_searched(scenario, outcomes))
+    return found
+
+
+def search_lines(found: Sequence[Searched]) -> Iterator[str]:
+    """A table of all scenarios, median and worst of the seeds."""
+    yield (
+        f"adaptive: {len(found)} providers in virtual time, {SPAN_S:g} s, {SEEDS} seeds, median and"
+        " worst, simulated"
+    )
+    header = ["provider bears", "used", "worst", "429", "worst", "90 % after", "worst"]
+    header += ["after change", "worst", "at once", "ceiling", "aims"]
+    yield from text_table(header, [_row(one) for one in found], n_names=1, width=_WIDE)
+
+
+def _row(one: Searched) -> list[str]:
+    again = [f"{value:.1f} s" for value in one.again_s] if one.again_s is not None else ["", ""]
+    aims = {None: "none", True: "met", False: "MISSED"}[one.aims_met]
+    return [
+        one.name,
+        *(f"{value:.3f}" for value in one.used),
+        *(f"{value * 100:.2f} %" for value in one.refused),
+        *(f"{value:.1f} s" for value in one.t90_s),
+        *again,
+        str(one.seats),
+        str(one.ceiling),
+        aims,
+    ]
+
+
+def _searched(scenario: Scenario, outcomes: Sequence[Outcome]) -> Searched:
+    used = [one.utilisation for one in outcomes]
+    refused = [one.refused for one in outcomes]
+    t90_s = [one.t90_s for one in outcomes]
+    again_s = [one.recovery_s for one in outcomes if one.recovery_s is not None]
+    seats = max(one.peak for one in outcomes)
+    has_aims = scenario.least_used > 0 or scenario.most_t90_s < math.inf
+    met = (
+        min(used) >= scenario.least_used
+        and max(refused) <= scenario.most_refused
+        and max([*t90_s, *again_s]) <= scenario.most_t90_s
+        and seats <= scenario.ceiling
+    )
+    return Searched(
+        name=scenario.name,
+        n=len(outcomes),
+        used=(statistics.median(used), min(used)),
+        refused=(statistics.median(refused), max(refused)),
+        t90_s=(statistics.median(t90_s), max(t90_s)),
+        again_s=(statistics.median(again_s), max(again_s)) if again_s else None,
+        seats=seats,
+        ceiling=scenario.ceiling,
+        aims_met=met if has_aims else None,
+    )
