@@ -32,7 +32,7 @@ split in advance. collection collects the five phases and as many empty tests. i
 `pytest --collect-only` with and without the plugin. forecast compares the plans of eight pools with
 the runs that follow. gate runs the same code, a slower server and a worse model, and counts what
 the default gate catches; its number of runs is fixed. adaptive plays adaptive mode against
-providers in virtual time.
+providers in virtual time; adaptive-runs compares whole runs of it with fixed mode.
 """
 
 

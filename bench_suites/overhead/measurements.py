@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bench_suites.overhead import growth, matrix, tables
+from bench_suites.overhead.adaptive_runs import adaptive_run_lines, measure_adaptive_runs
 from bench_suites.overhead.collection import measure_collection
 from bench_suites.overhead.comparison import compare
 from bench_suites.overhead.environment import Environment
@@ -67,6 +68,11 @@ def _adaptive(arguments: argparse.Namespace, environment: Environment) -> _Found
     return search_lines(searches), searches
 
 
+def _adaptive_runs(arguments: argparse.Namespace, environment: Environment) -> _Found:
+    runs = measure_adaptive_runs(arguments.runs, environment=environment, note=_note)
+    return adaptive_run_lines(runs), runs
+
+
 def _lease(arguments: argparse.Namespace, environment: Environment) -> _Found:
     del environment
     leases = measure_leases(arguments.runs, note=_note)
@@ -120,6 +126,7 @@ def _gate(arguments: argparse.Namespace, environment: Environment) -> _Found:
 
 _MEASUREMENTS: dict[str, Callable[[argparse.Namespace, Environment], _Found]] = {
     "adaptive": _adaptive,
+    "adaptive-runs": _adaptive_runs,
     "lease": _lease,
     "growth": _growth,
     "memory": _memory,

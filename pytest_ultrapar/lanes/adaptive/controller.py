@@ -122,17 +122,15 @@ class AdaptiveController:
             return ""
         if self.pace.served(seen):
             return "rate grows"
-        if self.plateau.seats is not None:
+        if self.plateau.is_reached:
             self.plateau.served(seen)
             return "plateau"
-        if self.seats.is_doubling:
-            self.plateau.doubles(seen)
-            if self.plateau.seats is not None:
-                return "plateau"
+        if self.seats.is_doubling and self.plateau.doubles(seen):
+            return "plateau"
         return "seats grow" if self.seats.served(seen) else ""
 
     def _refused(self, seen: Observation) -> str:
-        if self.plateau.seats is not None:
+        if self.plateau.is_reached:
             self.seats.limit = float(self.cap())
             self.plateau = PlateauSearch()
         exceeded = seen.told.exceeded

@@ -77,7 +77,8 @@ class PaceSearch:
             return False
         accepted = self.accepted.per_s(seen.now_s)
         if self._curve is None:
-            low, target = accepted, FIRST_TARGET * accepted
+            low = min(self.rate, accepted)
+            target = min(self.rate, FIRST_TARGET * accepted)
         elif self._curve.is_over(seen.now_s):
             target = max(CUT * self.rate, self._curve.target)
             low = CUT * target

@@ -83,16 +83,26 @@ class PlateauSearch:
         self._trying: _Try = "rest"
         self._turn = 0
 
-    def doubles(self, seen: Observation) -> None:
-        """Take a success into account while the seats double; may take the seats over."""
+    @property
+    def is_reached(self) -> bool:
+        """Whether it holds the seats."""
+        return self.seats is not None
+
+    def doubles(self, seen: Observation) -> bool:
+        """Take a success into account while the seats double.
+
+        Returns:
+            Whether doubling did not pay: from now on it holds the seats.
+        """
         power = seen.at_grant.bit_length() - 1
         level = self._doublings.setdefault(power, _Level(float(2**power), seen.now_s))
         level.add(seen.now_s - seen.granted_s)
         half = self._doublings.get(power - 1)
         if half is None or min(level.n, half.n) < FOR_DOUBLING:
-            return
+            return False
         if level.per_s < LEAST_GAIN * half.per_s:
             self._begin(level.seats, seen.now_s)
+        return self.is_reached
 
     def served(self, seen: Observation) -> None:
         """Take a success into account once the plateau is reached."""

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from pytest_ultrapar.lanes.adaptive.controller import AdaptiveController
+from pytest_ultrapar.lanes.adaptive.curve import Curve, span_s
+from pytest_ultrapar.lanes.adaptive.observation import Observation
+from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, Allowance, Told
+
+
+def served(controller, granted_s, now_s, at_grant, told=NOTHING_TOLD):
+    controller.sent(granted_s)
+    controller.observe(Observation("ok", granted_s, now_s, at_grant, at_grant, told))
+
+
+def refused(controller, granted_s, now_s, at_grant, told=NOTHING_TOLD):
+    controller.sent(granted_s)
+    controller.observe(Observation("rate", granted_s, now_s, at_grant, at_grant, told))
+
+
+def grown(seats=40, ceiling=400):
+    """A controller that has doubled without a refusal; its last answer came at 10 s."""
+    controller = AdaptiveController("p/k", ceiling)
+    for n in range(seats - 10):
+        served(controller, 8.0, 9.0 + n / 1000, controller.cap())
+    assert controller.cap() == seats
+    return controller
+
+
+def test_search_starts_at_ten_seats_or_the_ceiling():
+    assert AdaptiveController("p/k", 400).cap() == 10
+    assert AdaptiveController("p/k", 3).cap() == 3
+    assert AdaptiveController("p/k", 3).interval_s() == 0.0
+
+
+def test_seats_double_per_round_while_they_are_in_use():
+    controller = AdaptiveController("p/k", 400)
+    for _ in range(10):
+        served(controller, 0.0, 1.0, controller.cap())
+    assert controller.cap() == 20
+
+
+def test_seats_do_not_grow_while_they_are_not_in_use():
+    controller = AdaptiveController("p/k", 400)
+    for n in range(100):
+        served(controller, n, n + 1, 7)
+    assert controller.cap() == 10
+
+
+def test_seats_never_pass_the_ceiling():
+    controller = AdaptiveController("p/k", 25)
+    for _ in range(100):
+        served(controller, 0.0, 1.0, controller.cap())
+    assert controller.cap() == 25
+
+
+def test_first_refusal_cuts_to_what_was_served_at_once():
+    controller = grown(40)
+    refused(controller, 10.0, 10.1, 40)
+    assert controller.cap() == 39
+
+
+def test_refusals_of_requests_sent_before_a_cut_say_nothing_new():
+    controller = grown(40)
+    refused(controller, 10.0, 10.1, 41)
+    for n in range(20):
+        refused(controller, 10.05, 10.2 + n / 100, 20 + n)
+    assert controller.cap() == 40
+    assert controller.n_cuts == 1
+
+
+def test_refusal_beyond_what_is_served_speaks_for_seats_and_one_below_for_the_rate():
+    by_seats = grown(40)
+    refused(by_seats, 10.0, 10.1, 41)
+    assert by_seats.interval_s() == 0.0
+
+    by_rate = grown(40)
+    for n in range(30):
+        served(by_rate, 10.0 + n / 30, 11.0 + n / 30, 40)
+    refused(by_rate, 12.0, 12.1, 20)
+    assert by_rate.interval_s() > 0.0
+    assert by_rate.cap() >= 40
+
+
+@pytest.mark.parametrize(
+    ("exceeded", "is_paced"), [("rate", True), ("tokens", True), ("in_flight", False)]
+)
+def test_refusal_that_says_what_was_too_much_is_believed(exceeded, is_paced):
+    controller = grown(40)
+    refused(controller, 10.0, 10.1, 41, Told(exceeded=exceeded))
+    assert (controller.interval_s() > 0.0) is is_paced
+
+
+def test_rate_that_the_provider_states_is_kept_without_a_search():
+    controller = AdaptiveController("p/k", 400)
+    served(controller, 0.0, 1.0, 1, Told(allowance=Allowance(requests=600.0)))
+    assert 1 / controller.interval_s() == pytest.approx(10.0, rel=0.06)
+    assert 1 / controller.interval_s() < 10.0
+
+
+def test_stated_tokens_become_a_rate_by_the_mean_of_a_request():
+    controller = AdaptiveController("p/k", 400)
+    told = Told(tokens=500, allowance=Allowance(tokens=60_000.0))
+    served(controller, 0.0, 1.0, 1, told)
+    served(controller, 1.0, 2.0, 1, told)
+    assert 1 / controller.interval_s() == pytest.approx(2.0, rel=0.06)
+
+
+def test_seats_come_back_to_the_limit_and_then_try_beyond():
+    controller = grown(40)
+    refused(controller, 10.0, 10.1, 41)
+    now_s, seen = 10.2, []
+    for _ in range(4000):
+        now_s += 0.025
+        served(controller, now_s - 1.0, now_s, controller.cap())
+        seen.append(controller.cap())
+    assert seen[0] == 40
+    assert seen == sorted(seen)
+    assert seen[int(10 / 0.025)] == 40, "nothing is tried before the span is over"
+    assert seen[-1] > 80, "clean rounds double the step"
+
+
+def test_refusals_without_any_success_keep_the_old_aim():
+    controller = grown(100)
+    now_s = 10.0
+    for _ in range(12):
+        refused(controller, now_s, now_s + 0.05, controller.cap() + 1)
+        now_s += 1.0
+    low = controller.cap()
+    for _ in range(400):
+        now_s += 0.05
+        served(controller, now_s - 0.5, now_s, controller.cap())
+    assert low < 60
+    assert controller.cap() >= 90, "within 20 s"
+
+
+def test_many_errors_keep_everything_from_growing():
+    controller = AdaptiveController("p/k", 400)
+    for n in range(60):
+        controller.observe(Observation("overload", n / 10, n / 10 + 1, 10, 10))
+    before = controller.cap()
+    for n in range(3):
+        served(controller, 6.0 + n, 7.0 + n, 10)
+    assert controller.cap() == before == 10
+
+
+def test_server_that_queues_is_given_no_more_than_pays():
+    """Answers take seats / 8 seconds beyond 8 at once: eight per second, however many ask."""
+    controller = AdaptiveController("p/k", 512)
+    now_s = 0.0
+    for _ in range(4000):
+        at_grant = controller.cap()
+        now_s += 1 / 8
+        served(controller, now_s - max(1.0, at_grant / 8), now_s, at_grant)
+    assert 5 <= controller.cap() <= 16
+
+
+def test_every_change_is_in_the_history_with_its_reason():
+    controller = grown(20)
+    refused(controller, 10.0, 10.1, 20)
+    changes = controller.take_changes()
+    assert (changes[0].reason, changes[0].workers) == ("start", 10)
+    assert [change.workers for change in changes[1:-1]] == list(range(11, 21))
+    last = changes[-1]
+    assert (last.limit, last.t_s, last.workers, last.qps) == ("p/k", 10.1, 19, None)
+    assert last.reason == "refused: seats"
+    assert controller.take_changes() == []
+
+
+def test_curve_does_most_of_the_way_in_half_the_span():
+    curve = Curve(low=80.0, target=100.0, cut_s=5.0, span_s=20.0)
+    assert curve.at(5.0) == 80.0
+    assert curve.at(15.0) == pytest.approx(97.5)
+    assert curve.at(25.0) == curve.at(math.inf) == 100.0
+    assert curve.at(-100.0) == 80.0, "a clock that steps back lowers nothing below the cut"
+
+
+def test_small_limits_are_tried_rarely():
+    assert span_s(requests_per_s=100.0) == 15.0
+    assert span_s(requests_per_s=1.0) == 80.0
+    assert span_s(requests_per_s=0.01) == 300.0

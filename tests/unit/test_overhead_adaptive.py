@@ -1,0 +1,47 @@
+"""A few of the providers that `python -m bench_suites.overhead adaptive` plays, with one seed.
+
+All of them take a minute; `docs/adaptive.md` holds their table.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from bench_suites.overhead.limit_play import LimitPlay
+from bench_suites.overhead.limit_scenarios import SCENARIOS
+from bench_suites.overhead.limit_search import measure_searches, search_lines
+
+BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "5 at once",
+        "20 at once",
+        "40 at once",
+        "5 per second",
+        "20 per second",
+        "100 at once, halved",
+        "50 at once, doubled",
+        "10 s of nothing but 429",
+    ],
+)
+def test_adaptive_mode_finds_what_a_provider_bears(name):
+    [found] = measure_searches([BY_NAME[name]], seeds=1, note=lambda _: None)
+    assert found.aims_met, "\n".join(search_lines([found]))
+
+
+def test_adaptive_mode_stays_at_a_ceiling_below_the_limit():
+    [found] = measure_searches([BY_NAME["ceiling of 40 below 400"]], seeds=1, note=lambda _: None)
+    assert found.seats == 40
+    assert found.used[1] > 0.97
+
+
+def test_server_that_queues_is_not_flooded():
+    scenario = BY_NAME["queues beyond 64"]
+    play = LimitPlay(scenario.provider, ceiling=scenario.ceiling, seed=1)
+    outcome = play.run()
+    seats = [change.workers for change in play.broker.take_changes()]
+    assert outcome.utilisation > 0.9
+    assert 40 <= sorted(seats[-20:])[10] <= 100
