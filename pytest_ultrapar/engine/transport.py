@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import aiohttp
 import httpx
 
+from pytest_ultrapar.engine.content_coding import ACCEPTED
+
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator
@@ -18,7 +20,6 @@ _ADDRESS = "ultrapar.address"
 _HEADERS = {
     "content-type": "application/json",
     "accept": "application/json",
-    "accept-encoding": "gzip, deflate",
     "user-agent": "pytest-ultrapar",
 }
 
@@ -39,7 +40,9 @@ class Address:
     @classmethod
     def of(cls, endpoint: Endpoint) -> Address:
         """The address of an endpoint."""
-        headers = {**_HEADERS, "authorization": f"Bearer {endpoint.token}"}
+        # A proxy that compresses a stream keeps tokens back until it has enough of them.
+        coding = {"accept-encoding": "identity" if endpoint.stream else ACCEPTED}
+        headers = {**_HEADERS, **coding, **endpoint.authentication}
         return cls(
             url=httpx.URL(endpoint.url),
             headers=httpx.Headers(headers),
@@ -65,6 +68,11 @@ class Body(httpx.AsyncByteStream):
         self._answer = answer
         self._request = request
 
+    def is_longer_than(self, n_bytes: int) -> bool:
+        """Whether the body's declared length is above that; False when none is declared."""
+        declared = self._answer.content_length
+        return declared is not None and declared > n_bytes
+
     async def __aiter__(self) -> AsyncIterator[bytes]:
         content = self._answer.content
         try:
@@ -79,6 +87,8 @@ class Body(httpx.AsyncByteStream):
         Raises:
             httpx.TransportError: It did not come to its end.
         """
+        if self.is_longer_than(n_bytes):
+            return None
         content = self._answer.content
         try:
             pieces = [await content.readany()]
