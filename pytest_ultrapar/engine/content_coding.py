@@ -15,7 +15,9 @@ _STEP_BYTES = 64 * 1024
 """64 KiB of gzip can stand for 64 MiB: nobody may ask zlib for all of it at once."""
 
 _GZIP = 16 + zlib.MAX_WBITS
-_RAW = -zlib.MAX_WBITS
+_HEADER_BYTES = 2
+_DEFLATE = 8
+"""Compression method in the first byte of zlib's header."""
 
 
 class Unpacker:
@@ -34,9 +36,8 @@ class Unpacker:
         if words not in {"gzip", "x-gzip", "deflate"}:
             msg = f"the answer's content-encoding {coding[:40]!r} is none that was asked for"
             raise httpx.DecodingError(msg)
-        self._is_deflate = words == "deflate"
-        self._zlib = zlib.decompressobj(zlib.MAX_WBITS if self._is_deflate else _GZIP)
-        self._begins = True
+        self._begin = b""
+        self._zlib = None if words == "deflate" else zlib.decompressobj(_GZIP)
 
     def steps(self, piece: bytes) -> Iterator[bytes]:
         """What a piece of the body stands for, at most 64 KiB at a time.
@@ -44,9 +45,19 @@ class Unpacker:
         Raises:
             httpx.DecodingError: It cannot be unpacked.
         """
-        while not self._zlib.eof:
-            unpacked = self._unpack(piece)
-            piece = self._zlib.unconsumed_tail
+        unpacking = self._zlib
+        if unpacking is None:
+            piece = self._begin = self._begin + piece
+            if len(piece) < _HEADER_BYTES:
+                return
+            unpacking = self._zlib = zlib.decompressobj(_format_of(piece))
+        while not unpacking.eof:
+            try:
+                unpacked = unpacking.decompress(piece, _STEP_BYTES)
+            except zlib.error as error:
+                msg = f"the answer cannot be unpacked: {error}"
+                raise httpx.DecodingError(msg) from error
+            piece = unpacking.unconsumed_tail
             if unpacked:
                 yield unpacked
             # A full step may have left output inside although all input is taken.
@@ -59,20 +70,15 @@ class Unpacker:
         Raises:
             httpx.DecodingError: It was cut off.
         """
-        if not self._zlib.eof:
+        if self._zlib is None or not self._zlib.eof:
             msg = "the compressed answer ends before its end"
             raise httpx.DecodingError(msg)
 
-    def _unpack(self, piece: bytes) -> bytes:
-        try:
-            unpacked = self._zlib.decompress(piece, _STEP_BYTES)
-        except zlib.error as error:
-            if not (self._is_deflate and self._begins):
-                msg = f"the answer cannot be unpacked: {error}"
-                raise httpx.DecodingError(msg) from error
-            # "deflate" means zlib's format (RFC 9110, 8.4.1.2), and some servers send it bare.
-            self._zlib = zlib.decompressobj(_RAW)
-            self._begins = False
-            return self._unpack(piece)
-        self._begins = False
-        return unpacked
+
+def _format_of(begin: bytes) -> int:
+    """Whether a "deflate" body has zlib's header, as it should, or is bare, as some send it.
+
+    Source: RFC 9110, section 8.4.1.2; RFC 1950, section 2.2 (CMF and FLG).
+    """
+    has_header = begin[0] & 0x0F == _DEFLATE and int.from_bytes(begin[:2], "big") % 31 == 0
+    return zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS
