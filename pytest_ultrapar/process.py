@@ -122,7 +122,7 @@ class CollectOnly:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Keep secrets out of errors of collection."""
-        redact(report, self._config, self._redactor)
+        redact(report, self._config, self._redactor.text)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
