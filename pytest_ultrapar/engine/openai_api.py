@@ -95,12 +95,16 @@ class Usage(msgspec.Struct):
     completion_tokens_details: TokenDetails | None = None
 
 
+_NO_USAGE = Usage()
+_NO_ERROR = msgspec.Raw(b"null")
+
+
 class Completion(msgspec.Struct):
     """A whole answer or a piece of a stream. Azure's first and OpenAI's last have no choices."""
 
     choices: list[Choice] | None = None
     usage: Usage | None = None
-    error: msgspec.Raw = msgspec.Raw(b"null")
+    error: msgspec.Raw = _NO_ERROR
     object: str | None = None
 
 
@@ -165,16 +169,18 @@ def decode_response(body: bytes, lane: LaneId, latency_s: float) -> Reply | Fail
     choice = completion.choices[0]
     if choice.message is None:
         return _malformed("the answer's choice has no message")
-    calls = tuple(
-        ToolCall(call.id or "", call.function.name or "", call.function.arguments_text)
-        for call in choice.message.tool_calls or ()
-    )
+    calls: tuple[ToolCall, ...] = ()
+    if choice.message.tool_calls:
+        calls = tuple(
+            ToolCall(call.id or "", call.function.name or "", call.function.arguments_text)
+            for call in choice.message.tool_calls
+        )
     return reply_of(choice, calls, completion.usage, lane, latency_s)
 
 
 def error_of(completion: Completion, content: bytes) -> Failure | None:
     """The failure for which an answer of status 200 or a piece of it stands, if it is an error."""
-    if bytes(completion.error) != b"null":
+    if completion.error is not _NO_ERROR and bytes(completion.error) != b"null":
         return failure_in_answer(bytes(completion.error))
     return failure_in_answer(content) if completion.object == "error" else None
 
@@ -192,8 +198,8 @@ def reply_of(
         return Failure(
             "refused", "the provider's content filter stopped the answer", "content_filter"
         )
-    usage = usage or Usage()
-    details = usage.completion_tokens_details or TokenDetails()
+    usage = usage or _NO_USAGE
+    details = usage.completion_tokens_details
     return Reply(
         text=message.text or message.refusal or "",
         reasoning=message.reasoning_content or message.reasoning,
@@ -204,7 +210,7 @@ def reply_of(
         lane=lane,
         latency_s=latency_s,
         refusal=message.refusal or None,
-        reasoning_tokens=_count(details.reasoning_tokens),
+        reasoning_tokens=None if details is None else _count(details.reasoning_tokens),
     )
 
 
