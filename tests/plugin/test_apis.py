@@ -89,10 +89,10 @@ def times(project) -> list[tuple[float | None, float]]:
 
 
 @pytest.mark.parametrize("streams", [False, True])
-def test_openai_run(project, api, streams):
+def test_openai_run(project, api, workers, streams):
     write_pool(project, "openai", f"{api.url}/v1", "stream = true" if streams else "")
     suite(project, SUITE)
-    result = project.run("-n0")
+    result = project.run(workers)
     assert result.ret == 0
     assert len(api.seen) == N_REQUESTS
     for seen in api.seen:
@@ -228,7 +228,9 @@ STEERING = ("\x1b]0;", "\x1b[2J", "\x00", "\u202e", "\u2066")
 
 
 @pytest.mark.parametrize("streams", [False, True])
-def test_text_that_steers_a_terminal_is_stored_as_it_is_and_shown_escaped(project, api, streams):
+def test_text_that_steers_a_terminal_is_stored_as_it_is_and_shown_escaped(
+    project, api, workers, streams
+):
     write_pool(project, "openai", f"{api.url}/v1", f"stream = {str(streams).lower()}")
     suite(
         project,
@@ -261,7 +263,7 @@ async def quoting(llm) -> str:
 def test_quotes(quoting): pass
 """,
     )
-    result = project.run("-n0", "-rA", "--showlocals", "--color=yes", "--ultrapar-debug-log=all")
+    result = project.run(workers, "-rA", "--showlocals", "--color=yes", "--ultrapar-debug-log=all")
     assert result.ret == 1
     texts = {row["content"] for row in project.rows("transcripts") if row["role"] == "assistant"}
     assert RAW + "\\ud800." in texts
@@ -270,7 +272,9 @@ def test_quotes(quoting): pass
     output = result.stdout.str()
     assert [each for each in STEERING if each in output] == []
     assert "\\x1b[2Jred" in output
-    log = (project.directory / "debug-main.log").read_text(encoding="utf-8")
+    logs = project.directory.glob("debug-*.log")
+    log = "".join(path.read_text(encoding="utf-8") for path in logs)
+    assert "request ended" in log
     assert [each for each in STEERING if each in log] == []
     bodies = [json.dumps(seen.body, ensure_ascii=False) for seen in api.seen]
     assert any("\\u202e" in body or "\u202e" in body for body in bodies)
