@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_ultrapar.options import plans, pool_path
-from pytest_ultrapar.pool.config import check_supported, load_pool
+from pytest_ultrapar.options import pool_path
+from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.model import Lane, Pool
 from pytest_ultrapar.pool.secret import check_secrets
 from pytest_ultrapar.results.redact import Redactor
@@ -48,8 +48,6 @@ def settings(config: pytest.Config) -> tuple[Options, Pool]:
             path = pool_path(config)
             assert path is not None
             pool = load_pool(path, environ=os.environ, overrides=read_overrides(config))
-        if not (config.option.collectonly or plans(config)):  # what is never sent may be counted
-            check_supported(pool)
         options = read_options(config, pool)
         found = config.stash[_settings_key] = (options, pool)
     return found
@@ -124,7 +122,7 @@ class CollectOnly:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Keep secrets out of errors of collection."""
-        redact(report, self._config, self._redactor)
+        redact(report, self._config, self._redactor.text)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:

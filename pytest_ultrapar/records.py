@@ -58,6 +58,8 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
         turn: Which call of `llm.chat` in the episode, from 0.
         attempt: Which try of that turn, from 0.
         outcome: A `LeaseOutcome`.
+        t_first_byte_s: When the headers of its answer had come.
+        t_first_token_s: When the first content, reasoning or tool call of a stream came.
         maybe_billed: Whether the provider may have charged for it although no answer came.
     """
 
@@ -80,6 +82,7 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     maybe_billed: bool = False
     seat_wait_s: float = 0.0
     rate_wait_s: float = 0.0
+    t_first_token_s: float | None = None
 
 
 class TurnMessage(msgspec.Struct, frozen=True, omit_defaults=True):

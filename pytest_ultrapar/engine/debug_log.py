@@ -147,7 +147,7 @@ class DebugLog:
 
     def answered(self, case_id: str, attempt: Attempt, lane: LaneId) -> None:
         """See `Watch`."""
-        first_s = attempt.t_first_byte_s
+        first_s, token_s = attempt.t_first_byte_s, attempt.t_first_token_s
         self._write(
             "request ended",
             case=case_id,
@@ -158,6 +158,7 @@ class DebugLog:
             status=attempt.status,
             took_s=attempt.t_end_s - attempt.t_send_s,
             first_byte_s=None if first_s is None else first_s - attempt.t_send_s,
+            first_token_s=None if token_s is None else token_s - attempt.t_send_s,
             tokens_in=attempt.tokens_in,
             tokens_out=attempt.tokens_out,
         )

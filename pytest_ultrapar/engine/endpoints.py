@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.engine.openai_api import PATH
-from pytest_ultrapar.pool.model import LaneId
+from pytest_ultrapar.engine import azure_api, openai_api
+from pytest_ultrapar.pool.model import Api, LaneId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from pytest_ultrapar.pool.model import Pool
+    from pytest_ultrapar.pool.model import Instance, Pool, Provider
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -23,6 +24,10 @@ class Endpoint:
         token: The secret of the lane's key, in the clear; never shown (`repr` hides it).
         api_name: The model or deployment name to send.
         timeout_s: Total deadline of one request.
+        stream: Whether answers are asked for as streams.
+        parameters: Under which name a suite's parameter is sent, where not under its own; None: it
+            is not sent.
+        reads_allowance: Whether the headers of its answers are read for the provider's own limits.
     """
 
     lane: LaneId
@@ -33,6 +38,22 @@ class Endpoint:
     token: str
     api_name: str
     timeout_s: float
+    api: Api = "openai"
+    stream: bool = False
+    parameters: Mapping[str, str | None] = field(default_factory=dict)
+    reads_allowance: bool = False
+
+    @property
+    def authentication(self) -> dict[str, str]:
+        """The header that carries the secret."""
+        if self.api == "azure-openai":
+            return azure_api.authentication(self.token)
+        return openai_api.authentication(self.token)
+
+    @property
+    def model_in_body(self) -> str | None:
+        """The model's name in a request's body; None where only the URL names it."""
+        return None if self.api == "azure-openai" else self.api_name
 
     def __repr__(self) -> str:
         return f"Endpoint({self.lane!r}, url={self.url!r}, token='***')"
@@ -61,9 +82,18 @@ def endpoints(
             provider=provider.name,
             instance=instance.name,
             key=lane.key,
-            url=base_url.rstrip("/") + PATH,
+            url=_url(provider, instance, base_url),
             token=token_of(provider.name, lane.key),
             api_name=instance.api_name,
             timeout_s=provider.timeout_s,
+            api=provider.api,
+            stream=model.stream,
+            parameters=model.parameters,
         )
     return found
+
+
+def _url(provider: Provider, instance: Instance, base_url: str) -> str:
+    if provider.api == "azure-openai":
+        return azure_api.url(base_url, instance.api_name, provider.api_version or "")
+    return openai_api.url(base_url)

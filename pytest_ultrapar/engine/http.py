@@ -1,4 +1,4 @@
-"""One HTTP exchange, with a total deadline and a bounded answer.
+"""One HTTP exchange, with a total deadline and a bounded answer, whole or as a stream.
 
 httpx with aiohttp as its transport: at 300 connections httpx's own pool costs 8.4 ms of CPU per
 request (it looks through all its connections each time), httpx's client over httpx-aiohttp 0.34 ms,
@@ -10,22 +10,31 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import httpx
 
+from pytest_ultrapar.engine.chat_stream import ChatStream
+from pytest_ultrapar.engine.content_coding import Unpacker
 from pytest_ultrapar.engine.failure import Failure
 from pytest_ultrapar.engine.transport import Address, Body, SessionTransport
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 
     from pytest_ultrapar.engine.endpoints import Endpoint
     from pytest_ultrapar.pool.model import LaneId
 
 LARGEST_BODY_BYTES = 16 * 1024 * 1024
 _CONNECT_S = 30.0
+_REST_S = 0.25
+"""How long the end of a body is waited for when its answer is complete: then the connection can be
+used again, else it is closed."""
+
+_SAID_CHARACTERS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +42,16 @@ class Answer:
     """A complete HTTP response.
 
     Attributes:
+        body: Decoded; empty when it was read as a stream.
         t_first_byte_s: When its headers had arrived, monotonic seconds.
+        stream: What came of a body that was a stream.
     """
 
     status: int
     headers: httpx.Headers
     body: bytes
     t_first_byte_s: float
+    stream: ChatStream | None = None
 
 
 class _Client(httpx.AsyncClient):
@@ -83,7 +95,7 @@ class HttpClient:
 
         Args:
             endpoint: Where to.
-            body: JSON.
+            body: JSON; asks for a stream if the endpoint is one of streams.
             timeout_s: Total deadline, whatever the socket does.
         """
         try:
@@ -91,7 +103,8 @@ class HttpClient:
                 response = await self._client.send_plainly(self._address(endpoint).request(body))
                 first_byte_s = time.monotonic()
                 try:
-                    content = await _read(response)
+                    stream = await _follow(response) if _is_stream(endpoint, response) else None
+                    content = b"" if stream is not None else await _read(response)
                 finally:
                     await response.aclose()
         except TimeoutError:
@@ -100,10 +113,10 @@ class HttpClient:
             return Failure("malformed", _say(error), maybe_billed=True)
         except httpx.HTTPError as error:
             return _transport_failure(error)
-        if content is None:
+        except _TooLargeError:
             reason = f"the answer is larger than {LARGEST_BODY_BYTES} bytes"
             return Failure("malformed", reason, maybe_billed=True)
-        return Answer(response.status_code, response.headers, content, first_byte_s)
+        return Answer(response.status_code, response.headers, content, first_byte_s, stream)
 
     def _address(self, endpoint: Endpoint) -> Address:
         address = self._addresses.get(endpoint.lane)
@@ -116,22 +129,67 @@ class HttpClient:
         await self._client.aclose()
 
 
-async def _read(response: httpx.Response) -> bytes | None:
-    """The decoded body, or None when it is too large.
+class _TooLargeError(Exception):
+    """A body is larger than `LARGEST_BODY_BYTES`."""
+
+
+def _is_stream(endpoint: Endpoint, response: httpx.Response) -> bool:
+    """Whether to read the body as a stream: a server may answer whole although asked for one."""
+    if not endpoint.stream or response.status_code != HTTPStatus.OK:
+        return False
+    kind: str = response.headers.get("content-type", "")
+    return kind.lower().startswith("text/event-stream")
+
+
+async def _follow(response: httpx.Response) -> ChatStream:
+    chat = ChatStream()
+    async with aclosing(_decoded(response)) as pieces:
+        async for piece in pieces:
+            chat.feed(piece, time.monotonic())
+            if chat.done:
+                with suppress(TimeoutError, httpx.HTTPError, _TooLargeError):
+                    await asyncio.wait_for(_drain(pieces), _REST_S)
+                return chat
+    chat.end(time.monotonic())
+    return chat
+
+
+async def _drain(pieces: AsyncIterator[bytes]) -> None:
+    async for _ in pieces:
+        pass
+
+
+async def _read(response: httpx.Response) -> bytes:
+    stream = response.stream
+    if isinstance(stream, Body) and "content-encoding" not in response.headers:
+        content = await stream.read_at_most(LARGEST_BODY_BYTES)
+        if content is None:
+            raise _TooLargeError
+        return content
+    return b"".join([piece async for piece in _decoded(response)])
+
+
+async def _decoded(response: httpx.Response) -> AsyncGenerator[bytes, None]:
+    """The body in pieces, at most `LARGEST_BODY_BYTES` in all.
 
     Counted after decompression, so that a small bomb cannot become a large answer.
     """
     stream = response.stream
-    if isinstance(stream, Body) and "content-encoding" not in response.headers:
-        return await stream.read_at_most(LARGEST_BODY_BYTES)
-    chunks: list[bytes] = []
+    if isinstance(stream, Body) and stream.is_longer_than(LARGEST_BODY_BYTES):
+        raise _TooLargeError
+    coding = response.headers.get("content-encoding", "identity")
+    unpacker = None if coding.strip().lower() == "identity" else Unpacker(coding)
     n_bytes = 0
-    async for chunk in response.aiter_bytes():
-        n_bytes += len(chunk)
-        if n_bytes > LARGEST_BODY_BYTES:
-            return None
-        chunks.append(chunk)
-    return b"".join(chunks)
+    # What comes is bytes: our own transport's, or a mock's in place of it.
+    assert isinstance(stream, httpx.AsyncByteStream)
+    async for raw in stream:
+        for piece in (raw,) if unpacker is None else unpacker.steps(raw):
+            n_bytes += len(piece)
+            if n_bytes > LARGEST_BODY_BYTES:
+                raise _TooLargeError
+            yield piece
+    if unpacker is not None:
+        unpacker.end()
 
 
 def _transport_failure(error: httpx.HTTPError) -> Failure:
@@ -143,4 +201,6 @@ def _transport_failure(error: httpx.HTTPError) -> Failure:
 
 
 def _say(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    # A server's broken words may be part of it.
+    said = str(error)[:_SAID_CHARACTERS]
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__

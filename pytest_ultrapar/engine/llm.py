@@ -14,10 +14,12 @@ from typing import Any, NoReturn, Protocol
 import msgspec
 
 from pytest_ultrapar.clock import Clock
+from pytest_ultrapar.engine.allowance import parse_allowance
+from pytest_ultrapar.engine.chat_request import request_body
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.failure import Failure, classify_status
 from pytest_ultrapar.engine.http import Answer
-from pytest_ultrapar.engine.openai_api import RESERVED, decode_response, encode_request
+from pytest_ultrapar.engine.openai_api import RESERVED, decode_response
 from pytest_ultrapar.engine.reply import Messages, Reply
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.retry_after import parse_retry_after
@@ -26,6 +28,7 @@ from pytest_ultrapar.errors import BadRequestError, InfraError, NoLaneError, Pro
 from pytest_ultrapar.lanes.holding import acquire_lease
 from pytest_ultrapar.lanes.protocol import (
     NOTHING_TOLD,
+    Allowance,
     BrokerPort,
     Lease,
     LeaseOutcome,
@@ -116,8 +119,9 @@ class Llm:
                 episode does next.
             PromptRefused: The provider refused the prompt for good; the case becomes `unsolved`.
             BadRequestError: The API calls the request malformed; the case becomes an `error`.
-            TypeError: A parameter is reserved (`model`, `messages`, `stream`) or cannot be sent as
-                JSON, or the messages are no list of dicts.
+            TypeError: A parameter is reserved (`model`, `messages`, `stream`, `stream_options`),
+                is there twice under two names, or cannot be sent as JSON, or the messages are no
+                list of dicts.
             ValueError: A parameter is no finite number.
         """
         conversation = self.conversation
@@ -164,17 +168,15 @@ class Llm:
 
     async def _answer(self, turn: int, messages: Messages, parameters: dict[str, Any]) -> Reply:
         retry = self._wire.retry
-        body: dict[str, bytes] = {}
+        body: dict[LaneId, bytes] = {}
         attempt = n_failed = 0
         while True:
             t_ready_s = self._wire.clock.now_s()
             lease = await self._lease()
             endpoint = self._wire.endpoints[lease.lane]
-            if endpoint.api_name not in body:
+            if lease.lane not in body:
                 try:
-                    body[endpoint.api_name] = encode_request(
-                        endpoint.api_name, messages, parameters
-                    )
+                    body[lease.lane] = request_body(endpoint, messages, parameters)
                 except BaseException:
                     self._wire.port.release(lease, "unsent")
                     raise
@@ -183,7 +185,7 @@ class Llm:
                 attempt,
                 lease=lease,
                 endpoint=endpoint,
-                body=body[endpoint.api_name],
+                body=body[lease.lane],
                 t_ready_s=t_ready_s,
             )
             if result is None:
@@ -255,8 +257,9 @@ class Llm:
             # Before the seat is given back: in the records, too, nobody else has it until then.
             t_end_s = wire.clock.now_s()
             retry_after_s = result.retry_after_s if isinstance(result, Failure) else None
-            wire.port.release(lease, outcome, _told(result))
+            wire.port.release(lease, outcome, _told(result, _allowance(endpoint, answer)))
             reply = result if isinstance(result, Reply) else None
+            stream = answer.stream if isinstance(answer, Answer) else None
             record = Attempt(
                 turn=turn,
                 attempt=attempt,
@@ -279,6 +282,7 @@ class Llm:
                 ),
                 seat_wait_s=lease.seat_wait_s,
                 rate_wait_s=lease.rate_wait_s,
+                t_first_token_s=stream.t_first_token_s if stream is not None else None,
             )
             self.conversation.attempts.append(record)
             if wire.watch is not None:
@@ -336,19 +340,28 @@ class Llm:
 def _read(answer: Answer | Failure, lane: LaneId, latency_s: float) -> Reply | Failure:
     if isinstance(answer, Failure):
         return answer
+    if answer.stream is not None:
+        return answer.stream.reply(lane, latency_s)
     if answer.status == HTTPStatus.OK:
         return decode_response(answer.body, lane, latency_s)
     retry_after_s = parse_retry_after(answer.headers, epoch_s=time.time())
     return classify_status(answer.status, answer.body, retry_after_s)
 
 
-def _told(result: Reply | Failure | None) -> Told:
+def _allowance(endpoint: Endpoint, answer: Answer | Failure | None) -> Allowance | None:
+    if endpoint.reads_allowance and isinstance(answer, Answer):
+        return parse_allowance(answer.headers)
+    return None
+
+
+def _told(result: Reply | Failure | None, allowance: Allowance | None) -> Told:
     if isinstance(result, Reply):
         tokens = (result.tokens_in or 0) + (result.tokens_out or 0)
-        return Told(tokens=tokens) if tokens else NOTHING_TOLD
-    if result is None or result.retry_after_s is None:
+        return Told(tokens=tokens or None, allowance=allowance)
+    retry_after_s = result.retry_after_s if result is not None else None
+    if retry_after_s is None and allowance is None:
         return NOTHING_TOLD
-    return Told(result.retry_after_s)
+    return Told(retry_after_s, allowance=allowance)
 
 
 def _as_text(content: object) -> str:

@@ -1,4 +1,8 @@
-"""OpenAI's chat-completions protocol, as vLLM and most gateways speak it too; not streaming."""
+"""OpenAI's chat-completions protocol, as Azure, vLLM and most gateways speak it too.
+
+One shape is read of both forms of an answer: a whole completion has a `message` per choice, a piece
+of a stream a `delta`.
+"""
 
 from __future__ import annotations
 
@@ -6,86 +10,213 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pytest_ultrapar.engine.answer_error import failure_in_answer
 from pytest_ultrapar.engine.failure import Failure
+from pytest_ultrapar.engine.mending import mended
+from pytest_ultrapar.engine.objects_bound import MOST_OBJECTS, has_too_many_objects
 from pytest_ultrapar.engine.reply import Messages, Reply, ToolCall
 
 if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import LaneId
 
 PATH = "/chat/completions"
-RESERVED = frozenset({"model", "messages", "stream"})
+RESERVED = frozenset({"model", "messages", "stream", "stream_options"})
 """Parameters that a suite may not set: they are the client's own business."""
 
 
-class _Function(msgspec.Struct):
-    name: str = ""
-    arguments: str | None = ""
+class Function(msgspec.Struct):
+    """What a tool call calls; some servers send the arguments as an object, not as JSON text."""
+
+    name: str | None = None
+    arguments: str | dict[str, msgspec.Raw] | None = None
+
+    @property
+    def arguments_text(self) -> str:
+        """The arguments as JSON text, perhaps broken; of a delta, a piece of it."""
+        if isinstance(self.arguments, dict):
+            return _encoder.encode(self.arguments).decode()
+        return self.arguments or ""
 
 
-class _ToolCall(msgspec.Struct):
-    id: str | None = ""
-    function: _Function = msgspec.field(default_factory=_Function)
+class WireToolCall(msgspec.Struct):
+    """A tool call, or in a delta a piece of one: `index` then says of which."""
+
+    index: int | None = None
+    id: str | None = None
+    function: Function = msgspec.field(default_factory=Function)
 
 
-class _Message(msgspec.Struct):
-    content: str | None = None
+class Part(msgspec.Struct):
+    """One part of a content that is a list; only those of text have any."""
+
+    text: str | None = None
+
+
+class WireMessage(msgspec.Struct):
+    """A message of the model, or what a piece of a stream adds to it.
+
+    `reasoning_content` is DeepSeek's name and vLLM's older one, `reasoning` vLLM's newer one.
+    """
+
+    content: str | list[Part] | None = None
     reasoning_content: str | None = None
-    tool_calls: list[_ToolCall] | None = None
+    reasoning: str | None = None
+    refusal: str | None = None
+    tool_calls: list[WireToolCall] | None = None
+
+    @property
+    def text(self) -> str:
+        """The content as text."""
+        if isinstance(self.content, list):
+            return "".join(part.text or "" for part in self.content)
+        return self.content or ""
 
 
-class _Choice(msgspec.Struct):
-    message: _Message
+class Choice(msgspec.Struct):
+    """One of the answers; we ask for one."""
+
+    index: int | None = None
+    message: WireMessage | None = None
+    delta: WireMessage | None = None
     finish_reason: str | None = None
 
 
-class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+class TokenDetails(msgspec.Struct):
+    """Of which tokens there were how many."""
+
+    reasoning_tokens: float | None = None
 
 
-class _Completion(msgspec.Struct):
-    choices: list[_Choice]
-    usage: _Usage | None = None
+class Usage(msgspec.Struct):
+    """What the API counted; some gateways write 12.0."""
+
+    prompt_tokens: float | None = None
+    completion_tokens: float | None = None
+    completion_tokens_details: TokenDetails | None = None
 
 
-_decoder = msgspec.json.Decoder(_Completion)
+_NO_USAGE = Usage()
+_NO_ERROR = msgspec.Raw(b"null")
+
+
+class Completion(msgspec.Struct):
+    """A whole answer or a piece of a stream. Azure's first and OpenAI's last have no choices."""
+
+    choices: list[Choice] | None = None
+    usage: Usage | None = None
+    error: msgspec.Raw = _NO_ERROR
+    object: str | None = None
+
+
+_decoder = msgspec.json.Decoder(Completion)
 _encoder = msgspec.json.Encoder()
 
 
-def encode_request(api_name: str, messages: Messages, parameters: dict[str, Any]) -> bytes:
+def url(base_url: str) -> str:
+    """Where requests go."""
+    return base_url.rstrip("/") + PATH
+
+
+def authentication(token: str) -> dict[str, str]:
+    """The header that opens the door."""
+    return {"authorization": f"Bearer {token}"}
+
+
+def encode_request(model: str | None, messages: Messages, parameters: dict[str, Any]) -> bytes:
     """The request's body.
+
+    Args:
+        model: The name that the API knows; None where it stands in the URL.
+        messages: The conversation.
+        parameters: Everything else.
 
     Raises:
         TypeError: A message or parameter is nothing that JSON can hold.
         ValueError: A text holds a lone surrogate.
     """
-    return _encoder.encode({"model": api_name, "messages": list(messages), **parameters})
+    if model is None:
+        return _encoder.encode({"messages": list(messages), **parameters})
+    return _encoder.encode({"model": model, "messages": list(messages), **parameters})
+
+
+def parse_completion(content: bytes) -> Completion | Failure:
+    """A completion or a piece of one, or what is wrong with it.
+
+    Text that no file can hold comes back with it escaped (`mending.mended`).
+    """
+    if has_too_many_objects(content):
+        return _malformed(f"the answer holds more than {MOST_OBJECTS} objects")
+    try:
+        return _decoder.decode(content)
+    except RecursionError:
+        return _malformed("the answer is no chat completion: it is nested too deeply")
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        whole = mended(content)
+        if whole is not None:
+            return parse_completion(whole)
+        return _malformed(f"the answer is no chat completion: {error}")
 
 
 def decode_response(body: bytes, lane: LaneId, latency_s: float) -> Reply | Failure:
     """The reply in a 200 response, or what is wrong with it."""
-    try:
-        completion = _decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        return Failure("malformed", f"the answer is no chat completion: {error}", maybe_billed=True)
+    completion = parse_completion(body)
+    if isinstance(completion, Failure):
+        return completion
+    if (failure := error_of(completion, body)) is not None:
+        return failure
     if not completion.choices:
-        return Failure("malformed", "the answer has no choices", maybe_billed=True)
+        return _malformed("the answer has no choices")
     choice = completion.choices[0]
+    if choice.message is None:
+        return _malformed("the answer's choice has no message")
+    calls: tuple[ToolCall, ...] = ()
+    if choice.message.tool_calls:
+        calls = tuple(
+            ToolCall(call.id or "", call.function.name or "", call.function.arguments_text)
+            for call in choice.message.tool_calls
+        )
+    return reply_of(choice, calls, completion.usage, lane, latency_s)
+
+
+def error_of(completion: Completion, content: bytes) -> Failure | None:
+    """The failure for which an answer of status 200 or a piece of it stands, if it is an error."""
+    if completion.error is not _NO_ERROR and bytes(completion.error) != b"null":
+        return failure_in_answer(bytes(completion.error))
+    return failure_in_answer(content) if completion.object == "error" else None
+
+
+def reply_of(
+    choice: Choice,
+    tool_calls: tuple[ToolCall, ...],
+    usage: Usage | None,
+    lane: LaneId,
+    latency_s: float,
+) -> Reply | Failure:
+    """The reply that a choice with a whole message is, unless the provider stopped it."""
+    message = choice.message or WireMessage()
     if choice.finish_reason == "content_filter":
         return Failure(
             "refused", "the provider's content filter stopped the answer", "content_filter"
         )
-    usage = completion.usage or _Usage()
+    usage = usage or _NO_USAGE
+    details = usage.completion_tokens_details
     return Reply(
-        text=choice.message.content or "",
-        reasoning=choice.message.reasoning_content,
-        tool_calls=tuple(
-            ToolCall(call.id or "", call.function.name, call.function.arguments or "")
-            for call in choice.message.tool_calls or ()
-        ),
+        text=message.text or message.refusal or "",
+        reasoning=message.reasoning_content or message.reasoning,
+        tool_calls=tool_calls,
         finish_reason=choice.finish_reason,
-        tokens_in=usage.prompt_tokens,
-        tokens_out=usage.completion_tokens,
+        tokens_in=_count(usage.prompt_tokens),
+        tokens_out=_count(usage.completion_tokens),
         lane=lane,
         latency_s=latency_s,
+        refusal=message.refusal or None,
+        reasoning_tokens=None if details is None else _count(details.reasoning_tokens),
     )
+
+
+def _count(number: float | None) -> int | None:
+    return int(number) if number is not None and number >= 0 else None
+
+
+def _malformed(reason: str) -> Failure:
+    return Failure("malformed", reason, maybe_billed=True)

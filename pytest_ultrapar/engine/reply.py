@@ -33,13 +33,15 @@ class Reply:
     """An answer of the model.
 
     Attributes:
-        text: The content; empty when the model sent none.
+        text: The content, or the refusal in place of one; empty when the model sent neither.
         reasoning: Reasoning content where the API sends it apart, else None.
         finish_reason: As the API says: `stop`, `length`, `tool_calls`, ...
         tokens_in: Prompt tokens as counted by the API; None when it does not say.
         tokens_out: Completion tokens as counted by the API; None when it does not say.
         lane: Which lane answered.
         latency_s: Send to last byte of the attempt that succeeded, in seconds.
+        refusal: The model's own words for not answering where the API sends them apart, else None.
+        reasoning_tokens: How many of `tokens_out` were reasoning; None when the API does not say.
     """
 
     text: str
@@ -50,3 +52,5 @@ class Reply:
     tokens_out: int | None
     lane: LaneId
     latency_s: float
+    refusal: str | None = None
+    reasoning_tokens: int | None = None

@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 import httpx
+from aiohttp.http import HttpProcessingError
+
+from pytest_ultrapar.engine.content_coding import ACCEPTED
 
 if TYPE_CHECKING:
+    import asyncio
     import ssl
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from pytest_ultrapar.engine.endpoints import Endpoint
 
@@ -18,7 +22,6 @@ _ADDRESS = "ultrapar.address"
 _HEADERS = {
     "content-type": "application/json",
     "accept": "application/json",
-    "accept-encoding": "gzip, deflate",
     "user-agent": "pytest-ultrapar",
 }
 
@@ -39,7 +42,9 @@ class Address:
     @classmethod
     def of(cls, endpoint: Endpoint) -> Address:
         """The address of an endpoint."""
-        headers = {**_HEADERS, "authorization": f"Bearer {endpoint.token}"}
+        # A proxy that compresses a stream keeps tokens back until it has enough of them.
+        coding = {"accept-encoding": "identity" if endpoint.stream else ACCEPTED}
+        headers = {**_HEADERS, **coding, **endpoint.authentication}
         return cls(
             url=httpx.URL(endpoint.url),
             headers=httpx.Headers(headers),
@@ -64,6 +69,12 @@ class Body(httpx.AsyncByteStream):
     def __init__(self, answer: aiohttp.ClientResponse, request: httpx.Request) -> None:
         self._answer = answer
         self._request = request
+        self._stop_watching = None if answer.content.is_eof() else _wake_when_broken(answer)
+
+    def is_longer_than(self, n_bytes: int) -> bool:
+        """Whether the body's declared length is above that; False when none is declared."""
+        declared = self._answer.content_length
+        return declared is not None and declared > n_bytes
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         content = self._answer.content
@@ -79,6 +90,8 @@ class Body(httpx.AsyncByteStream):
         Raises:
             httpx.TransportError: It did not come to its end.
         """
+        if self.is_longer_than(n_bytes):
+            return None
         content = self._answer.content
         try:
             pieces = [await content.readany()]
@@ -92,6 +105,9 @@ class Body(httpx.AsyncByteStream):
 
     async def aclose(self) -> None:
         """Let the connection go: back to the others if all was read, else closed."""
+        if self._stop_watching is not None:
+            # The connection lives on, and would keep the body with it.
+            self._stop_watching()
         self._answer.release()
 
 
@@ -161,6 +177,30 @@ class SessionTransport(httpx.AsyncBaseTransport):
             auto_decompress=False,
         )
         return self._session
+
+
+def _wake_when_broken(answer: aiohttp.ClientResponse) -> Callable[[], object] | None:
+    """Make a body whose chunks are none an error for whoever waits for it.
+
+    aiohttp closes the connection of such a body and tells its protocol, but not the body
+    (`client_proto.py:359`, 3.14.5): its reader would wait until the deadline. Returns what ends the
+    watching.
+    """
+    protocol = answer.connection.protocol if answer.connection is not None else None
+    closed = protocol.closed if protocol is not None else None
+    if protocol is None or closed is None:
+        return None
+    content = answer.content
+
+    def wake(done: asyncio.Future[None]) -> None:
+        if not done.cancelled():
+            done.exception()  # else asyncio would complain that nobody asked for it
+        broken = isinstance(protocol.exception(), HttpProcessingError)
+        if broken and not content.is_eof() and content.exception() is None:
+            content.set_exception(aiohttp.ClientPayloadError("the body's chunks cannot be read"))
+
+    closed.add_done_callback(wake)
+    return lambda: closed.remove_done_callback(wake)
 
 
 def _own_headers(request: httpx.Request) -> list[tuple[str, str]]:

@@ -86,7 +86,7 @@ class Leader:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Keep secrets out of errors of collection; those of items are redacted where they run."""
         if self._run is not None:
-            case_reports.redact(report, self.config, self.run.redactor)
+            case_reports.redact(report, self.config, self.run.redactor.text)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_warning_recorded(self, warning_message: warnings.WarningMessage) -> None:

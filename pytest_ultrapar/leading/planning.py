@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,7 +23,6 @@ from pytest_ultrapar.plan.expectations import expect
 from pytest_ultrapar.plan.run_plan import Way, make_plan
 from pytest_ultrapar.plan.waste import waste
 from pytest_ultrapar.policy_names import PHASE, read_offered, settle_policy
-from pytest_ultrapar.pool.config import check_supported
 from pytest_ultrapar.report.numbers import counted, duration
 from pytest_ultrapar.report.plan_report import plan_lines
 from pytest_ultrapar.xdist_options import enough_workers
@@ -195,14 +193,10 @@ class Planning(process.CollectOnly):
 
     def _not_ready(self) -> Iterator[str]:
         """What would end a run at its start, and does not matter to a plan."""
-        for check in (
-            partial(check_supported, self._pool),
-            partial(process.check_keys, self._config),
-        ):
-            try:
-                check()
-            except ConfigError as error:
-                yield f"a run would end at once: {error}"
+        try:
+            process.check_keys(self._config)
+        except ConfigError as error:
+            yield f"a run would end at once: {error}"
 
     def _run_waste(self, plan: RunPlan) -> Iterator[str]:
         forecast = plan.chosen.forecast

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.pool.schema import PoolFile, ProviderTable
 
-__all__ = ["Overrides", "check_secrets", "check_supported", "load_pool"]
+__all__ = ["Overrides", "check_secrets", "load_pool"]
 
 
 def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overrides) -> Pool:
     """The pool of a file, as the environment and the command line change it.
 
-    No secret is read: see `check_secrets`. Whether its APIs can be spoken: see `check_supported`.
+    No secret is read: see `check_secrets`.
 
     Args:
         path: The pool file.
@@ -73,21 +73,6 @@ def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overri
         effective=tuple(sources.effective),
         repeats=whole.repeats,
     )
-
-
-def check_supported(pool: Pool) -> None:
-    """Make sure that the engine speaks every API of the pool.
-
-    Raises:
-        ConfigError: A provider's API is known but not available yet.
-    """
-    for index, provider in enumerate(pool.providers):
-        if provider.api == "azure-openai":
-            place = Place(pool.path).at("provider").item(index).at("api")
-            place.refuse(
-                '= "azure-openai" is not available yet (allowed: "openai" or "simulated"); Azure\'s'
-                ' endpoint ".../openai/v1" can be used with api = "openai"'
-            )
 
 
 def _build(

@@ -80,16 +80,24 @@ class Instance:
         api_name: The model or deployment name sent to the API.
         base_url: Where requests go; empty for the simulated provider, whose port is known at run
             time.
+        metrics_url: Where a vLLM server tells how busy it is, if that may be asked.
     """
 
     name: str
     api_name: str
     base_url: str
+    metrics_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One model as it is named in results, and everything that answers for it at one provider."""
+    """One model as it is named in results, and everything that answers for it at one provider.
+
+    Attributes:
+        stream: Whether answers are asked for as streams.
+        parameters: Under which name a suite's parameter is sent, where not under its own; None: it
+            is not sent.
+    """
 
     name: str
     instances: tuple[Instance, ...]
@@ -97,6 +105,8 @@ class Model:
     price_per_mtok_in: float | None = None
     price_per_mtok_out: float | None = None
     simulation: Simulation = field(default_factory=Simulation)
+    stream: bool = False
+    parameters: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.pool.bounds import DEADLINE_S, PRICE, Bounds, check_name
 from pytest_ultrapar.pool.instances import build_instances, build_port_instances, ports_in_force
+from pytest_ultrapar.pool.metrics_url import with_metrics
 from pytest_ultrapar.pool.model import Model, Simulation
+from pytest_ultrapar.pool.parameters import build_parameters
 from pytest_ultrapar.pool.simulation import build_simulation, mean_s, refuse_simulation
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ def build_model(
         instances = build_instances(place, table, base_url)
     else:
         instances = build_port_instances(place, table, base_url, ports)
+    instances = with_metrics(place, table, provider_place, provider, instances)
     hint_s = _number(place.at("latency_hint_s"), table.latency_hint_s, DEADLINE_S)
     price_in = _number(place.at("price_per_mtok_in"), table.price_per_mtok_in, PRICE)
     price_out = _number(place.at("price_per_mtok_out"), table.price_per_mtok_out, PRICE)
@@ -53,7 +56,21 @@ def build_model(
         _note_simulation(label, simulation, table, provider, sources)
     else:
         refuse_simulation(place, table, provider.api)
-    return Model(table.name, instances, hint_s, price_in, price_out, simulation)
+    stream = table.stream if table.stream is not None else provider.stream
+    sources.note(f"{label} stream", stream)
+    parameters = build_parameters(place, table, provider_place, provider)
+    for name, sent_as in parameters.items():
+        sources.note(f"{label} parameter {name}", "not sent" if sent_as is None else sent_as)
+    return Model(
+        name=table.name,
+        instances=instances,
+        latency_hint_s=hint_s,
+        price_per_mtok_in=price_in,
+        price_per_mtok_out=price_out,
+        simulation=simulation,
+        stream=stream or False,
+        parameters=parameters,
+    )
 
 
 def _number(place: Place, value: float | None, bounds: Bounds) -> float | None:

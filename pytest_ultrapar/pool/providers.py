@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from pytest_ultrapar.pool.bounds import DEADLINE_S, SEED, check_different, check_name, check_word
 from pytest_ultrapar.pool.endpoint import check_base_url
@@ -59,7 +60,14 @@ def _base_url(place: Place, table: ProviderTable, api: Api) -> str:
         return ""
     if table.base_url is None:
         place.refuse(f'is missing: api = "{api}" needs it')
-    return check_base_url(place, table.base_url)
+    url = check_base_url(place, table.base_url)
+    if api == "azure-openai" and "/openai" in urlsplit(url).path:
+        # The path to a deployment is ours to write, and ".../openai/v1" is OpenAI's own API.
+        place.refuse(
+            'must be the resource\'s address without "/openai" and what follows (api = "openai" is'
+            ' for Azure\'s ".../openai/v1")'
+        )
+    return url
 
 
 def _api_version(place: Place, table: ProviderTable, api: Api) -> str | None:

@@ -54,6 +54,7 @@ class InstanceTable(FileTable, kw_only=True):
     name: str
     api_name: str | None = None
     base_url: str | None = None
+    metrics_url: str | None = None
 
 
 class ModelTable(FileTable, kw_only=True):
@@ -71,6 +72,8 @@ class ModelTable(FileTable, kw_only=True):
     price_per_mtok_in: Number | None = None
     price_per_mtok_out: Number | None = None
     multiply_by_prompt_types: bool = False
+    stream: bool | None = None
+    parameters: dict[str, object] | None = None
     persona: str | None = None
     skill: Number | None = None
     latency: LatencyTable | None = None
@@ -85,6 +88,9 @@ class ProviderTable(LimitTable, kw_only=True):
     api_version: str | None = None
     timeout_s: Number | None = None
     rate_mode: str | None = None
+    stream: bool | None = None
+    parameters: dict[str, object] | None = None
+    metrics_url: str | None = None
     keys: list[KeyTable] = []
     per_key: LimitTable | None = None
     per_key_model: LimitTable | None = None

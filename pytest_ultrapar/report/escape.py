@@ -11,6 +11,10 @@ _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"
     "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+# A colour as pytest itself puts into the differences it shows: SGR with parameters, but not 8,
+# which hides text (also as part of a colour's number, which costs that colour only).
+_COLOUR = r"\x1b\[(?:(?!8[;m])[0-9]{1,3}(?:;(?!8[;m])[0-9]{1,3}){0,7})?m"
+_UNSAFE_BUT_COLOURS = re.compile(f"({_COLOUR}|\r(?=\n))|{_UNSAFE.pattern}")
 _LAST_BYTE = 0xFF
 
 
@@ -28,6 +32,14 @@ def visible(text: str, max_line: int | None = None) -> str:
     if max_line is None or len(text) <= max_line:
         return text
     return "\n".join(_cut(line, max_line) for line in text.split("\n"))
+
+
+def harmless(text: str) -> str:
+    """`visible`, but colours stay, and so do the ends of lines that Windows writes.
+
+    For what pytest shows of a case: it colours differences itself, and tests may.
+    """
+    return _UNSAFE_BUT_COLOURS.sub(lambda match: match[1] or _shown(match), text)
 
 
 def _shown(match: re.Match[str]) -> str:

@@ -150,6 +150,11 @@ def _speed(summary: RunSummary) -> Iterator[str]:
             if n is not None
         ]
         yield ", ".join([counted(statistics.n_attempts, "request"), *tokens])
+        if (first := summary.first_token) is not None:
+            yield (
+                f"first token of {counted(first.n, 'stream')} after p50 {duration(first.p50_s)},"
+                f" p95 {duration(first.p95_s)}, p99 {duration(first.p99_s)}"
+            )
         n_more = summary.n_requests - statistics.n_attempts
         if n_more:
             yield f"{counted(n_more, 'request')} more, of episodes that were begun and do not count"

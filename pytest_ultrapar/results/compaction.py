@@ -34,7 +34,7 @@ from pytest_ultrapar.results.run_summary import (
 )
 from pytest_ultrapar.results.schema import TABLES, parameter_columns, score_columns
 from pytest_ultrapar.results.serial_sample import with_serial_times
-from pytest_ultrapar.results.statistics import run_statistics
+from pytest_ultrapar.results.statistics import latency_of, run_statistics
 from pytest_ultrapar.results.table_set import TableSet, opener
 from pytest_ultrapar.results.tables import RunWords
 
@@ -116,6 +116,7 @@ def compact(run_dir: Path) -> RunSummary:
         attribution=made.attribution,
         audit=made.audit,
         client_bound=made.client_bound,
+        first_token=latency_of(log.first_token_s),
         files=[*(path.name for path in files), SUMMARY_FILE],
     )
     if benchmark is None and manifest.resumed and (earlier := earlier_summary(run_dir)) is not None:

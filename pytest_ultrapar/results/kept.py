@@ -31,6 +31,7 @@ _PERFORMANCE = (
     "attribution",
     "audit",
     "client_bound",
+    "first_token",
 )
 
 

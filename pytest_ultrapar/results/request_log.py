@@ -56,6 +56,7 @@ class RequestLog:
     Attributes:
         lanes: As given.
         from_us: As given.
+        first_token_s: Seconds from sending to the first token of each stream that had one.
     """
 
     def __init__(self, lanes: Sequence[Lane], *, from_us: int = 0) -> None:
@@ -67,6 +68,7 @@ class RequestLog:
         self._lane = array("l")
         self._marks = array("b")
         self._times = tuple(array("d") for _ in range(6))
+        self.first_token_s = array("d")
 
     def __len__(self) -> int:
         return len(self._lane)
@@ -121,6 +123,8 @@ class RequestLog:
             self._marks.append(marks)
             for column, value in zip(self._times, times, strict=True):
                 column.append(value)
+            if one.t_first_token_s is not None:
+                self.first_token_s.append(one.t_first_token_s - one.t_send_s)
             before = one
 
 

@@ -14,6 +14,7 @@ from pytest_ultrapar.results.audit import LimitAudit
 from pytest_ultrapar.results.graded import GRADED
 from pytest_ultrapar.results.journal import Damage
 from pytest_ultrapar.results.statistics import (
+    Latency,
     MeanScore,
     RunStatistics,
     count_outcomes,
@@ -77,6 +78,7 @@ class RunSummary(msgspec.Struct, frozen=True):
         efficiency: bound_s / makespan, 0 to 1.
         attribution: Where the makespan went; None where nothing was measured.
         audit: What fell on each limit at most, by our own records.
+        first_token: Seconds from sending to the first token, over all streams; None without any.
         client_bound: Why the client and not the pool was what held the run up; empty if it was not.
     """
 
@@ -102,6 +104,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     attribution: Attribution | None = None
     audit: tuple[LimitAudit, ...] = ()
     client_bound: str = ""
+    first_token: Latency | None = None
 
     @property
     def session(self) -> str:

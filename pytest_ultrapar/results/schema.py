@@ -84,6 +84,7 @@ ATTEMPTS_COLUMNS = (
     Column("t_lease_s", "double"),
     Column("t_send_s", "double"),
     Column("t_first_byte_s", "double", nullable=True),
+    Column("t_first_token_s", "double", nullable=True),
     Column("t_end_s", "double"),
     Column("status", "int32", nullable=True),
     Column("outcome", "string"),

@@ -25,7 +25,7 @@ Basis = Literal["estimated", "sampled", "full"]
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """Seconds from first lease to end over `n` completed episodes."""
+    """Distribution of seconds: of an episode from first lease to end, or to a first token."""
 
     n: int
     mean_s: float
@@ -115,7 +115,7 @@ def run_statistics(measures: Sequence[CaseMeasure], *, n_planned: int, mode: str
         serial_s=serial_s,
         basis=basis,
         speedup=serial_s / makespan_s if serial_s is not None and makespan_s else None,
-        latency=_latency([each.duration_s for each in timed]),
+        latency=latency_of([each.duration_s for each in timed]),
         n_attempts=sum(each.n_attempts for each in measures),
         tokens_in=total_tokens(each.tokens_in for each in measures),
         tokens_out=total_tokens(each.tokens_out for each in measures),
@@ -216,10 +216,11 @@ def _coverage(n_graded: int, n_wanted: int) -> float:
     return n_graded / n_wanted if n_wanted > 0 else 1.0
 
 
-def _latency(durations: list[float]) -> Latency | None:
-    if not durations:
-        return None
+def latency_of(durations: Iterable[float]) -> Latency | None:
+    """How seconds are distributed; None without any."""
     ordered = sorted(durations)
+    if not ordered:
+        return None
     return Latency(
         n=len(ordered),
         mean_s=math.fsum(ordered) / len(ordered),

@@ -91,6 +91,7 @@ def attempt_rows(run: RunWords, episode: EpisodeEnded) -> Iterator[Row]:
             attempt.t_lease_s,
             attempt.t_send_s,
             attempt.t_first_byte_s,
+            attempt.t_first_token_s,
             attempt.t_end_s,
             attempt.status,
             attempt.outcome,

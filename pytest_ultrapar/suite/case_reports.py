@@ -13,13 +13,13 @@ import pytest
 from pytest_ultrapar.clock import utc_now_us
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import Grade, Outcome
+from pytest_ultrapar.report.escape import harmless
 from pytest_ultrapar.suite import running
 from pytest_ultrapar.suite.collection import case_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from pytest_ultrapar.results.redact import Redactor
     from pytest_ultrapar.runtime import Runtime
     from pytest_ultrapar.suite.ahead import RunAhead
     from pytest_ultrapar.suite.case_state import CaseState
@@ -66,7 +66,7 @@ class CaseReports:
             _note_subtest(state, call, report)
         elif state is not None:
             self._judge(item, state, call, report)
-        redact(report, self._runtime.config, self._runtime.redactor)
+        redact(report, self._runtime.config, self._shown if state else self._runtime.redactor.text)
         return report
 
     @pytest.hookimpl(wrapper=True)
@@ -85,7 +85,12 @@ class CaseReports:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Redact what a subtest captured, which pytest adds after its report is made."""
         if isinstance(report, pytest.SubtestReport):
-            redact(report, self._runtime.config, self._runtime.redactor)
+            text = self._shown if running.state else self._runtime.redactor.text
+            redact(report, self._runtime.config, text)
+
+    def _shown(self, text: str) -> str:
+        """Text of a case for people: a model may have written it, and knows of terminals."""
+        return harmless(self._runtime.redactor.text(text))
 
     def _judge(
         self,
@@ -155,10 +160,14 @@ def _note_subtest(state: CaseState, call: pytest.CallInfo[None], report: pytest.
 
 
 def redact(
-    report: pytest.TestReport | pytest.CollectReport, config: pytest.Config, redactor: Redactor
+    report: pytest.TestReport | pytest.CollectReport,
+    config: pytest.Config,
+    text: Callable[[str], str],
 ) -> None:
-    """Take secrets out of a report, before anybody shows or stores it; it stays whole otherwise."""
-    text = redactor.text
+    """Put all text of a report through `text`, which takes secrets out; it stays whole otherwise.
+
+    To be called before anybody shows or stores it.
+    """
     if isinstance(report.longrepr, tuple):
         path, line, reason = report.longrepr
         report.longrepr = (path, line, text(reason))

@@ -281,3 +281,32 @@ def test_respx_sees_requests():
     answer, failure = asyncio.run(go())
     assert (answer.status, answer.body) == (200, b"{}")
     assert failure.outcome == "connect"
+
+
+def test_exchange_does_not_wait_for_a_body_whose_chunks_are_none():
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+
+    async def go() -> Answer | Failure:
+        async def serve(reader, writer):
+            await reader.readuntil(BODY)
+            for piece in (head + b"1\r\na\r\n", b"no chunk\r\n"):
+                writer.write(piece)
+                await asyncio.sleep(0.02)
+            await reader.read()
+            writer.close()
+            await writer.wait_closed()
+            left.set()
+
+        left = asyncio.Event()
+        listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = listener.sockets[0].getsockname()[1]
+        client = HttpClient([endpoint(port)], max_connections=1)
+        try:
+            return await client.exchange(endpoint(port), BODY, timeout_s=30.0)
+        finally:
+            await client.close()
+            await left.wait()
+            listener.close()
+
+    failure = asyncio.run(asyncio.wait_for(go(), 20))
+    assert (failure.outcome, failure.maybe_billed) == ("transport", True)

@@ -109,9 +109,16 @@ POOLS = {
         pool_text(url='base_url = "http://api.example.com/v1"'),
         "pool.toml: provider[0].base_url must",
     ),
-    "not available": (
-        pool_text(api='api = "azure-openai"\napi_version = "1"', url='base_url = "https://a.test"'),
-        'provider[0].api = "azure-openai" is not available yet',
+    "azure with a path": (
+        pool_text(
+            api='api = "azure-openai"\napi_version = "1"',
+            url='base_url = "https://a.test/openai/v1"',
+        ),
+        'provider[0].base_url must be the resource\'s address without "/openai"',
+    ),
+    "parameter sent as what is ours": (
+        pool_text(api='api = "openai"\nparameters = { max_tokens = "model" }'),
+        'provider[0].parameters.max_tokens cannot be sent as "model"',
     ),
 }
 

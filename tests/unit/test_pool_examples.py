@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import Overrides, check_supported, load_pool
+from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.secret import read_secrets
 from pytest_ultrapar.pool.simulation import mean_s
 
@@ -38,7 +37,6 @@ def test_pool_for_measuring_needs_no_account(name):
     pool = example(name)
 
     assert pool.is_simulated
-    assert check_supported(pool) is None
     assert read_secrets(pool, {}) == {}
 
 
@@ -125,8 +123,10 @@ def test_documents_pool_has_the_documents_models(name):
     for model in IDEALLAB_CLOSED:
         assert {lane.key for lane in pool.lanes_of(model)} == {"key0"}
         assert seats(pool, model) == 1
-    with pytest.raises(ConfigError, match="is not available yet"):
-        check_supported(pool)
+    assert {provider.name: provider.api for provider in pool.providers} == {
+        "azure": "azure-openai",
+        "ideallab": "openai",
+    }
 
 
 @pytest.mark.parametrize(

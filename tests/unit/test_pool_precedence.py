@@ -3,7 +3,7 @@
 import pytest
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import Overrides, check_supported, load_pool
+from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.environment import resolve
 from pytest_ultrapar.pool.model import EffectiveValue, Instance
 from tests.unit.pool_texts import real, simulated
@@ -199,18 +199,3 @@ def test_port_of_an_ipv6_host_stays_outside_its_brackets(load):
     pool = load(real(url='base_url = "http://[::1]/v1"', model="ports = [8001]"))
 
     assert pool.providers[0].models[0].instances[0].base_url == "http://[::1]:8001/v1"
-
-
-def test_api_that_is_not_available_yet_loads_but_is_not_supported(load):
-    with pytest.raises(ConfigError) as refusal:
-        check_supported(load(real('api_version = "2024-10-21"', api="azure-openai")))
-
-    assert str(refusal.value) == (
-        'pool.toml: provider[0].api = "azure-openai" is not available yet (allowed: "openai" or'
-        ' "simulated"); Azure\'s endpoint ".../openai/v1" can be used with api = "openai"'
-    )
-
-
-@pytest.mark.parametrize("text", [simulated(), real()])
-def test_other_apis_are_supported(load, text):
-    assert check_supported(load(text)) is None

@@ -28,8 +28,9 @@ REFUSED = [
         simulated("per_keys = { workers = 3 }"),
         (
             "provider[0].per_keys is not a known field; did you mean per_key? (allowed: api, "
-            "api_version, base_url, keys, latency, model, name, per_key, per_key_model, qps, "
-            "rate_mode, rpm, simulation_seed, timeout_s, workers)"
+            "api_version, base_url, keys, latency, metrics_url, model, name, parameters, "
+            "per_key, per_key_model, qps, rate_mode, rpm, simulation_seed, stream, timeout_s, "
+            "workers)"
         ),
         id="unknown",
     ),
@@ -37,8 +38,8 @@ REFUSED = [
         simulated("zzz = 3"),
         (
             "provider[0].zzz is not a known field (allowed: api, api_version, base_url, "
-            "keys, latency, model, name, per_key, per_key_model, qps, rate_mode, rpm, "
-            "simulation_seed, timeout_s, workers)"
+            "keys, latency, metrics_url, model, name, parameters, per_key, per_key_model, qps, "
+            "rate_mode, rpm, simulation_seed, stream, timeout_s, workers)"
         ),
         id="unknown_far",
     ),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.report.escape import visible
+from pytest_ultrapar.report.escape import harmless, visible
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,25 @@ def test_visible_leaves_no_control_and_no_bidi_character(text):
 def test_visible_cuts_each_line_and_counts_what_is_gone():
     assert visible("abcdef\nab", max_line=4) == "abcd[+2 characters]\nab"
     assert visible("\x1bab", max_line=4) == r"\x1b[+2 characters]"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[31mred\x1b[0m \x1b[m \x1b[39;49;00m", "\x1b[31mred\x1b[0m \x1b[m \x1b[39;49;00m"),
+        ("\x1b[1;38;2;10;20;30m", "\x1b[1;38;2;10;20;30m"),
+        ("\x1b[8mhidden", r"\x1b[8mhidden"),
+        ("\x1b[1;8m", r"\x1b[1;8m"),
+        ("\x1b[2J\x1b]0;title\x07\x1b[?1m\x1b[1", r"\x1b[2J\x1b]0;title\x07\x1b[?1m\x1b[1"),
+        ("one\r\ntwo\rthree", "one\r\ntwo\\x0dthree"),
+        ("abc\u202edcb\x00", r"abc\u202edcb\x00"),
+    ],
+)
+def test_harmless_lets_colours_stand(text, shown):
+    assert harmless(text) == shown
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_harmless_is_visible_where_there_is_no_colour(text):
+    plain = text.replace("\x1b", "").replace("\r", "")
+    assert harmless(plain) == visible(plain)

@@ -89,6 +89,13 @@ def test_summary_says_what_came_out_with_its_counts():
     assert text.endswith("results in out: results.parquet, benchmark.json")
 
 
+def test_summary_says_when_first_tokens_came():
+    first = Latency(31, 0.5, 0.3, 0.6, 0.75, 1.25, 1.5)
+    text = "\n".join(lines(msgspec.structs.replace(SUMMARY, first_token=first)))
+    assert "\nfirst token of 31 streams after p50 0.30 s, p95 0.75 s, p99 1.25 s\n" in text
+    assert "first token" not in "\n".join(lines())
+
+
 def test_summary_shows_the_serial_sample_and_the_interval_of_the_speedup():
     statistics = msgspec.structs.replace(
         STATISTICS,

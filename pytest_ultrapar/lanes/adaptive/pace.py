@@ -80,7 +80,7 @@ class PaceSearch:
             low = min(self.rate, accepted)
             target = min(self.rate, FIRST_TARGET * accepted)
         elif self._curve.is_over(seen.now_s):
-            target = max(CUT * self.rate, self._curve.target)
+            target = min(self.rate, max(CUT * self.rate, self._curve.target))
             low = CUT * target
         else:
             target = self.rate

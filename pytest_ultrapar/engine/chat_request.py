@@ -1,0 +1,49 @@
+"""The body of a chat-completions request for one endpoint."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pytest_ultrapar.engine.openai_api import encode_request
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.engine.endpoints import Endpoint
+    from pytest_ultrapar.engine.reply import Messages
+
+_STREAMED: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
+
+
+def request_body(endpoint: Endpoint, messages: Messages, parameters: dict[str, Any]) -> bytes:
+    """The request as the endpoint's provider wants it.
+
+    Args:
+        endpoint: Whose table of parameters holds.
+        messages: The conversation.
+        parameters: As the suite gave them.
+
+    Raises:
+        TypeError: A message or parameter is nothing that JSON can hold, or two parameters would be
+            sent under one name.
+        ValueError: A text holds a lone surrogate.
+    """
+    if endpoint.stream:
+        parameters = {**parameters, **_STREAMED}
+    if endpoint.parameters:
+        parameters = _as_sent(endpoint, parameters)
+    return encode_request(endpoint.model_in_body, messages, parameters)
+
+
+def _as_sent(endpoint: Endpoint, parameters: dict[str, Any]) -> dict[str, Any]:
+    sent: dict[str, Any] = {}
+    for name, value in parameters.items():
+        under = endpoint.parameters.get(name, name)
+        if under is None:
+            continue
+        if under in sent:
+            msg = (
+                f"llm.chat() got two parameters that are both sent as {under!r} to "
+                f"{endpoint.lane}, {name!r} being one: give only one of them"
+            )
+            raise TypeError(msg)
+        sent[under] = value
+    return sent

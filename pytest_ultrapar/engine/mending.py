@@ -1,0 +1,45 @@
+r"""Text that JSON or bytes allow and no file can hold: lone surrogates and bytes that are no UTF-8.
+
+An answer with such text is an answer all the same, and asking again would bring the same one. So it
+is kept with the damage visible: `\ud800` and `\xff` as the characters that stand here.
+"""
+
+from __future__ import annotations
+
+import re
+
+_LARGEST_BYTES = 1024 * 1024
+"""Mending takes up to 13 times the text's size for a moment."""
+
+_BOM = b"\xef\xbb\xbf"
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+_NO_UTF8 = re.compile("[\udc80-\udcff]")
+
+
+def mended(content: bytes) -> bytes | None:
+    r"""JSON text whose strings can all be stored, or None where nothing was found to mend.
+
+    Escapes of lone surrogates and bytes that are no UTF-8 become text that shows them: `\ud800`,
+    `\xff`. A mark of the byte order at the beginning is left out.
+
+    Args:
+        content: JSON text, perhaps; above 1 MiB it is not looked at.
+    """
+    if len(content) > _LARGEST_BYTES:
+        return None
+    text = content.removeprefix(_BOM).decode("utf-8", "surrogateescape")
+    whole = _NO_UTF8.sub(_shown_byte, text).encode()
+    whole = _ESCAPE.sub(_shown_surrogate, whole)
+    return whole if whole != content else None
+
+
+def _shown_byte(match: re.Match[str]) -> str:
+    return f"\\\\x{ord(match[0]) - 0xDC00:02x}"
+
+
+def _shown_surrogate(match: re.Match[bytes]) -> bytes:
+    return match[0] if match[1] is None else b"\\\\" + match[1]

@@ -1,0 +1,159 @@
+"""Answers that are meant to harm, and how much memory each takes: a program of its own.
+
+    python -m tests.engine.hostile_answers serve            prints its port, ends with its input
+    python -m tests.engine.hostile_answers PORT "10 MB"     prints what became of it, and MiB
+
+A process's high-water mark never falls, so each answer is measured by a process of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import sys
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+
+from pytest_ultrapar.engine.endpoints import Endpoint
+from pytest_ultrapar.engine.failure import Failure
+from pytest_ultrapar.engine.http import Answer, HttpClient
+from pytest_ultrapar.engine.openai_api import decode_response
+from pytest_ultrapar.engine.reply import Reply
+from pytest_ultrapar.pool.model import LaneId
+
+MIB = 1024 * 1024
+GZIP_BEGIN = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03"
+OPENED = b'{"choices": [{"message": {"content": "'
+CLOSED = b'"}, "finish_reason": "stop"}]}'
+
+
+def plain(body: bytes, *headers: bytes, length: int | None = None) -> Iterator[bytes]:
+    """A response with a declared length, right or wrong."""
+    declared = b"content-length: %d" % (len(body) if length is None else length)
+    yield b"\r\n".join([b"HTTP/1.1 200 OK", declared, *headers]) + b"\r\n\r\n"
+    yield body
+
+
+def endless(piece: bytes, n_pieces: int, *headers: bytes) -> Iterator[bytes]:
+    """A response that ends with its connection, after so many pieces if it is read so far."""
+    yield b"\r\n".join([b"HTTP/1.1 200 OK", b"connection: close", *headers]) + b"\r\n\r\n"
+    for _ in range(n_pieces):
+        yield piece
+
+
+def chunked(chunk: bytes, n_chunks: int) -> Iterator[bytes]:
+    """A response in chunks of its own, many in each write."""
+    yield b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+    for _ in range(n_chunks // 1000):
+        yield (b"%x\r\n%b\r\n" % (len(chunk), chunk)) * 1000
+    yield b"0\r\n\r\n"
+
+
+def bomb(n_mib: int) -> Iterator[bytes]:
+    """Gzip that stands for so many MiB of blanks, a thousandth of that on the wire."""
+    packer = zlib.compressobj(9, wbits=-15)
+    block = packer.compress(b" " * MIB) + packer.flush(zlib.Z_FULL_FLUSH)
+    yield GZIP_BEGIN
+    for _ in range(n_mib):
+        yield block
+
+
+def packed_endless(n_mib: int, *headers: bytes) -> Iterator[bytes]:
+    """A bomb as a response."""
+    yield from endless(b"", 0, b"content-encoding: gzip", *headers)
+    yield from bomb(n_mib)
+
+
+SSE = b"content-type: text/event-stream"
+DELTA = b'data: {"choices":[{"delta":{"content":"xy"}}]}\n\n'
+ANSWERS: dict[str, Callable[[], Iterator[bytes]]] = {
+    "small": lambda: plain(OPENED + b"hello" + CLOSED),
+    "100 kB header": lambda: plain(b"{}", b"x-long: " + b"x" * 100_000),
+    "100 kB of headers": lambda: plain(b"{}", *[b"x-%d: %b" % (n, b"x" * 200) for n in range(500)]),
+    "100 k nested": lambda: plain(b'{"id":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+    "100 k nested in a stream": lambda: plain(b'data: {"id":' + b"[" * 100_000 + b"\n\n", SSE),
+    "declared too long": lambda: plain(b" " * MIB, length=10 * 1024**3),
+    "bytes one by one": lambda: chunked(b" ", 2_000_000),
+    "10 GiB bomb": lambda: packed_endless(10 * 1024),
+    "10 GiB bomb in a stream": lambda: packed_endless(10 * 1024, SSE),
+    "endless": lambda: endless(b" " * MIB, 10 * 1024),
+    "endless line in a stream": lambda: endless(b":" * MIB, 10 * 1024, SSE),
+    "endless deltas": lambda: endless(DELTA * 20_000, 10 * 1024, SSE),
+    "many objects": lambda: plain(b'{"choices":[' + b"{}," * (5 * MIB) + b"{}]}"),
+    "10 MB": lambda: plain(OPENED + b"x" * 10_000_000 + CLOSED),
+    "10 MB, one wide character": lambda: plain(
+        OPENED + b"x" * 10_000_000 + "\N{GRINNING FACE}".encode() + CLOSED
+    ),
+}
+
+
+async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+        name = json.loads(await reader.readexactly(length))["name"]
+        for piece in ANSWERS[name]():
+            writer.write(piece)
+            await writer.drain()
+        await reader.read()
+    except (ConnectionError, asyncio.IncompleteReadError):
+        pass
+    writer.close()
+
+
+def _server(ready: threading.Event, ports: list[int]) -> None:
+    async def main() -> None:
+        listener = await asyncio.start_server(_serve, "127.0.0.1", 0)
+        ports.append(listener.sockets[0].getsockname()[1])
+        ready.set()
+        await listener.serve_forever()
+
+    asyncio.run(main())
+
+
+def _most_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+async def _outcome(port: int, name: str) -> str:
+    lane = LaneId("p/i/k")
+    url = f"http://127.0.0.1:{port}/v1"
+    streams = "stream" in name or "deltas" in name
+    endpoint = Endpoint(lane, "p", "i", "k", url, "none", "m", 20.0, stream=streams)
+    client = HttpClient([endpoint], max_connections=1)
+    body = json.dumps({"name": name}).encode()
+    result: Answer | Reply | Failure = await client.exchange(endpoint, body, timeout_s=20.0)
+    if isinstance(result, Answer) and result.stream is not None:
+        result = result.stream.reply(lane, 1.0)
+    elif isinstance(result, Answer):
+        result = decode_response(result.body, lane, 1.0)
+    await client.close()
+    if isinstance(result, Failure):
+        return f"{result.outcome}: {result.message}"
+    return f"{len(result.text)} characters"
+
+
+async def _measure(port: int, name: str) -> tuple[str, float]:
+    # The first answer loads what all need.
+    await _outcome(port, "small")
+    start_mib = _most_mib()
+    return await _outcome(port, name), _most_mib() - start_mib
+
+
+def main() -> None:
+    """Serve or measure; apart, so that the server's memory does not count."""
+    if sys.argv[1:] == ["serve"]:
+        ready = threading.Event()
+        ports: list[int] = []
+        threading.Thread(target=_server, args=(ready, ports), daemon=True).start()
+        ready.wait()
+        print(ports[0], flush=True)
+        sys.stdin.read()
+        return
+    print(json.dumps(asyncio.run(_measure(int(sys.argv[1]), sys.argv[2]))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""Answers that are meant to harm take a bounded amount of memory and have a class."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MOST_MIB = 64
+TOO_LARGE = "malformed: the answer is larger than 16777216 bytes"
+DEEP = "malformed: the answer is no chat completion: it is nested too deeply"
+EXPECTED = {
+    "small": "5 characters",
+    "100 kB header": "transport: RemoteProtocolError: 400",
+    "100 kB of headers": "transport: RemoteProtocolError: 400",
+    "100 k nested": DEEP,
+    "100 k nested in a stream": DEEP,
+    "declared too long": TOO_LARGE,
+    "bytes one by one": "malformed: the answer is no chat completion: ",
+    "10 GiB bomb": TOO_LARGE,
+    "10 GiB bomb in a stream": TOO_LARGE,
+    "endless": TOO_LARGE,
+    "endless line in a stream": TOO_LARGE,
+    "endless deltas": TOO_LARGE,
+    "many objects": "malformed: the answer holds more than 10000 objects",
+    "10 MB": "10000000 characters",
+    "10 MB, one wide character": "10000001 characters",
+}
+
+
+COMMAND = [sys.executable, "-m", "tests.engine.hostile_answers"]
+
+
+@pytest.fixture(scope="module")
+def port():
+    with subprocess.Popen(
+        [*COMMAND, "serve"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        yield server.stdout.readline().strip()
+        server.communicate()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXPECTED)
+def test_hostile_answer_is_classed_and_takes_little_memory(port, name):
+    done = subprocess.run(
+        [*COMMAND, port, name], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    said, grown_mib = json.loads(done.stdout)
+    assert said.startswith(EXPECTED[name])
+    assert len(said) < 500
+    assert grown_mib < MOST_MIB, name

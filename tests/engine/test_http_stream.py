@@ -1,0 +1,137 @@
+"""Streams over real sockets: when they end, how they break, and what becomes of the connection."""
+
+import asyncio
+import gzip
+from contextlib import asynccontextmanager
+
+import pytest
+
+from pytest_ultrapar.engine import http
+from pytest_ultrapar.engine.endpoints import Endpoint
+from pytest_ultrapar.engine.failure import Failure
+from pytest_ultrapar.engine.http import HttpClient
+from pytest_ultrapar.engine.reply import Reply
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
+ONE = b'data: {"choices": [{"delta": {"content": "one"}}]}\n\n'
+TWO = b'data: {"choices": [{"delta": {"content": "two"}, "finish_reason": "stop"}]}\n\n'
+DONE = b"data: [DONE]\n\n"
+LAST = b"0\r\n\r\n"
+STAY, LEAVE = None, ...
+"""What the server does with a connection after its last piece."""
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+@asynccontextmanager
+async def server(*pieces):
+    """Answers each request with the same pieces, a little apart; counts connections."""
+    connections = []
+
+    async def serve(reader, writer):
+        connections.append(asyncio.current_task())
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                length = head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0]
+                await reader.readexactly(int(length))
+                for piece in pieces:
+                    if piece is STAY:
+                        await reader.read()
+                    elif piece is LEAVE:
+                        return
+                    else:
+                        writer.write(piece)
+                        await asyncio.sleep(0.01)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.transport.abort()
+
+    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield listener.sockets[0].getsockname()[1], connections
+    finally:
+        listener.close()
+        for task in connections:
+            task.cancel()
+        await asyncio.wait(connections)
+        await asyncio.sleep(0)
+
+
+def talk(*pieces, n: int = 1, timeout_s: float = 5.0) -> tuple[Reply | Failure, int]:
+    """What became of the last of n requests, and over how many connections they went."""
+
+    async def go():
+        async with server(*pieces) as (port, connections):
+            url = f"http://127.0.0.1:{port}/v1"
+            endpoint = Endpoint("p/i/k", "p", "i", "k", url, "none", "m", 5.0, stream=True)
+            client = HttpClient([endpoint], max_connections=4)
+            try:
+                for _ in range(n):
+                    found = await client.exchange(endpoint, b"{}", timeout_s=timeout_s)
+            finally:
+                await client.close()
+            if isinstance(found, Failure):
+                return found, len(connections)
+            return found.stream.reply("p/i/k", 1.0), len(connections)
+
+    return asyncio.run(go())
+
+
+def test_stream_that_ends_leaves_its_connection_to_the_next():
+    reply, n_connections = talk(HEAD + b"\r\n", chunk(ONE), chunk(TWO), chunk(DONE), LAST, n=3)
+    assert reply.text == "onetwo"
+    assert n_connections == 1
+
+
+def test_reply_does_not_wait_for_a_server_that_goes_on_after_the_end(monkeypatch):
+    monkeypatch.setattr(http, "_REST_S", 0.02)
+    for goes_on in ((STAY,), (LEAVE,), (chunk(b": ping\n\n"),) * 1000):
+        reply, n_connections = talk(HEAD + b"\r\n", chunk(ONE + TWO), chunk(DONE), *goes_on, n=2)
+        assert reply.text == "onetwo"
+        assert n_connections == 2
+
+
+def test_stream_without_a_declared_end_ends_with_its_connection():
+    head = HEAD.replace(b"transfer-encoding: chunked", b"connection: close")
+    assert talk(head + b"\r\n", ONE, TWO, LEAVE)[0].text == "onetwo"
+    assert talk(head + b"\r\n", ONE, LEAVE)[0].outcome == "malformed"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "outcome"),
+    [
+        ((chunk(ONE), LEAVE), "transport"),
+        ((chunk(ONE), chunk(TWO)[:-20], LEAVE), "transport"),
+        ((chunk(ONE), b"no chunk\r\n"), "transport"),
+        ((chunk(ONE), LAST), "malformed"),
+        ((chunk(ONE), chunk(DONE[:6]), LAST), "malformed"),
+        ((chunk(ONE), STAY), "timeout"),
+        ((chunk(ONE), *[b"1\r\n:\r\n"] * 1000), "timeout"),
+    ],
+    ids=["reset", "cut in a chunk", "no chunk", "ends early", "cut event", "silent", "drips"],
+)
+def test_stream_that_breaks_may_be_billed(pieces, outcome):
+    found, _ = talk(HEAD + b"\r\n", *pieces, timeout_s=0.3)
+    assert isinstance(found, Failure)
+    assert (found.outcome, found.maybe_billed) == (outcome, True)
+
+
+def test_stream_may_be_compressed_though_nobody_asked():
+    packed = gzip.compress(ONE + TWO + DONE)
+    coded = (
+        HEAD + b"content-encoding: gzip\r\n\r\n",
+        *(chunk(packed[n : n + 9]) for n in range(0, len(packed), 9)),
+    )
+    assert talk(*coded, LAST)[0].text == "onetwo"
+    found, _ = talk(*coded[:-2], LAST)
+    assert found.outcome == "malformed"
+
+
+def test_stream_is_bounded(monkeypatch):
+    monkeypatch.setattr(http, "LARGEST_BODY_BYTES", 200)
+    found, _ = talk(HEAD + b"\r\n", chunk(b":" * 101 + b"\n"), chunk(b":" * 101 + b"\n"), STAY)
+    assert (found.outcome, found.maybe_billed) == ("malformed", True)
+    assert "larger than 200 bytes" in found.message

@@ -1,0 +1,117 @@
+"""The provider's own limits out of headers of all kinds."""
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ultrapar.engine.allowance import parse_allowance
+from pytest_ultrapar.lanes.protocol import Allowance
+
+
+def headers(requests=(None,) * 3, tokens=(None,) * 3) -> httpx.Headers:
+    named = {
+        f"X-RateLimit-{word}-{what}": value
+        for what, values in (("Requests", requests), ("Tokens", tokens))
+        for word, value in zip(("Limit", "Remaining", "Reset"), values, strict=True)
+    }
+    found = {name: value.encode() for name, value in named.items() if value is not None}
+    return httpx.Headers({name.encode(): value for name, value in found.items()})
+
+
+def test_openais_headers():
+    found = parse_allowance(headers(("5000", "4999", "12ms"), ("150000", "149984", "6m0s")))
+    assert found == Allowance(5000, 4999, 0.012, 150000, 149984, 360)
+
+
+def test_azures_headers():
+    assert parse_allowance(headers((None, "79", None), (None, "61353", None))) == Allowance(
+        requests_left=79, tokens_left=61353
+    )
+    assert parse_allowance(headers(tokens=("30000", "0", "41"))) == Allowance(
+        tokens=30000, tokens_left=0, tokens_reset_s=41
+    )
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        ("-1", "-1", "0"),
+        ("0", "0", "0"),
+        ("-1", "5", "1s"),
+        (None, "-1", "0"),
+        (None, None, "6m0s"),
+        ("nan", "inf", "1e3"),
+        ("", " ", "soon"),
+        ("1_000", "٣", "-5s"),
+        ("10, 20", "1, 2", "1s, 2s"),
+        ("9" * 50, "9" * 30, "9" * 39 + "h"),
+    ],
+)
+def test_what_is_not_said_is_not_known(group):
+    assert parse_allowance(headers(group)) is None
+    assert parse_allowance(headers(group, ("10", "5", "1s"))) == Allowance(
+        tokens=10, tokens_left=5, tokens_reset_s=1
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("6m0s", 360),
+        ("1m6s", 66),
+        ("1s", 1),
+        ("1.5s", 1.5),
+        ("20ms", 0.02),
+        ("1h2m3.5s", 3723.5),
+        ("2m59.56s", 179.56),
+        ("500µs", 0.0005),
+        ("0s", 0),
+        ("0", 0),
+        ("12", 12),
+        ("0.25", 0.25),
+        ("5 s", None),
+        ("s", None),
+        ("1x", None),
+        ("1s2", None),
+        ("99999h", None),
+        ("99999999999", None),
+    ],
+)
+def test_reset_is_a_duration_or_seconds(text, seconds):
+    found = parse_allowance(headers(("100000000", "1", text)))
+    assert found.requests_reset_s == (None if seconds is None else pytest.approx(seconds))
+
+
+@pytest.mark.parametrize(
+    ("limit", "left", "reset"),
+    [("200", "199", "7m12s"), ("10000", "9999", "8.64s"), ("14400", "14370", "2m59.56s")],
+)
+def test_limit_per_day_is_none_per_minute(limit, left, reset):
+    found = parse_allowance(headers((limit, left, reset)))
+    assert found.requests is None
+    assert found.requests_left == float(left)
+    assert found.requests_reset_s is not None
+
+
+def test_seconds_of_azure_do_not_tell_of_days():
+    assert parse_allowance(headers(("10000", "9999", "60"))).requests == 10000
+
+
+texts = st.one_of(st.none(), st.text(max_size=60), st.from_regex(r"-?[0-9.]{1,50}[hmsµ]{0,3}"))
+
+
+@given(st.lists(texts, min_size=6, max_size=6))
+def test_any_headers_are_read_within_bounds(values):
+    names = [
+        f"x-ratelimit-{word}-{what}"
+        for what in ("requests", "tokens")
+        for word in ("limit", "remaining", "reset")
+    ]
+    given = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+    found = parse_allowance(given)
+    if found is not None:
+        for limit in (found.requests, found.tokens):
+            assert limit is None or 0 < limit <= 1e12
+        for other in (found.requests_left, found.tokens_left, found.requests_reset_s):
+            assert other is None or 0 <= other <= 1e12

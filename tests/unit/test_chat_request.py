@@ -1,0 +1,166 @@
+"""The request as each API and each model wants it."""
+
+import json
+
+import pytest
+
+from pytest_ultrapar.engine.chat_request import request_body
+from pytest_ultrapar.engine.endpoints import endpoints
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.model import EffectiveValue
+from tests.unit.pool_texts import real, simulated
+
+MESSAGES = [{"role": "user", "content": "Hi"}]
+AZURE = 'api_version = "2024-10-21"'
+AZURE_URL = 'base_url = "https://res.openai.azure.com"'
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def load(text):
+        (tmp_path / "pool.toml").write_text(text, encoding="utf-8")
+        return load_pool("pool.toml", environ={}, overrides=Overrides())
+
+    return load
+
+
+def only(pool):
+    found = endpoints(pool, token_of=lambda *_: "sk-secret", base_url_of={})
+    assert len(found) == 1
+    return next(iter(found.values()))
+
+
+def sent(endpoint, **parameters):
+    return json.loads(request_body(endpoint, MESSAGES, parameters))
+
+
+def test_openai_request_names_the_model_and_passes_everything_on(load):
+    endpoint = only(load(real()))
+    assert endpoint.url == "https://api.example.com/v1/chat/completions"
+    assert endpoint.authentication == {"authorization": "Bearer sk-secret"}
+    extras = {"top_k": 5, "guided_json": {"type": "object"}, "chat_template_kwargs": {"a": True}}
+    assert sent(endpoint, temperature=0, **extras) == {
+        "model": "m",
+        "messages": MESSAGES,
+        "temperature": 0,
+        **extras,
+    }
+
+
+def test_azure_request_names_the_deployment_in_the_url_only(load):
+    model = 'instances = [{ name = "m-2", api_name = "gpt/4o@x" }]'
+    endpoint = only(load(real(AZURE, api="azure-openai", url=AZURE_URL, model=model)))
+    assert endpoint.url == (
+        "https://res.openai.azure.com/openai/deployments/gpt%2F4o%40x/chat/completions"
+        "?api-version=2024-10-21"
+    )
+    assert endpoint.authentication == {"api-key": "sk-secret"}
+    assert sent(endpoint) == {"messages": MESSAGES}
+    assert "sk-secret" not in repr(endpoint)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [("stream = true", ""), ("", "stream = true"), ("stream = false", "stream = true")],
+)
+def test_stream_is_asked_for_with_usage(load, fields):
+    provider, model = fields
+    pool = load(real(provider, model=model))
+    asked = {"stream": True, "stream_options": {"include_usage": True}}
+    assert sent(only(pool)) == {"model": "m", "messages": MESSAGES, **asked}
+    assert EffectiveValue("p/m stream", True, "pool.toml") in pool.effective
+
+
+def test_model_goes_before_its_provider(load):
+    endpoint = only(load(real("stream = true", model="stream = false")))
+    assert sent(endpoint) == {"model": "m", "messages": MESSAGES}
+    provider = 'parameters = { max_tokens = "max_completion_tokens", seed = false, top_p = false }'
+    model = 'parameters = { temperature = false, seed = true, top_p = "nucleus" }'
+    pool = load(real(provider, model=model))
+    found = sent(only(pool), max_tokens=9, temperature=0, seed=1, top_p=0.5, n=1)
+    del found["messages"]
+    assert found == {"model": "m", "max_completion_tokens": 9, "seed": 1, "nucleus": 0.5, "n": 1}
+    noted = {one.name: one.value for one in pool.effective if "parameter" in one.name}
+    assert noted == {
+        "p/m parameter max_tokens": "max_completion_tokens",
+        "p/m parameter temperature": "not sent",
+        "p/m parameter top_p": "nucleus",
+    }
+
+
+def test_options_of_a_stream_can_be_left_out(load):
+    endpoint = only(load(real("stream = true\nparameters = { stream_options = false }")))
+    assert sent(endpoint) == {"model": "m", "messages": MESSAGES, "stream": True}
+
+
+def test_two_parameters_are_never_sent_under_one_name(load):
+    endpoint = only(load(real('parameters = { max_tokens = "max_completion_tokens" }')))
+    for given in (
+        {"max_tokens": 1, "max_completion_tokens": 2},
+        {"max_completion_tokens": 2, "max_tokens": 1},
+    ):
+        with pytest.raises(TypeError, match="both sent as 'max_completion_tokens' to p/m/key0"):
+            request_body(endpoint, MESSAGES, given)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("{ model = false }", ".model cannot be changed: it is the client's own"),
+        ("{ a = 1 }", ".a must be the name to send it as, false (not sent) or true (as it is)"),
+        ("{ a = 1 }", "(got 1)"),
+        ("{ a = ['b'] }", "(got a list)"),
+        ('{ a = "b c" }', '.a must be the name of a parameter (got "b c")'),
+        ('{ a = "" }', ".a must be the name of a parameter"),
+        ("{ a-b = true }", ' must have names of parameters (got "a-b")'),
+        ('{ a = "stream" }', '.a cannot be sent as "stream", which is the client\'s own'),
+        ('{ a = "a" }', ".a names itself; write true, or leave it out"),
+        ('{ stream_options = "so" }', ".stream_options cannot be renamed, only be false"),
+        ('{ a = "c", b = "c" }', '.b is sent as "c", which a is sent as, too'),
+        ("3", " must be a table (got 3)"),
+    ],
+)
+def test_table_of_parameters_is_checked(load, table, message):
+    for text in (real(f"parameters = {table}"), real(model=f"parameters = {table}")):
+        with pytest.raises(ConfigError) as refusal:
+            load(text)
+        assert message in str(refusal.value)
+        assert str(refusal.value).startswith("pool.toml: provider[0].")
+
+
+def test_azures_address_is_the_resources(load):
+    for end in ("/openai", "/openai/v1", "/openai/deployments/x"):
+        url = AZURE_URL[:-1] + end + '"'
+        with pytest.raises(ConfigError, match="base_url must be the resource's address"):
+            load(real(AZURE, api="azure-openai", url=url))
+
+
+METRICS = 'metrics_url = "http://localhost:8000/metrics"'
+
+
+def test_metrics_are_those_of_each_instance(load):
+    local = 'base_url = "http://localhost:8000/v1"'
+    instances = (
+        'instances = ["a", { name = "b", base_url = "http://localhost:9/v1" },'
+        ' { name = "c", metrics_url = "http://localhost:9/m" }]'
+    )
+    found = load(real(METRICS, url=local, model=instances)).providers[0].models[0].instances
+    general = "http://localhost:8000/metrics"
+    assert [one.metrics_url for one in found] == [general, None, "http://localhost:9/m"]
+    found = load(real(METRICS, url=local, model="ports = [8001, 8002]")).providers[0].models[0]
+    assert [one.metrics_url for one in found.instances] == [
+        "http://localhost:8001/metrics",
+        "http://localhost:8002/metrics",
+    ]
+    assert load(real(METRICS)).providers[0].models[0].instances[0].metrics_url == general
+    assert load(real()).providers[0].models[0].instances[0].metrics_url is None
+
+
+def test_metrics_must_be_where_a_key_may_travel(load):
+    with pytest.raises(ConfigError, match=r"provider\[0\].metrics_url must begin with https"):
+        load(real('metrics_url = "http://example.com/metrics"'))
+    with pytest.raises(ConfigError, match=r"provider\[0\].metrics_url is not for api = \"simu"):
+        load(simulated(METRICS))

@@ -1,0 +1,252 @@
+"""A streamed answer becomes the reply that it would be whole."""
+
+import itertools
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ultrapar.engine.chat_stream import ChatStream
+from pytest_ultrapar.engine.failure import Failure
+from pytest_ultrapar.engine.openai_api import decode_response
+from pytest_ultrapar.engine.reply import Reply, ToolCall
+
+LANE = "p/i/k"
+
+
+def event(value: object) -> bytes:
+    return b"data: " + json.dumps(value).encode() + b"\n\n"
+
+
+def chunk(delta: object = None, *, finish: str | None = None, index: int = 0, **more) -> bytes:
+    choice = {"index": index, "finish_reason": finish}
+    if delta is not None:
+        choice["delta"] = delta
+    return event({"object": "chat.completion.chunk", "choices": [choice], "usage": None} | more)
+
+
+DONE = b"data: [DONE]\n\n"
+USAGE = event({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 3}})
+
+
+def result(*pieces: bytes) -> Reply | Failure:
+    chat = ChatStream()
+    for number, piece in enumerate(pieces):
+        if not chat.done:
+            chat.feed(piece, float(number))
+    if not chat.done:
+        chat.end(99.0)
+    return chat.reply(LANE, 1.5)
+
+
+def failure(*pieces: bytes) -> Failure:
+    found = result(*pieces)
+    assert isinstance(found, Failure)
+    assert found.maybe_billed
+    return found
+
+
+def test_text_and_usage_are_put_together():
+    reply = result(
+        chunk({"role": "assistant", "content": ""}),
+        chunk({"content": "Hel"}),
+        chunk({"content": "lo"}),
+        chunk({}, finish="stop"),
+        USAGE,
+        DONE,
+    )
+    assert reply == Reply("Hello", None, (), "stop", 7, 3, LANE, 1.5)
+
+
+def test_usage_of_every_piece_counts_once_by_the_last():
+    usage = {"prompt_tokens": 7, "completion_tokens": 1}
+    reply = result(chunk({"content": "a"}, usage=usage), chunk({}, finish="stop"), USAGE, DONE)
+    assert (reply.tokens_in, reply.tokens_out) == (7, 3)
+
+
+@pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
+def test_reasoning_has_two_names(name):
+    reply = result(
+        chunk({name: "Let me "}), chunk({name: "see."}), chunk({"content": "4"}, finish="stop")
+    )
+    assert (reply.text, reply.reasoning) == ("4", "Let me see.")
+
+
+def test_tool_calls_come_in_pieces_by_index():
+    def call(index, arguments, **more):
+        function = {"arguments": arguments, **more.pop("function", {})}
+        return chunk({"tool_calls": [{"index": index, "function": function, **more}]})
+
+    reply = result(
+        chunk({"role": "assistant", "content": None}),
+        call(0, "", id="call_a", type="function", function={"name": "read"}),
+        call(0, '{"path"'),
+        call(1, "", id="call_b", type="function", function={"name": "write"}),
+        call(0, ': "x"}'),
+        call(1, "{}"),
+        chunk({}, finish="tool_calls"),
+        DONE,
+    )
+    assert reply.text == ""
+    assert reply.tool_calls == (
+        ToolCall("call_a", "read", '{"path": "x"}'),
+        ToolCall("call_b", "write", "{}"),
+    )
+
+
+def test_tool_calls_without_index_are_told_apart_by_their_ids():
+    def calls(*found):
+        return chunk({"tool_calls": list(found)})
+
+    reply = result(
+        calls({"id": "a", "function": {"name": "f", "arguments": "{"}}),
+        calls({"function": {"arguments": "}"}}),
+        calls({"id": "b", "function": {"name": "g", "arguments": {"n": 1}}}),
+        chunk({}, finish="tool_calls"),
+    )
+    assert reply.tool_calls == (ToolCall("a", "f", "{}"), ToolCall("b", "g", '{"n":1}'))
+
+
+def test_refusal_is_what_the_model_said():
+    reply = result(
+        chunk({"refusal": "I can"}), chunk({"refusal": "not."}), chunk({}, finish="stop")
+    )
+    assert (reply.refusal, reply.text) == ("I cannot.", "I cannot.")
+
+
+def test_azures_pieces_without_choices_or_delta_are_read_over():
+    filters = {"hate": {"filtered": False, "severity": "safe"}}
+    reply = result(
+        event({"choices": [], "prompt_filter_results": [{"content_filter_results": filters}]}),
+        chunk({"content": "yes"}),
+        chunk(content_filter_results=filters, content_filter_offsets={"check_offset": 1}),
+        chunk({}, finish="stop"),
+        DONE,
+    )
+    assert (reply.text, reply.finish_reason) == ("yes", "stop")
+
+
+def test_content_filter_is_a_result_of_the_case():
+    found = result(chunk({"content": "some"}), chunk({}, finish="content_filter"), DONE)
+    assert (found.outcome, found.refused_kind) == ("refused", "content_filter")
+
+
+def test_other_choices_are_left_out():
+    reply = result(chunk({"content": "a"}), chunk({"content": "b"}, index=1), DONE)
+    assert reply.text == "a"
+
+
+def test_first_token_is_the_first_that_says_something():
+    def first(*pieces: bytes) -> float | None:
+        chat = ChatStream()
+        for number, piece in enumerate(pieces):
+            chat.feed(piece, float(number))
+        return chat.t_first_token_s
+
+    begin = (event({"choices": []}), b": ping\n\n", chunk({"role": "assistant", "content": ""}))
+    assert first(*begin) is None
+    assert first(*begin, chunk({"content": "x"}), chunk({"content": "y"})) == 3.0
+    assert first(*begin, chunk({"reasoning": "x"})) == 3.0
+    assert first(*begin, chunk({"tool_calls": [{"index": 0}]})) == 3.0
+    assert first(*begin, chunk({}, finish="stop"), USAGE, DONE) is None
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [chunk({"content": "Hel"})],
+        [chunk({"content": "Hel"}), b'data: {"choices": [{"delta": {"con'],
+        [DONE],
+        [USAGE, DONE],
+        [],
+        [b"<html>busy</html>"],
+    ],
+    ids=["no end", "cut in a piece", "only the end", "only usage", "nothing", "no events"],
+)
+def test_stream_that_ends_before_its_end_is_malformed(pieces):
+    assert failure(*pieces).outcome == "malformed"
+
+
+def test_end_may_be_said_by_a_reason_or_by_the_last_event():
+    assert result(chunk({"content": "a"}, finish="stop")).text == "a"
+    assert result(chunk({"content": "a"}), b"data:[DONE]").text == "a"
+
+
+def test_nothing_after_the_end_counts():
+    chat = ChatStream()
+    chat.feed(chunk({"content": "a"}) + DONE + chunk({"content": "b"}), 0.0)
+    assert chat.done
+    assert chat.reply(LANE, 0.0).text == "a"
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        ({"message": "slow down", "type": "tokens", "code": "rate_limit_exceeded"}, "rate"),
+        ({"message": "no money", "code": "insufficient_quota"}, "quota"),
+        ({"message": "engine died", "type": "InternalServerError", "code": 500}, "overload"),
+        ({"message": "timeout", "type": "GatewayTimeout", "code": 504}, "overload"),
+        ({"message": "boom", "type": "server_error", "param": None, "code": None}, "overload"),
+        ({"message": "maximum context length is 8192 tokens", "code": 400}, "refused"),
+        ({"message": "filtered", "code": "content_filter", "status": 400}, "refused"),
+        ({"message": "bad", "type": "BadRequestError", "code": 400}, "bad_request"),
+        ({"message": "key", "code": "invalid_api_key"}, "auth"),
+        ({"message": "late", "code": "429"}, "rate"),
+        ({"message": "odd", "code": 99999999999999999999}, "overload"),
+        ({"message": "odd", "code": 1.5}, "overload"),
+        ({"code": "200"}, "overload"),
+        ({}, "overload"),
+        ("boom", "overload"),
+        ([1], "overload"),
+    ],
+)
+def test_error_in_the_stream_is_classed_as_an_http_error(error, outcome):
+    for ends in ((), (DONE,)):
+        found = failure(chunk({"content": "a"}), event({"error": error}), *ends)
+        assert found.outcome == outcome
+        assert "in the answer" in found.message
+    body = json.dumps({"error": error}).encode()
+    assert decode_response(body, LANE, 1.0).outcome == outcome
+
+
+def test_error_in_vllms_older_shape_is_one():
+    found = failure(event({"object": "error", "message": "no", "type": "X", "code": 503}))
+    assert found.outcome == "overload"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"data: {not json}\n\n",
+        b"data: " + b'{"x":' * 100_000 + b"\n\n",
+        b'data: {"choices": "many"}\n\n',
+        b"".join(chunk({"tool_calls": [{"index": n}]}) for n in range(1001)),
+    ],
+    ids=["no json", "too deep", "wrong type", "too many calls"],
+)
+def test_piece_that_cannot_be_read_ends_the_stream(bad):
+    chat = ChatStream()
+    chat.feed(chunk({"content": "a"}) + bad, 0.0)
+    assert chat.done
+    assert chat.reply(LANE, 0.0).outcome == "malformed"
+
+
+def test_text_that_no_file_can_hold_is_kept_with_escapes():
+    text = b'{"choices":[{"delta":{"content":"a\\ud800b\xffc"}}]}'
+    reply = result(b"data: " + text + b"\n\n", DONE)
+    assert reply.text == "a\\ud800b\\xffc"
+
+
+@given(text=st.text(), cuts=st.lists(st.integers(0, 400)))
+def test_any_text_comes_through_however_the_bytes_are_cut(text, cuts):
+    body = b"".join(chunk({"content": piece}) for piece in (text[:3], text[3:]))
+    body += chunk({}, finish="stop") + DONE
+    ends = [0, *sorted(min(cut, len(body)) for cut in cuts), len(body)]
+    assert result(*(body[a:b] for a, b in itertools.pairwise(ends))).text == text
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_have_a_result(content):
+    assert isinstance(result(content, DONE), Failure | Reply)
+    assert isinstance(result(b"data: " + content), Failure | Reply)
