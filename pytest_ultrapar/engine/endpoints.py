@@ -89,6 +89,7 @@ def endpoints(
             api=provider.api,
             stream=model.stream,
             parameters=model.parameters,
+            reads_allowance=provider.rate_mode == "adaptive",
         )
     return found
 

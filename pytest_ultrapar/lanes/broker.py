@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_ultrapar.lanes.adaptive.history import LimitChange
+    from pytest_ultrapar.lanes.adaptive.vllm_metrics import ServerLoad
     from pytest_ultrapar.lanes.assignment import Assignment
     from pytest_ultrapar.lanes.lane_set import LaneSet
     from pytest_ultrapar.lanes.protocol import LeaseOutcome, LeaseRequest, Told
@@ -225,6 +226,17 @@ class LaneBroker:
             lanes=[lane.status() for lane in self._table.lanes.values()],
             waiting=sum(len(state.waiting) for state in self._workers.values()),
         )
+
+    def told_load(
+        self, provider: str, instance: str, load: ServerLoad, now_s: float
+    ) -> list[Action]:
+        """Hear what a server says of its queue.
+
+        It counts for limits that are looked for and that no other instance shares.
+        """
+        now_s = self._advance(now_s)
+        self._table.told_load(provider, instance, load, now_s)
+        return self._finish(now_s)
 
     def take_changes(self) -> list[LimitChange]:
         """What became of the limits that are looked for, since the last call; oldest first."""

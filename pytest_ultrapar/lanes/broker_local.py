@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.errors import NoLaneError
 from pytest_ultrapar.lanes.actions import Action, Grant
 from pytest_ultrapar.lanes.adaptive.history import WRITE_EVERY_S, HistoryFile
+from pytest_ultrapar.lanes.adaptive.load_watch import Place, watch_loads, watched
 from pytest_ultrapar.lanes.broker import LaneBroker
 from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, Told
 
 if TYPE_CHECKING:
     from pytest_ultrapar.clock import Clock
+    from pytest_ultrapar.lanes.adaptive.vllm_metrics import ServerLoad
     from pytest_ultrapar.lanes.assignment import Assignment
     from pytest_ultrapar.lanes.protocol import BrokerStatus, Lease, LeaseOutcome, LeaseRequest
     from pytest_ultrapar.pool.model import Pool
@@ -54,6 +56,7 @@ class LocalBroker:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = math.inf
         self._is_closed = False
+        self._watch = self._watch_loads(pool)
         self._history = history
         if history is not None:
             loop.call_later(WRITE_EVERY_S, self._write_history)
@@ -107,6 +110,8 @@ class LocalBroker:
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
         self._broker.disconnect(self._worker, self._clock.now_s())
         if self._history is not None:
             self._history.append(self._broker.take_changes())
@@ -115,6 +120,14 @@ class LocalBroker:
             if not future.done():
                 future.set_exception(ConnectionError("the broker was closed"))
         self._futures.clear()
+
+    def _watch_loads(self, pool: Pool) -> asyncio.Task[None] | None:
+        urls = watched(pool)
+        return self._loop.create_task(watch_loads(urls, self._told_load)) if urls else None
+
+    def _told_load(self, place: Place, load: ServerLoad) -> None:
+        if not self._is_closed:
+            self._carry_out(self._broker.told_load(*place, load, self._clock.now_s()))
 
     def _write_history(self) -> None:
         if self._history is not None and not self._is_closed:

@@ -27,12 +27,15 @@ from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.lanes import wire
 from pytest_ultrapar.lanes.actions import Action, Grant
 from pytest_ultrapar.lanes.adaptive.history import WRITE_EVERY_S, HistoryFile
+from pytest_ultrapar.lanes.adaptive.load_watch import Place, watch_loads, watched
 from pytest_ultrapar.lanes.broker import LaneBroker
 from pytest_ultrapar.lanes.broker_process import BrokerProcess
 from pytest_ultrapar.lanes.server_config import READY_LINE, ServerConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pytest_ultrapar.lanes.adaptive.vllm_metrics import ServerLoad
 
 __all__ = ["BrokerProcess", "BrokerServer", "main"]
 
@@ -58,6 +61,12 @@ class BrokerServer:
         self._history = HistoryFile(Path(config.history_path)) if config.history_path else None
         if self._history is not None:
             self.write_history()
+        urls = watched(config.pool)
+        self._watch = loop.create_task(watch_loads(urls, self._told_load)) if urls else None
+
+    def _told_load(self, place: Place, load: ServerLoad) -> None:
+        self._carry_out(self._broker.told_load(*place, load, self._clock.now_s()))
+        self.flush()
 
     def write_history(self) -> None:
         """Write what became of limits that are looked for, now and every second from then on."""

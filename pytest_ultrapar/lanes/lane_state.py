@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.lanes.adaptive.controller import AdaptiveController
     from pytest_ultrapar.lanes.adaptive.history import LimitChange
     from pytest_ultrapar.lanes.adaptive.observation import Observation
+    from pytest_ultrapar.lanes.adaptive.vllm_metrics import ServerLoad
     from pytest_ultrapar.lanes.health import LaneHealth
     from pytest_ultrapar.lanes.lane_set import LaneSet
     from pytest_ultrapar.pool.model import Lane, Limit
@@ -75,6 +76,18 @@ class LimitState(Wake):
         """Let a controller find cap and pace from now on; what is declared stays the bound."""
         self.controller = controller
         self.window.cap = controller.cap()
+
+    def told_load(self, load: ServerLoad, now_s: float) -> bool:
+        """Let the controller hear what the server says of its queue.
+
+        Returns:
+            Whether there is room that was not there before.
+        """
+        if self.controller is None:
+            return False
+        self.controller.told_load(load, self.window.in_flight, now_s)
+        before, self.window.cap = self.window.cap, self.controller.cap()
+        return self.window.cap > before
 
     def take_changes(self) -> list[LimitChange]:
         """What the controller changed since the last call."""

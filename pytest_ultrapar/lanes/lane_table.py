@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_ultrapar.lanes.adaptive.history import LimitChange
+    from pytest_ultrapar.lanes.adaptive.vllm_metrics import ServerLoad
     from pytest_ultrapar.lanes.lease_terms import LeaseTerms
     from pytest_ultrapar.lanes.queueing import WorkerState
     from pytest_ultrapar.pool.model import Lane, LaneId, Level, Pool
@@ -174,6 +175,19 @@ class LaneTable:
     def look_at(self, lanes: Iterable[LaneState]) -> None:
         """Have the dispatcher look at these lanes."""
         self.changed.update(dict.fromkeys(lanes))
+
+    def told_load(self, provider: str, instance: str, load: ServerLoad, now_s: float) -> None:
+        """Let the limits of one instance alone hear what its server says."""
+        for limit in dict.fromkeys(
+            lane.found
+            for lane in self.lanes.values()
+            if (lane.lane.provider, lane.lane.instance) == (provider, instance)
+        ):
+            if limit is None or any(lane.lane.instance != instance for lane in limit.lanes):
+                continue
+            if limit.told_load(load, now_s):
+                self.look_at(limit.lanes)
+            self._touched.append(limit)
 
     def take_changes(self) -> list[LimitChange]:
         """Changes of the limits that are looked for, since the last call; oldest first."""

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.lanes.adaptive.history import LimitChange
 from pytest_ultrapar.lanes.adaptive.pace import PaceSearch
 from pytest_ultrapar.lanes.adaptive.plateau import PlateauSearch
+from pytest_ultrapar.lanes.adaptive.queue import QueueSearch
 from pytest_ultrapar.lanes.adaptive.seats import SeatSearch
 
 if TYPE_CHECKING:
     from pytest_ultrapar.lanes.adaptive.observation import Observation
+    from pytest_ultrapar.lanes.adaptive.vllm_metrics import ServerLoad
     from pytest_ultrapar.lanes.protocol import Allowance
 
 MOST_VOTES = 3
@@ -36,7 +38,8 @@ class AdaptiveController:
     the provider's headers state needs no search.
 
     Attributes:
-        seats: The search for seats; `pace`: for the rate; `plateau`: for the end of gain.
+        seats: The search for seats; `pace`: for the rate; `plateau`: for the end of gain;
+            `queue`: what a server says of its own.
         n_cuts: How often a refusal lowered seats or rate.
     """
 
@@ -51,6 +54,7 @@ class AdaptiveController:
         "n_cuts",
         "pace",
         "plateau",
+        "queue",
         "seats",
     )
 
@@ -65,6 +69,7 @@ class AdaptiveController:
         self.seats = SeatSearch(ceiling)
         self.pace = PaceSearch()
         self.plateau = PlateauSearch()
+        self.queue = QueueSearch()
         self._votes = 0
         self.n_cuts = 0
         self._is_new = True
@@ -75,7 +80,7 @@ class AdaptiveController:
 
     def cap(self) -> int:
         """Seats allowed now, >= 1 and never above the ceiling."""
-        held = self.plateau.seats
+        held = self.queue.seats if self.queue.seats is not None else self.plateau.seats
         return self.seats.seats if held is None else int(min(held, self.seats.ceiling))
 
     def interval_s(self) -> float:
@@ -106,6 +111,21 @@ class AdaptiveController:
         if (self.cap(), self.pace.rate) != before:
             self._note(seen.now_s, seen.in_flight, reason)
 
+    def told_load(self, load: ServerLoad, in_flight: int, now_s: float) -> None:
+        """Take the server's own word on its queue into account; goes before any search for seats.
+
+        Args:
+            load: Requests running and waiting there; ignored unless it says both.
+            in_flight: Seats taken now.
+            now_s: Now.
+        """
+        if load.running is None or load.waiting is None:
+            return
+        before = self.cap()
+        self.queue.told(load.running, load.waiting, seats=before, in_flight=in_flight)
+        if self.cap() != before:
+            self._note(now_s, in_flight, f"server says {load.waiting:g} wait")
+
     def take_changes(self) -> list[LimitChange]:
         """The changes since the last call."""
         changes, self._changes = self._changes, []
@@ -122,6 +142,8 @@ class AdaptiveController:
             return ""
         if self.pace.served(seen):
             return "rate grows"
+        if self.queue.seats is not None:
+            return ""
         if self.plateau.is_reached:
             self.plateau.served(seen)
             return "plateau"
@@ -130,7 +152,7 @@ class AdaptiveController:
         return "seats grow" if self.seats.served(seen) else ""
 
     def _refused(self, seen: Observation) -> str:
-        if self.plateau.is_reached:
+        if self.plateau.is_reached or self.queue.seats is not None:
             self.seats.limit = float(self.cap())
             self.plateau = PlateauSearch()
         exceeded = seen.told.exceeded
@@ -143,6 +165,7 @@ class AdaptiveController:
                     self.seats.widen(2.0 * self._level, seen.now_s)
             return "refused: rate"
         if self.seats.refused(seen):
+            self.queue.cut(self.seats.limit)
             self.n_cuts += 1
             self._level = 0
         return "refused: seats"

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from pytest_ultrapar.lanes.adaptive.controller import AdaptiveController
+from pytest_ultrapar.lanes.adaptive.observation import Observation
+from pytest_ultrapar.lanes.adaptive.queue import QueueSearch
+from pytest_ultrapar.lanes.adaptive.vllm_metrics import ServerLoad
+
+
+def settle(works_on: int, *, others: int = 0, reports: int = 40) -> list[int]:
+    """Seats after each report of a server that works on so many at once, all seats in use."""
+    controller = AdaptiveController("vllm/0", 500)
+    seats = []
+    for second in range(reports):
+        in_flight = controller.cap()
+        running = min(works_on, in_flight + others)
+        waiting = max(0, in_flight + others - works_on)
+        controller.told_load(ServerLoad(running, waiting), in_flight, float(second))
+        seats.append(controller.cap())
+    return seats
+
+
+def test_seats_follow_what_a_server_works_on():
+    for works_on in (8, 64, 256):
+        seats = settle(works_on)
+        assert works_on <= max(seats[-10:]) <= works_on * 1.32 + 2
+        assert min(seats[-10:]) >= works_on * 0.95
+
+
+def test_other_clients_of_a_server_keep_their_part_of_it():
+    seats = settle(64, others=40)
+    assert 20 <= min(seats[-10:]) <= max(seats[-10:]) <= 34
+
+
+def test_seats_never_fall_below_one_nor_by_more_than_half_per_report():
+    search = QueueSearch()
+    search.told(10.0, 1000.0, seats=40, in_flight=40)
+    assert search.seats == 20
+    for _ in range(20):
+        search.told(10.0, 1000.0, seats=int(search.seats), in_flight=int(search.seats))
+    assert search.seats == 1
+
+
+def test_seats_that_are_not_in_use_do_not_grow():
+    search = QueueSearch()
+    search.told(3.0, 0.0, seats=10, in_flight=3)
+    assert search.seats == 10
+
+
+def test_report_that_says_nothing_leaves_the_search_to_itself():
+    controller = AdaptiveController("vllm/0", 500)
+    controller.told_load(ServerLoad(None, 3.0), 10, 0.0)
+    assert controller.queue.seats is None
+
+
+def test_refusal_cuts_below_what_the_server_says():
+    controller = AdaptiveController("vllm/0", 500)
+    for second in range(5):
+        controller.told_load(ServerLoad(1.0, 0.0), controller.cap(), float(second))
+    cap = controller.cap()
+    controller.sent(9.0)
+    controller.observe(Observation("rate", 9.0, 9.1, cap, cap))
+    assert controller.cap() < cap
