@@ -71,7 +71,11 @@ class LocalSession:
         """Make the broker. Called once on the engine's loop."""
         self._loop = asyncio.get_running_loop()
         self._port = LocalBroker(
-            with_headroom(self._leader.run.pool), MonotonicClock(), self._loop, worker=WORKER
+            with_headroom(self._leader.run.pool),
+            MonotonicClock(),
+            self._loop,
+            worker=WORKER,
+            patience_s=self._leader.run.options.episode_timeout_s,
         )
         await self._port.assign(self._leader.run.assignment)
         return self._port

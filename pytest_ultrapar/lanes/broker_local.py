@@ -6,10 +6,11 @@ import asyncio  # noqa: TC003 - the loop and futures are what this is about
 import math
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.errors import NoLaneError
 from pytest_ultrapar.lanes.actions import Action, Grant
 from pytest_ultrapar.lanes.broker import LaneBroker
+from pytest_ultrapar.lanes.health import PATIENCE_S
 from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, Told
+from pytest_ultrapar.lanes.refusals import as_error
 
 if TYPE_CHECKING:
     from pytest_ultrapar.clock import Clock
@@ -32,6 +33,7 @@ class LocalBroker:
         *,
         worker: str = "main",
         seed: int = 0,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         """Start with nothing in flight.
 
@@ -41,11 +43,12 @@ class LocalBroker:
             loop: Where futures live; it need not run yet.
             worker: Name of this process in assignments.
             seed: For the jitter of pauses.
+            patience_s: How long an episode may last, seconds.
         """
         self._clock = clock
         self._loop = loop
         self._worker = worker
-        self._broker = LaneBroker(pool, seed=seed)
+        self._broker = LaneBroker(pool, seed=seed, patience_s=patience_s)
         self._broker.connect(worker, clock.now_s())
         self._futures: dict[int, asyncio.Future[Lease]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -127,7 +130,7 @@ class LocalBroker:
                 else:
                     future.set_result(action.lease)
             elif not future.cancelled():
-                future.set_exception(NoLaneError(action.reason))
+                future.set_exception(as_error(action.kind, action.reason))
         for lease in unwanted:
             self.release(lease, "unsent")
         self._arm()

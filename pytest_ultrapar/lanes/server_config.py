@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from pytest_ultrapar.lanes.health import PATIENCE_S
 from pytest_ultrapar.pool.model import Pool
 
 SERVER_MODULE = "pytest_ultrapar.lanes.broker_server"
@@ -19,12 +20,14 @@ class ServerConfig(msgspec.Struct, frozen=True):
             removes.
         token: What clients must know.
         seed: For the jitter of pauses.
+        patience_s: How long an episode may last, seconds.
     """
 
     pool: Pool
     socket_path: str
     token: str
     seed: int = 0
+    patience_s: float = PATIENCE_S
 
     def __repr__(self) -> str:
         return f"ServerConfig(socket_path={self.socket_path!r})"

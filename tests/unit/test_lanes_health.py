@@ -79,7 +79,7 @@ def test_an_answer_resets_the_back_off(answer):
 
 def test_auth_takes_the_key_out():
     out = health().decide("auth", None, 0.0, 0.0)
-    said = "key p/key0 was refused (401 or 403): out for the rest of the run"
+    said = "key p/key0 was refused (401): out for the rest of the run"
     assert out == Out("key", said)
 
 
