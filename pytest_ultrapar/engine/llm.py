@@ -19,6 +19,7 @@ from pytest_ultrapar.engine.failure import Failure, classify_status
 from pytest_ultrapar.engine.http import Answer
 from pytest_ultrapar.engine.openai_api import RESERVED, decode_response, encode_request
 from pytest_ultrapar.engine.reply import Messages, Reply
+from pytest_ultrapar.engine.request_check import check_request
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.retry_after import parse_retry_after
 from pytest_ultrapar.engine.watch import Watch
@@ -159,7 +160,7 @@ class Llm:
                 "other parameters are passed on"
             )
             raise TypeError(msg)
-        _check_request(messages, parameters)
+        check_request(messages, parameters)
         if self._closed:
             msg = "llm.chat() was called after its episode had ended"
             raise RuntimeError(msg)
@@ -397,19 +398,3 @@ def _as_text(content: object) -> str:
     if isinstance(content, str):
         return content
     return "" if content is None else msgspec.json.encode(content).decode()
-
-
-def _check_request(messages: Messages, parameters: Mapping[str, Any]) -> None:
-    # JSON has no NaN: it would be sent as null, which is to ask for something else.
-    for name, value in parameters.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            msg = f"llm.chat() got {name}={value}; a number must be finite"
-            raise ValueError(msg)
-    # What a suite hands over is not what its type checker saw.
-    given: object = messages
-    if not isinstance(given, list | tuple) or not all(isinstance(one, Mapping) for one in given):
-        msg = (
-            'llm.chat() takes a list of messages such as {"role": "user", "content": "..."} '
-            f"(got {type(messages).__name__})"
-        )
-        raise TypeError(msg)

@@ -59,7 +59,7 @@ def test_wrong_keys_end_the_run(project, workers):
     assert result.ret == 1
     assert outcomes(project) == {("infra", "no_lane"): 40}
     assert reasons(project) == {
-        f"p/m/key{n}": f"key p/key{n} was refused (401): out for the rest of the run"
+        f"p/m/key{n}": f"key p/key{n} may not use the model m (403): out for the rest of the run"
         for n in range(3)
     }
     assert len(project.server.prompts) <= 3 * 4
