@@ -76,12 +76,15 @@ class Breaker:
         Returns:
             Whether the breaker closed by it: the answer was the probe's.
         """
-        # No `max(...)`: this is on the way of every lease, and a call is four times the price.
+        # No calls down to the return: this is on the way of every lease.
         if now_s > self._now_s:  # noqa: PLR1730
             self._now_s = now_s
         if self.state == "closed":
             self._answer_s = self._now_s
-            self._recent.add(self._now_s, n_failed=0)
+            recent = self._recent
+            if self._now_s >= recent.until_s:
+                recent.turn(self._now_s)
+            recent.n_now += 1
             if self.n_in_row:
                 self.n_in_row = 0
                 self.silent_since_s = None
@@ -111,8 +114,12 @@ class Breaker:
         if self.silent_since_s is None:
             self.silent_since_s = min(now_s, max(self._answer_s, granted_s))
         if self.state == "closed":
-            self._recent.add(now_s, n_failed=1)
-            if self.n_in_row < rule.after and not self._recent.is_mostly_failed():
+            recent = self._recent
+            if now_s >= recent.until_s:
+                recent.turn(now_s)
+            recent.n_now += 1
+            recent.n_failed_now += 1
+            if self.n_in_row < rule.after and not recent.is_mostly_failed():
                 return False
             self.n_opened += 1
         if rule is not self.rule:
@@ -160,28 +167,34 @@ class Breaker:
 class _Recent:
     """How many requests of the last `RECENT_S` seconds came back, and how many of them failed.
 
-    Counted by whole seconds: a lane of 300 requests a second would fill a list of 9,000.
+    Counted by seconds: a lane of 300 requests a second would fill a list of 9,000.
+
+    Attributes:
+        n_now: Requests of the second that ends at `until_s`, `n_failed_now` of which failed.
     """
 
-    __slots__ = ("_n", "_n_failed", "_seconds")
+    __slots__ = ("_n", "_n_failed", "_seconds", "n_failed_now", "n_now", "until_s")
 
     def __init__(self) -> None:
-        self._seconds: deque[list[float]] = deque()
+        self._seconds: deque[tuple[float, int, int]] = deque()
         self._n = self._n_failed = 0
+        self.n_now = self.n_failed_now = 0
+        self.until_s = -math.inf
 
-    def add(self, now_s: float, *, n_failed: int) -> None:
+    def turn(self, now_s: float) -> None:
+        """A new second begins."""
         seconds = self._seconds
-        if not seconds or now_s >= seconds[-1][0] + 1.0:
-            while seconds and seconds[0][0] <= now_s - RECENT_S:
-                _, n, n_old = seconds.popleft()
-                self._n -= int(n)
-                self._n_failed -= int(n_old)
-            seconds.append([now_s, 0, 0])
-        last = seconds[-1]
-        last[1] += 1
-        last[2] += n_failed
-        self._n += 1
-        self._n_failed += n_failed
+        seconds.append((self.until_s, self.n_now, self.n_failed_now))
+        self._n += self.n_now
+        self._n_failed += self.n_failed_now
+        while seconds and seconds[0][0] <= now_s - RECENT_S:
+            _, n, n_failed = seconds.popleft()
+            self._n -= n
+            self._n_failed -= n_failed
+        self.n_now = self.n_failed_now = 0
+        self.until_s = now_s + 1.0
 
     def is_mostly_failed(self) -> bool:
-        return self._n >= RECENT_LEAST and 2 * self._n_failed > self._n
+        """Whether more failed than did not, of enough to tell."""
+        n = self._n + self.n_now
+        return n >= RECENT_LEAST and 2 * (self._n_failed + self.n_failed_now) > n
