@@ -29,6 +29,7 @@ _BY_STATUS: dict[int, LeaseOutcome] = {
 _CONTEXT_WORDS = ("context_length_exceeded", "maximum context length", "context window")
 _FILTER_WORDS = ("content_filter", "content management policy", "responsibleaipolicyviolation")
 _NO_ACCESS_WORDS = ("do not have access", "does not have access", "no access to")
+_GATEWAY_TIMEOUTS = frozenset({504, 524})
 _SHOWN_CHARACTERS = 300
 _NO_HEADERS: dict[str, str] = {}
 
@@ -94,7 +95,13 @@ def classify_status(
         outcome = "rate"
     if outcome == "not_found" and any(word in words for word in _NO_ACCESS_WORDS):
         outcome = "forbidden"
-    failure = Failure(outcome, message, retry_after_s=retry_after_s)
+    failure = Failure(
+        outcome,
+        message,
+        retry_after_s=retry_after_s,
+        # Whoever stood between has stopped waiting, not the model.
+        maybe_billed=status in _GATEWAY_TIMEOUTS,
+    )
     if outcome == "rate":
         failure = _sort_out(failure, body, headers)
     return _as_asked(failure, headers)

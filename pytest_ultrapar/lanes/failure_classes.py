@@ -122,7 +122,7 @@ _LANE: dict[Scope, str] = {
     "instance": "its instance is out",
 }
 _TRIES: dict[Again, str] = {
-    "free": "until a lane is left",
+    "free": "while a lane is left",
     "attempts": "up to the maximum",
     "once": "once more",
     "never": "never",

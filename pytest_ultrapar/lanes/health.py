@@ -27,9 +27,9 @@ BACKOFF_BASE_S, BACKOFF_CAP_S = 1.0, 30.0
 """Full jitter U(0, min(cap, base * 2^n)) where no time is named. Source: RELIABILITY 3."""
 UNREACHABLE_S = 120.0
 """A lane that once answered is out when nobody has listened there for so long."""
-NEVER_COUNT, NEVER_SPAN_S = 5, 2.0
-"""So many refused connections in a row over at least so many seconds take a lane out whose instance
-has never answered: a wrong address ends a run soon."""
+NEVER_REACHED_S, NEVER_ANSWERED_S = 2.0, 60.0
+"""The same for a lane whose instance has never answered anything: a wrong address ends a run soon,
+and so does a server of which nothing but failures ever came."""
 PATIENCE_S = 900.0
 """How long an episode may last unless told otherwise."""
 _LATE_S = 5.0
@@ -292,9 +292,12 @@ class LaneHealth:
         )
 
     def _bound_s(self) -> float:
-        if self._breaker.rule is not NOBODY_LISTENS:
-            return self._patience_s
-        return min(self._patience_s, UNREACHABLE_S) if self._has_answered() else NEVER_SPAN_S
+        has_answered = self._has_answered()
+        if self._breaker.rule is NOBODY_LISTENS:
+            bound_s = UNREACHABLE_S if has_answered else NEVER_REACHED_S
+        else:
+            bound_s = math.inf if has_answered else NEVER_ANSWERED_S
+        return min(self._patience_s, bound_s)
 
     def _no_later_than_hopeless(self, until_s: float) -> float:
         breaker = self._breaker

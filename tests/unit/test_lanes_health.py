@@ -223,7 +223,7 @@ def test_probe_that_is_refused_for_its_rate_closes_the_breaker_and_pauses_for_th
 
 
 def test_probe_that_succeeds_does_not_end_a_pause_that_a_refusal_asked_for():
-    one = health()
+    one = health(answered=True)
     for n in range(5):
         opened = one.decide("overload", None, n, n)
     start_s = opened.until_s
@@ -248,7 +248,7 @@ def test_probe_without_news_lets_the_next_one_through(outcome):
 
 
 def test_lane_that_answers_nothing_for_as_long_as_an_episode_may_last_is_out():
-    one = health(patience_s=60.0)
+    one = health(patience_s=60.0, answered=True)
     for n in range(5):
         verdict = one.decide("timeout", None, 100.0 + n, 110.0 + n)
     now_s = 114.0
@@ -263,6 +263,17 @@ def test_lane_that_answers_nothing_for_as_long_as_an_episode_may_last_is_out():
     assert "failed and answered nothing" in verdict.reason
     # From the first request that got no answer, and not later.
     assert now_s == pytest.approx(160.0)
+
+
+def test_lane_of_which_nothing_but_failures_ever_came_is_out_after_a_minute():
+    one = health()
+    for n in range(5):
+        verdict = one.decide("overload", None, n, n)
+    while isinstance(verdict, Pause):
+        now_s = verdict.until_s
+        verdict = one.wake(now_s) or probe_fails(one, "overload", now_s)
+    assert verdict.scope == "lane"
+    assert now_s == pytest.approx(60.0)
 
 
 def test_probe_that_hangs_does_not_keep_a_silent_lane_from_going_out():
