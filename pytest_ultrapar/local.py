@@ -75,7 +75,12 @@ class LocalSession:
         run = self._leader.run
         history = HistoryFile(run.directory.path / HISTORY_NAME) if run.pool.is_adaptive else None
         self._port = LocalBroker(
-            with_headroom(run.pool), MonotonicClock(), self._loop, worker=WORKER, history=history
+            with_headroom(run.pool),
+            MonotonicClock(),
+            self._loop,
+            worker=WORKER,
+            patience_s=run.options.episode_timeout_s,
+            history=history,
         )
         await self._port.assign(self._leader.run.assignment)
         return self._port

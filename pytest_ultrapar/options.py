@@ -101,7 +101,9 @@ def add_options(parser: pytest.Parser) -> None:
     )
     option(
         "max-attempts",
-        "Tries of one request before its case is 'infra'; 1 never tries again (default: "
+        "Tries of one request before its case is 'infra'; time-outs and unreadable answers are "
+        "tried once more at most, 429 and dead keys do not count. With 1 nothing is ever sent "
+        "again, not after 429 either (default: "
         f"{DEFAULT_MAX_ATTEMPTS}).",
         metavar="N",
         type=int,

@@ -238,7 +238,7 @@ class ControllerSession:
     def pytest_xdist_setupnodes(self) -> None:
         """Start the broker, before the workers. Called once, at the session's start."""
         with self._leader.usage_errors():
-            broker = self.run.services.start_broker()
+            broker = self.run.services.start_broker(self.run.options.episode_timeout_s)
             self._client = BlockingBrokerClient(broker.path, broker.token)
             self._leader.status_source = self.status
 

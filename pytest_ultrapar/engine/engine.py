@@ -18,7 +18,7 @@ from pytest_ultrapar.engine.opener import Line, Opener
 from pytest_ultrapar.engine.pulse import Pulse
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.watch import Watch, WatchedPort
-from pytest_ultrapar.errors import NoLaneError
+from pytest_ultrapar.errors import InfraError
 from pytest_ultrapar.lanes.protocol import BrokerPort, Lease, LeaseRequest
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, JournalRecord
@@ -223,7 +223,7 @@ class Engine:
 
     def _refused(self, work: Work, line: Line, error: BaseException) -> None:
         self._opener.refused(line)
-        if not isinstance(error, NoLaneError):
+        if not isinstance(error, InfraError):
             # Only a lost broker comes here: without it nothing more may be sent.
             self._end_early(error)
             return

@@ -77,6 +77,7 @@ async def run_episode(
         seed=work.seed,
         wire=wire,
         first=lease,
+        until_s=started_s + timeout_s,
     )
     end = await _outcome(work, llm, timeout_s)
     await llm.close()
@@ -122,7 +123,9 @@ async def _outcome(work: Work, llm: Llm, timeout_s: float) -> _End:
     # Whatever a suite raises is its record.
     except (Exception, BaseExceptionGroup, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001
         if isinstance(error, TimeoutError) and deadline.expired():
-            return _End("infra", "timeout", f"the episode took longer than {timeout_s:g} s")
+            trouble = llm.conversation.last_trouble
+            why = f"; it waited to try again after: {trouble}" if trouble else ""
+            return _End("infra", "timeout", f"the episode took longer than {timeout_s:g} s{why}")
         return _failed(llm.conversation.failure) or _error(error)
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
-from pytest_ultrapar.lanes.protocol import LeaseOutcome
+from pytest_ultrapar.engine.retry_after import parse_should_retry
+from pytest_ultrapar.engine.too_much import comes_back_in_s, read_excess
+from pytest_ultrapar.lanes.protocol import Exceeded, LeaseOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _BY_STATUS: dict[int, LeaseOutcome] = {
     400: "bad_request",
     401: "auth",
     402: "quota",
-    403: "auth",
+    403: "forbidden",
     404: "not_found",
     408: "timeout",
     409: "overload",
@@ -22,7 +28,10 @@ _BY_STATUS: dict[int, LeaseOutcome] = {
 }
 _CONTEXT_WORDS = ("context_length_exceeded", "maximum context length", "context window")
 _FILTER_WORDS = ("content_filter", "content management policy", "responsibleaipolicyviolation")
+_NO_ACCESS_WORDS = ("do not have access", "does not have access", "no access to")
+_GATEWAY_TIMEOUTS = frozenset({504, 524})
 _SHOWN_CHARACTERS = 300
+_NO_HEADERS: dict[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,8 @@ class Failure:
         refused_kind: `context_length` or `content_filter` when `outcome` is `refused`.
         retry_after_s: What the server asked for, seconds.
         maybe_billed: Whether the provider may have charged for it although no answer came.
+        exceeded: Of what there was too much, with outcome `rate`.
+        is_final: Whether the server wants the request not to be sent again.
     """
 
     outcome: LeaseOutcome
@@ -42,6 +53,8 @@ class Failure:
     refused_kind: str | None = None
     retry_after_s: float | None = None
     maybe_billed: bool = False
+    exceeded: Exceeded | None = None
+    is_final: bool = False
 
 
 def _of_class(status: int) -> LeaseOutcome:
@@ -50,13 +63,19 @@ def _of_class(status: int) -> LeaseOutcome:
     return "bad_request" if status >= HTTPStatus.BAD_REQUEST else "malformed"
 
 
-def classify_status(status: int, body: bytes, retry_after_s: float | None) -> Failure:
+def classify_status(
+    status: int,
+    body: bytes,
+    retry_after_s: float | None,
+    headers: Mapping[str, str] = _NO_HEADERS,
+) -> Failure:
     """The failure that a response other than 200 stands for.
 
     Args:
         status: HTTP status, not 200.
         body: The response's body; only its beginning is looked at and quoted.
         retry_after_s: From the headers, already validated.
+        headers: The response's, with lower-case lookup.
     """
     text = body[:4096].decode("utf-8", "replace")
     words = text.lower()
@@ -66,12 +85,45 @@ def classify_status(status: int, body: bytes, retry_after_s: float | None) -> Fa
             return Failure("refused", message, refused_kind="context_length")
         if any(word in words for word in _FILTER_WORDS):
             return Failure("refused", message, refused_kind="content_filter")
-    if status == HTTPStatus.TOO_MANY_REQUESTS and "insufficient_quota" in words:
-        return Failure("quota", message)
-    if status == HTTPStatus.SERVICE_UNAVAILABLE and retry_after_s is not None:
-        return Failure("rate", message, retry_after_s=retry_after_s)
+        if status == HTTPStatus.BAD_REQUEST and read_excess(body, _NO_HEADERS) == "quota":
+            return Failure("quota", message)
     outcome = _BY_STATUS.get(status)
     if outcome is None:
         # A redirect or another 2xx cannot be read; every other 4xx is our own fault.
         outcome = _of_class(status)
-    return Failure(outcome, message, retry_after_s=retry_after_s)
+    if status == HTTPStatus.SERVICE_UNAVAILABLE and retry_after_s is not None:
+        outcome = "rate"
+    if outcome == "not_found" and any(word in words for word in _NO_ACCESS_WORDS):
+        outcome = "forbidden"
+    failure = Failure(
+        outcome,
+        message,
+        retry_after_s=retry_after_s,
+        # Whoever stood between has stopped waiting, not the model.
+        maybe_billed=status in _GATEWAY_TIMEOUTS,
+    )
+    if outcome == "rate":
+        failure = _sort_out(failure, body, headers)
+    return _as_asked(failure, headers)
+
+
+def _sort_out(failure: Failure, body: bytes, headers: Mapping[str, str]) -> Failure:
+    """A refusal for too much by its cure: less of something, or another key."""
+    match read_excess(body, headers):
+        case None:
+            return failure
+        case "quota" | "daily_quota" as outcome:
+            back_s = failure.retry_after_s or comes_back_in_s(body)
+            return replace(failure, outcome=outcome, retry_after_s=back_s)
+        case exceeded:
+            return replace(failure, exceeded=exceeded)
+
+
+def _as_asked(failure: Failure, headers: Mapping[str, str]) -> Failure:
+    """The failure as `x-should-retry` would have it; a lane that is out stays out."""
+    should_retry = parse_should_retry(headers)
+    if should_retry is False:
+        return replace(failure, is_final=True)
+    if should_retry and failure.outcome == "bad_request":
+        return replace(failure, outcome="overload")
+    return failure

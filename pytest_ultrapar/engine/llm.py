@@ -21,10 +21,12 @@ from pytest_ultrapar.engine.failure import Failure, classify_status
 from pytest_ultrapar.engine.http import Answer
 from pytest_ultrapar.engine.openai_api import RESERVED, decode_response
 from pytest_ultrapar.engine.reply import Messages, Reply
+from pytest_ultrapar.engine.request_check import check_request
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.retry_after import parse_retry_after
 from pytest_ultrapar.engine.watch import Watch
 from pytest_ultrapar.errors import BadRequestError, InfraError, NoLaneError, PromptRefused
+from pytest_ultrapar.lanes.failure_classes import CLASSES
 from pytest_ultrapar.lanes.holding import acquire_lease
 from pytest_ultrapar.lanes.protocol import (
     NOTHING_TOLD,
@@ -39,6 +41,8 @@ from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt, TurnMessage
 
 _HOLD_FIRST_LEASE_S = 1.0
+_CLOCK_STEP_S = 0.05
+"""The loop's clock may be behind the engine's by a few of its steps of 1 ms."""
 
 
 class Exchange(Protocol):
@@ -71,7 +75,12 @@ class Wire:
 
 @dataclass(slots=True)
 class Conversation:
-    """What an episode has said and spent so far: the raw material of its record."""
+    """What an episode has said and spent so far: the raw material of its record.
+
+    Attributes:
+        failure: What ends the episode, whatever it does next.
+        last_trouble: Why the request that is under way has to be sent again; empty if it has not.
+    """
 
     attempts: list[Attempt] = field(default_factory=list)
     messages: list[TurnMessage] = field(default_factory=list)
@@ -79,15 +88,36 @@ class Conversation:
     backoff_s: float = 0.0
     queue_wait_s: float = 0.0
     failure: InfraError | PromptRefused | BadRequestError | None = None
+    last_trouble: str = ""
 
 
 class Llm:
     """A client bound to the case's model; one per episode, made by the engine, used on its loop."""
 
     def __init__(
-        self, *, model: str, group: str, case_id: str, seed: int, wire: Wire, first: Lease
+        self,
+        *,
+        model: str,
+        group: str,
+        case_id: str,
+        seed: int,
+        wire: Wire,
+        first: Lease,
+        until_s: float = math.inf,
     ) -> None:
+        """Make a client.
+
+        Args:
+            model: All requests are for it.
+            group: The case's group in the assignment, empty for none.
+            case_id: The case.
+            seed: For the jitter of back-offs.
+            wire: What the clients of an engine share.
+            first: The episode's first lease.
+            until_s: The episode's deadline, monotonic seconds.
+        """
         self.model = model
+        self._until_s = until_s
         self._case_id = case_id
         self.conversation = Conversation()
         self._group = group
@@ -134,7 +164,7 @@ class Llm:
                 "other parameters are passed on"
             )
             raise TypeError(msg)
-        _check_request(messages, parameters)
+        check_request(messages, parameters)
         if self._closed:
             msg = "llm.chat() was called after its episode had ended"
             raise RuntimeError(msg)
@@ -169,10 +199,11 @@ class Llm:
     async def _answer(self, turn: int, messages: Messages, parameters: dict[str, Any]) -> Reply:
         retry = self._wire.retry
         body: dict[LaneId, bytes] = {}
-        attempt = n_failed = 0
+        failed: list[LeaseOutcome] = []
+        after: LaneId | None = None
         while True:
             t_ready_s = self._wire.clock.now_s()
-            lease = await self._lease()
+            lease = await self._lease(after)
             endpoint = self._wire.endpoints[lease.lane]
             if lease.lane not in body:
                 try:
@@ -182,7 +213,7 @@ class Llm:
                     raise
             result = await self._send(
                 turn,
-                attempt,
+                len(failed),
                 lease=lease,
                 endpoint=endpoint,
                 body=body[lease.lane],
@@ -190,21 +221,23 @@ class Llm:
             )
             if result is None:
                 continue
-            attempt += 1
             if isinstance(result, Reply):
+                self.conversation.last_trouble = ""
                 return result
-            if retry.counts(result.outcome):
-                n_failed += 1
-            verdict = retry.decide(result.outcome, n_failed)
-            again = verdict == "again" and n_failed
-            backoff_s = retry.backoff_s(n_failed, self._rng) if again else 0.0
+            self.conversation.last_trouble = result.message
+            failed.append(result.outcome)
+            its_class = CLASSES[result.outcome]
+            verdict = retry.decide(result, failed)
+            is_own = verdict == "again" and its_class.costs_attempt
+            backoff_s = retry.backoff_s(retry.n_own(failed), self._rng) if is_own else 0.0
+            after = lease.lane if its_class.budget else None
             if self._wire.watch is not None:
                 self._wire.watch.decided(self._case_id, turn, result.outcome, verdict, backoff_s)
             if verdict != "again":
                 self._give_up(verdict, result)
             await self._back_off(backoff_s)
 
-    async def _lease(self) -> Lease:
+    async def _lease(self, after: LaneId | None) -> Lease:
         first, self._first = self._first, None
         self._first_timer.cancel()
         if first is not None:
@@ -216,12 +249,12 @@ class Llm:
             opens=False,
             lane=self._lane,
             case_id=self._case_id,
+            after=after,
         )
         try:
             lease = await acquire_lease(self._wire.port, request)
-        except NoLaneError as error:
-            self.conversation.failure = error
-            raise
+        except InfraError as error:
+            self._fail(self._with_trouble(error), error)
         except ConnectionError as error:
             self._fail(InfraError("broker", f"the broker is gone: {error}"), error)
         self._lane = lease.lane
@@ -256,6 +289,10 @@ class Llm:
         finally:
             # Before the seat is given back: in the records, too, nobody else has it until then.
             t_end_s = wire.clock.now_s()
+            if result is None and t_end_s > self._until_s - _CLOCK_STEP_S:
+                # No answer came in all the time that the episode had. A server that hangs would
+                # else be noticed by nobody where episodes may last less long than requests.
+                outcome = "timeout"
             retry_after_s = result.retry_after_s if isinstance(result, Failure) else None
             wire.port.release(lease, outcome, _told(result, _allowance(endpoint, answer)))
             reply = result if isinstance(result, Reply) else None
@@ -288,6 +325,12 @@ class Llm:
             if wire.watch is not None:
                 wire.watch.answered(self._case_id, record, lease.lane)
         return result
+
+    def _with_trouble(self, error: InfraError) -> InfraError:
+        trouble = self.conversation.last_trouble
+        if not trouble or isinstance(error, NoLaneError):
+            return error
+        return InfraError(error.kind, f"{error}; the last try ended with: {trouble}")
 
     async def _back_off(self, seconds: float) -> None:
         if seconds > 0:
@@ -345,7 +388,7 @@ def _read(answer: Answer | Failure, lane: LaneId, latency_s: float) -> Reply | F
     if answer.status == HTTPStatus.OK:
         return decode_response(answer.body, lane, latency_s)
     retry_after_s = parse_retry_after(answer.headers, epoch_s=time.time())
-    return classify_status(answer.status, answer.body, retry_after_s)
+    return classify_status(answer.status, answer.body, retry_after_s, answer.headers)
 
 
 def _allowance(endpoint: Endpoint, answer: Answer | Failure | None) -> Allowance | None:
@@ -358,29 +401,14 @@ def _told(result: Reply | Failure | None, allowance: Allowance | None) -> Told:
     if isinstance(result, Reply):
         tokens = (result.tokens_in or 0) + (result.tokens_out or 0)
         return Told(tokens=tokens or None, allowance=allowance)
-    retry_after_s = result.retry_after_s if result is not None else None
-    if retry_after_s is None and allowance is None:
+    if result is None:
+        return NOTHING_TOLD if allowance is None else Told(allowance=allowance)
+    if result.retry_after_s is None and result.exceeded is None and allowance is None:
         return NOTHING_TOLD
-    return Told(retry_after_s, allowance=allowance)
+    return Told(result.retry_after_s, result.exceeded, allowance=allowance)
 
 
 def _as_text(content: object) -> str:
     if isinstance(content, str):
         return content
     return "" if content is None else msgspec.json.encode(content).decode()
-
-
-def _check_request(messages: Messages, parameters: Mapping[str, Any]) -> None:
-    # JSON has no NaN: it would be sent as null, which is to ask for something else.
-    for name, value in parameters.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            msg = f"llm.chat() got {name}={value}; a number must be finite"
-            raise ValueError(msg)
-    # What a suite hands over is not what its type checker saw.
-    given: object = messages
-    if not isinstance(given, list | tuple) or not all(isinstance(one, Mapping) for one in given):
-        msg = (
-            'llm.chat() takes a list of messages such as {"role": "user", "content": "..."} '
-            f"(got {type(messages).__name__})"
-        )
-        raise TypeError(msg)

@@ -5,25 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from pytest_ultrapar.lanes.failure_classes import CLASSES
+
 if TYPE_CHECKING:
     import random
+    from collections.abc import Sequence
 
+    from pytest_ultrapar.engine.failure import Failure
     from pytest_ultrapar.lanes.protocol import LeaseOutcome
 
 Verdict = Literal["again", "give_up", "refused", "bad_request"]
 
-# The lane pauses or goes out by the broker's rule, so these cost the episode no attempt: its next
-# lease comes when a lane of the model is usable again, or never (`NoLaneError`).
-_THE_LANES_FAULT: frozenset[LeaseOutcome] = frozenset(
-    {"rate", "quota", "auth", "not_found", "connect"}
-)
 _BASE_S = 1.0
 _CAP_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often one turn is tried.
+    """How often one turn is tried, by the table of failure classes.
 
     Attributes:
         max_attempts: Failures of the request's own (transport, time-out, 5xx, malformed) per turn
@@ -32,26 +31,33 @@ class RetryPolicy:
 
     max_attempts: int = 3
 
-    def decide(self, outcome: LeaseOutcome, n_failed: int) -> Verdict:
+    def decide(self, failure: Failure, failed: Sequence[LeaseOutcome]) -> Verdict:
         """What to do after a failed attempt.
 
         Args:
-            outcome: What the attempt ended with, not `ok`.
-            n_failed: Failures of the request's own in this turn so far, this one included.
+            failure: What became of it.
+            failed: How the attempts of this turn ended so far, this one included.
         """
+        outcome = failure.outcome
         if outcome == "refused":
             return "refused"
         if outcome == "bad_request":
             return "bad_request"
         if self.max_attempts == 1:
             return "give_up"
-        if outcome in _THE_LANES_FAULT:
+        its_class = CLASSES[outcome]
+        # A server that does not want to see it again speaks for itself, not for another account.
+        if failure.is_final and its_class.out is None:
+            return "give_up"
+        if its_class.again == "free":
             return "again"
-        return "again" if n_failed < self.max_attempts else "give_up"
+        if its_class.again == "once" and failed.count(outcome) > 1:
+            return "give_up"
+        return "again" if self.n_own(failed) < self.max_attempts else "give_up"
 
-    def counts(self, outcome: LeaseOutcome) -> bool:
-        """Whether an attempt with this outcome counts against `max_attempts`."""
-        return outcome not in _THE_LANES_FAULT
+    def n_own(self, failed: Sequence[LeaseOutcome]) -> int:
+        """How many of these attempts count against `max_attempts`."""
+        return sum(CLASSES[outcome].costs_attempt for outcome in failed)
 
     def backoff_s(self, n_failed: int, rng: random.Random) -> float:
         """Seconds to wait before the next attempt: full jitter, U(0, min(30, 1 * 2^(n-1))).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pytest_ultrapar.lanes.protocol import Lease
+from pytest_ultrapar.lanes.protocol import Lease, RefusalKind
 
 
 class Grant(msgspec.Struct, frozen=True):
@@ -21,6 +21,7 @@ class Refusal(msgspec.Struct, frozen=True):
     worker: str
     request_id: int
     reason: str
+    kind: RefusalKind = "no_lane"
 
 
 Action = Grant | Refusal

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.lanes.actions import Action, Grant, Refusal
 from pytest_ultrapar.lanes.adaptive.observation import Observation
 from pytest_ultrapar.lanes.assignment_check import check_assignment
+from pytest_ultrapar.lanes.choice import other_lane
 from pytest_ultrapar.lanes.dispatch import Dispatcher
 from pytest_ultrapar.lanes.episodes import OpenEpisodes
 from pytest_ultrapar.lanes.groups import GroupBook, GroupState
+from pytest_ultrapar.lanes.health import PATIENCE_S
 from pytest_ultrapar.lanes.homes import Homes
 from pytest_ultrapar.lanes.lane_state import LaneState, LimitState, ModelState
 from pytest_ultrapar.lanes.lane_table import LaneTable, OrphanSeat
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.lanes.adaptive.vllm_metrics import ServerLoad
     from pytest_ultrapar.lanes.assignment import Assignment
     from pytest_ultrapar.lanes.lane_set import LaneSet
-    from pytest_ultrapar.lanes.protocol import LeaseOutcome, LeaseRequest, Told
+    from pytest_ultrapar.lanes.protocol import LeaseOutcome, LeaseRequest, RefusalKind, Told
     from pytest_ultrapar.pool.model import Pool
 
 __all__ = ["Action", "Grant", "LaneBroker", "Refusal"]
@@ -52,15 +54,18 @@ class LaneBroker:
         pool: Pool,
         *,
         seed: int = 0,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         """Start with every lane up and nothing in flight.
 
         Args:
             pool: The lanes and limits.
             seed: For the jitter of pauses.
+            patience_s: How long an episode may last, > 0 seconds: a lane that has answered nothing
+                for so long is out.
         """
         self._wakes = WakeQueue()
-        self._table = LaneTable(pool, self._wakes, random.Random(seed))
+        self._table = LaneTable(pool, self._wakes, random.Random(seed), patience_s=patience_s)
         self._groups = GroupBook(self._wakes)
         self._homes = Homes(self._table.lanes, self._wakes)
         self._workers: dict[str, WorkerState] = {}
@@ -81,6 +86,7 @@ class LaneBroker:
         if worker in self._workers:
             msg = f"a worker named {worker!r} is connected already; names must be unique"
             raise ValueError(msg)
+        self._table.started_s = min(now_s, self._table.started_s)
         state = WorkerState(worker, self._homes.home_of(worker))
         self._workers[worker] = self._rotation[worker] = state
         self._rotation.move_to_end(worker, last=False)
@@ -182,6 +188,9 @@ class LaneBroker:
         for lease_id, held in state.leases.items():
             held.lane.terms.end(lease_id)
             self._table.orphan(held.lane, now_s)
+            verdict = held.lane.health.decide("lost", None, held.granted_s, now_s)
+            if verdict is not None:
+                self._table.apply(held.lane, verdict, now_s)
         for group in self._episodes.close_all(state):
             self._has_less(group, now_s)
         del self._rotation[worker]
@@ -223,7 +232,7 @@ class LaneBroker:
             peak_in_flight=self._table.peak,
             open_episodes=self._episodes.n_open,
             ended_episodes=len(self._groups.ended),
-            lanes=[lane.status() for lane in self._table.lanes.values()],
+            lanes=[lane.status(now_s) for lane in self._table.lanes.values()],
             waiting=sum(len(state.waiting) for state in self._workers.values()),
         )
 
@@ -248,7 +257,7 @@ class LaneBroker:
             if isinstance(wake, LimitState):
                 self._table.look_at(wake.lanes)
             elif isinstance(wake, LaneState):
-                self._table.resume(wake)
+                self._dispatcher.refuse_without_lane(self._table.pause_over(wake, now_s))
             elif isinstance(wake, LeaseTerms):
                 self._table.end_terms(wake, now_s)
             elif isinstance(wake, OrphanSeat):
@@ -260,7 +269,7 @@ class LaneBroker:
         return now_s
 
     def _finish(self, now_s: float) -> list[Action]:
-        if self._table.changed:
+        while self._table.changed:
             self._dispatcher.dispatch(now_s)
         self._table.settle(now_s)
         actions = self._dispatcher.actions
@@ -282,6 +291,10 @@ class LaneBroker:
         if lane_set.n_alive == 0:
             self._refuse(worker, request, all_out(model.name, lane_set.lanes))
             return None
+        failed = self._table.lanes.get(request.after) if request.after is not None else None
+        if failed is not None and (spent := failed.instance.draw_retry()):
+            self._refuse(worker, request, spent, "retry_budget")
+            return None
         self._n_requests += 1
         opens = self._episodes.is_opening(worker, request)
         prefers = None
@@ -289,6 +302,8 @@ class LaneBroker:
             prefers = self._table.lanes.get(request.lane)
             if prefers is not None and (prefers not in lane_set.members or prefers.is_out):
                 prefers = None
+        if failed is not None and not opens:
+            prefers = other_lane(failed, lane_set.lanes, now_s) or prefers
         clock = lane_set
         if prefers is not None and prefers.is_up:
             clock = self._table.lane_set(model, (prefers,), now_s)
@@ -317,8 +332,14 @@ class LaneBroker:
             lane_set = group.sets[model] = self._table.lane_set(model, lanes, now_s)
         return lane_set
 
-    def _refuse(self, worker: WorkerState, request: LeaseRequest, reason: str) -> None:
-        self._dispatcher.actions.append(Refusal(worker.name, request.request_id, reason))
+    def _refuse(
+        self,
+        worker: WorkerState,
+        request: LeaseRequest,
+        reason: str,
+        kind: RefusalKind = "no_lane",
+    ) -> None:
+        self._dispatcher.actions.append(Refusal(worker.name, request.request_id, reason, kind))
 
     def _leave(self, waiting: Waiting, now_s: float) -> None:
         if waiting.line is not None:

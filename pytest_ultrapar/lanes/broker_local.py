@@ -6,12 +6,13 @@ import asyncio  # noqa: TC003 - the loop and futures are what this is about
 import math
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.errors import NoLaneError
 from pytest_ultrapar.lanes.actions import Action, Grant
 from pytest_ultrapar.lanes.adaptive.history import WRITE_EVERY_S, HistoryFile
 from pytest_ultrapar.lanes.adaptive.load_watch import Place, watch_loads, watched
 from pytest_ultrapar.lanes.broker import LaneBroker
+from pytest_ultrapar.lanes.health import PATIENCE_S
 from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, Told
+from pytest_ultrapar.lanes.refusals import as_error
 
 if TYPE_CHECKING:
     from pytest_ultrapar.clock import Clock
@@ -35,6 +36,7 @@ class LocalBroker:
         *,
         worker: str = "main",
         seed: int = 0,
+        patience_s: float = PATIENCE_S,
         history: HistoryFile | None = None,
     ) -> None:
         """Start with nothing in flight.
@@ -45,12 +47,13 @@ class LocalBroker:
             loop: Where futures live; it need not run yet.
             worker: Name of this process in assignments.
             seed: For the jitter of pauses.
+            patience_s: How long an episode may last, seconds.
             history: Where the changes of limits that are looked for go; closed by `close`.
         """
         self._clock = clock
         self._loop = loop
         self._worker = worker
-        self._broker = LaneBroker(pool, seed=seed)
+        self._broker = LaneBroker(pool, seed=seed, patience_s=patience_s)
         self._broker.connect(worker, clock.now_s())
         self._futures: dict[int, asyncio.Future[Lease]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -154,7 +157,7 @@ class LocalBroker:
                 else:
                     future.set_result(action.lease)
             elif not future.cancelled():
-                future.set_exception(NoLaneError(action.reason))
+                future.set_exception(as_error(action.kind, action.reason))
         for lease in unwanted:
             self.release(lease, "unsent")
         self._arm()

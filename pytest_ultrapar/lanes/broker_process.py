@@ -18,6 +18,7 @@ import msgspec
 import pytest_ultrapar
 from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.lanes.adaptive.history import FILE_NAME as HISTORY_NAME
+from pytest_ultrapar.lanes.health import PATIENCE_S
 from pytest_ultrapar.lanes.server_config import READY_LINE, SERVER_MODULE, ServerConfig
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ class BrokerProcess:
         return f"BrokerProcess(pid={self.pid}, path={str(self.path)!r})"
 
     @classmethod
-    def start(cls, pool: Pool, directory: Path, *, seed: int = 0) -> BrokerProcess:
+    def start(
+        cls, pool: Pool, directory: Path, *, seed: int = 0, patience_s: float = PATIENCE_S
+    ) -> BrokerProcess:
         """Start the process and wait until it listens.
 
         Args:
@@ -62,21 +65,24 @@ class BrokerProcess:
                 else below the system's directory for temporary files. In adaptive mode the history
                 of the limits goes there, too.
             seed: For the jitter of pauses.
+            patience_s: How long an episode may last, seconds.
 
         Raises:
             UltraparError: When it does not come up, with what it said.
         """
-        process = cls.spawn(pool, directory, seed=seed)
+        process = cls.spawn(pool, directory, seed=seed, patience_s=patience_s)
         process.wait_ready()
         return process
 
     @classmethod
-    def spawn(cls, pool: Pool, directory: Path, *, seed: int = 0) -> BrokerProcess:
+    def spawn(
+        cls, pool: Pool, directory: Path, *, seed: int = 0, patience_s: float = PATIENCE_S
+    ) -> BrokerProcess:
         """Start the process without waiting; call `wait_ready` before anybody connects."""
         path = _private_directory(directory) / "s"
         token = secrets.token_hex(32)
         history = str(directory / HISTORY_NAME) if pool.is_adaptive else None
-        config = ServerConfig(pool, str(path), token, seed, history)
+        config = ServerConfig(pool, str(path), token, seed, patience_s, history)
         with (path.parent / "stderr").open("wb") as stderr:
             # -P: a msgspec.py in the user's directory must not become ours.
             process = subprocess.Popen(  # noqa: S603 - our own interpreter and module, no shell

@@ -53,7 +53,7 @@ class BrokerServer:
         self._token = config.token.encode()
         self._clock = clock
         self._loop = loop
-        self._broker = LaneBroker(config.pool, seed=config.seed)
+        self._broker = LaneBroker(config.pool, seed=config.seed, patience_s=config.patience_s)
         self._connections: dict[str, Connection] = {}
         self._unflushed: dict[Connection, None] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -179,7 +179,7 @@ class BrokerServer:
             if isinstance(action, Grant):
                 self.answer(connection, wire.Granted(action.request_id, action.lease))
             else:
-                self.answer(connection, wire.Refused(action.request_id, action.reason))
+                self.answer(connection, wire.Refused(action.request_id, action.reason, action.kind))
 
     def _arm(self) -> None:
         wake_s = self._broker.next_wake_s()

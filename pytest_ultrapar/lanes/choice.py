@@ -77,6 +77,18 @@ def _first_of(
     return best
 
 
+def other_lane(failed: LaneState, lanes: Iterable[LaneState], now_s: float) -> LaneState | None:
+    """The lane to try a request on that failed on another: one that is up, at best free now.
+
+    Returns:
+        None when no other is up.
+    """
+    up = [lane for lane in lanes if lane.is_up and lane is not failed]
+    return min(
+        up, key=lambda lane: (not lane.is_free(now_s), lane.load, lane.used_order), default=None
+    )
+
+
 def best_lane(waiting: Waiting, free: Iterable[LaneState]) -> LaneState | None:
     """The lane to serve a request: its own, else a home, the least loaded, the longest unused.
 

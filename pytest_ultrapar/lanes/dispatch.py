@@ -124,6 +124,10 @@ class Dispatcher:
         worker.leases[self._n_leases] = HeldLease(lane, now_s, at_grant)
         send_by_s = now_s + lane.send_by_s
         table.begin_term(lane, self._n_leases, worker, send_by_s)
+        if lane.health.on_trial:
+            table.begin_probe(lane, now_s, send_by_s)
+        if request.after is not None:
+            table.count_retry(request.after, lane)
         lease = Lease(
             self._n_leases,
             lane.lane.lane_id,

@@ -6,25 +6,37 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from pytest_ultrapar.lanes.breaker import Breaker
+from pytest_ultrapar.lanes.failure_classes import ANSWERED, CLASSES, NOBODY_LISTENS, Scope
+
 if TYPE_CHECKING:
     import random
+    from collections.abc import Callable
 
-    from pytest_ultrapar.lanes.protocol import LeaseOutcome
+    from pytest_ultrapar.lanes.failure_classes import BreakerRule
     from pytest_ultrapar.pool.model import Lane
 
 MAX_RETRY_AFTER_S = 120.0
-"""Longer waits asked for are cut to this. Source: RELIABILITY 3 (the OpenAI SDK's own bound)."""
+"""A lane always rests as long as this if it is asked to; for longer only while an episode may last.
+
+Source: RELIABILITY 3 (the OpenAI SDK's own bound).
+"""
 RETRY_AFTER_JITTER = 0.1
 """A pause is up to this share longer than asked for, so that lanes do not return together."""
 BACKOFF_BASE_S, BACKOFF_CAP_S = 1.0, 30.0
 """Full jitter U(0, min(cap, base * 2^n)) where no time is named. Source: RELIABILITY 3."""
-CONNECT_BASE_S, CONNECT_CAP_S = 0.25, 2.0
-"""Pause after a refused connection, doubling: a restarted server is found again within 2 s."""
-CONNECT_OUT_COUNT, CONNECT_OUT_SPAN_S = 5, 2.0
-"""So many refused connections in a row over at least so many seconds take a lane out."""
+UNREACHABLE_S = 120.0
+"""A lane that once answered is out when nobody has listened there for so long."""
+NEVER_REACHED_S, NEVER_ANSWERED_S = 2.0, 60.0
+"""The same for a lane whose instance has never answered anything: a wrong address ends a run soon,
+and so does a server of which nothing but failures ever came."""
+PATIENCE_S = 900.0
+"""How long an episode may last unless told otherwise."""
+_LATE_S = 5.0
+_HOPELESS_COUNT = 5
+"""Fewer failures than that in a row may be the requests' own fault, however long they took."""
 
-_ANSWERED: frozenset[LeaseOutcome] = frozenset(("ok", "refused", "bad_request"))
-_LISTENING: frozenset[LeaseOutcome] = frozenset(("rate", "transport", "overload", "malformed"))
+Cause = Literal["rate", "breaker"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +45,27 @@ class Pause:
 
     until_s: float
     reason: str
+    cause: Cause = "rate"
 
 
 @dataclass(frozen=True, slots=True)
 class Out:
-    """The lane, its instance's lanes or its key's lanes are out for the rest of the run."""
+    """The lane, or what of it `scope` says, is out for the rest of the run."""
 
-    scope: Literal["lane", "instance", "key"]
+    scope: Scope
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """The lane's pause is over before its time: its probe came back."""
+
+
+Verdict = Pause | Out | Resume
+
+
+def _never() -> bool:
+    return False
 
 
 class LaneHealth:
@@ -48,122 +73,239 @@ class LaneHealth:
 
     Pure: time and randomness are given. Outcomes of one burst count once: only a request granted
     after the last pause had ended says something new.
+
+    Attributes:
+        on_trial: Whether the lane's breaker is half-open: the next lease is its probe.
     """
 
     __slots__ = (
-        "_connect_count",
-        "_connect_first_s",
+        "_breaker",
+        "_failed_reason",
+        "_failed_until_s",
+        "_has_answered",
         "_lane",
-        "_paused_until_s",
+        "_patience_s",
         "_rate_count",
+        "_rate_reason",
+        "_rate_since_s",
+        "_rate_until_s",
         "_rng",
+        "on_trial",
     )
 
-    def __init__(self, lane: Lane, rng: random.Random) -> None:
+    def __init__(
+        self,
+        lane: Lane,
+        rng: random.Random,
+        *,
+        patience_s: float = PATIENCE_S,
+        has_answered: Callable[[], bool] = _never,
+    ) -> None:
         """Start healthy.
 
         Args:
             lane: For names in reasons.
             rng: Source of all jitter, seeded by the caller.
+            patience_s: How long an episode may last, > 0 seconds. A lane that has answered nothing
+                for so long is out: no case that was open when it fell silent is still waiting.
+            has_answered: Whether the lane's instance has ever answered.
         """
         self._lane = lane
         self._rng = rng
-        self._paused_until_s = -math.inf
+        self._patience_s = patience_s
+        self._has_answered = has_answered
+        self._breaker = Breaker(rng)
+        self._rate_until_s = self._failed_until_s = -math.inf
+        self._rate_reason = self._failed_reason = ""
         self._rate_count = 0
-        self._connect_count = 0
-        self._connect_first_s = 0.0
+        self._rate_since_s = 0.0
+        self.on_trial = False
+
+    @property
+    def n_opened(self) -> int:
+        """How often its breaker opened."""
+        return self._breaker.n_opened
 
     def decide(
-        self, outcome: LeaseOutcome, retry_after_s: float | None, granted_s: float, now_s: float
-    ) -> Pause | Out | None:
+        self, outcome: str, retry_after_s: float | None, granted_s: float, now_s: float
+    ) -> Verdict | None:
         """What the outcome of a lease does to the lane.
 
         Args:
-            outcome: What became of the request.
+            outcome: What became of the request: a `LeaseOutcome`, or `lost` with its holder.
             retry_after_s: Seconds the provider asked for; anything not finite and > 0 counts as not
                 given.
             granted_s: When the lease was granted, monotonic seconds.
             now_s: Now, monotonic seconds.
 
         Returns:
-            None when nothing changes. A `Pause` always ends later than the one before it.
+            None when nothing changes. A `Pause` ends later than the one before it, except after a
+            `Resume` or where it takes the place of one.
         """
-        if outcome in _ANSWERED:
-            self._rate_count = self._connect_count = 0
-            return None
-        if outcome in _LISTENING:
-            self._connect_count = 0
-        if outcome == "rate":
-            return self._limited(retry_after_s, granted_s, now_s)
-        if outcome == "connect":
-            return self._unreachable(granted_s, now_s)
-        return self._gone(outcome)
+        if outcome in ANSWERED:
+            self._rate_count = 0
+            return self._resume(now_s) if self._breaker.answered(granted_s, now_s) else None
+        its_class = CLASSES.get(outcome)
+        if its_class is None:
+            # Not sent, given up or lost: it says nothing of the lane.
+            return self._resume(now_s) if self._breaker.void(granted_s) else None
+        if its_class.out is not None:
+            return Out(its_class.out, self._farewell(outcome, retry_after_s))
+        if its_class.breaker is not None:
+            return self._failed(outcome, its_class.breaker, granted_s, now_s)
+        # A refusal for rate is an answer, too: whoever gives it is at work.
+        if self._breaker.answered(granted_s, now_s):
+            self._failed_until_s = -math.inf
+        return self._limited(retry_after_s, granted_s, now_s)
 
-    def _gone(self, outcome: LeaseOutcome) -> Out | None:
+    def wake(self, now_s: float) -> Out | None:
+        """The lane's pause is over: it may be used, at first by one request if `on_trial`.
+
+        Returns:
+            None, or that it is out since it has been silent for too long.
+        """
+        # Who comes much too late has slept, or the clock has jumped: that says nothing of the lane.
+        is_in_time = now_s <= max(self._rate_until_s, self._failed_until_s) + _LATE_S
+        out = self._given_up(now_s) if is_in_time else None
+        if out is None:
+            self._breaker.wake(now_s)
+            self.on_trial = self._breaker.state == "half_open"
+        return out
+
+    def probe(self, granted_s: float, end_s: float) -> Pause:
+        """The one request of a lane on trial is granted and ends by `end_s` at the latest."""
+        self.on_trial = False
+        self._breaker.probe(granted_s)
+        lane = self._lane.lane_id
+        self._failed_until_s = self._no_later_than_hopeless(end_s)
+        self._failed_reason = f"lane {lane} failed and waits for the answer to one request"
+        return self._pause()
+
+    def _resume(self, now_s: float) -> Pause | Resume:
+        """The probe is back; what a refusal for rate asked for still holds."""
+        self._failed_until_s = -math.inf
+        if self._rate_until_s > now_s:
+            return self._pause()
+        self.on_trial = self._breaker.state == "half_open"
+        return Resume()
+
+    def _farewell(self, outcome: str, retry_after_s: float | None) -> str:
         lane = self._lane
-        ending = "out for the rest of the run"
-        if outcome == "auth":
-            return Out("key", f"key {lane.provider}/{lane.key} was refused (401 or 403): {ending}")
-        if outcome == "quota":
-            said = "402, or 429 with insufficient_quota"
-            return Out(
-                "key", f"key {lane.provider}/{lane.key} has no quota left ({said}): {ending}"
-            )
-        if outcome == "not_found":
-            return Out(
-                "instance",
-                f"instance {lane.provider}/{lane.instance} was not found (404): {ending}",
-            )
-        return None
+        key = f"key {lane.provider}/{lane.key}"
+        instance = f"instance {lane.provider}/{lane.instance}"
+        back = ""
+        if retry_after_s is not None and math.isfinite(retry_after_s) and retry_after_s > 0:
+            back = f" (it asks to come back in {retry_after_s:,.0f} s)"
+        said = {
+            "auth": f"{key} was refused (401)",
+            "forbidden": f"{key} may not use the model {lane.model} (403)",
+            "quota": f"{key} has no quota left (402, or 429 that says so){back}",
+            "daily_quota": f"{key} has used up its quota of the day for {lane.model}{back}",
+            "not_found": f"{instance} was not found (404)",
+            "tls": f"{instance} showed a certificate that does not verify",
+        }[outcome]
+        return f"{said}: out for the rest of the run"
 
-    def _limited(self, retry_after_s: float | None, granted_s: float, now_s: float) -> Pause | None:
-        is_new = granted_s >= self._paused_until_s
+    def _limited(
+        self, retry_after_s: float | None, granted_s: float, now_s: float
+    ) -> Pause | Out | None:
+        is_new = granted_s >= self._rate_until_s
         if is_new:
+            if self._rate_count == 0:
+                self._rate_since_s = min(granted_s, now_s)
             self._rate_count += 1
         lane = self._lane.lane_id
-        if retry_after_s is not None and math.isfinite(retry_after_s) and retry_after_s > 0:
-            asked_s = min(retry_after_s, MAX_RETRY_AFTER_S)
-            pause_s = asked_s * (1 + self._rng.uniform(0, RETRY_AFTER_JITTER))
-            if retry_after_s > MAX_RETRY_AFTER_S:
-                said = f"asked for {retry_after_s:g} s, cut to the {MAX_RETRY_AFTER_S:g} s allowed"
-            else:
-                said = f"asked for {retry_after_s:g} s"
-            return self._pause(
-                now_s + pause_s, f"lane {lane} was rate limited and {said}: paused {pause_s:.2f} s"
+        longest_s = max(MAX_RETRY_AFTER_S, self._patience_s)
+        if self._rate_count > _HOPELESS_COUNT and now_s - self._rate_since_s >= longest_s:
+            return Out(
+                "lane",
+                f"lane {lane} has answered nothing but 429 for {now_s - self._rate_since_s:.0f} s: "
+                "out for the rest of the run",
             )
+        if retry_after_s is not None and math.isfinite(retry_after_s) and retry_after_s > 0:
+            if retry_after_s > longest_s:
+                return Out(
+                    "lane",
+                    f"lane {lane} was rate limited and asked for {retry_after_s:,.0f} s, longer "
+                    f"than the {longest_s:g} s that a case may wait: out for the rest of the run",
+                )
+            pause_s = retry_after_s * (1 + self._rng.uniform(0, RETRY_AFTER_JITTER))
+            said = f"and asked for {retry_after_s:g} s"
+            return self._rest(now_s + pause_s, f"{said}: paused {pause_s:.2f} s")
         if not is_new:
             # One draw per burst: the largest of fifty draws would be no jitter at all.
             return None
         # The exponent is bounded because 2.0**1024 overflows, not because the cap needs it.
         ceiling_s = min(BACKOFF_CAP_S, BACKOFF_BASE_S * 2.0 ** min(self._rate_count - 1, 16))
         pause_s = self._rng.uniform(0, ceiling_s)
-        return self._pause(
-            now_s + pause_s,
-            f"lane {lane} was rate limited without a time to wait ({self._rate_count} in a row): "
-            f"paused {pause_s:.2f} s",
+        said = f"without a time to wait ({self._rate_count} in a row)"
+        return self._rest(now_s + pause_s, f"{said}: paused {pause_s:.2f} s")
+
+    def _rest(self, until_s: float, said: str) -> Pause | None:
+        # The longest wait that was asked for counts: answers of one burst overtake each other.
+        if until_s <= self._rate_until_s:
+            return None
+        self._rate_until_s = until_s
+        self._rate_reason = f"lane {self._lane.lane_id} was rate limited {said}"
+        return self._pause()
+
+    def _failed(
+        self, outcome: str, rule: BreakerRule, granted_s: float, now_s: float
+    ) -> Pause | Out | None:
+        breaker = self._breaker
+        if not breaker.failed(rule, granted_s, now_s):
+            return None
+        out = self._given_up(now_s)
+        if out is not None:
+            return out
+        n = breaker.n_in_row
+        how = f"{n} times in a row" if n > 1 else "once"
+        if rule is NOBODY_LISTENS:
+            what = f"could not be connected to {how}"
+        elif n >= rule.after:
+            what = f"failed {how} ({outcome})"
+        else:
+            what = f"failed more often than not ({outcome})"
+        self._failed_until_s = self._no_later_than_hopeless(breaker.until_s)
+        rest_s = self._failed_until_s - now_s
+        self._failed_reason = f"lane {self._lane.lane_id} {what}: paused {rest_s:.2f} s"
+        return self._pause()
+
+    def _given_up(self, now_s: float) -> Out | None:
+        """Out, when it has been silent for as long as its failures allow."""
+        breaker = self._breaker
+        since_s = breaker.silent_since_s
+        if since_s is None or breaker.n_in_row < _HOPELESS_COUNT:
+            return None
+        span_s = now_s - since_s
+        if span_s < self._bound_s():
+            return None
+        what = (
+            "could not be connected to"
+            if breaker.rule is NOBODY_LISTENS
+            else "failed and answered nothing"
+        )
+        return Out(
+            "lane",
+            f"lane {self._lane.lane_id} {what} {breaker.n_in_row} times in a row over "
+            f"{span_s:.1f} s: out for the rest of the run",
         )
 
-    def _unreachable(self, granted_s: float, now_s: float) -> Pause | Out | None:
-        if granted_s < self._paused_until_s:
-            return None
-        if self._connect_count == 0:
-            self._connect_first_s = now_s
-        self._connect_count += 1
-        lane = self._lane.lane_id
-        span_s = now_s - self._connect_first_s
-        if self._connect_count >= CONNECT_OUT_COUNT and span_s >= CONNECT_OUT_SPAN_S:
-            return Out(
-                "lane",
-                f"lane {lane} could not be connected to {self._connect_count} times in a row over "
-                f"{span_s:.1f} s: out for the rest of the run",
-            )
-        pause_s = min(CONNECT_CAP_S, CONNECT_BASE_S * 2.0 ** min(self._connect_count - 1, 16))
-        return self._pause(
-            now_s + pause_s, f"lane {lane} could not be connected to: paused {pause_s:.2f} s"
-        )
+    def _bound_s(self) -> float:
+        has_answered = self._has_answered()
+        if self._breaker.rule is NOBODY_LISTENS:
+            bound_s = UNREACHABLE_S if has_answered else NEVER_REACHED_S
+        else:
+            bound_s = math.inf if has_answered else NEVER_ANSWERED_S
+        return min(self._patience_s, bound_s)
 
-    def _pause(self, until_s: float, reason: str) -> Pause | None:
-        if until_s <= self._paused_until_s:
-            return None
-        self._paused_until_s = until_s
-        return Pause(until_s, reason)
+    def _no_later_than_hopeless(self, until_s: float) -> float:
+        breaker = self._breaker
+        if breaker.silent_since_s is None or breaker.n_in_row < _HOPELESS_COUNT:
+            return until_s
+        return min(until_s, breaker.silent_since_s + self._bound_s())
+
+    def _pause(self) -> Pause:
+        if self._rate_until_s >= self._failed_until_s:
+            return Pause(self._rate_until_s, self._rate_reason, "rate")
+        return Pause(self._failed_until_s, self._failed_reason, "breaker")

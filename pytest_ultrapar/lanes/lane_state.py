@@ -9,6 +9,7 @@ from pytest_ultrapar.lanes.headroom import HEADROOM
 from pytest_ultrapar.lanes.lease_terms import LeaseTerms
 from pytest_ultrapar.lanes.protocol import FoundLimit, LaneStatus
 from pytest_ultrapar.lanes.rate import RateLimiter
+from pytest_ultrapar.lanes.rest_log import RestLog
 from pytest_ultrapar.lanes.wakes import Wake
 from pytest_ultrapar.lanes.window import Window
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.lanes.adaptive.observation import Observation
     from pytest_ultrapar.lanes.adaptive.vllm_metrics import ServerLoad
     from pytest_ultrapar.lanes.health import LaneHealth
+    from pytest_ultrapar.lanes.instance_state import InstanceState
     from pytest_ultrapar.lanes.lane_set import LaneSet
     from pytest_ultrapar.pool.model import Lane, Limit
 
@@ -146,6 +148,9 @@ class LaneState(Wake):
         is_lendable: Whether workers that are not at home here may use it.
         hold_ended_s: Since when it is lendable.
         used_order: Order of its last grant among all grants.
+        n_retries: Grants for requests that had failed before; `n_moved`: requests that failed here
+            and were granted another lane.
+        out_after_s: When it went out, seconds after the run's start.
         terms: Its leases that are out.
     """
 
@@ -156,12 +161,16 @@ class LaneState(Wake):
         "health",
         "hold_ended_s",
         "in_flight",
+        "instance",
         "is_lendable",
         "is_up",
         "lane",
         "model",
         "n_full",
+        "n_moved",
+        "n_retries",
         "orphans",
+        "out_after_s",
         "outcomes",
         "path",
         "paused_until_s",
@@ -169,6 +178,7 @@ class LaneState(Wake):
         "rate_label",
         "rated",
         "reason",
+        "rests",
         "seat_label",
         "send_by_s",
         "sets",
@@ -180,12 +190,19 @@ class LaneState(Wake):
     )
 
     def __init__(
-        self, lane: Lane, model: ModelState, path: tuple[LimitState, ...], health: LaneHealth
+        self,
+        lane: Lane,
+        model: ModelState,
+        path: tuple[LimitState, ...],
+        instance: InstanceState,
+        health: LaneHealth,
     ) -> None:
         super().__init__()
         self.lane = lane
         self.model = model
         self.path = path
+        self.instance = instance
+        instance.lanes.append(self)
         self.health = health
         self.windows = tuple(limit.window for limit in path if limit.window.cap < math.inf)
         self.rated = tuple(limit for limit in path if limit.rates or limit.controller)
@@ -207,6 +224,9 @@ class LaneState(Wake):
         self.hold_ended_s = -math.inf
         self.used_order = 0
         self.in_flight = self.peak = self.granted = self.orphans = 0
+        self.n_retries = self.n_moved = 0
+        self.rests = RestLog()
+        self.out_after_s: float | None = None
         self.waited_s: dict[str, float] = {}
         self.outcomes: dict[str, int] = {}
 
@@ -248,7 +268,7 @@ class LaneState(Wake):
         """Count one lease that came back."""
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
 
-    def status(self) -> LaneStatus:
+    def status(self, now_s: float) -> LaneStatus:
         """A snapshot; its numbers do not change afterwards."""
         counts = self.outcomes
         n_ok = counts.get("ok", 0) + counts.get("refused", 0)
@@ -267,6 +287,11 @@ class LaneState(Wake):
             waited_s=dict(self.waited_s),
             outcomes=dict(counts),
             orphans=self.orphans,
+            rests=dict(self.rests.n),
+            rested_s=self.rests.rested_s(now_s),
+            n_opened=self.health.n_opened,
+            n_moved=self.n_moved,
+            out_after_s=self.out_after_s,
             found=self._found_now(),
         )
 

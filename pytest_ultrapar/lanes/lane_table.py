@@ -6,7 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.lanes.adaptive.controller import AdaptiveController
-from pytest_ultrapar.lanes.health import LaneHealth, Out, Pause
+from pytest_ultrapar.lanes.health import PATIENCE_S, LaneHealth, Out, Pause, Resume
+from pytest_ultrapar.lanes.instance_state import InstanceState
 from pytest_ultrapar.lanes.lane_set import LaneSet
 from pytest_ultrapar.lanes.lane_state import LaneState, LimitState, ModelState
 from pytest_ultrapar.lanes.wakes import Wake, WakeQueue
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.lanes.adaptive.history import LimitChange
     from pytest_ultrapar.lanes.adaptive.vllm_metrics import ServerLoad
+    from pytest_ultrapar.lanes.health import Verdict
     from pytest_ultrapar.lanes.lease_terms import LeaseTerms
     from pytest_ultrapar.lanes.queueing import WorkerState
     from pytest_ultrapar.pool.model import Lane, LaneId, Level, Pool
@@ -43,6 +45,7 @@ class LaneTable:
         changed: Lanes to look at again, since something on their path got free. The dispatcher
             empties it.
         in_flight: Leases out; `peak`: most at once.
+        started_s: When the first worker connected, infinity before.
     """
 
     def __init__(
@@ -50,8 +53,13 @@ class LaneTable:
         pool: Pool,
         wakes: WakeQueue,
         rng: random.Random,
+        *,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self._wakes = wakes
+        self._patience_s = patience_s
+        self._instances: dict[str, InstanceState] = {}
+        self.started_s = math.inf
         self._limits = {name: LimitState.of(limit) for name, limit in pool.limits.items()}
         self._touched: list[LimitState] = []
         self._n_grants = 0
@@ -146,14 +154,29 @@ class LaneTable:
         seat.lane.orphans -= 1
         self._free_seat(seat.lane)
 
-    def apply(self, lane: LaneState, verdict: Pause | Out, now_s: float) -> list[LaneState]:
+    def begin_probe(self, lane: LaneState, now_s: float, send_by_s: float) -> None:
+        """The lease just granted is the only one until it is back, or its term over."""
+        pause = lane.health.probe(now_s, send_by_s + lane.lane.request_s)
+        self._pause(lane, pause, now_s)
+
+    def count_retry(self, after: LaneId, lane: LaneState) -> None:
+        """A request that failed on the lane `after` got a lease on `lane`."""
+        lane.n_retries += 1
+        failed = self.lanes.get(after)
+        if failed is not None and failed is not lane:
+            failed.n_moved += 1
+
+    def apply(self, lane: LaneState, verdict: Verdict, now_s: float) -> list[LaneState]:
         """Carry out what a lane's health demands.
 
         Returns:
             The lanes that went out by it.
         """
         if isinstance(verdict, Pause):
-            self._pause(lane, verdict)
+            self._pause(lane, verdict, now_s)
+            return []
+        if isinstance(verdict, Resume):
+            self._resume(lane, now_s)
             return []
         gone = [
             other
@@ -164,13 +187,17 @@ class LaneTable:
             self._take_out(other, verdict.reason, now_s)
         return gone
 
-    def resume(self, lane: LaneState) -> None:
-        """A pause is over."""
-        lane.is_up = True
-        lane.paused_until_s = -math.inf
-        lane.reason = ""
-        del lane.model.down[lane]
-        self.changed[lane] = None
+    def pause_over(self, lane: LaneState, now_s: float) -> list[LaneState]:
+        """The time of a pause has come.
+
+        Returns:
+            The lanes that went out by it.
+        """
+        out = lane.health.wake(now_s)
+        if out is not None:
+            return self.apply(lane, out, now_s)
+        self._resume(lane, now_s)
+        return []
 
     def look_at(self, lanes: Iterable[LaneState]) -> None:
         """Have the dispatcher look at these lanes."""
@@ -238,12 +265,20 @@ class LaneTable:
         self, lane: Lane, path: list[LimitState], found: LimitState | None, rng: random.Random
     ) -> None:
         model = self.models.setdefault(lane.model, ModelState(lane.model))
-        state = LaneState(lane, model, tuple(path), LaneHealth(lane, rng))
+        instance = self._instance(lane)
+        health = LaneHealth(
+            lane, rng, patience_s=self._patience_s, has_answered=instance.has_answered
+        )
+        state = LaneState(lane, model, tuple(path), instance, health)
         state.found = found
         for limit in path:
             limit.lanes.append(state)
         model.lanes.append(state)
         self.lanes[lane.lane_id] = state
+
+    def _instance(self, lane: Lane) -> InstanceState:
+        name = f"{lane.provider}/{lane.instance}"
+        return self._instances.setdefault(name, InstanceState(name))
 
     def _free_seat(self, lane: LaneState) -> None:
         lane.in_flight -= 1
@@ -255,22 +290,36 @@ class LaneTable:
             window.give_back()
         self._touched += lane.path
 
-    def _pause(self, lane: LaneState, pause: Pause) -> None:
-        if lane.is_out or pause.until_s <= lane.paused_until_s:
+    def _pause(self, lane: LaneState, pause: Pause, now_s: float) -> None:
+        if lane.is_out:
             return
         lane.is_up = False
         lane.paused_until_s = pause.until_s
         lane.reason = pause.reason
         lane.rate_label = "pause"
+        lane.rests.begin(pause.cause, now_s)
         lane.model.down[lane] = None
         self._wakes.move(lane, pause.until_s)
         self.look_at(lane.model.lanes)
+
+    def _resume(self, lane: LaneState, now_s: float) -> None:
+        if lane.is_up or lane.is_out:
+            return
+        lane.is_up = True
+        lane.paused_until_s = -math.inf
+        lane.wake_s = math.inf
+        lane.reason = ""
+        lane.rests.end(now_s)
+        del lane.model.down[lane]
+        self.changed[lane] = None
 
     def _take_out(self, lane: LaneState, reason: str, now_s: float) -> None:
         lane.is_up = False
         lane.paused_until_s = math.inf
         lane.wake_s = math.inf
         lane.reason = reason
+        lane.rests.end(now_s)
+        lane.out_after_s = max(0.0, now_s - self.started_s)
         lane.model.down[lane] = None
         self._fill(lane, now_s)
         for lane_set in lane.sets:
@@ -287,8 +336,9 @@ class LaneTable:
 def _is_struck(lane: Lane, other: Lane, verdict: Out) -> bool:
     if lane.provider != other.provider:
         return False
-    if verdict.scope == "key":
-        return lane.key == other.key
+    if verdict.scope in {"key", "key_model"}:
+        is_of_model = verdict.scope == "key" or lane.model == other.model
+        return is_of_model and lane.key == other.key
     if verdict.scope == "instance":
         return lane.instance == other.instance
     return lane.lane_id == other.lane_id

@@ -21,9 +21,12 @@ LeaseOutcome = Literal[
     "ok",  # an answer of the provider, whatever it says
     "unsent",  # nothing was sent
     "rate",  # 429, 529 or 503 with Retry-After: the lane pauses
-    "quota",  # 402 or 429 insufficient_quota: the key is out
-    "auth",  # 401, 403: the key is out
+    "quota",  # no money left: the key is out
+    "daily_quota",  # the day's share is used up: the key is out for the model
+    "auth",  # 401: the key is out
+    "forbidden",  # 403: the key is out for the model
     "not_found",  # 404: the instance is out
+    "tls",  # a certificate that does not verify: the instance is out
     "connect",  # nothing listens there: the lane pauses, then is out
     "transport",  # broken after connecting
     "timeout",  # no answer in time
@@ -34,6 +37,9 @@ LeaseOutcome = Literal[
     "cancelled",  # given up by us
 ]
 
+
+RefusalKind = Literal["no_lane", "retry_budget"]
+"""Why a request gets no lease: no lane is left for it, or it is one retry too many."""
 
 Exceeded = Literal["rate", "tokens", "in_flight"]
 """What a refusal for too much says there was too much of: requests or tokens per time, or at
@@ -156,6 +162,11 @@ class LaneStatus(msgspec.Struct, frozen=True):
             `pause`, `group`, `home`).
         outcomes: Leases given back, by outcome; a lease lost with its holder is `lost`.
         orphans: Seats kept taken because their holder died and its request may still be running.
+        rests: How often it was paused, by `rate` (refused for its rate) and `breaker` (failures).
+        rested_s: Seconds for which it was, by the same words.
+        n_opened: How often its breaker opened.
+        n_moved: Requests that failed here and were tried again on another lane.
+        out_after_s: Seconds from the run's start until it went out.
         found: The limit that adaptive mode looks for on its path; None in fixed mode.
     """
 
@@ -171,6 +182,11 @@ class LaneStatus(msgspec.Struct, frozen=True):
     waited_s: dict[str, float]
     outcomes: dict[str, int] = {}
     orphans: int = 0
+    rests: dict[str, int] = {}
+    rested_s: dict[str, float] = {}
+    n_opened: int = 0
+    n_moved: int = 0
+    out_after_s: float | None = None
     found: FoundLimit | None = None
 
 
@@ -199,9 +215,10 @@ class BrokerPort(Protocol):
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
         """A future of the lease; cancelling it withdraws the request.
 
-        It fails with `NoLaneError` when every lane of the model is out, and with `ConnectionError`
-        when the broker is gone. A task that is cancelled between the grant and its own next step
-        loses the result of the future: `holding.acquire_lease` gives such a lease back.
+        It fails with `NoLaneError` when every lane of the model is out, with another `InfraError`
+        when it is a retry beyond the budget, and with `ConnectionError` when the broker is gone. A
+        task that is cancelled between the grant and its own next step loses the result of the
+        future: `holding.acquire_lease` gives such a lease back.
         """
         ...
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from pytest_ultrapar.lanes.health import PATIENCE_S
 from pytest_ultrapar.pool.model import Pool
 
 SERVER_MODULE = "pytest_ultrapar.lanes.broker_server"
@@ -19,6 +20,7 @@ class ServerConfig(msgspec.Struct, frozen=True):
             removes.
         token: What clients must know.
         seed: For the jitter of pauses.
+        patience_s: How long an episode may last, seconds.
         history_path: Where the changes of limits that are looked for go; None for nowhere.
     """
 
@@ -26,6 +28,7 @@ class ServerConfig(msgspec.Struct, frozen=True):
     socket_path: str
     token: str
     seed: int = 0
+    patience_s: float = PATIENCE_S
     history_path: str | None = None
 
     def __repr__(self) -> str:

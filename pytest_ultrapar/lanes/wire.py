@@ -17,6 +17,7 @@ from pytest_ultrapar.lanes.protocol import (
     Lease,
     LeaseOutcome,
     LeaseRequest,
+    RefusalKind,
     Told,
 )
 
@@ -93,6 +94,7 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
     request_id: int
     reason: str
+    kind: RefusalKind = "no_lane"
 
 
 class Assigned(msgspec.Struct, frozen=True, array_like=True, tag=3):

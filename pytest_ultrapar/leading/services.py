@@ -84,11 +84,13 @@ class Services:
         assert self.compactor is not None
         return self.compactor.compact()
 
-    def start_broker(self) -> BrokerProcess:
-        """Have a broker process; with xdist only."""
+    def start_broker(self, patience_s: float) -> BrokerProcess:
+        """Have a broker process, where episodes may last `patience_s`; with xdist only."""
         from pytest_ultrapar.lanes.broker_process import BrokerProcess  # noqa: PLC0415 - with xdist only
 
-        self.broker = BrokerProcess.start(with_headroom(self._pool), self._directory)
+        self.broker = BrokerProcess.start(
+            with_headroom(self._pool), self._directory, patience_s=patience_s
+        )
         return self.broker
 
     def stop(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.report.escape import visible
+from pytest_ultrapar.report.lane_lines import lane_lines
 from pytest_ultrapar.report.numbers import counted, duration, percent, rate, times
 from pytest_ultrapar.report.performance import performance_lines
 from pytest_ultrapar.report.text_table import text_table
@@ -14,12 +15,11 @@ from pytest_ultrapar.results.statistics import Basis, wilson_interval
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_ultrapar.lanes.protocol import FoundLimit, LaneStatus
+    from pytest_ultrapar.lanes.protocol import LaneStatus
     from pytest_ultrapar.results.run_summary import RunSummary
 
 MOST_ROWS = 100
 MOST_SHOWN = 5
-MOST_FOUND = 30
 SIMULATED = (
     "SIMULATED: all of this comes from the simulated provider and says nothing of a real model"
 )
@@ -46,7 +46,7 @@ def summary_lines(
     if summary.cells:
         lines += [*_table(summary, width), ""]
     lines += [*_outcomes(summary), *_speed(summary), *performance_lines(summary)]
-    lines += [*_lanes(lanes), *_troubles(summary)]
+    lines += [*lane_lines(lanes), *_troubles(summary)]
     lines.append(f"results in {visible(directory)}: {', '.join(summary.files)}")
     return lines
 
@@ -158,6 +158,11 @@ def _speed(summary: RunSummary) -> Iterator[str]:
         n_more = summary.n_requests - statistics.n_attempts
         if n_more:
             yield f"{counted(n_more, 'request')} more, of episodes that were begun and do not count"
+        if summary.n_maybe_billed:
+            yield (
+                f"{counted(summary.n_maybe_billed, 'request')} brought no answer and may have been "
+                "billed all the same"
+            )
 
 
 def _between(interval: tuple[float, float] | None) -> str:
@@ -165,37 +170,6 @@ def _between(interval: tuple[float, float] | None) -> str:
         return ""
     low, high = interval
     return f" (95 % interval {times(low)} to {times(high)})"
-
-
-def _lanes(lanes: Sequence[LaneStatus]) -> Iterator[str]:
-    for lane in lanes:
-        if lane.state == "up":
-            continue
-        said = f"lane {lane.lane} "
-        reason = (
-            lane.reason if lane.reason.startswith(said) else f"{said}is {lane.state}: {lane.reason}"
-        )
-        yield visible(reason, _LONGEST)
-    found = {lane.found.limit: lane.found for lane in lanes if lane.found is not None}
-    yield from map(_found_line, list(found.values())[:MOST_FOUND])
-    if len(found) > MOST_FOUND:
-        yield f"  ... and {len(found) - MOST_FOUND} more limits; all of them are in limits"
-    n_refused = sum(lane.n_rate_limited for lane in lanes)
-    n_granted = sum(lane.granted for lane in lanes)
-    if n_refused:
-        yield f"{n_refused:,} of {n_granted:,} requests were refused for their rate (429)"
-    n_lost = sum(lane.outcomes.get("lost", 0) for lane in lanes)
-    if n_lost:
-        yield (
-            f"{counted(n_lost, 'request')} of workers that died or hung stand in no table, and may "
-            "have been billed"
-        )
-
-
-def _found_line(found: FoundLimit) -> str:
-    pace = f", {found.qps:.3g} per second" if found.qps is not None else ""
-    cuts = f"lowered {counted(found.n_cuts, 'time')}" if found.n_cuts else "never refused"
-    return visible(f"limit found of {found.limit}: {found.workers} in flight{pace} ({cuts})")
 
 
 def _troubles(summary: RunSummary) -> Iterator[str]:

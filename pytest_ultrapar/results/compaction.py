@@ -64,7 +64,7 @@ def compact(run_dir: Path) -> RunSummary:
         cases = read_cases(run_dir)
         history = read_history(run_dir / "journal")
         log = RequestLog(manifest.pool_lanes, from_us=manifest.measured_part.from_us)
-        measures, files, n_requests = _write_tables(run_dir, manifest, cases, history, log)
+        measures, files, tables = _write_tables(run_dir, manifest, cases, history, log)
         limits = write_limits(run_dir, manifest)
         if limits is not None:
             files.append(limits)
@@ -104,7 +104,8 @@ def compact(run_dir: Path) -> RunSummary:
         summary_by=manifest.summary_by,
         cells=make_cells(measures),
         resumed=manifest.resumed,
-        n_requests=n_requests,
+        n_requests=tables.n_requests,
+        n_maybe_billed=tables.n_maybe_billed,
         kinds=count_kinds(grade for _, grade in graded),
         notes=make_notes(graded),
         never_ran=never_ran(cases, {case.case_id for case, _ in graded}),
@@ -132,7 +133,7 @@ def _write_tables(
     cases: Sequence[Case],
     history: JournalHistory,
     log: RequestLog,
-) -> tuple[list[CaseMeasure], list[Path], int]:
+) -> tuple[list[CaseMeasure], list[Path], TableSet]:
     grades = [found.grade for found in history.cases.values() if found.grade is not None]
     tables = TableSet(
         RunWords(manifest.run_id, manifest.mode, manifest.rate_mode),
@@ -173,7 +174,7 @@ def _write_tables(
     finally:
         tables.discard()
         reader.close()
-    return with_serial_times(measures), tables.paths, tables.n_requests
+    return with_serial_times(measures), tables.paths, tables
 
 
 def _add_episodes(

@@ -51,7 +51,7 @@ class TableSet:
         self._run = run
         self._params = params
         self._scores = scores
-        self.n_requests = 0
+        self.n_requests = self.n_maybe_billed = 0
         self._n_pending = 0
         self._text_pending = 0
         self._tables: list[TableWriter] = []
@@ -88,7 +88,8 @@ class TableSet:
         """All requests of one episode, graded or not."""
         for row in attempt_rows(self._run, episode):
             self._attempts.add(row)
-            self.n_requests += 1
+        self.n_requests += len(episode.attempts)
+        self.n_maybe_billed += sum(attempt.maybe_billed for attempt in episode.attempts)
 
     def finish(self) -> None:
         """Close all tables and read them back.

@@ -12,6 +12,7 @@ Another stack than the simulator's, so that the two cannot share a misunderstand
     hang               never answers
     drip               sends a byte now and then, for ever
     slow SECONDS WORDS answers with WORDS after that time
+    wait VALUE | WORDS refuses with 429 and Retry-After: VALUE the first time, then says WORDS
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ class ScriptedServer:
     prompts: list[str] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
     refused_tokens: dict[str, int] = field(default_factory=dict)
+    refused_words: dict[str, str] = field(default_factory=dict)
     missing_models: set[str] = field(default_factory=set)
+    broken_models: dict[str, int] = field(default_factory=dict)
+    status_of: Callable[[int], int | None] = lambda arrival: None
 
     def __post_init__(self) -> None:
         self._seen: Counter[str] = Counter()
@@ -52,7 +56,10 @@ class ScriptedServer:
         self.prompts.clear()
         self.tokens.clear()
         self.refused_tokens.clear()
+        self.refused_words.clear()
         self.missing_models.clear()
+        self.broken_models.clear()
+        self.status_of = lambda arrival: None
         self._seen.clear()
 
     def wait_for(self, seen: Callable[[list[str]], bool], timeout_s: float = 30) -> bool:
@@ -71,7 +78,7 @@ class ScriptedServer:
         # Some answers never come on purpose; the server's end must not wait for them.
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         self._loop.run_until_complete(runner.setup())
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", self.port)
         self._loop.run_until_complete(site.start())
         self.port = runner.addresses[0][1]
         self._started.set()
@@ -83,6 +90,21 @@ class ScriptedServer:
         self._loop.run_until_complete(runner.cleanup())
         self._loop.close()
 
+    def _refusal(self, token: str, model: str) -> web.Response | None:
+        """What is said to anybody, whatever the prompt; None: nothing."""
+        if token in self.refused_tokens:
+            words = self.refused_words.get(token, "wrong key")
+            return _error(self.refused_tokens[token], words)
+        if model in self.missing_models:
+            return _error(404, "The deployment does not exist")
+        status = self.broken_models.get(model) or self.status_of(len(self.prompts))
+        return None if status is None else _error(status, "not now")
+
+    def _at_first(self, prompt: str, status: int, retry_after: str) -> web.Response | None:
+        if self._seen[prompt] > 1:
+            return None
+        return _error(status, "only once", {"Retry-After": retry_after})
+
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         prompt = body["messages"][-1]["content"]
@@ -92,10 +114,9 @@ class ScriptedServer:
             self.tokens.append(token)
             self._arrived.notify_all()
         self._seen[prompt] += 1
-        if token in self.refused_tokens:
-            return _error(self.refused_tokens[token], "wrong key")
-        if body["model"] in self.missing_models:
-            return _error(404, "The deployment does not exist")
+        refusal = self._refusal(token, body["model"])
+        if refusal is not None:
+            return refusal
         word, _, rest = prompt.partition(" ")
         match word:
             case "status":
@@ -103,9 +124,10 @@ class ScriptedServer:
                 return _error(int(status), f"as you wish: {words}, said with {token}")
             case "once":
                 status, _, words = rest.partition(" ")
-                if self._seen[prompt] == 1:
-                    return _error(int(status), "only once", {"Retry-After": "0.05"})
-                return _say(words)
+                return self._at_first(prompt, int(status), "0.05") or _say(words)
+            case "wait":
+                value, _, words = rest.partition(" | ")
+                return self._at_first(prompt, 429, value) or _say(words)
             case "context":
                 return _error(400, "too long", code="context_length_exceeded")
             case "filter":

@@ -32,7 +32,7 @@ def test_what_is_dead_is_left_out_and_the_rest_runs(project, workers):
     result = project.run(workers)
     assert result.ret == 1
     assert outcomes(project) == {("solved", None): 40, ("infra", "no_lane"): 40}
-    key1 = "key p/key1 was refused (401 or 403): out for the rest of the run"
+    key1 = "key p/key1 was refused (401): out for the rest of the run"
     model_n = "instance p/n was not found (404): out for the rest of the run"
     found = reasons(project)
     assert {lane: found[lane] for lane in ("p/m/key0", "p/m/key1", "p/m/key2")} == {
@@ -59,7 +59,7 @@ def test_wrong_keys_end_the_run(project, workers):
     assert result.ret == 1
     assert outcomes(project) == {("infra", "no_lane"): 40}
     assert reasons(project) == {
-        f"p/m/key{n}": f"key p/key{n} was refused (401 or 403): out for the rest of the run"
+        f"p/m/key{n}": f"key p/key{n} may not use the model m (403): out for the rest of the run"
         for n in range(3)
     }
     assert len(project.server.prompts) <= 3 * 4

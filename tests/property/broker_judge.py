@@ -43,6 +43,8 @@ class Wish:
     worker: str
     request: LeaseRequest
     came_s: float
+    moves_to: Lane | None = None
+    """Where a retry waits: the broker's own choice, judged when it was made."""
 
 
 @dataclass
@@ -97,7 +99,14 @@ class Judge:
         self.waiting[worker, request.request_id] = Wish(worker, request, self.now_s)
         self.first_request_s = min(self.first_request_s, self.now_s)
         self.spoken.add(worker)
-        self._book(self.broker.request(worker, request, self.now_s), before)
+        wish = self.waiting[worker, request.request_id]
+        actions = self.broker.request(worker, request, self.now_s)
+        waiting = self.broker._workers[worker].waiting.get(request.request_id)
+        if request.after is not None and waiting is not None and waiting.prefers is not None:
+            wish.moves_to = waiting.prefers.lane
+            others = {one.lane_id for one in self._allowed(request) if self._is_up(one)}
+            assert wish.moves_to.lane_id != request.after or others <= {request.after}
+        self._book(actions, before)
 
     def release(self, lease_id: int, outcome: str, retry_after_s: float | None = None) -> None:
         held = self.held.pop(lease_id)
@@ -152,6 +161,9 @@ class Judge:
                 self._book_grant(action, wish, still)
             else:
                 assert action.reason
+                if action.kind == "retry_budget":
+                    assert wish.request.after is not None
+                    continue
                 assert not [one for one in self._allowed(wish.request) if not self._is_out(one)]
         self.check()
 
@@ -244,6 +256,8 @@ class Judge:
     def _can_use(self, wish: Wish, candidate: Lane) -> bool:
         """Whether the rules allow this lane for this wish, leaving limits and lending aside."""
         allowed = self._allowed(wish.request)
+        if wish.moves_to is not None and self._is_up(wish.moves_to):
+            return candidate == wish.moves_to
         wanted = self.lanes.get(wish.request.lane) if not wish.request.opens else None
         if wanted is not None and wanted in allowed and self._is_up(wanted):
             return candidate == wanted
@@ -254,7 +268,7 @@ class Judge:
         return home is None or candidate.lane_id in home
 
     def _state(self, of: Lane) -> str:
-        return self.broker._table.lanes[of.lane_id].status().state
+        return self.broker._table.lanes[of.lane_id].status(self.now_s).state
 
     def _is_up(self, of: Lane) -> bool:
         return self._state(of) == "up"
@@ -294,6 +308,7 @@ class Judge:
 
     def check(self) -> None:
         self.check_limits()
+        self.check_probes()
         self.check_nobody_is_left_waiting()
 
     def check_limits(self) -> None:
@@ -307,6 +322,20 @@ class Judge:
             for rate, window_s in ((limit.qps, 1.0), (limit.rpm, 60.0)):
                 if rate is not None:
                     check_rate(self.sends[limit.name], rate, window_s)
+
+    def check_probes(self) -> None:
+        """While a breaker is half-open, at most one request granted since is out."""
+        for one in self.pool.lanes:
+            breaker = self.broker._table.lanes[one.lane_id].health._breaker
+            since = [
+                held
+                for held in self._live()
+                if held.lane == one and held.granted_s >= breaker.until_s
+            ]
+            if breaker.state in {"half_open", "probing"}:
+                assert len(since) <= 1, f"{len(since)} probes of {one.lane_id} at once"
+            if breaker.state == "open":
+                assert not self._is_up(one)
 
     def check_nobody_is_left_waiting(self) -> None:
         """No request waits that some free lane could serve now."""

@@ -22,6 +22,7 @@ OUTCOMES = st.sampled_from(
     ["ok"] * 12
     + ["unsent", "rate", "rate", "connect", "connect", "transport", "timeout", "overload"]
     + ["refused", "bad_request", "cancelled", "malformed", "auth", "quota", "not_found"]
+    + ["daily_quota", "forbidden", "tls", *["overload"] * 6]
 )
 
 
@@ -119,7 +120,9 @@ class BrokerMachine(RuleBasedStateMachine):
         group = data.draw(st.sampled_from(["", *self.judge.groups]))
         wanted = data.draw(st.none() | st.sampled_from(lanes))
         self.n_requests += 1
-        self.judge.request(worker, LeaseRequest(self.n_requests, model, group, lane=wanted))
+        after = data.draw(st.none() | st.sampled_from(lanes))
+        request = LeaseRequest(self.n_requests, model, group, lane=wanted, after=after)
+        self.judge.request(worker, request)
 
     @precondition(lambda self: self.judge.held)
     @rule(data=st.data(), outcome=OUTCOMES, retry_after_s=st.sampled_from([None, 0.5, 200.0]))

@@ -5,12 +5,26 @@ import random
 
 import pytest
 
-from pytest_ultrapar.lanes.health import LaneHealth, Out, Pause
+from pytest_ultrapar.lanes.health import LaneHealth, Out, Pause, Resume
 from tests.property.broker_judge import lane
 
 
-def health(seed: int = 0) -> LaneHealth:
-    return LaneHealth(lane("dep-1", "key0"), random.Random(seed))
+def health(seed: int = 0, *, answered: bool = False, patience_s: float = 900.0) -> LaneHealth:
+    return LaneHealth(
+        lane("dep-1", "key0"),
+        random.Random(seed),
+        patience_s=patience_s,
+        has_answered=lambda: answered,
+    )
+
+
+def probe_fails(one: LaneHealth, outcome: str, at_s: float) -> Pause | Out | Resume | None:
+    """The lane's pause ends, its one request is sent and ends with `outcome` at once."""
+    assert one.wake(at_s) is None
+    assert one.on_trial
+    one.probe(at_s, at_s + 1000.0)
+    assert not one.on_trial
+    return one.decide(outcome, None, at_s, at_s)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -26,10 +40,29 @@ def test_rate_pauses_differ_between_lanes():
     assert len({health(seed).decide("rate", 4.0, 0.0, 0.0).until_s for seed in range(20)}) == 20
 
 
-def test_rate_cuts_a_long_wait_to_two_minutes_and_says_so():
-    pause = health().decide("rate", 3600.0, 0.0, 0.0)
-    assert 120.0 <= pause.until_s <= 132.0
-    assert "asked for 3600 s, cut to the 120 s allowed" in pause.reason
+def test_rate_waits_as_long_as_it_is_asked_to_while_an_episode_may_last():
+    pause = health(patience_s=600.0).decide("rate", 500.0, 0.0, 0.0)
+    assert 500.0 <= pause.until_s <= 550.0
+
+
+@pytest.mark.parametrize(("patience_s", "longest_s"), [(600.0, 600.0), (5.0, 120.0)])
+def test_rate_takes_a_lane_out_that_asks_for_longer_than_an_episode_may_last(patience_s, longest_s):
+    one = health(patience_s=patience_s)
+    assert isinstance(one.decide("rate", longest_s, 0.0, 0.0), Pause)
+    out = one.decide("rate", 86_400.0, 1e6, 1e6)
+    assert out.scope == "lane"
+    assert f"asked for 86,400 s, longer than the {longest_s:g} s that a case may wait" in out.reason
+
+
+def test_rate_without_end_takes_the_lane_out():
+    one, now_s, n = health(patience_s=60.0), 0.0, 0
+    while isinstance(verdict := one.decide("rate", None, now_s, now_s), Pause):
+        now_s = verdict.until_s
+        n += 1
+    assert verdict.scope == "lane"
+    assert n >= 5
+    assert 120.0 <= now_s <= 150.0
+    assert "nothing but 429" in verdict.reason
 
 
 @pytest.mark.parametrize("retry_after_s", [None, 0.0, -5.0, math.nan, math.inf])
@@ -77,35 +110,72 @@ def test_an_answer_resets_the_back_off(answer):
     assert "1 in a row" in one.decide("rate", None, now_s, now_s).reason
 
 
-def test_auth_takes_the_key_out():
-    out = health().decide("auth", None, 0.0, 0.0)
-    said = "key p/key0 was refused (401 or 403): out for the rest of the run"
-    assert out == Out("key", said)
+@pytest.mark.parametrize(
+    ("outcome", "scope", "said"),
+    [
+        ("auth", "key", "key p/key0 was refused (401): out for the rest of the run"),
+        (
+            "forbidden",
+            "key_model",
+            "key p/key0 may not use the model m (403): out for the rest of the run",
+        ),
+        (
+            "not_found",
+            "instance",
+            "instance p/dep-1 was not found (404): out for the rest of the run",
+        ),
+        (
+            "tls",
+            "instance",
+            "instance p/dep-1 showed a certificate that does not verify: out for the rest of the "
+            "run",
+        ),
+    ],
+)
+def test_what_is_dead_is_out_once_and_for_all(outcome, scope, said):
+    assert health().decide(outcome, None, 0.0, 0.0) == Out(scope, said)
 
 
-def test_quota_takes_the_key_out():
-    out = health().decide("quota", 5.0, 0.0, 0.0)
+def test_quota_takes_the_key_out_and_says_when_it_comes_back():
+    out = health().decide("quota", None, 0.0, 0.0)
     assert out.scope == "key"
     assert "no quota left" in out.reason
-
-
-def test_not_found_takes_the_instance_out():
-    out = health().decide("not_found", None, 0.0, 0.0)
-    said = "instance p/dep-1 was not found (404): out for the rest of the run"
-    assert out == Out("instance", said)
+    day = health().decide("daily_quota", 3600.0, 0.0, 0.0)
+    assert day.scope == "key_model"
+    assert "has used up its quota of the day for m (it asks to come back in 3,600 s)" in day.reason
 
 
 def test_connect_pauses_double_up_to_two_seconds_and_then_the_lane_is_out():
     one, now_s = health(), 100.0
+    verdict = one.decide("connect", None, now_s, now_s)
     waits_s = []
-    for _ in range(4):
-        pause = one.decide("connect", None, now_s, now_s)
-        waits_s.append(pause.until_s - now_s)
-        now_s = pause.until_s
-    assert waits_s == pytest.approx([0.25, 0.5, 1.0, 2.0])
-    out = one.decide("connect", None, now_s, now_s)
-    assert out.scope == "lane"
-    assert "5 times in a row over 3.8 s" in out.reason
+    while isinstance(verdict, Pause):
+        waits_s.append(verdict.until_s - now_s)
+        now_s = verdict.until_s
+        verdict = probe_fails(one, "connect", now_s)
+    assert len(waits_s) == 4
+    for waited_s, base_s in zip(waits_s, [0.25, 0.5, 1.0, 2.0], strict=True):
+        assert base_s <= waited_s <= 1.1 * base_s
+    assert verdict.scope == "lane"
+    assert "5 times in a row over 3." in verdict.reason or "over 4." in verdict.reason
+
+
+def test_connect_to_what_once_answered_is_tried_for_two_minutes():
+    one, now_s = health(answered=True), 100.0
+    verdict = one.decide("connect", None, now_s, now_s)
+    n = 1
+    while isinstance(verdict, Pause):
+        assert verdict.until_s - now_s <= 2.2
+        now_s = verdict.until_s
+        if out := one.wake(now_s):
+            verdict = out
+            break
+        one.probe(now_s, now_s + 1000.0)
+        verdict = one.decide("connect", None, now_s, now_s)
+        n += 1
+    assert verdict.scope == "lane"
+    assert now_s == pytest.approx(220.0)
+    assert n > 50
 
 
 def test_connect_burst_counts_once():
@@ -115,21 +185,117 @@ def test_connect_burst_counts_once():
     assert all(one.decide("connect", None, 4.0, 5.0 + n / 10) is None for n in range(50))
 
 
-@pytest.mark.parametrize(
-    "sign_of_life", ["ok", "refused", "bad_request", "rate", "transport", "overload", "malformed"]
-)
-def test_connect_count_starts_again_after_a_sign_of_life(sign_of_life):
-    one, now_s = health(), 0.0
-    for _ in range(4):
-        now_s = one.decide("connect", None, now_s, now_s).until_s
-    pause = one.decide(sign_of_life, 0.5, now_s, now_s)
-    now_s = pause.until_s if pause else now_s
-    again = one.decide("connect", None, now_s, now_s)
-    assert again.until_s - now_s == pytest.approx(0.25)
+@pytest.mark.parametrize("sign_of_life", ["ok", "refused", "bad_request"])
+def test_connect_count_starts_again_after_an_answer(sign_of_life):
+    one = health()
+    now_s = one.decide("connect", None, 0.0, 0.0).until_s
+    for _ in range(3):
+        now_s = probe_fails(one, "connect", now_s).until_s
+    assert isinstance(probe_fails(one, sign_of_life, now_s), Resume)
+    again = one.decide("connect", None, now_s + 1, now_s + 1)
+    assert "once" in again.reason
+    assert 0.25 <= again.until_s - now_s - 1 <= 0.275
+
+
+@pytest.mark.parametrize("outcome", ["timeout", "transport", "overload", "malformed"])
+def test_five_failures_in_a_row_open_the_breaker(outcome):
+    one = health()
+    assert [one.decide(outcome, None, n, n) for n in range(4)] == [None] * 4
+    pause = one.decide(outcome, None, 4.0, 4.0)
+    assert 9.0 <= pause.until_s <= 9.5
+    assert pause.cause == "breaker"
+    assert f"failed 5 times in a row ({outcome})" in pause.reason
+    assert one.n_opened == 1
+
+
+def test_probe_that_is_refused_for_its_rate_closes_the_breaker_and_pauses_for_the_rate():
+    one = health()
+    for n in range(5):
+        opened = one.decide("overload", None, n, n)
+    pause = None
+    assert one.wake(opened.until_s) is None
+    one.probe(opened.until_s, opened.until_s + 500.0)
+    pause = one.decide("rate", 2.0, opened.until_s, opened.until_s + 1.0)
+    assert pause.cause == "rate"
+    assert 3.0 <= pause.until_s - opened.until_s <= 3.2
+    assert one.wake(pause.until_s) is None
+    assert not one.on_trial
+
+
+def test_probe_that_succeeds_does_not_end_a_pause_that_a_refusal_asked_for():
+    one = health(answered=True)
+    for n in range(5):
+        opened = one.decide("overload", None, n, n)
+    start_s = opened.until_s
+    assert one.wake(start_s) is None
+    one.probe(start_s, start_s + 500.0)
+    # An older request comes back, refused for 60 s.
+    assert one.decide("rate", 60.0, 3.0, start_s + 1.0).until_s == start_s + 500.0
+    pause = one.decide("ok", None, start_s, start_s + 2.0)
+    assert pause.cause == "rate"
+    assert start_s + 61.0 <= pause.until_s <= start_s + 67.0
+
+
+@pytest.mark.parametrize("outcome", ["unsent", "cancelled", "lost"])
+def test_probe_without_news_lets_the_next_one_through(outcome):
+    one = health()
+    for n in range(5):
+        opened = one.decide("overload", None, n, n)
+    assert one.wake(opened.until_s) is None
+    one.probe(opened.until_s, opened.until_s + 500.0)
+    assert isinstance(one.decide(outcome, None, opened.until_s, opened.until_s + 1.0), Resume)
+    assert one.on_trial
+
+
+def test_lane_that_answers_nothing_for_as_long_as_an_episode_may_last_is_out():
+    one = health(patience_s=60.0, answered=True)
+    for n in range(5):
+        verdict = one.decide("timeout", None, 100.0 + n, 110.0 + n)
+    now_s = 114.0
+    while isinstance(verdict, Pause):
+        now_s = verdict.until_s
+        verdict = one.wake(now_s)
+        if verdict is None:
+            verdict = one.probe(now_s, now_s + 1000.0)
+            verdict = one.decide("timeout", None, now_s, now_s + 2.0)
+            now_s += 2.0
+    assert verdict.scope == "lane"
+    assert "failed and answered nothing" in verdict.reason
+    # From the first request that got no answer, and not later.
+    assert now_s == pytest.approx(160.0)
+
+
+def test_lane_of_which_nothing_but_failures_ever_came_is_out_after_a_minute():
+    one = health()
+    for n in range(5):
+        verdict = one.decide("overload", None, n, n)
+    while isinstance(verdict, Pause):
+        now_s = verdict.until_s
+        verdict = one.wake(now_s) or probe_fails(one, "overload", now_s)
+    assert verdict.scope == "lane"
+    assert now_s == pytest.approx(60.0)
+
+
+def test_probe_that_hangs_does_not_keep_a_silent_lane_from_going_out():
+    one = health(patience_s=60.0)
+    for n in range(5):
+        opened = one.decide("timeout", None, 100.0 + n, 110.0 + n)
+    assert one.wake(opened.until_s) is None
+    pause = one.probe(opened.until_s, opened.until_s + 1000.0)
+    assert pause.until_s == 160.0
+    assert one.wake(160.0).scope == "lane"
+
+
+def test_clock_that_jumps_takes_no_lane_out():
+    one = health(patience_s=60.0)
+    for n in range(5):
+        one.decide("overload", None, n, n)
+    assert one.wake(3600.0) is None
+    assert one.on_trial
 
 
 @pytest.mark.parametrize("outcome", ["unsent", "cancelled", "timeout", "transport", "overload"])
-def test_other_outcomes_leave_the_lane_alone(outcome):
+def test_one_failure_leaves_the_lane_alone(outcome):
     assert health().decide(outcome, None, 0.0, 0.0) is None
 
 

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.engine.failure import classify_status
+from pytest_ultrapar.engine.failure import Failure, classify_status
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.retry_after import LONGEST_S, parse_retry_after
+from pytest_ultrapar.lanes.failure_classes import CLASSES
 
 
 @pytest.mark.parametrize(
@@ -16,7 +17,18 @@ from pytest_ultrapar.engine.retry_after import LONGEST_S, parse_retry_after
         ({"retry-after": "0.25"}, 0.25),
         ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
         ({"retry-after": "Thu, 01 Jan 1970 00:01:00 GMT"}, 60.0),
+        ({"retry-after": "121"}, 121.0),
         ({"retry-after": "1000000000"}, LONGEST_S),
+        ({"retry-after": "Fri, 31 Dec 9999 23:59:59 GMT"}, LONGEST_S),
+        ({"retry-after-ms": "0", "retry-after": "9"}, 9.0),
+        ({"retry-after-ms": "soon", "retry-after": "9"}, 9.0),
+        ({"retry-after-ms": "-1", "retry-after": "Thu, 01 Jan 1970 00:01:00 GMT"}, 60.0),
+        ({"retry-after": "2, 5"}, 5.0),
+        ({"retry-after": "2, soon"}, 2.0),
+        ({"retry-after": "Thu, 01 Jan 1970 00:01:00 GMT, Thu, 01 Jan 1970 00:02:00 GMT"}, 60.0),
+        ({"retry-after": "Thu, 01 Jan 1970 00:01:00"}, 60.0),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "1_0"}, None),
         ({"retry-after": "Wed, 31 Dec 1969 00:00:00 GMT"}, None),
         ({"retry-after": "0"}, None),
         ({"retry-after": "-5"}, None),
@@ -31,18 +43,17 @@ def test_retry_after_takes_only_usable_values(headers, expected):
     assert parse_retry_after(headers, epoch_s=0.0) == expected
 
 
-@given(st.text(), st.floats(0, 2e9))
-def test_retry_after_never_fails_and_stays_bounded(value, epoch_s):
-    seconds = parse_retry_after({"retry-after": value}, epoch_s=epoch_s)
-    assert seconds is None or 0 < seconds <= LONGEST_S
-
-
 @pytest.mark.parametrize(
     ("status", "body", "retry_after_s", "outcome"),
     [
         (401, b"", None, "auth"),
-        (403, b"", None, "auth"),
+        (403, b"", None, "forbidden"),
+        (404, b'{"error":{"message":"You do not have access to m"}}', None, "forbidden"),
+        (529, b"", None, "rate"),
         (402, b"", None, "quota"),
+        (400, b'{"error":{"message":"Your credit balance is too low"}}', None, "quota"),
+        (409, b"", None, "overload"),
+        (408, b"", None, "timeout"),
         (404, b"", None, "not_found"),
         (429, b"", 2.0, "rate"),
         (429, b'{"error":{"code":"insufficient_quota"}}', None, "quota"),
@@ -61,22 +72,65 @@ def test_classify_status_follows_the_table(status, body, retry_after_s, outcome)
     assert classify_status(status, body, retry_after_s).outcome == outcome
 
 
+@pytest.mark.parametrize(
+    ("status", "body", "should_retry", "outcome", "is_final"),
+    [
+        (503, b"", "false", "overload", True),
+        (429, b"", "FALSE", "rate", True),
+        (400, b"", "true", "overload", False),
+        (400, b'{"error":{"code":"context_length_exceeded"}}', "true", "refused", False),
+        (500, b"", "true", "overload", False),
+        (500, b"", "perhaps", "overload", False),
+    ],
+)
+def test_classify_status_obeys_x_should_retry(status, body, should_retry, outcome, is_final):
+    failure = classify_status(status, body, None, {"x-should-retry": should_retry})
+    assert (failure.outcome, failure.is_final) == (outcome, is_final)
+
+
+def verdicts(policy: RetryPolicy, *outcomes: str) -> list[str]:
+    """What the policy says after each of these attempts in a row."""
+    return [
+        policy.decide(Failure(outcome, "why"), outcomes[: n + 1])
+        for n, outcome in enumerate(outcomes)
+    ]
+
+
 def test_retry_gives_up_after_max_attempts_of_the_requests_own_failures():
-    policy = RetryPolicy(max_attempts=3)
-    assert [policy.decide("overload", n) for n in (1, 2, 3)] == ["again", "again", "give_up"]
+    assert verdicts(RetryPolicy(3), "overload", "transport", "overload") == [
+        "again",
+        "again",
+        "give_up",
+    ]
+
+
+@pytest.mark.parametrize("outcome", ["timeout", "malformed"])
+def test_retry_tries_what_may_have_been_served_only_once_more(outcome):
+    assert verdicts(RetryPolicy(10), outcome, "overload", outcome) == ["again", "again", "give_up"]
 
 
 def test_retry_does_not_count_what_the_lane_is_to_blame_for():
-    policy = RetryPolicy(max_attempts=3)
-    for outcome in ("rate", "quota", "auth", "not_found", "connect"):
-        assert not policy.counts(outcome)
-        assert policy.decide(outcome, 0) == "again"
+    free = [outcome for outcome, its in CLASSES.items() if its.again == "free"]
+    assert set(free) >= {"rate", "quota", "daily_quota", "auth", "not_found", "connect", "tls"}
+    policy = RetryPolicy(2)
+    assert set(verdicts(policy, *free, *free)) == {"again"}
+    assert policy.n_own(free) == 0
 
 
 def test_retry_with_one_attempt_never_tries_again():
     policy = RetryPolicy(max_attempts=1)
-    for outcome in ("rate", "overload", "timeout", "connect"):
-        assert policy.decide(outcome, 1) == "give_up"
+    retried = [outcome for outcome, its in CLASSES.items() if its.again != "never"]
+    assert {policy.decide(Failure(outcome, "why"), [outcome]) for outcome in retried} == {"give_up"}
+
+
+def test_retry_obeys_a_server_that_does_not_want_to_see_a_request_again():
+    policy = RetryPolicy()
+    for outcome, its_class in CLASSES.items():
+        if its_class.again == "never":
+            continue
+        # A key that is out says nothing of the other keys.
+        expected = "again" if its_class.out else "give_up"
+        assert policy.decide(Failure(outcome, "why", is_final=True), [outcome]) == expected
 
 
 @given(st.integers(1, 200), st.integers())

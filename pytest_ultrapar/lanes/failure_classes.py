@@ -1,0 +1,174 @@
+"""What follows from a failure: one table for retries, pauses, breakers and controllers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Scope = Literal["lane", "key_model", "key", "instance"]
+"""What of a lane is out: itself, its key for its model, its key, its instance."""
+Again = Literal["free", "attempts", "once", "never"]
+"""How often a request is sent again: as often as its lanes come back, within
+`--ultrapar-max-attempts`, once, or not at all. Only the middle two cost an attempt."""
+Control = Literal["cut", "pause_growth", "no"]
+"""What a controller of a lane's limit makes of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerRule:
+    """When failures in a row open a lane's breaker, and for how long.
+
+    Attributes:
+        after: So many in a row.
+        base_s: Seconds of the first opening; each further one without an answer between takes twice
+            as long.
+        cap_s: At most so long.
+    """
+
+    after: int
+    base_s: float
+    cap_s: float
+
+
+FAILURES = BreakerRule(after=5, base_s=5.0, cap_s=120.0)
+"""Source: RELIABILITY 3."""
+NOBODY_LISTENS = BreakerRule(after=1, base_s=0.25, cap_s=2.0)
+"""A refused connection leaves no doubt, and the next try costs nobody anything: a server that
+starts again is found within 2 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailureClass:
+    """What one outcome of a request does.
+
+    Attributes:
+        examples: What ends with it, for people.
+        out: What of the lane is out for the rest of the run; None: nothing.
+        pauses: Whether the lane pauses, for as long as the provider asks or by a back-off.
+        breaker: By which rule it counts for the lane's breaker; None: not at all.
+        again: How often the request is sent again.
+        budget: Whether sending it again draws on the instance's retry budget.
+        controller: What it tells a controller of the lane's limit.
+    """
+
+    examples: str
+    again: Again
+    out: Scope | None = None
+    pauses: bool = False
+    breaker: BreakerRule | None = None
+    budget: bool = False
+    controller: Control = "no"
+
+    @property
+    def costs_attempt(self) -> bool:
+        """Whether it counts against `--ultrapar-max-attempts`: a failure of the request's own."""
+        return self.again in {"attempts", "once"}
+
+
+CLASSES: dict[str, FailureClass] = {
+    "rate": FailureClass(
+        "429 that is no quota, 529, 503 with Retry-After", "free", pauses=True, controller="cut"
+    ),
+    "quota": FailureClass("402, 429 or 400 for want of money", "free", out="key"),
+    "daily_quota": FailureClass(
+        "429 that says the day's requests or tokens are used up", "free", out="key_model"
+    ),
+    "auth": FailureClass("401", "free", out="key"),
+    "forbidden": FailureClass(
+        "403, 404 that says the key has no access to the model", "free", out="key_model"
+    ),
+    "not_found": FailureClass("404", "free", out="instance"),
+    "tls": FailureClass("a certificate that does not verify", "free", out="instance"),
+    "connect": FailureClass(
+        "connection refused, no such host, connect timeout", "free", breaker=NOBODY_LISTENS
+    ),
+    "transport": FailureClass(
+        "connection reset, closed without an answer", "attempts", breaker=FAILURES, budget=True
+    ),
+    "overload": FailureClass(
+        "500, 502, 503, 504, 409",
+        "attempts",
+        breaker=FAILURES,
+        budget=True,
+        controller="pause_growth",
+    ),
+    "timeout": FailureClass(
+        "no whole answer in time, 408",
+        "once",
+        breaker=FAILURES,
+        budget=True,
+        controller="pause_growth",
+    ),
+    "malformed": FailureClass(
+        "an answer that cannot be read or is too large", "once", breaker=FAILURES, budget=True
+    ),
+    "refused": FailureClass("context length, content filter", "never"),
+    "bad_request": FailureClass("other 400, 413, 422, other 4xx", "never"),
+}
+"""By outcome. `ok`, `unsent` and `cancelled` are no failures and stand for nothing here.
+
+Source: RELIABILITY 3's table of classes. It differs in one row: a refused connection draws on no
+budget and costs no attempt, since nothing was sent and the lane's breaker lets one try through at a
+time.
+"""
+
+ANSWERED: frozenset[str] = frozenset(("ok", "refused", "bad_request"))
+"""Outcomes by which a lane has shown that it works."""
+
+_LANE: dict[Scope, str] = {
+    "lane": "out",
+    "key": "its key is out",
+    "key_model": "its key is out for the model",
+    "instance": "its instance is out",
+}
+_TRIES: dict[Again, str] = {
+    "free": "while a lane is left",
+    "attempts": "up to the maximum",
+    "once": "once more",
+    "never": "never",
+}
+_CONTROL: dict[Control, str] = {"cut": "cut", "pause_growth": "no growth", "no": "no"}
+
+TABLE_HEADER = (
+    "outcome",
+    "examples",
+    "what becomes of the lane",
+    "sent again",
+    "on the same lane",
+    "on another lane of the model",
+    "costs an attempt",
+    "retry budget",
+    "controller",
+)
+
+
+def table_rows() -> list[tuple[str, ...]]:
+    """The table for people, a row per outcome, in the order of `TABLE_HEADER`."""
+    return [_row(outcome, each) for outcome, each in CLASSES.items()]
+
+
+def _row(outcome: str, each: FailureClass) -> tuple[str, ...]:
+    if each.out is not None:
+        lane = _LANE[each.out]
+    elif each.breaker is not None:
+        lane = f"breaker, after {each.breaker.after}"
+    else:
+        lane = "pauses" if each.pauses else "stays"
+    same = "no"
+    if each.again != "never" and each.out is None:
+        same = "after the pause" if each.pauses else "if no other is up"
+    return (
+        outcome,
+        each.examples,
+        lane,
+        _TRIES[each.again],
+        same,
+        "no" if each.again == "never" else "yes",
+        _said(each.costs_attempt),
+        _said(each.budget),
+        _CONTROL[each.controller],
+    )
+
+
+def _said(flag: bool) -> str:
+    return "yes" if flag else "no"

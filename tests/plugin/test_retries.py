@@ -1,0 +1,247 @@
+"""What is sent again, where, how often and when, judged by what arrived at the server."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from threading import Event, Thread
+
+import pytest
+
+from pytest_ultrapar.results.manifest import read_manifest
+from tests.plugin.conftest import CANARY
+from tests.plugin.scripted_server import ScriptedServer
+
+SAY = """
+@pytest.mark.parametrize("prompt", [f"say {{n}}" for n in range({n})])
+def test_it(answer): pass
+"""
+
+
+def kinds(project) -> Counter[tuple[str, str | None]]:
+    return Counter((row["outcome"], row["kind"]) for row in project.rows())
+
+
+def two_instances(project) -> None:
+    pool = project.pytester.path / "pool.toml"
+    pool.write_text(pool.read_text().replace('instances = ["m"]', 'instances = ["m", "m2"]'))
+
+
+def test_one_attempt_means_that_nothing_is_ever_sent_again(project, workers):
+    prompts = [
+        "once 429 a",
+        "once 500 b",
+        "once 503 c",
+        "once 529 d",
+        "once 408 e",
+        "wait 0.01 | f",
+        "drop",
+        "garbage",
+        "say fine",
+    ]
+    project.suite(
+        f"""
+@pytest.mark.parametrize("prompt", {prompts})
+def test_it(answer): pass
+"""
+    )
+    result = project.run(workers, "--ultrapar-max-attempts", "1", "--ultrapar-coverage", "0")
+    assert result.ret == 0
+    assert sorted(project.server.prompts) == sorted(prompts)
+    assert sum(kinds(project).values()) == len(prompts)
+    assert kinds(project)["solved", None] == 1
+
+
+def test_failed_requests_move_to_the_other_instance_of_the_model(project, workers):
+    two_instances(project)
+    project.server.broken_models["m2"] = 500
+    project.suite(SAY.format(n=30))
+    result = project.run(workers)
+    assert result.ret == 0
+    assert kinds(project) == {("solved", None): 30}
+    attempts = project.rows("attempts")
+    failed = [row for row in attempts if row["outcome"] == "overload"]
+    assert failed
+    assert {row["instance"] for row in failed} == {"m2"}
+    # Nothing that failed there was tried there again.
+    assert len({row["case_id"] for row in failed}) == len(failed)
+    assert len(attempts) == len(project.server.prompts) == 30 + len(failed)
+    text = result.stdout.str()
+    assert re.search(rf"lane p/m2/key0.*{len(failed)} failed requests? went to other lanes", text)
+    assert "lane p/m/key0" not in text
+
+
+def test_random_failures_are_retried_within_the_budget(project, workers):
+    project.server.status_of = lambda arrival: 500 if arrival % 20 == 7 else None
+    project.suite(SAY.format(n=80))
+    result = project.run(workers)
+    assert result.ret == 0
+    assert kinds(project) == {("solved", None): 80}
+    assert 80 < len(project.server.prompts) <= 80 * 1.2 + 10
+
+
+@pytest.mark.slow
+def test_server_that_only_fails_gets_no_more_than_the_budget_and_ends_the_run(project, workers):
+    project.server.status_of = lambda arrival: 503
+    project.suite(SAY.format(n=40))
+    result = project.run(
+        workers, "--ultrapar-max-attempts", "50", "--ultrapar-episode-timeout", "3"
+    )
+    assert result.ret == 1
+    assert sum(kinds(project).values()) == 40
+    assert {outcome for outcome, _ in kinds(project)} == {"infra"}
+    # Four seats at first, then the probes of the breaker.
+    assert 5 <= len(project.server.prompts) <= 20
+    lane = read_manifest(project.directory).lanes[0]
+    assert (lane.state, lane.n_opened) == ("out", 1)
+    result.stdout.fnmatch_lines(
+        ["lane p/m/key0 failed and answered nothing * times in a row over *; breaker opened once*"]
+    )
+
+
+@pytest.mark.slow
+def test_retry_budget_that_is_empty_ends_a_case_and_not_the_run(project):
+    # A third of the requests fails at first, with answers between, so that no breaker opens.
+    project.suite(
+        """
+PROMPTS = [f"{words} {n}" for n in range(45) for words in ("once 500", "say", "say again")]
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_it(answer): pass
+"""
+    )
+    result = project.run("-n0", "--ultrapar-coverage", "0")
+    assert result.ret == 0
+    found = kinds(project)
+    assert set(found) == {("solved", None), ("infra", "retry_budget")}
+    attempts = project.rows("attempts")
+    retried = sum(row["attempt"] > 0 for row in attempts)
+    first = len(attempts) - retried
+    assert first == 135
+    assert 10 < retried <= 10 + 0.2 * first
+    errors = [row["error"] for row in project.rows() if row["kind"] == "retry_budget"]
+    assert all("the retry budget of instance p/m is used up" in error for error in errors)
+    assert all("the last try ended with: HTTP 500" in error for error in errors)
+
+
+def test_retry_after_of_any_kind_costs_no_case(project):
+    values = ["0", "-5", "1e999", "nan", "soon", "Wed, 31 Dec 1969 00:00:00 GMT", "0.3", "0.2, 0.3"]
+    project.suite(
+        f"""
+@pytest.mark.parametrize("prompt", [f"wait {{value}} | fine" for value in {values}])
+def test_it(answer):
+    assert answer == "fine"
+"""
+    )
+    result = project.run("-n0")
+    assert result.ret == 0
+    assert Counter(project.server.prompts) == {f"wait {value} | fine": 2 for value in values}
+    refused = [row for row in project.rows("attempts") if row["status"] == 429]
+    assert {row["outcome"] for row in refused} == {"rate"}
+    asked = Counter(row["retry_after_s"] for row in refused)
+    assert asked == {None: 6, 0.3: 2}
+
+
+@pytest.mark.parametrize("value", ["1000000000", "Fri, 31 Dec 9999 23:59:59 GMT"])
+def test_retry_after_beyond_all_patience_takes_the_lane_out_at_once(project, workers, value):
+    project.suite(
+        f"""
+@pytest.mark.parametrize("prompt", [f"wait {value} | {{n}}" for n in range(20)])
+def test_it(answer): pass
+"""
+    )
+    result = project.run(workers)
+    assert result.ret == 1
+    assert sum(kinds(project).values()) == 20
+    assert {outcome for outcome, _ in kinds(project)} == {"infra"}
+    assert len(project.server.prompts) <= 4
+    result.stdout.fnmatch_lines(["lane p/m/key0 was rate limited and asked for *, longer than*"])
+
+
+def test_long_retry_after_moves_requests_to_another_lane(project):
+    two_instances(project)
+    project.suite(
+        """
+@pytest.mark.parametrize("prompt", ["wait 500 | fine"] + [f"say {n}" for n in range(20)])
+def test_it(answer): pass
+"""
+    )
+    result = project.run("-n0")
+    assert result.ret == 0
+    assert kinds(project) == {("solved", None): 21}
+    assert len(project.server.prompts) == 22
+    lanes = {lane.lane: lane for lane in read_manifest(project.directory).lanes}
+    paused = [lane for lane in lanes.values() if lane.state == "paused"]
+    assert len(paused) == 1
+    assert "asked for 500 s" in paused[0].reason
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "said"),
+    [
+        (
+            "Rate limit reached on requests per day (RPD): Limit 200. Please try again in 2h0m0s.",
+            "daily_quota",
+            "key p/key1 has used up its quota of the day for m (it asks to come back in 7,200 s)",
+        ),
+        (
+            "You exceeded your current quota, please check your plan and billing details.",
+            "quota",
+            "key p/key1 has no quota left",
+        ),
+    ],
+)
+def test_quota_that_is_gone_takes_its_key_out_once(project, workers, words, kind, said):
+    project.write_pool(keys=2)
+    project.server.refused_tokens[f"{CANARY}-1"] = 429
+    project.server.refused_words[f"{CANARY}-1"] = words
+    project.suite(SAY.format(n=40))
+    result = project.run(workers)
+    assert result.ret == 0
+    assert kinds(project) == {("solved", None): 40}
+    assert project.server.tokens.count(f"{CANARY}-1") <= 4
+    assert {row["outcome"] for row in project.rows("attempts")} == {"ok", kind}
+    assert said in result.stdout.str()
+
+
+def test_requests_that_may_have_been_billed_are_counted_in_the_summary(project):
+    project.suite(
+        """
+@pytest.mark.parametrize("prompt", ["garbage", "say fine"])
+def test_it(answer): pass
+"""
+    )
+    result = project.run("-n0", "--ultrapar-coverage", "0")
+    assert result.ret == 0
+    assert project.server.prompts.count("garbage") == 2
+    result.stdout.fnmatch_lines(
+        ["2 requests brought no answer and may have been billed all the same"]
+    )
+
+
+@pytest.mark.slow
+def test_server_that_starts_again_costs_neither_case_nor_lane(project, workers):
+    first = ScriptedServer()
+    project.write_pool(base_url=first.base_url, key=", qps = 20")
+    project.suite(SAY.format(n=60))
+    again: list[ScriptedServer] = []
+
+    def start_again() -> None:
+        assert first.wait_for(lambda prompts: len(prompts) >= 15)
+        first.stop()
+        # Nobody listens for that long: more than five refused connections in a row.
+        Event().wait(6.0)
+        again.append(ScriptedServer(port=first.port))
+
+    restart = Thread(target=start_again)
+    restart.start()
+    result = project.run(workers)
+    restart.join()
+    again[0].stop()
+    assert result.ret == 0
+    assert kinds(project) == {("solved", None): 60}
+    assert len(again[0].prompts) >= 40
+    lane = read_manifest(project.directory).lanes[0]
+    assert lane.state == "up"
+    assert lane.n_opened == 1
+    result.stdout.fnmatch_lines(["lane p/m/key0: breaker opened once, *"])

@@ -1,0 +1,124 @@
+"""Breaker, retry budget and Retry-After under anything that can happen to them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_ultrapar.engine.retry_after import LONGEST_S, parse_retry_after, parse_should_retry
+from pytest_ultrapar.lanes.breaker import JITTER, Breaker
+from pytest_ultrapar.lanes.failure_classes import FAILURES, NOBODY_LISTENS
+from pytest_ultrapar.lanes.retry_budget import FIXED, SHARE, RetryBudget
+
+RULES = {"failed": FAILURES, "connect": NOBODY_LISTENS}
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["grant"] * 3 + ["ok", "failed", "failed", "connect", "void", "wake"]),
+        st.integers(0, 7),
+        # The clock stands still, runs, jumps an hour on, or back.
+        st.sampled_from([0.0, 0.0, 0.01, 0.5, 3.0, 30.0, 3600.0, -3600.0]),
+    ),
+    max_size=120,
+)
+
+
+@dataclass
+class Lease:
+    granted_s: float
+    is_probe: bool
+
+
+class Lane:
+    """A breaker in use, with the leases that are out."""
+
+    def __init__(self, seed: int) -> None:
+        self.breaker = Breaker(random.Random(seed))
+        self.now_s = 1000.0
+        self.out: list[Lease] = []
+        self.n_failed = 0
+
+    def wake(self) -> None:
+        was_open = self.breaker.state == "open"
+        self.breaker.wake(self.now_s)
+        if was_open and self.breaker.state == "half_open":
+            assert self.now_s >= self.breaker.until_s
+
+    def grant(self) -> None:
+        is_probe = self.breaker.state == "half_open"
+        if is_probe:
+            self.breaker.probe(self.now_s)
+        elif self.breaker.state != "closed":
+            return
+        self.out.append(Lease(self.now_s, is_probe))
+        assert not is_probe or sum(one.is_probe for one in self.out) == 1
+
+    def back(self, one: Lease, what: str) -> None:
+        if what == "ok":
+            self.breaker.answered(one.granted_s, self.now_s)
+        elif what == "void":
+            self.breaker.void(one.granted_s)
+        else:
+            self.n_failed += 1
+            rule = RULES[what]
+            if self.breaker.failed(rule, one.granted_s, self.now_s):
+                assert self.breaker.state == "open"
+                open_s = self.breaker.until_s - self.breaker._now_s
+                assert rule.base_s <= open_s <= rule.cap_s * (1 + JITTER) + 1e-6
+
+
+@settings(max_examples=300)
+@given(STEPS, st.integers(0, 2**32))
+def test_breaker_lets_one_through_at_a_time_and_opens_only_after_failures(steps, seed):
+    lane = Lane(seed)
+    for what, which, by_s in steps:
+        lane.now_s = max(0.0, lane.now_s + by_s)
+        if what == "wake":
+            lane.wake()
+        elif what == "grant":
+            lane.grant()
+        elif lane.out:
+            lane.back(lane.out.pop(which % len(lane.out)), what)
+        if lane.breaker.state != "probing":
+            # What is still out of an earlier probe was given up, by a wake at its term's end.
+            for one in lane.out:
+                one.is_probe = False
+        assert lane.breaker.n_opened <= lane.n_failed
+        assert lane.breaker.state == "closed" or lane.breaker.n_opened
+
+
+@given(st.lists(st.sampled_from(["first", "retry"]), max_size=400))
+def test_retry_budget_never_amplifies_beyond_its_share(wishes):
+    budget, n_first, n_retries = RetryBudget(), 0, 0
+    for wish in wishes:
+        if wish == "first":
+            n_first += 1
+        elif n_first:
+            n_retries += budget.draw(n_first)
+    if n_first:
+        assert (n_first + n_retries) / n_first <= 1 + SHARE + FIXED / n_first
+    assert budget.n_drawn == n_retries
+
+
+HEADER = st.one_of(
+    st.text(),
+    st.text("0123456789.,-+eE_ infan", max_size=12),
+    st.floats().map(str),
+    st.datetimes().map(lambda at: at.strftime("%a, %d %b %Y %H:%M:%S GMT")),
+    st.sampled_from(["Thu, 01 Jan 0001 00:00:00 GMT", "Fri, 31 Dec 9999 23:59:59 -2400", "\x00"]),
+)
+
+
+@settings(max_examples=400)
+@given(HEADER, HEADER, st.floats(-1e12, 1e12))
+def test_retry_after_never_fails_and_stays_bounded(seconds, millis, epoch_s):
+    for headers in (
+        {"retry-after": seconds},
+        {"retry-after-ms": millis},
+        {"retry-after": seconds, "retry-after-ms": millis},
+    ):
+        found = parse_retry_after(headers, epoch_s=epoch_s)
+        assert found is None or 0 < found <= LONGEST_S
+    assert parse_should_retry({"x-should-retry": seconds}) in {True, False, None}

@@ -1,0 +1,129 @@
+"""What a 429 means, by error bodies and headers in the shapes of several providers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ultrapar.engine.failure import classify_status
+from pytest_ultrapar.engine.too_much import comes_back_in_s, read_excess
+
+
+def error(message: str = "", **fields: object) -> bytes:
+    return json.dumps({"error": {"message": message, **fields}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "excess"),
+    [
+        (error("You exceeded your current quota.", code="insufficient_quota"), "quota"),
+        (error(code="billing_hard_limit_reached", type="insufficient_quota"), "quota"),
+        (error("You exceeded your current quota, please check your plan"), "quota"),
+        (error("Your credit balance is too low to access the API."), "quota"),
+        (error("Rate limit reached for m on requests per min (RPM): Limit 3"), "rate"),
+        (error("Rate limit reached for m on tokens per min (TPM): Limit 40000"), "tokens"),
+        (
+            error("Rate limit reached for m on requests per day (RPD): Limit 200, Used 200"),
+            "daily_quota",
+        ),
+        (error("Limit on tokens per day (TPD): 100000", type="tokens"), "daily_quota"),
+        (error("Daily limit reached for this model"), "daily_quota"),
+        (
+            error("Quota exceeded for GenerateRequestsPerDayPerProjectPerModel", status="X"),
+            "daily_quota",
+        ),
+        (
+            error("You exceeded your current quota: generate_requests_per_minute, limit: 15"),
+            "rate",
+        ),
+        (
+            error("Requests have exceeded call rate limit of your current pricing tier.", code=429),
+            "rate",
+        ),
+        (error("Requests have exceeded token rate limit of your current tier."), "tokens"),
+        (error("This would exceed the limit of 50,000 input tokens per minute"), "tokens"),
+        (
+            error("Number of concurrent connections has exceeded your rate limit"),
+            "in_flight",
+        ),
+        (error("Too many concurrent requests for this model"), "in_flight"),
+        (error("max concurrency of 8 reached", code="concurrency_limit"), "in_flight"),
+        (error("Requests rate limit exceeded, please try again later."), "rate"),
+        (error("slow down"), None),
+        (b'{"error": "Too many concurrent requests"}', "in_flight"),
+        (b'{"message": "tokens per minute exceeded"}', "tokens"),
+        (b'[{"error": {"message": "requests per day"}}]', "daily_quota"),
+        (b"Too many concurrent requests", "in_flight"),
+        (b"", None),
+        (b'{"error": null}', None),
+        (b"\xff\xfe", None),
+        (b"[" * 5000, None),
+    ],
+)
+def test_excess_is_read_from_code_type_and_message(body, excess):
+    assert read_excess(body, {}) == excess
+
+
+def test_excess_takes_no_word_of_an_address_or_of_another_field():
+    assert read_excess(error("See https://example.com/daily-quota/requests-per-day."), {}) is None
+    quoted = json.dumps({"error": {"message": "no"}, "prompt": "requests per day, insufficient"})
+    assert read_excess(quoted.encode(), {}) is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "excess"),
+    [
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-remaining-requests": "9"}, "tokens"),
+        ({"x-ratelimit-remaining-tokens": "5", "x-ratelimit-remaining-requests": "0"}, "rate"),
+        ({"anthropic-ratelimit-input-tokens-remaining": "0"}, "tokens"),
+        ({"anthropic-ratelimit-requests-remaining": "0"}, "rate"),
+        ({"x-ratelimit-remaining-requests": "-1"}, None),
+        ({}, None),
+    ],
+)
+def test_excess_is_read_from_headers_where_the_body_is_silent(headers, excess):
+    assert read_excess(error("slow down"), headers) == excess
+
+
+def test_excess_in_the_body_goes_before_the_headers():
+    headers = {"x-ratelimit-remaining-requests": "0"}
+    assert read_excess(error("tokens per min"), headers) == "tokens"
+
+
+@pytest.mark.parametrize(
+    ("message", "seconds"),
+    [
+        ("Please try again in 7m12s.", 432.0),
+        ("Please try again in 1h0m3.5s.", 3603.5),
+        ("Please try again in 20ms.", 0.02),
+        ("Please retry after 6 seconds.", 6.0),
+        ("Please retry in 2 hours 5 minutes", 7500.0),
+        ("try again tomorrow", None),
+        ("try again in a while", None),
+    ],
+)
+def test_time_of_return_is_read_from_the_message(message, seconds):
+    assert comes_back_in_s(error(message)) == seconds
+
+
+def test_each_excess_has_its_own_cure():
+    too_fast = classify_status(429, error("requests per min"), 2.0)
+    assert (too_fast.outcome, too_fast.exceeded, too_fast.retry_after_s) == ("rate", "rate", 2.0)
+    at_once = classify_status(429, error("too many concurrent requests"), None)
+    assert (at_once.outcome, at_once.exceeded) == ("rate", "in_flight")
+    day = classify_status(429, error("requests per day. Please try again in 2h0m0s."), None)
+    assert (day.outcome, day.exceeded, day.retry_after_s) == ("daily_quota", None, 7200.0)
+    gone = classify_status(429, error(code="insufficient_quota"), None)
+    assert (gone.outcome, gone.exceeded) == ("quota", None)
+    busy = classify_status(503, error("max concurrency reached"), 1.0)
+    assert (busy.outcome, busy.exceeded) == ("rate", "in_flight")
+
+
+@given(st.binary(max_size=300), st.integers(100, 599))
+def test_no_body_is_too_strange_to_be_classified(body, status):
+    failure = classify_status(status, body, None)
+    assert failure.message.startswith(f"HTTP {status}")
+    assert failure.maybe_billed is (status in {504, 524})
