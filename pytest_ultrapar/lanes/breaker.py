@@ -98,8 +98,20 @@ class Breaker:
         self._recent = _Recent()
         return True
 
-    def failed(self, rule: BreakerRule, granted_s: float, now_s: float) -> bool:
+    def failed(
+        self, rule: BreakerRule, granted_s: float, now_s: float, *, pending: int = 0
+    ) -> bool:
         """A request failed in a way that counts.
+
+        Failures often come back at once and answers after seconds. So a few failures in a row are
+        no news while many more requests are out: of 100 sent together to a provider that fails one
+        in twenty, the five failures are the first to come back.
+
+        Args:
+            rule: When this kind of failure opens, and for how long.
+            granted_s: When the request was granted.
+            now_s: When it failed.
+            pending: Requests of the lane that are out beside it.
 
         Returns:
             Whether the breaker opened by it, until `until_s`.
@@ -119,7 +131,8 @@ class Breaker:
                 recent.turn(now_s)
             recent.n_now += 1
             recent.n_failed_now += 1
-            if self.n_in_row < rule.after and not recent.is_mostly_failed():
+            in_row = self.n_in_row >= rule.after and _tells(self.n_in_row, pending)
+            if not in_row and not recent.is_mostly_failed(pending):
                 return False
             self.n_opened += 1
         if rule is not self.rule:
@@ -194,7 +207,13 @@ class _Recent:
         self.n_now = self.n_failed_now = 0
         self.until_s = now_s + 1.0
 
-    def is_mostly_failed(self) -> bool:
+    def is_mostly_failed(self, pending: int) -> bool:
         """Whether more failed than did not, of enough to tell."""
         n = self._n + self.n_now
-        return n >= RECENT_LEAST and 2 * (self._n_failed + self.n_failed_now) > n
+        n_failed = self._n_failed + self.n_failed_now
+        return n >= RECENT_LEAST and 2 * n_failed > n and _tells(n_failed, pending)
+
+
+def _tells(n_failed: int, pending: int) -> bool:
+    """Whether so many failures say something beside so many requests without an end yet."""
+    return 2 * n_failed >= pending

@@ -157,7 +157,8 @@ class LaneBroker:
             seen = Observation(outcome, held.granted_s, now_s, in_flight, held.at_grant, told)
             if lane.found.observe(seen):
                 self._table.look_at(lane.found.lanes)
-        verdict = lane.health.decide(outcome, told.retry_after_s, held.granted_s, now_s)
+        pending = lane.in_flight - 1
+        verdict = lane.health.decide(outcome, told.retry_after_s, held.granted_s, now_s, pending)
         if verdict is not None:
             self._dispatcher.refuse_without_lane(self._table.apply(lane, verdict, now_s))
         self._table.give_back(lane)

@@ -127,7 +127,12 @@ class LaneHealth:
         return self._breaker.n_opened
 
     def decide(
-        self, outcome: str, retry_after_s: float | None, granted_s: float, now_s: float
+        self,
+        outcome: str,
+        retry_after_s: float | None,
+        granted_s: float,
+        now_s: float,
+        pending: int = 0,
     ) -> Verdict | None:
         """What the outcome of a lease does to the lane.
 
@@ -137,6 +142,7 @@ class LaneHealth:
                 given.
             granted_s: When the lease was granted, monotonic seconds.
             now_s: Now, monotonic seconds.
+            pending: Requests of the lane that are out beside it.
 
         Returns:
             None when nothing changes. A `Pause` ends later than the one before it, except after a
@@ -152,7 +158,7 @@ class LaneHealth:
         if its_class.out is not None:
             return Out(its_class.out, self._farewell(outcome, retry_after_s))
         if its_class.breaker is not None:
-            return self._failed(outcome, its_class.breaker, granted_s, now_s)
+            return self._failed(outcome, its_class.breaker, granted_s, now_s, pending)
         # A refusal for rate is an answer, too: whoever gives it is at work.
         if self._breaker.answered(granted_s, now_s):
             self._failed_until_s = -math.inf
@@ -250,10 +256,10 @@ class LaneHealth:
         return self._pause()
 
     def _failed(
-        self, outcome: str, rule: BreakerRule, granted_s: float, now_s: float
+        self, outcome: str, rule: BreakerRule, granted_s: float, now_s: float, pending: int
     ) -> Pause | Out | None:
         breaker = self._breaker
-        if not breaker.failed(rule, granted_s, now_s):
+        if not breaker.failed(rule, granted_s, now_s, pending=pending):
             return None
         out = self._given_up(now_s)
         if out is not None:

@@ -147,3 +147,10 @@ def test_breaker_knows_since_when_nothing_was_answered():
     one.answered(13.0, 21.0)
     one.failed(FAILURES, 25.0, 30.0)
     assert one.silent_since_s == 25.0
+
+
+def test_few_failures_in_a_row_do_not_open_while_many_requests_are_out():
+    one = breaker()
+    assert not any(one.failed(FAILURES, 0.0, 0.1, pending=95) for _ in range(20))
+    assert any(one.failed(FAILURES, 0.0, 0.2, pending=80) for _ in range(20))
+    assert one.n_in_row == 40
