@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-FILE_NAME = "limits.jsonl"
+FILE_NAME = "limit-history.jsonl"
 """Of the history, in the run's directory."""
 WRITE_EVERY_S = 1.0
 

@@ -1,0 +1,94 @@
+"""Adaptive mode in whole runs: limits that the server holds and the run does not know."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow.parquet as pq
+import pytest
+
+from pytest_ultrapar.testing import read_server_log
+
+POOL = """
+schema = 1
+[[provider]]
+name = "sim"
+api = "simulated"
+keys = [{ name = "key0" }, { name = "key1" }]
+per_key = { workers = { fixed = 4, adaptive = 12 } }
+latency = { kind = "log-normal", median_s = 0.05, sigma = 0.3 }
+[[provider.model]]
+name = "m"
+"""
+SUITE = """
+@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(300)])
+def test_it(answer): assert answer
+"""
+
+
+@pytest.fixture
+def adaptive(project):
+    project.pytester.path.joinpath("pool.toml").write_text(POOL)
+    project.suite(SUITE)
+    return project
+
+
+def test_limits_are_found_below_the_ceiling_and_their_history_is_kept(adaptive, workers):
+    result = adaptive.run(workers, "--ultrapar-rate-mode=adaptive")
+    assert result.ret == 0
+    log = read_server_log(adaptive.directory / "simulator.jsonl")
+    assert {limit.workers for limit in log.limits} == {4}, "the server holds the fixed values"
+    n_refused = log.count(429)
+    assert 0 < n_refused < 0.2 * len(log.requests)
+    assert len(log.requests) == 300 + n_refused
+    rows = adaptive.rows()
+    assert len({row["case_id"] for row in rows}) == len(rows) == 300
+    assert {row["rate_mode"] for row in rows} == {"adaptive"}
+
+    history = pq.read_table(adaptive.directory / "limits.parquet").to_pylist()
+    assert {row["limit"] for row in history} == {"sim/key0", "sim/key1"}
+    assert all(1 <= row["workers"] <= 12 for row in history)
+    for key in ("sim/key0", "sim/key1"):
+        own = [row for row in history if row["limit"] == key]
+        assert (own[0]["reason"], own[0]["workers"]) == ("start", 10)
+        assert any(row["reason"].startswith("refused") for row in own)
+        assert [row["t_s"] for row in own] == sorted(row["t_s"] for row in own)
+    attempts = pq.read_table(adaptive.directory / "attempts.parquet").to_pylist()
+    assert max(row["in_flight_at_send"] for row in attempts) <= 12
+    result.stdout.fnmatch_lines(
+        ["*limit found of sim/key0: * in flight*", "*limit found of sim/key1: * in flight*"]
+    )
+
+
+def test_fixed_mode_has_no_history_of_limits(adaptive):
+    assert adaptive.run("-n0").ret == 0
+    assert not adaptive.directory.joinpath("limits.parquet").exists()
+    assert read_server_log(adaptive.directory / "simulator.jsonl").count(429) == 0
+
+
+def test_json_storage_has_the_history_too(adaptive):
+    result = adaptive.run(
+        "-n0", "-k", "1", "--ultrapar-rate-mode=adaptive", "--ultrapar-storage=json"
+    )
+    assert result.ret == 0
+    rows = [json.loads(line) for line in (adaptive.directory / "limits.jsonl").open()]
+    assert {row["reason"] for row in rows} >= {"start"}
+    assert {"run_id", "limit", "t_s", "at", "workers", "qps", "in_flight", "reason"} == set(rows[0])
+
+
+def test_adaptive_ceiling_below_one_is_refused(adaptive):
+    pool = adaptive.pytester.path / "pool.toml"
+    pool.write_text(POOL.replace("adaptive = 12", "adaptive = 0"))
+    result = adaptive.run("-n0", "--ultrapar-rate-mode=adaptive")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["*per_key.workers.adaptive must be >= 1 (got 0)*"])
+
+
+def test_ceiling_below_the_fixed_value_is_refused_naming_both(adaptive):
+    pool = adaptive.pytester.path / "pool.toml"
+    pool.write_text(POOL.replace("adaptive = 12", "adaptive = 3"))
+    result = adaptive.run("-n0", "--ultrapar-rate-mode=adaptive")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(
+        ["*per_key.workers.adaptive = 3 contradicts provider?0?.per_key.workers.fixed = 4*"]
+    )
