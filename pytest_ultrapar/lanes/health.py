@@ -164,19 +164,26 @@ class LaneHealth:
             self._failed_until_s = -math.inf
         return self._limited(retry_after_s, granted_s, now_s)
 
-    def wake(self, now_s: float) -> Out | None:
-        """The lane's pause is over: it may be used, at first by one request if `on_trial`.
+    def wake(self, now_s: float) -> Pause | Out | None:
+        """The time of the lane's pause has come.
 
         Returns:
-            None, or that it is out since it has been silent for too long.
+            None when it may be used, at first by one request if `on_trial`; or that it is out since
+            it has been silent for too long.
         """
         # Who comes much too late has slept, or the clock has jumped: that says nothing of the lane.
         is_in_time = now_s <= max(self._rate_until_s, self._failed_until_s) + _LATE_S
         out = self._given_up(now_s) if is_in_time else None
-        if out is None:
-            self._breaker.wake(now_s)
-            self.on_trial = self._breaker.state == "half_open"
-        return out
+        if out is not None:
+            return out
+        breaker = self._breaker
+        breaker.wake(now_s)
+        if breaker.state == "open":
+            # The pause was to end when the lane is given up, which it was not.
+            self._failed_until_s = breaker.until_s
+            return self._pause()
+        self.on_trial = breaker.state == "half_open"
+        return None
 
     def probe(self, granted_s: float, end_s: float) -> Pause:
         """The one request of a lane on trial is granted and ends by `end_s` at the latest."""
@@ -283,8 +290,8 @@ class LaneHealth:
         since_s = breaker.silent_since_s
         if since_s is None or breaker.n_in_row < _HOPELESS_COUNT:
             return None
-        span_s = now_s - since_s
-        if span_s < self._bound_s():
+        # As `_no_later_than_hopeless` has it, to the last bit.
+        if now_s < since_s + self._bound_s():
             return None
         what = (
             "could not be connected to"
@@ -294,7 +301,7 @@ class LaneHealth:
         return Out(
             "lane",
             f"lane {self._lane.lane_id} {what} {breaker.n_in_row} times in a row over "
-            f"{span_s:.1f} s: out for the rest of the run",
+            f"{now_s - since_s:.1f} s: out for the rest of the run",
         )
 
     def _bound_s(self) -> float:

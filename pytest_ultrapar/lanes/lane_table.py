@@ -193,9 +193,9 @@ class LaneTable:
         Returns:
             The lanes that went out by it.
         """
-        out = lane.health.wake(now_s)
-        if out is not None:
-            return self.apply(lane, out, now_s)
+        verdict = lane.health.wake(now_s)
+        if verdict is not None:
+            return self.apply(lane, verdict, now_s)
         self._resume(lane, now_s)
         return []
 

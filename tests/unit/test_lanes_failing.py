@@ -22,7 +22,8 @@ def three_lanes(workers: int = 20) -> Play:
 
 
 def break_lane(play: Play, lane_id: str = A, outcome: str = "overload") -> None:
-    """Five failures in a row, enough requests having gone well for their retries."""
+    """Five failures in a row on a lane that has answered before."""
+    play.back(play.ask(lane=lane_id))
     for request_id in [play.ask(lane=lane_id) for _ in range(5)]:
         assert play.lane(request_id) == lane_id
         play.back(request_id, outcome)

@@ -286,6 +286,21 @@ def test_probe_that_hangs_does_not_keep_a_silent_lane_from_going_out():
     assert one.wake(160.0).scope == "lane"
 
 
+def test_pause_that_ends_late_and_before_the_breakers_time_goes_on_until_then():
+    one = health(patience_s=30.0, answered=True)
+    for n in range(5):
+        pause = one.decide("overload", None, n, n)
+    for _ in range(2):
+        pause = probe_fails(one, "overload", pause.until_s)
+    # Cut from some 40 s to the time at which the lane would be given up.
+    assert pause.until_s == 30.0
+    rest = one.wake(36.0)
+    assert rest.cause == "breaker"
+    assert rest.until_s > 39.0
+    assert not one.on_trial
+    assert one.wake(rest.until_s).scope == "lane"
+
+
 def test_clock_that_jumps_takes_no_lane_out():
     one = health(patience_s=60.0)
     for n in range(5):
