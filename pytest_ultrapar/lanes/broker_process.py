@@ -20,6 +20,8 @@ from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.lanes.server_config import READY_LINE, SERVER_MODULE, ServerConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_ultrapar.pool.model import Pool
 
 MAX_PATH_BYTES = 100
@@ -52,7 +54,9 @@ class BrokerProcess:
         return f"BrokerProcess(pid={self.pid}, path={str(self.path)!r})"
 
     @classmethod
-    def start(cls, pool: Pool, directory: Path, *, seed: int = 0) -> BrokerProcess:
+    def start(
+        cls, pool: Pool, directory: Path, *, seed: int = 0, inherited: Sequence[int] = ()
+    ) -> BrokerProcess:
         """Start the process and wait until it listens.
 
         Args:
@@ -60,16 +64,20 @@ class BrokerProcess:
             directory: The run's directory; the socket goes below it if the path is short enough,
                 else below the system's directory for temporary files.
             seed: For the jitter of pauses.
+            inherited: File descriptors that stay open while the process lives: the locks of the
+                keys that it grants leases for.
 
         Raises:
             UltraparError: When it does not come up, with what it said.
         """
-        process = cls.spawn(pool, directory, seed=seed)
+        process = cls.spawn(pool, directory, seed=seed, inherited=inherited)
         process.wait_ready()
         return process
 
     @classmethod
-    def spawn(cls, pool: Pool, directory: Path, *, seed: int = 0) -> BrokerProcess:
+    def spawn(
+        cls, pool: Pool, directory: Path, *, seed: int = 0, inherited: Sequence[int] = ()
+    ) -> BrokerProcess:
         """Start the process without waiting; call `wait_ready` before anybody connects."""
         path = _private_directory(directory) / "s"
         token = secrets.token_hex(32)
@@ -83,6 +91,7 @@ class BrokerProcess:
                 stderr=stderr,
                 env=_environment(),
                 start_new_session=True,
+                pass_fds=inherited,
             )
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
