@@ -17,6 +17,7 @@ import pytest
 
 from pytest_ultrapar.lanes.key_lock import Holder, KeyLocks, key_name, take_all
 from pytest_ultrapar.pool.config import load_pool
+from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.testing import ServerLog, read_server_log
 from tests.plugin.conftest import CANARY
@@ -67,7 +68,7 @@ class Host:
         )
         path = folder / "served.toml"
         path.write_text(text + SERVED)
-        pool = load_pool(path, environ={})
+        pool = load_pool(path, environ={}, overrides=Overrides())
         self._log = folder / "server.log"
         self.server = SimulatorProcess.start(
             pool, log_path=self._log, tokens={("lab", "k"): CANARY}
