@@ -17,7 +17,7 @@ from pytest_ultrapar.report.escape import visible
 from pytest_ultrapar.report.numbers import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from pytest_ultrapar.clock import Clock
@@ -32,6 +32,10 @@ _SAID_S = 1.0
 _PATIENCE_S = 0.5
 """For `fail`: two runs that begin at once may meet for an instant, and a run that was just killed
 takes some 50 ms to end its broker."""
+
+
+def _pause(seconds: float) -> None:
+    threading.Event().wait(seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,13 @@ class KeptKeys:
 
 
 def keep_keys(
-    keys: Mapping[str, LockedKey], run: Path, how: KeyLock, clock: Clock, line: WaitingLine
+    keys: Mapping[str, LockedKey],
+    run: Path,
+    how: KeyLock,
+    line: WaitingLine,
+    *,
+    clock: Clock,
+    pause: Callable[[float], object] = _pause,
 ) -> KeptKeys:
     """Take all keys for this run, and wait until what earlier runs sent does not count any more.
 
@@ -119,8 +129,9 @@ def keep_keys(
         keys: By the names of their files.
         run: The run's directory, which others are told.
         how: Whether to wait for a run that has one of them.
-        clock: Of the host.
         line: Tells people who is waited for.
+        clock: Of the host.
+        pause: Lets so many seconds pass.
 
     Raises:
         ConfigError: Another run has one and `how` is `fail`, or keys cannot be locked here.
@@ -145,7 +156,7 @@ def keep_keys(
         if how == "wait":
             waited_for = f"key {keys[locks.name].shown}, which is in use by {_who(locks)}"
             line.say(f"waiting for {waited_for}", waited_s)
-        _pause(_LOOK_S)
+        pause(_LOOK_S)
     try:
         free_at_s = max((_free_s(keys[name], locks, name, clock) for name in keys), default=0.0)
         total_s = free_at_s - clock.now_s()
@@ -153,7 +164,7 @@ def keep_keys(
             if total_s > _SAID_S:
                 text = f"waiting for {duration(total_s)}: {_STILL_COUNTS}"
                 line.say(text, clock.now_s() - began_s)
-            _pause(min(left_s, _LOOK_S))
+            pause(min(left_s, _LOOK_S))
     except BaseException:
         locks.give_back({})
         raise
@@ -181,7 +192,3 @@ def _who(taken: Taken) -> str:
         f"the run with process id {holder.pid} (results in {visible(holder.run)}, "
         f"since {holder.since:%Y-%m-%d %H:%M:%S} UTC)"
     )
-
-
-def _pause(seconds: float) -> None:
-    threading.Event().wait(seconds)

@@ -124,7 +124,7 @@ class Run:
         options = self.options
         keys = locked_keys(self.pool, self.lanes, os.environ, options.simulator)
         path = self.directory.path
-        self.keys = keep_keys(keys, path, options.key_lock, MonotonicClock(), line)
+        self.keys = keep_keys(keys, path, options.key_lock, line, clock=MonotonicClock())
         self.services.inherited = self.keys.fds
 
     def close(self) -> None:
