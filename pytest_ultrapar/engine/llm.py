@@ -21,6 +21,7 @@ from pytest_ultrapar.engine.openai_api import RESERVED, decode_response, encode_
 from pytest_ultrapar.engine.reply import Messages, Reply
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.retry_after import parse_retry_after
+from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.engine.watch import Watch
 from pytest_ultrapar.errors import BadRequestError, InfraError, NoLaneError, PromptRefused
 from pytest_ultrapar.lanes.holding import acquire_lease
@@ -55,6 +56,7 @@ class Wire:
     Attributes:
         watch: Told of every request and retry; None in most runs, which then pay for two or three
             comparisons per request (4 ns each).
+        tokens: Says what requests may take; None where no limit counts tokens.
     """
 
     port: BrokerPort
@@ -64,6 +66,7 @@ class Wire:
     clock: Clock
     next_request_id: Callable[[], int]
     watch: Watch | None = None
+    tokens: TokenEstimates | None = None
 
 
 @dataclass(slots=True)
@@ -163,12 +166,15 @@ class Llm:
         self.return_unused()
 
     async def _answer(self, turn: int, messages: Messages, parameters: dict[str, Any]) -> Reply:
-        retry = self._wire.retry
+        retry, estimates = self._wire.retry, self._wire.tokens
+        tokens = 0
+        if estimates is not None:
+            tokens = estimates.of_request(self.model, messages, parameters)
         body: dict[str, bytes] = {}
         attempt = n_failed = 0
         while True:
             t_ready_s = self._wire.clock.now_s()
-            lease = await self._lease()
+            lease = await self._lease(tokens)
             endpoint = self._wire.endpoints[lease.lane]
             if endpoint.api_name not in body:
                 try:
@@ -190,6 +196,8 @@ class Llm:
                 continue
             attempt += 1
             if isinstance(result, Reply):
+                if estimates is not None:
+                    estimates.learn(self.model, messages, parameters, result, is_first=turn == 0)
                 return result
             if retry.counts(result.outcome):
                 n_failed += 1
@@ -202,11 +210,14 @@ class Llm:
                 self._give_up(verdict, result)
             await self._back_off(backoff_s)
 
-    async def _lease(self) -> Lease:
+    async def _lease(self, tokens: int) -> Lease:
         first, self._first = self._first, None
         self._first_timer.cancel()
         if first is not None:
-            return first
+            if not 0 < first.tokens < tokens:
+                return first
+            # What the first request needs was not known when the episode asked for its lease.
+            self._wire.port.release(first, "unsent")
         request = LeaseRequest(
             self._wire.next_request_id(),
             self.model,
@@ -214,6 +225,7 @@ class Llm:
             opens=False,
             lane=self._lane,
             case_id=self._case_id,
+            tokens=tokens,
         )
         try:
             lease = await acquire_lease(self._wire.port, request)

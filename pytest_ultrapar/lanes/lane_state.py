@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.lanes.headroom import HEADROOM
+from pytest_ultrapar.lanes.headroom import HEADROOM, TOKEN_WINDOW_S
 from pytest_ultrapar.lanes.lease_terms import LeaseTerms
 from pytest_ultrapar.lanes.protocol import LaneStatus
 from pytest_ultrapar.lanes.rate import RateLimiter
+from pytest_ultrapar.lanes.token_rate import TokenLimiter
 from pytest_ultrapar.lanes.wakes import Wake
 from pytest_ultrapar.lanes.window import CapController, FixedCap, Window
 
@@ -31,12 +32,23 @@ class LimitState(Wake):
         name: The limit's name, as in the pool.
         window: Requests in flight.
         rates: The limiters of `qps` and `rpm`; both must allow a send.
+        tokens: The limiter of `tpm`, if there is one.
         ready_s: The earliest time of the next send.
+        is_deferred: Whether `ready_s` waits for the tokens of a certain request to fit.
         lanes: The lanes that share it.
         was_full: Whether the window was full when the lanes were last told.
     """
 
-    __slots__ = ("lanes", "name", "rates", "ready_s", "was_full", "window")
+    __slots__ = (
+        "is_deferred",
+        "lanes",
+        "name",
+        "rates",
+        "ready_s",
+        "tokens",
+        "was_full",
+        "window",
+    )
 
     def __init__(
         self, name: str, controller: CapController, rates: tuple[RateLimiter, ...]
@@ -45,7 +57,9 @@ class LimitState(Wake):
         self.name = name
         self.window = Window(controller)
         self.rates = rates
+        self.tokens: TokenLimiter | None = None
         self.ready_s = -math.inf
+        self.is_deferred = False
         self.lanes: list[LaneState] = []
         self.was_full = False
 
@@ -56,7 +70,10 @@ class LimitState(Wake):
         rates = tuple(
             RateLimiter(rate, window_s) for rate, window_s in declared if rate is not None
         )
-        return cls(limit.name, FixedCap(limit.workers), rates)
+        state = cls(limit.name, FixedCap(limit.workers), rates)
+        if limit.tpm is not None:
+            state.tokens = TokenLimiter(limit.tpm, TOKEN_WINDOW_S)
+        return state
 
     def take(self, now_s: float) -> None:
         """Take a seat and a send; both must be free."""
@@ -64,6 +81,11 @@ class LimitState(Wake):
         for rate in self.rates:
             rate.take(now_s)
             self.ready_s = max(self.ready_s, rate.ready_s)
+
+    def rate_ready_s(self) -> float:
+        """The earliest time that its rates allow, whatever request is to come."""
+        ready_s = -math.inf if self.tokens is None else self.tokens.ready_s
+        return max(ready_s, *(rate.ready_s for rate in self.rates)) if self.rates else ready_s
 
 
 class ModelState:
@@ -93,8 +115,9 @@ class LaneState(Wake):
 
     Attributes:
         path: Every limit a lease takes a unit of.
-        windows: Those of them with a cap; `rated`: those with a rate; `balance`: the windows that
-            tell this lane from the others of its model, by which requests are spread.
+        windows: Those of them with a cap; `rated`: those with a rate; `metered`: those of them
+            that count tokens; `balance`: the windows that tell this lane from the others of its
+            model, by which requests are spread.
         own: The lane's own window in adaptive mode, else None.
         is_up: Neither paused nor out, as of the last wake.
         paused_until_s: -infinity when not paused; infinity when out.
@@ -118,6 +141,7 @@ class LaneState(Wake):
         "is_lendable",
         "is_up",
         "lane",
+        "metered",
         "model",
         "n_full",
         "orphans",
@@ -148,9 +172,11 @@ class LaneState(Wake):
         self.path = path
         self.health = health
         self.windows = tuple(limit.window for limit in path if limit.window.cap < math.inf)
-        self.rated = tuple(limit for limit in path if limit.rates)
+        self.metered = tuple(limit for limit in path if limit.tokens is not None)
+        self.rated = tuple(limit for limit in path if limit.rates or limit.tokens is not None)
         self.balance = self.windows
         windows_s = [rate.window_s for limit in path for rate in limit.rates]
+        windows_s += [limit.tokens.window_s for limit in path if limit.tokens is not None]
         self.send_by_s = (
             min(MAX_SEND_BY_S, HEADROOM * min(windows_s)) if windows_s else UNRATED_SEND_BY_S
         )
@@ -191,6 +217,10 @@ class LaneState(Wake):
             if window.in_flight >= window.cap:
                 return False
         return True
+
+    def fits(self, tokens: int) -> bool:
+        """Whether no limit on its path is smaller than one request of so many tokens."""
+        return all(limit.tokens is None or tokens <= limit.tokens.limit for limit in self.metered)
 
     @property
     def load(self) -> float:

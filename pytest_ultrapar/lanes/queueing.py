@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.lanes.lane_set import LaneSet
     from pytest_ultrapar.lanes.lane_state import LaneState, ModelState
     from pytest_ultrapar.lanes.protocol import LeaseRequest
+    from pytest_ultrapar.lanes.token_use import Reserved
 
 
 class Waiting:
@@ -223,10 +224,11 @@ class WorkerState:
 
 
 class HeldLease:
-    """One lease out: on which lane, and since when."""
+    """One lease out: on which lane, since when, and the tokens reserved for it."""
 
-    __slots__ = ("granted_s", "lane")
+    __slots__ = ("granted_s", "lane", "reserved")
 
     def __init__(self, lane: LaneState, granted_s: float) -> None:
         self.lane = lane
         self.granted_s = granted_s
+        self.reserved: Reserved = ()

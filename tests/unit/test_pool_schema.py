@@ -29,7 +29,7 @@ REFUSED = [
         (
             "provider[0].per_keys is not a known field; did you mean per_key? (allowed: api, "
             "api_version, base_url, keys, latency, model, name, per_key, per_key_model, qps, "
-            "rpm, simulation_seed, timeout_s, workers)"
+            "rpm, simulation_seed, timeout_s, tpm, workers)"
         ),
         id="unknown",
     ),
@@ -38,7 +38,7 @@ REFUSED = [
         (
             "provider[0].zzz is not a known field (allowed: api, api_version, base_url, "
             "keys, latency, model, name, per_key, per_key_model, qps, rpm, simulation_seed, "
-            "timeout_s, workers)"
+            "timeout_s, tpm, workers)"
         ),
         id="unknown_far",
     ),
@@ -46,7 +46,7 @@ REFUSED = [
         simulated("per_key = { worker = 3 }"),
         (
             "provider[0].per_key.worker is not a known field; did you mean workers? "
-            "(allowed: qps, rpm, workers)"
+            "(allowed: qps, rpm, tpm, workers)"
         ),
         id="unknown_lim",
     ),
@@ -62,7 +62,7 @@ REFUSED = [
         simulated(keys='[{name="key0", enviroment="A"}]'),
         (
             "provider[0].keys[0].enviroment is not a known field (allowed: env, name, qps, "
-            "rpm, workers)"
+            "rpm, tpm, workers)"
         ),
         id="unknown_key",
     ),
