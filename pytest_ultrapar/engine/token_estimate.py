@@ -37,8 +37,11 @@ TOKENS_PER_ATTACHMENT = 1000
 """Of an image or the like, whose size in bytes says nothing."""
 ANSWER_TOKENS = 1000
 """Supposed of an answer when the request does not bound it."""
-PROMPT_TOKENS = 1000
-"""Supposed of a prompt that is not known yet, since its episode has not begun."""
+FIRST_TOKENS = 2000
+FIRST_SHARE = 0.05
+"""Supposed of a request that is not known yet, since its episode has not begun, but at most that
+share of the smallest limit. Dozens of cases ask with it before the first answer tells more. Too
+little costs little: the lease is given back unused, and asked for anew with what is known then."""
 
 _BOUNDS = ("max_completion_tokens", "max_tokens")
 
@@ -65,11 +68,16 @@ class High:
         insort(self._sorted, value)
 
     @property
+    def is_known(self) -> bool:
+        """Whether it stands on enough values."""
+        return len(self._last) >= FEW
+
+    @property
     def value(self) -> float:
         """The quantile."""
         n = len(self._sorted)
         seen = self._sorted[math.ceil(QUANTILE * n) - 1] if n else 0.0
-        return seen if n >= FEW else max(seen, self._supposed)
+        return seen if self.is_known else max(seen, self._supposed)
 
 
 class _Model:
@@ -78,7 +86,7 @@ class _Model:
     def __init__(self) -> None:
         self.per_byte = High(TOKENS_PER_BYTE)
         self.answer = High(ANSWER_TOKENS)
-        self.first = High(PROMPT_TOKENS + ANSWER_TOKENS)
+        self.first = High(0.0)
 
 
 class TokenEstimates:
@@ -111,7 +119,11 @@ class TokenEstimates:
         Never more than any lane can grant: what the request needs is known only afterwards.
         """
         known = self._models.get(model)
-        return 0 if known is None else math.floor(min(self._least[model], known.first.value))
+        if known is None:
+            return 0
+        least = self._least[model]
+        tokens = known.first.value or min(FIRST_TOKENS, FIRST_SHARE * least)
+        return max(1, math.floor(min(least, tokens)))
 
     def of_request(self, model: str, messages: Messages, parameters: Mapping[str, Any]) -> int:
         """Tokens, in and out, that a request may take.
@@ -149,7 +161,7 @@ class TokenEstimates:
         if n_bytes and fixed < TOKENS_PER_ATTACHMENT:
             known.per_byte.add(max(0, reply.tokens_in - fixed) / n_bytes)
         known.answer.add(reply.tokens_out)
-        if is_first:
+        if is_first and known.answer.is_known:
             # What it would have had to reserve, which is more than it took where `max_tokens` is.
             known.first.add(self.of_request(model, messages, parameters))
 
