@@ -14,6 +14,7 @@ from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.endpoints import endpoints
 from pytest_ultrapar.engine.engine import EngineSettings
 from pytest_ultrapar.engine.retry import RetryPolicy
+from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.pool.secret import read_secrets
 from pytest_ultrapar.runtime import Runtime
 from pytest_ultrapar.simulator.served import default_token
@@ -77,5 +78,6 @@ def start(
         most_open=min(_MOST_OPEN, 2 * seats + 16) if seats is not None else _MOST_OPEN,
         clock=MonotonicClock(),
         watch=runtime.debug_log,
+        tokens=TokenEstimates.of(pool),
     )
     return runtime, RunAhead(items, collected, runtime, engine_settings, alone=alone)

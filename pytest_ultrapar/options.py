@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 MODES = ("serial", "rotate", "phase", "ultra")
 POLICIES = ("even", "by-key", "by-model", "round-robin", "exclusive", "batch:N", "serial")
+KEY_LOCKS = ("wait", "fail")
 DEFAULT_COVERAGE = 0.98
 DEFAULT_EPISODE_TIMEOUT_S = 900.0
 DEFAULT_MAX_ATTEMPTS = 3
@@ -168,6 +169,12 @@ def add_options(parser: pytest.Parser) -> None:
         "simulator",
         "Use a simulated provider that 'ultrapar simulate' already runs, instead of starting one.",
         metavar="URL",
+    )
+    option(
+        "key-lock",
+        "What to do while another run of this host sends with one of the pool's keys: 'wait' for "
+        "its end, saying whom for, or 'fail' with exit code 4 (default: wait).",
+        choices=KEY_LOCKS,
     )
     option(
         "debug-log",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pytest
 
 Mode = Literal["serial", "rotate", "phase", "ultra"]
+KeyLock = Literal["wait", "fail"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Options:
             default ones hold.
         resume: An interrupted run to finish, or `latest`.
         reuse: A finished run whose answers are taken over, or `latest`.
+        key_lock: What to do while another run of the host has one of the keys.
         simulator: URL of a simulated provider that already runs.
         debug_log: Which workers write a debug log.
         effective: Every setting here with its origin.
@@ -76,6 +78,7 @@ class Options:
     debug_log: WhichLog = field(default_factory=WhichLog)
     gate: tuple[str, ...] = ()
     gate_baseline: str | None = None
+    key_lock: KeyLock = "wait"
 
 
 def read_overrides(config: pytest.Config) -> Overrides:
@@ -119,6 +122,7 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
     )
     plain: dict[str, str | float] = {
         "seed": 0,
+        "key_lock": "wait",
         "policy": _policy(config, given("policy"), cast("Mode", mode.value)),
         "max_attempts": DEFAULT_MAX_ATTEMPTS,
         "episode_timeout": DEFAULT_EPISODE_TIMEOUT_S,
@@ -146,6 +150,7 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
         simulator=given("simulator"),
         baseline=given("baseline"),
         debug_log=debug_log,
+        key_lock=values["key_lock"],
         gate=tuple(given("gate") or ()),
         gate_baseline=given("gate_baseline"),
         effective=(

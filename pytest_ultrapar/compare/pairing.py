@@ -232,7 +232,12 @@ def _limits(base: Iterable[Limit], new: Iterable[Limit]) -> Iterable[str]:
 def _numbers(limit: Limit) -> str:
     found = [
         f"{name} {value:g}"
-        for name, value in (("workers", limit.workers), ("qps", limit.qps), ("rpm", limit.rpm))
+        for name, value in (
+            ("workers", limit.workers),
+            ("qps", limit.qps),
+            ("rpm", limit.rpm),
+            ("tpm", limit.tpm),
+        )
         if value is not None
     ]
     return ", ".join(found) or "unlimited"

@@ -17,6 +17,7 @@ from pytest_ultrapar.engine.llm import Wire
 from pytest_ultrapar.engine.opener import Line, Opener
 from pytest_ultrapar.engine.pulse import Pulse
 from pytest_ultrapar.engine.retry import RetryPolicy
+from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.engine.watch import Watch, WatchedPort
 from pytest_ultrapar.errors import InfraError
 from pytest_ultrapar.lanes.protocol import BrokerPort, Lease, LeaseRequest
@@ -40,6 +41,7 @@ class EngineSettings:
         most_open: Episodes open at once at most; also the bound on connections.
         watch: Told of every lease, request, retry and episode, on the engine's thread; None for
             nobody.
+        tokens: Says what requests may take; None where no limit counts tokens.
     """
 
     worker: str
@@ -50,6 +52,7 @@ class EngineSettings:
     most_open: int
     clock: Clock
     watch: Watch | None = None
+    tokens: TokenEstimates | None = None
 
 
 class Engine:
@@ -152,6 +155,7 @@ class Engine:
                 clock=settings.clock,
                 next_request_id=self._request_ids.__next__,
                 watch=settings.watch,
+                tokens=settings.tokens,
             )
             self._ready.set()
             beat = asyncio.ensure_future(self._beat())
@@ -194,8 +198,14 @@ class Engine:
 
     def _ask_for(self, work: Work, line: Line) -> None:
         assert self._port is not None
+        estimates = self._settings.tokens
         request = LeaseRequest(
-            next(self._request_ids), work.model, work.group, opens=True, case_id=work.case_id
+            next(self._request_ids),
+            work.model,
+            work.group,
+            opens=True,
+            case_id=work.case_id,
+            tokens=0 if estimates is None else estimates.of_first(work.model),
         )
         future = self._port.acquire(request)
         future.add_done_callback(lambda done: self._answered(work, line, done))

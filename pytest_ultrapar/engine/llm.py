@@ -24,6 +24,7 @@ from pytest_ultrapar.engine.reply import Messages, Reply
 from pytest_ultrapar.engine.request_check import check_request
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.retry_after import parse_retry_after
+from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.engine.watch import Watch
 from pytest_ultrapar.errors import BadRequestError, InfraError, NoLaneError, PromptRefused
 from pytest_ultrapar.lanes.failure_classes import CLASSES
@@ -62,6 +63,7 @@ class Wire:
     Attributes:
         watch: Told of every request and retry; None in most runs, which then pay for two or three
             comparisons per request (4 ns each).
+        tokens: Says what requests may take; None where no limit counts tokens.
     """
 
     port: BrokerPort
@@ -71,6 +73,7 @@ class Wire:
     clock: Clock
     next_request_id: Callable[[], int]
     watch: Watch | None = None
+    tokens: TokenEstimates | None = None
 
 
 @dataclass(slots=True)
@@ -197,13 +200,16 @@ class Llm:
         self.return_unused()
 
     async def _answer(self, turn: int, messages: Messages, parameters: dict[str, Any]) -> Reply:
-        retry = self._wire.retry
+        retry, estimates = self._wire.retry, self._wire.tokens
+        tokens = 0
+        if estimates is not None:
+            tokens = estimates.of_request(self.model, messages, parameters)
         body: dict[LaneId, bytes] = {}
         failed: list[LeaseOutcome] = []
         after: LaneId | None = None
         while True:
             t_ready_s = self._wire.clock.now_s()
-            lease = await self._lease(after)
+            lease = await self._lease(tokens, after)
             endpoint = self._wire.endpoints[lease.lane]
             if lease.lane not in body:
                 try:
@@ -223,6 +229,8 @@ class Llm:
                 continue
             if isinstance(result, Reply):
                 self.conversation.last_trouble = ""
+                if estimates is not None:
+                    estimates.learn(self.model, messages, parameters, result, is_first=turn == 0)
                 return result
             self.conversation.last_trouble = result.message
             failed.append(result.outcome)
@@ -237,11 +245,14 @@ class Llm:
                 self._give_up(verdict, result)
             await self._back_off(backoff_s)
 
-    async def _lease(self, after: LaneId | None) -> Lease:
+    async def _lease(self, tokens: int, after: LaneId | None) -> Lease:
         first, self._first = self._first, None
         self._first_timer.cancel()
         if first is not None:
-            return first
+            if not 0 < first.tokens < tokens:
+                return first
+            # What the first request needs was not known when the episode asked for its lease.
+            self._wire.port.release(first, "unsent")
         request = LeaseRequest(
             self._wire.next_request_id(),
             self.model,
@@ -249,6 +260,7 @@ class Llm:
             opens=False,
             lane=self._lane,
             case_id=self._case_id,
+            tokens=tokens,
             after=after,
         )
         try:

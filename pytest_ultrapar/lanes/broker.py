@@ -21,7 +21,8 @@ from pytest_ultrapar.lanes.lane_table import LaneTable, OrphanSeat
 from pytest_ultrapar.lanes.lease_terms import LeaseTerms
 from pytest_ultrapar.lanes.protocol import BrokerStatus
 from pytest_ultrapar.lanes.queueing import Waiting, WorkerState
-from pytest_ultrapar.lanes.refusals import all_out, no_such_group, no_such_model
+from pytest_ultrapar.lanes.refusals import all_out, no_such_group, no_such_model, too_large
+from pytest_ultrapar.lanes.token_use import settle
 from pytest_ultrapar.lanes.wakes import WakeQueue
 
 if TYPE_CHECKING:
@@ -129,6 +130,8 @@ class LaneBroker:
         waiting = self._worker(worker).waiting.get(request_id)
         if waiting is not None:
             self._leave(waiting, now_s)
+            if waiting.request.tokens:
+                self._table.look_at(waiting.lane_set.lanes)
         return self._finish(now_s)
 
     def release(
@@ -161,6 +164,8 @@ class LaneBroker:
         verdict = lane.health.decide(outcome, told.retry_after_s, held.granted_s, now_s, pending)
         if verdict is not None:
             self._dispatcher.refuse_without_lane(self._table.apply(lane, verdict, now_s))
+        if held.reserved:
+            self._table.look_at(settle(held.reserved, outcome, told, now_s))
         self._table.give_back(lane)
         return self._finish(now_s)
 
@@ -289,6 +294,12 @@ class LaneBroker:
             self._refuse(worker, request, no_such_group(request.group))
             return None
         lane_set = self._lane_set(model, group, now_s)
+        if request.tokens and not all(lane.fits(request.tokens) for lane in lane_set.lanes):
+            fitting = [lane for lane in lane_set.lanes if lane.fits(request.tokens)]
+            if not fitting:
+                self._refuse(worker, request, too_large(request.tokens, lane_set.lanes))
+                return None
+            lane_set = self._table.lane_set(model, fitting, now_s)
         if lane_set.n_alive == 0:
             self._refuse(worker, request, all_out(model.name, lane_set.lanes))
             return None

@@ -22,6 +22,8 @@ from pytest_ultrapar.lanes.health import PATIENCE_S
 from pytest_ultrapar.lanes.server_config import READY_LINE, SERVER_MODULE, ServerConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_ultrapar.pool.model import Pool
 
 MAX_PATH_BYTES = 100
@@ -55,7 +57,13 @@ class BrokerProcess:
 
     @classmethod
     def start(
-        cls, pool: Pool, directory: Path, *, seed: int = 0, patience_s: float = PATIENCE_S
+        cls,
+        pool: Pool,
+        directory: Path,
+        *,
+        seed: int = 0,
+        patience_s: float = PATIENCE_S,
+        inherited: Sequence[int] = (),
     ) -> BrokerProcess:
         """Start the process and wait until it listens.
 
@@ -66,17 +74,25 @@ class BrokerProcess:
                 of the limits goes there, too.
             seed: For the jitter of pauses.
             patience_s: How long an episode may last, seconds.
+            inherited: File descriptors that stay open while the process lives: the locks of the
+                keys that it grants leases for.
 
         Raises:
             UltraparError: When it does not come up, with what it said.
         """
-        process = cls.spawn(pool, directory, seed=seed, patience_s=patience_s)
+        process = cls.spawn(pool, directory, seed=seed, patience_s=patience_s, inherited=inherited)
         process.wait_ready()
         return process
 
     @classmethod
     def spawn(
-        cls, pool: Pool, directory: Path, *, seed: int = 0, patience_s: float = PATIENCE_S
+        cls,
+        pool: Pool,
+        directory: Path,
+        *,
+        seed: int = 0,
+        patience_s: float = PATIENCE_S,
+        inherited: Sequence[int] = (),
     ) -> BrokerProcess:
         """Start the process without waiting; call `wait_ready` before anybody connects."""
         path = _private_directory(directory) / "s"
@@ -92,6 +108,7 @@ class BrokerProcess:
                 stderr=stderr,
                 env=_environment(),
                 start_new_session=True,
+                pass_fds=inherited,
             )
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):

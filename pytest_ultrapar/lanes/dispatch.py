@@ -9,6 +9,7 @@ from pytest_ultrapar.lanes.choice import best_lane, next_open, next_turn
 from pytest_ultrapar.lanes.protocol import Lease
 from pytest_ultrapar.lanes.queueing import HeldLease, Line
 from pytest_ultrapar.lanes.refusals import all_out
+from pytest_ultrapar.lanes.token_use import decide_again, defers, reserve
 
 if TYPE_CHECKING:
     from collections import OrderedDict
@@ -50,11 +51,13 @@ class Dispatcher:
         if waiting.clock.n_seated == 0:
             return False
         free = [lane for lane in waiting.lane_set.lanes if lane.is_free(now_s)]
-        lane = best_lane(waiting, free)
-        if lane is None:
-            return False
-        self._grant(waiting, lane, now_s)
-        return True
+        while (lane := best_lane(waiting, free)) is not None:
+            if lane.metered and defers(lane, waiting.request.tokens, now_s):
+                free.remove(lane)
+                continue
+            self._grant(waiting, lane, now_s)
+            return True
+        return False
 
     def enqueue(self, waiting: Waiting) -> None:
         """Let a request wait in its line."""
@@ -79,6 +82,7 @@ class Dispatcher:
 
     def dispatch(self, now_s: float) -> None:
         """Serve all that changed lanes can serve: turns first, then opens."""
+        decide_again(self._table.changed)
         looked_at = [lane for lane in self._table.changed if lane.model.n_waiting]
         self._table.changed.clear()
         free = looked_at
@@ -91,6 +95,8 @@ class Dispatcher:
                 break
             served_by = best_lane(waiting, by_model[waiting.model])
             assert served_by is not None
+            if served_by.metered and defers(served_by, waiting.request.tokens, now_s):
+                continue
             assert waiting.line is not None
             waiting.line.leave(waiting)
             self._grant(waiting, served_by, now_s)
@@ -121,7 +127,13 @@ class Dispatcher:
         table.take(lane, now_s)
         self._n_leases += 1
         at_grant = lane.found.window.in_flight if lane.found is not None else 0
-        worker.leases[self._n_leases] = HeldLease(lane, now_s, at_grant)
+        held = worker.leases[self._n_leases] = HeldLease(lane, now_s, at_grant)
+        tokens = 0
+        if lane.metered:
+            tokens = request.tokens
+            held.reserved = reserve(lane, tokens, now_s)
+            # What others wait for may have been this request.
+            table.look_at(one for one in waiting.lane_set.lanes if one is not lane)
         send_by_s = now_s + lane.send_by_s
         table.begin_term(lane, self._n_leases, worker, send_by_s)
         if lane.health.on_trial:
@@ -136,6 +148,7 @@ class Dispatcher:
             seat_wait_s,
             rate_wait_s,
             lane.in_flight,
+            tokens,
         )
         self.actions.append(Grant(worker.name, request.request_id, lease))
         if waiting.opens:

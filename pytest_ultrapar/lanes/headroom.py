@@ -17,6 +17,10 @@ requests at 18 per second were then one call too many in the server's own window
 5 % none was.
 """
 
+TOKEN_WINDOW_S = 60.0 * (1 + HEADROOM)
+"""Over which tokens are counted in place of a minute: the same headroom, and a request that is as
+large as the limit still fits."""
+
 
 def with_headroom(pool: Pool) -> Pool:
     """The pool as a run's broker is given it: rates lowered by `HEADROOM`, all else as declared."""

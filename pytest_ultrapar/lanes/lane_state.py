@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.lanes.headroom import HEADROOM
+from pytest_ultrapar.lanes.headroom import HEADROOM, TOKEN_WINDOW_S
 from pytest_ultrapar.lanes.lease_terms import LeaseTerms
 from pytest_ultrapar.lanes.protocol import FoundLimit, LaneStatus
 from pytest_ultrapar.lanes.rate import RateLimiter
 from pytest_ultrapar.lanes.rest_log import RestLog
+from pytest_ultrapar.lanes.token_rate import TokenLimiter
 from pytest_ultrapar.lanes.wakes import Wake
 from pytest_ultrapar.lanes.window import Window
 
@@ -37,13 +38,27 @@ class LimitState(Wake):
         name: The limit's name, as in the pool.
         window: Requests in flight.
         rates: The limiters of `qps` and `rpm`; both must allow a send.
+        tokens: The limiter of `tpm`, if there is one.
         ready_s: The earliest time of the next send.
+        pace_ready_s: The earliest time by the pace that `controller` finds.
         controller: Who finds its cap and pace, in adaptive mode; None leaves them as declared.
+        is_deferred: Whether `ready_s` waits for the tokens of a certain request to fit.
         lanes: The lanes that share it.
         was_full: Whether the window was full when the lanes were last told.
     """
 
-    __slots__ = ("controller", "lanes", "name", "rates", "ready_s", "was_full", "window")
+    __slots__ = (
+        "controller",
+        "is_deferred",
+        "lanes",
+        "name",
+        "pace_ready_s",
+        "rates",
+        "ready_s",
+        "tokens",
+        "was_full",
+        "window",
+    )
 
     def __init__(self, name: str, cap: float, rates: tuple[RateLimiter, ...]) -> None:
         super().__init__()
@@ -51,7 +66,9 @@ class LimitState(Wake):
         self.window = Window(cap)
         self.controller: AdaptiveController | None = None
         self.rates = rates
-        self.ready_s = -math.inf
+        self.tokens: TokenLimiter | None = None
+        self.ready_s = self.pace_ready_s = -math.inf
+        self.is_deferred = False
         self.lanes: list[LaneState] = []
         self.was_full = False
 
@@ -62,7 +79,11 @@ class LimitState(Wake):
         rates = tuple(
             RateLimiter(rate, window_s) for rate, window_s in declared if rate is not None
         )
-        return cls(limit.name, math.inf if limit.workers is None else limit.workers, rates)
+        cap = math.inf if limit.workers is None else limit.workers
+        state = cls(limit.name, cap, rates)
+        if limit.tpm is not None:
+            state.tokens = TokenLimiter(limit.tpm, TOKEN_WINDOW_S)
+        return state
 
     def take(self, now_s: float) -> None:
         """Take a seat and a send; both must be free."""
@@ -72,7 +93,8 @@ class LimitState(Wake):
             self.ready_s = max(self.ready_s, rate.ready_s)
         if self.controller is not None:
             self.controller.sent(now_s)
-            self.ready_s = max(self.ready_s, now_s + self.controller.interval_s())
+            self.pace_ready_s = now_s + self.controller.interval_s()
+            self.ready_s = max(self.ready_s, self.pace_ready_s)
 
     def control(self, controller: AdaptiveController) -> None:
         """Let a controller find cap and pace from now on; what is declared stays the bound."""
@@ -107,6 +129,13 @@ class LimitState(Wake):
         before, self.window.cap = self.window.cap, self.controller.cap()
         return self.window.cap > before
 
+    def rate_ready_s(self) -> float:
+        """The earliest time that its rates allow, whatever request is to come."""
+        ready_s = self.pace_ready_s
+        if self.tokens is not None:
+            ready_s = max(ready_s, self.tokens.ready_s)
+        return max(ready_s, *(rate.ready_s for rate in self.rates)) if self.rates else ready_s
+
 
 class ModelState:
     """The lanes of one model, and how many requests may be served by them now.
@@ -135,8 +164,9 @@ class LaneState(Wake):
 
     Attributes:
         path: Every limit a lease takes a unit of.
-        windows: Those of them with a cap; `rated`: those with a rate; `balance`: the windows that
-            tell this lane from the others of its model, by which requests are spread.
+        windows: Those of them with a cap; `rated`: those with a rate; `metered`: those of them
+            that count tokens; `balance`: the windows that tell this lane from the others of its
+            model, by which requests are spread.
         found: The limit that a controller finds for it in adaptive mode, else None.
         is_up: Neither paused nor out, as of the last wake.
         paused_until_s: -infinity when not paused; infinity when out.
@@ -165,6 +195,7 @@ class LaneState(Wake):
         "is_lendable",
         "is_up",
         "lane",
+        "metered",
         "model",
         "n_full",
         "n_moved",
@@ -205,9 +236,13 @@ class LaneState(Wake):
         instance.lanes.append(self)
         self.health = health
         self.windows = tuple(limit.window for limit in path if limit.window.cap < math.inf)
-        self.rated = tuple(limit for limit in path if limit.rates or limit.controller)
+        self.metered = tuple(limit for limit in path if limit.tokens is not None)
+        self.rated = tuple(
+            limit for limit in path if limit.rates or limit.tokens is not None or limit.controller
+        )
         self.balance = self.windows
         windows_s = [rate.window_s for limit in path for rate in limit.rates]
+        windows_s += [limit.tokens.window_s for limit in path if limit.tokens is not None]
         self.send_by_s = (
             min(MAX_SEND_BY_S, HEADROOM * min(windows_s)) if windows_s else UNRATED_SEND_BY_S
         )
@@ -251,6 +286,10 @@ class LaneState(Wake):
             if window.in_flight >= window.cap:
                 return False
         return True
+
+    def fits(self, tokens: int) -> bool:
+        """Whether no limit on its path is smaller than one request of so many tokens."""
+        return all(limit.tokens is None or tokens <= limit.tokens.limit for limit in self.metered)
 
     @property
     def load(self) -> float:

@@ -125,6 +125,8 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
         rate_wait_s: Seconds it waited for a rate limit or a pause of the lane while seats were
             free.
         in_flight: Leases out on this lane including this one.
+        tokens: What was reserved on the limits that count tokens; 0 where none does. A request that
+            may take more must not be sent on it.
     """
 
     lease_id: int
@@ -134,6 +136,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
     seat_wait_s: float
     rate_wait_s: float
     in_flight: int
+    tokens: int = 0
 
 
 class FoundLimit(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.lanes.lane_set import LaneSet
     from pytest_ultrapar.lanes.lane_state import LaneState, ModelState
     from pytest_ultrapar.lanes.protocol import LeaseRequest
+    from pytest_ultrapar.lanes.token_use import Reserved
 
 
 class Waiting:
@@ -223,11 +224,12 @@ class WorkerState:
 
 
 class HeldLease:
-    """One lease out: on which lane, since when, and as which of those at once."""
+    """One lease out: on which lane, since when, as which of those at once, and its tokens."""
 
-    __slots__ = ("at_grant", "granted_s", "lane")
+    __slots__ = ("at_grant", "granted_s", "lane", "reserved")
 
     def __init__(self, lane: LaneState, granted_s: float, at_grant: int) -> None:
         self.lane = lane
         self.granted_s = granted_s
         self.at_grant = at_grant
+        self.reserved: Reserved = ()

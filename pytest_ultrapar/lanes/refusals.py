@@ -38,6 +38,19 @@ def all_out(model: str, lanes: Iterable[LaneState]) -> str:
     return f"no lane of the model {model!r} is left: {_shown(reasons, '; ')}"
 
 
+def too_large(tokens: int, lanes: Iterable[LaneState]) -> str:
+    """A request that may take more tokens than any lane lets pass in a minute."""
+    smallest = {
+        min((one.tokens.limit, one.name) for one in lane.metered if one.tokens is not None)
+        for lane in lanes
+    }
+    most, name = max(smallest)
+    return (
+        f"a request may take {tokens:,} tokens by estimate, and the limit {name} allows "
+        f"{most:,.0f} per minute (tpm); ask for less (max_tokens) or raise tpm"
+    )
+
+
 def _shown(words: Iterable[str], separator: str = ", ") -> str:
     all_words = list(words)
     cut = [f"and {len(all_words) - MAX_SHOWN} more"] if len(all_words) > MAX_SHOWN else []

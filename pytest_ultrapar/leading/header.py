@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.leading.assigning import process_loads
 from pytest_ultrapar.report.key_lines import key_lines
-from pytest_ultrapar.report.numbers import counted
+from pytest_ultrapar.report.numbers import counted, duration
 from pytest_ultrapar.results.taken_file import read_taken
 from pytest_ultrapar.xdist_options import enough_workers
 
@@ -39,6 +39,9 @@ def lines(run: Run) -> list[str]:
         f"{_seats(seats)}, {_repeats(options)}",
         f"ultrapar: results in {run.directory.path}",
     ]
+    keys = run.keys
+    if keys is not None and keys.waited_for:
+        text.append(f"ultrapar: waited {duration(keys.waited_s)} for {keys.waited_for}")
     said = [
         f"{value.name} = {value.value} ({value.origin})"
         for value in (*pool.effective, *options.effective)

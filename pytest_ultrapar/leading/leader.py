@@ -12,6 +12,7 @@ from pytest_ultrapar.leading import finish, header
 from pytest_ultrapar.leading.live import LiveProgress
 from pytest_ultrapar.leading.run import Run
 from pytest_ultrapar.leading.terminal import show, show_failures
+from pytest_ultrapar.leading.waiting_line import WaitingLine
 from pytest_ultrapar.suite import case_reports
 
 if TYPE_CHECKING:
@@ -53,10 +54,15 @@ class Leader:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        """Make the run's directory, start the simulated provider; before xdist starts workers."""
+        """Make the run's directory, wait for its keys, start the simulated provider.
+
+        Before xdist starts workers.
+        """
         with self.usage_errors():
             self._run = Run(self.config)
             try:
+                reporter = self.config.pluginmanager.getplugin("terminalreporter")
+                self.run.keep_keys(WaitingLine(reporter))
                 self.run.services.start_compactor(self.config.invocation_params.dir)
                 self.run.services.start_simulator(self.run.options.simulator)
             except BaseException:

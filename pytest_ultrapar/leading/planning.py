@@ -21,6 +21,7 @@ from pytest_ultrapar.options import MODES
 from pytest_ultrapar.plan.contradictions import contradictions
 from pytest_ultrapar.plan.expectations import expect
 from pytest_ultrapar.plan.run_plan import Way, make_plan
+from pytest_ultrapar.plan.token_demand import unjudged
 from pytest_ultrapar.plan.waste import waste
 from pytest_ultrapar.policy_names import PHASE, read_offered, settle_policy
 from pytest_ultrapar.report.numbers import counted, duration
@@ -133,6 +134,7 @@ class Planning(process.CollectOnly):
             warnings=[
                 *self._not_ready(),
                 *waste(pool, lanes, expected, services),
+                *unjudged(pool, lanes, expected),
                 *self._run_waste(plan),
             ],
             simulated=pool.is_simulated,

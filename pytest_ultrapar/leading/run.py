@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar import process
+from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.lanes.assignment import Assignment
 from pytest_ultrapar.leading.assigning import make_assignment
 from pytest_ultrapar.leading.baseline import draw_sample, with_baseline
+from pytest_ultrapar.leading.key_keeping import keep_keys, locked_keys
 from pytest_ultrapar.leading.run_manifest import finished_sample, make_manifest
 from pytest_ultrapar.leading.services import Services
 from pytest_ultrapar.results.manifest import write_manifest
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_ultrapar.lanes.protocol import BrokerStatus
+    from pytest_ultrapar.leading.key_keeping import KeptKeys
+    from pytest_ultrapar.leading.waiting_line import WaitingLine
     from pytest_ultrapar.pool.model import Lane
     from pytest_ultrapar.records import Case
     from pytest_ultrapar.results.manifest import Manifest
@@ -35,6 +40,7 @@ class Run:
         planned: Cases that are going to run; 0 until they are collected.
         n_recovered: Finished episodes that an earlier, interrupted session left behind.
         assignment: In force; empty until it is made.
+        keys: The API keys, ours alone on this host; None until they are.
         last_status: The broker's last words.
     """
 
@@ -51,6 +57,7 @@ class Run:
         self.directory = self._open()
         write_reused(self.directory.path, process.reused(config))
         self.services = Services(self.pool, self.directory.path)
+        self.keys: KeptKeys | None = None
 
     def _open(self) -> RunDirectory:
         if self.options.resume is None:
@@ -108,9 +115,25 @@ class Run:
         write_assignment(self.directory.path, assignment)
         return assignment
 
+    def keep_keys(self, line: WaitingLine) -> None:
+        """Have the keys that the run may use for itself on this host; may wait for another run.
+
+        Raises:
+            ConfigError: Another run has one and waiting is not wanted, or they cannot be locked.
+        """
+        options = self.options
+        keys = locked_keys(self.pool, self.lanes, os.environ, options.simulator)
+        path = self.directory.path
+        self.keys = keep_keys(keys, path, options.key_lock, line, clock=MonotonicClock())
+        self.services.inherited = self.keys.fds
+
     def close(self) -> None:
-        """End the services and unlock the directory. Idempotent."""
+        """End the services, let go of the keys and unlock the directory. Idempotent."""
         self.services.stop()
+        if self.keys is not None and self.manifest is not None:
+            self.keys.give_back(MonotonicClock())
+        elif self.keys is not None:
+            self.keys.give_back_unused()
         options = self.options
         if self.manifest is None and options.out is None and options.resume is None:
             self.directory.discard()

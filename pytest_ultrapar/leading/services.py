@@ -24,7 +24,11 @@ _REACH_S = 5.0
 
 
 class Services:
-    """Starts what a run needs; all ends with `stop`, or with this process, however that ends."""
+    """Starts what a run needs; all ends with `stop`, or with this process, however that ends.
+
+    Attributes:
+        inherited: File descriptors that the broker's process inherits.
+    """
 
     def __init__(self, pool: Pool, directory: Path) -> None:
         self._pool = pool
@@ -33,6 +37,7 @@ class Services:
         self.broker: BrokerProcess | None = None
         self.compactor: Compactor | None = None
         self.base_urls: Mapping[str, str] = {}
+        self.inherited: tuple[int, ...] = ()
 
     def start_simulator(self, running_at: str | None) -> None:
         """Have a simulated provider, if the pool has one at all.
@@ -89,7 +94,10 @@ class Services:
         from pytest_ultrapar.lanes.broker_process import BrokerProcess  # noqa: PLC0415 - with xdist only
 
         self.broker = BrokerProcess.start(
-            with_headroom(self._pool), self._directory, patience_s=patience_s
+            with_headroom(self._pool),
+            self._directory,
+            patience_s=patience_s,
+            inherited=self.inherited,
         )
         return self.broker
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.plan.amounts import service_s
 from pytest_ultrapar.plan.busy_seats import seat_uses
+from pytest_ultrapar.plan.token_demand import too_large
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -40,6 +41,7 @@ def contradictions(
         *_empty_seats(pool, lanes, services),
         *_late_requests(pool, lanes, services),
         *_late_episodes(expected, services, episode_timeout_s),
+        *too_large(pool, lanes, expected),
     )
 
 

@@ -35,12 +35,14 @@ class Course:
     Attributes:
         group: Name of its group in the assignment, empty for none.
         services_s: How long each request holds its seat, in their order, at least one.
+        tokens: What each request takes, in and out; 0 where nobody knows.
     """
 
     case_id: str
     model: str
     group: str
     services_s: tuple[float, ...]
+    tokens: int = 0
 
 
 @dataclass(slots=True)
@@ -50,10 +52,12 @@ class LaneLoad:
     Attributes:
         requests: How many.
         busy_s: Seconds of their services together.
+        tokens: That they took together, as far as known.
     """
 
     requests: int = 0
     busy_s: float = 0.0
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +169,7 @@ class _Play:
             opens=turn == 0,
             lane=lane,
             case_id=course.case_id,
+            tokens=course.tokens,
         )
         self._book(self._broker.request(_WORKER, request, self._now_s))
 
@@ -210,6 +215,7 @@ class _Play:
             load = self._lanes.setdefault(lane, LaneLoad())
             load.requests += 1
             load.busy_s += course.services_s[turn]
+            load.tokens += course.tokens
             self._push(course.services_s[turn], course, turn, lane, action.lease)
             if turn == 0:
                 self._opened_s[course.case_id] = self._now_s

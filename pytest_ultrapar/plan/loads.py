@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pytest_ultrapar.plan.demand import Kind, resources
 from pytest_ultrapar.plan.forecast import LaneLoad
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.pool.model import Lane, LaneId, Limit
 
+_MINUTE_S = 60.0
+
 
 @dataclass(frozen=True, slots=True)
 class LimitLoad:
@@ -25,16 +27,16 @@ class LimitLoad:
         limit: Its name.
         level: Where in the pool it was declared.
         kind: Which of its numbers.
-        allows: The number: seats, or sends in 1 s or 60 s.
+        allows: The number: seats, sends in 1 s or 60 s, or tokens in 60 s.
         requests: How many pass it.
         share: Of all requests of the run, 0 to 1.
         alone_s: Seconds that this limit would need for them if nothing else held them up:
-            seconds of service / seats, or requests / rate.
+            seconds of service / seats, requests / rate, or tokens / rate.
     """
 
     limit: str
     level: Level
-    kind: Kind
+    kind: Kind | Literal["tpm"]
     allows: float
     requests: int
     share: float
@@ -64,6 +66,7 @@ def limit_loads(
             assert own is not None
             passing[name].requests += own.requests
             passing[name].busy_s += own.busy_s
+            passing[name].tokens += own.tokens
     found = []
     for part in resources(limits.values()):
         load = passing.get(part.limit)
@@ -80,6 +83,13 @@ def limit_loads(
                     asked / part.per_s,
                 )
             )
+    for name, load in passing.items():
+        tpm = limits[name].tpm
+        if tpm is not None and load.tokens:
+            share = load.requests / whole
+            alone_s = load.tokens * _MINUTE_S / tpm
+            level = limits[name].level
+            found.append(LimitLoad(name, level, "tpm", tpm, load.requests, share, alone_s))
     return tuple(sorted(found, key=lambda one: -one.alone_s))
 
 

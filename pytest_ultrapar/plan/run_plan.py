@@ -16,6 +16,7 @@ from pytest_ultrapar.plan.expectations import Basis
 from pytest_ultrapar.plan.forecast import Course, Forecast, forecast
 from pytest_ultrapar.plan.key_load import KeyLoad
 from pytest_ultrapar.plan.loads import KeyShare, LimitLoad, key_shares, limit_loads, longest
+from pytest_ultrapar.plan.token_demand import request_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -206,6 +207,7 @@ def _predict(
             group_of.get(one.case_id, ""),
             # A seat is taken from the lease on, and requests are sent a moment later.
             tuple(seat_s + service for service in one.services_s),
+            request_tokens(one) or 0,
         )
         for one in expected
     ]

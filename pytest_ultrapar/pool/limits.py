@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from pytest_ultrapar.pool.bounds import RATE, WORKERS, Bounds
+from pytest_ultrapar.pool.bounds import RATE, TOKENS, WORKERS, Bounds
 from pytest_ultrapar.pool.model import Level, Limit, RateMode
 from pytest_ultrapar.pool.schema import CountByMode, LimitTable, RateByMode
 from pytest_ultrapar.pool.sources import Sources
@@ -18,11 +18,12 @@ _N = TypeVar("_N", int, float)
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """What one table bounds: requests in flight, sends per second and minute; None is unlimited."""
+    """What one table bounds: in flight, sends per second and minute, tokens; None is unlimited."""
 
     workers: int | None = None
     qps: float | None = None
     rpm: float | None = None
+    tpm: float | None = None
 
     def over(self, outer: Caps) -> Caps:
         """These caps, and `outer`'s where nothing is said here."""
@@ -30,6 +31,7 @@ class Caps:
             self.workers if self.workers is not None else outer.workers,
             self.qps if self.qps is not None else outer.qps,
             self.rpm if self.rpm is not None else outer.rpm,
+            self.tpm if self.tpm is not None else outer.tpm,
         )
 
 
@@ -46,6 +48,7 @@ def read_caps(place: Place, table: LimitTable | None, mode: RateMode) -> Caps:
         _count(place.at("workers"), table.workers, mode),
         _rate(place.at("qps"), table.qps, mode),
         _rate(place.at("rpm"), table.rpm, mode),
+        _rate(place.at("tpm"), table.tpm, mode, TOKENS),
     )
     if caps.qps is not None and caps.rpm is not None and caps.rpm < caps.qps:
         place.at("rpm").refuse(
@@ -79,10 +82,11 @@ class LimitBook:
         """
         if caps == Caps():
             return
-        self.limits[name] = Limit(name, level, caps.workers, caps.qps, caps.rpm)
+        self.limits[name] = Limit(name, level, caps.workers, caps.qps, caps.rpm, caps.tpm)
         self.sources.note(f"{name} workers", caps.workers, workers_origin)
         self.sources.note(f"{name} qps", caps.qps)
         self.sources.note(f"{name} rpm", caps.rpm)
+        self.sources.note(f"{name} tpm", caps.tpm)
 
     def path(self, *names: str) -> tuple[str, ...]:
         """Those of `names` that were made, in the order given."""
@@ -95,10 +99,12 @@ def _count(place: Place, value: int | CountByMode | None, mode: RateMode) -> int
     return None if value is None else WORKERS.check(place, value)
 
 
-def _rate(place: Place, value: float | RateByMode | None, mode: RateMode) -> float | None:
+def _rate(
+    place: Place, value: float | RateByMode | None, mode: RateMode, bounds: Bounds = RATE
+) -> float | None:
     if isinstance(value, RateByMode):
-        return float(_of_mode(RATE, place, value.fixed, value.adaptive, mode))
-    return None if value is None else float(RATE.check(place, value))
+        return float(_of_mode(bounds, place, value.fixed, value.adaptive, mode))
+    return None if value is None else float(bounds.check(place, value))
 
 
 def _of_mode(

@@ -30,6 +30,7 @@ class Limit:
         workers: Requests in flight at once, >= 1; None is unlimited.
         qps: Sends in any window of 1 s, > 0; None is unlimited.
         rpm: Sends in any window of 60 s, > 0; None is unlimited.
+        tpm: Tokens, in and out, in any window of 60 s, >= 1; None is unlimited.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Limit:
     workers: int | None = None
     qps: float | None = None
     rpm: float | None = None
+    tpm: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

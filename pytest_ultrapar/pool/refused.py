@@ -1,4 +1,4 @@
-"""What no pool file may hold anywhere: literal keys, `tpm`, nesting without end."""
+"""What no pool file may hold anywhere: literal keys, nesting without end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,99}")
 
 
 def refuse_forbidden(tables: Mapping[str, object], place: Place) -> None:
-    """Pass a file only if it holds no secret, no `tpm` and no nesting without end.
+    """Pass a file only if it holds no secret and no nesting without end.
 
     Raises:
         ConfigError: It does. The message names the field and never its value.
@@ -35,11 +35,6 @@ def refuse_forbidden(tables: Mapping[str, object], place: Place) -> None:
             )
         if field == "env":
             check_variable(where, value)
-        if field == "tpm":
-            where.refuse(
-                "is not supported yet: limits on tokens per minute cannot be held; use qps or rpm"
-                " (allowed: workers, qps, rpm)"
-            )
 
 
 def check_variable(place: Place, value: object) -> str:

@@ -31,6 +31,7 @@ class LimitTable(FileTable, kw_only=True):
     workers: int | CountByMode | None = None
     qps: Number | RateByMode | None = None
     rpm: Number | RateByMode | None = None
+    tpm: Number | RateByMode | None = None
 
 
 class LatencyTable(FileTable, kw_only=True):

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 MOST_ROWS = 20
 """Limits shown; a pool of 300 instances has more, and the first ones bind."""
 
-_UNIT = {"workers": "in flight", "qps": "per second", "rpm": "per minute"}
+_UNIT = {
+    "workers": "in flight",
+    "qps": "per second",
+    "rpm": "per minute",
+    "tpm": "tokens per minute",
+}
 _UNKNOWN = "unknown"
 
 

@@ -47,6 +47,7 @@ class Project:
     def __init__(self, pytester: pytest.Pytester, server: ScriptedServer) -> None:
         self.pytester = pytester
         self.server = server
+        self.locks = pytester.path.with_name(f"{pytester.path.name}-locks")
         self.write_pool()
 
     def write_pool(
@@ -108,7 +109,9 @@ def project(
         monkeypatch.delenv(name, raising=False)
     for n in range(3):
         monkeypatch.setenv(f"TEST_KEY_{n}", f"{CANARY}-{n}")
-    return Project(pytester, server)
+    project = Project(pytester, server)
+    monkeypatch.setenv("ULTRAPAR_LOCK_DIR", str(project.locks))
+    return project
 
 
 @pytest.fixture(params=["-n0", pytest.param("-n2", marks=pytest.mark.slow)])

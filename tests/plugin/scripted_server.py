@@ -13,12 +13,14 @@ Another stack than the simulator's, so that the two cannot share a misunderstand
     drip               sends a byte now and then, for ever
     slow SECONDS WORDS answers with WORDS after that time
     wait VALUE | WORDS refuses with 429 and Retry-After: VALUE the first time, then says WORDS
+    use IN OUT WORDS   answers with WORDS and says that it took so many tokens, in and out
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -38,6 +40,8 @@ class ScriptedServer:
     missing_models: set[str] = field(default_factory=set)
     broken_models: dict[str, int] = field(default_factory=dict)
     status_of: Callable[[int], int | None] = lambda arrival: None
+    used: list[tuple[float, int]] = field(default_factory=list)
+    """When each `use` came, and the tokens that it took."""
 
     def __post_init__(self) -> None:
         self._seen: Counter[str] = Counter()
@@ -55,6 +59,7 @@ class ScriptedServer:
     def reset(self) -> None:
         self.prompts.clear()
         self.tokens.clear()
+        self.used.clear()
         self.refused_tokens.clear()
         self.refused_words.clear()
         self.missing_models.clear()
@@ -142,6 +147,10 @@ class ScriptedServer:
                 await asyncio.Event().wait()
             case "drip":
                 return await _drip(request)
+            case "use":
+                n_in, n_out = map(int, rest.split()[:2])
+                self.used.append((time.monotonic(), n_in + n_out))
+                return _say(rest, n_in, n_out)
             case "slow":
                 seconds, _, words = rest.partition(" ")
                 await asyncio.sleep(float(seconds))
@@ -149,13 +158,13 @@ class ScriptedServer:
         return _say(rest if word == "say" else prompt)
 
 
-def _say(words: str) -> web.Response:
+def _say(words: str, n_in: int = 3, n_out: int = 5) -> web.Response:
     choice = {
         "index": 0,
         "message": {"role": "assistant", "content": words},
         "finish_reason": "stop",
     }
-    usage = {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}
+    usage = {"prompt_tokens": n_in, "completion_tokens": n_out, "total_tokens": n_in + n_out}
     return web.json_response({"id": "x", "choices": [choice], "usage": usage})
 
 

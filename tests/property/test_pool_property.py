@@ -132,7 +132,7 @@ def test_valid_pool_lists_every_number_of_every_limit(tables):
     listed = {value.name: value.value for value in pool.effective}
 
     for limit in pool.limits.values():
-        numbers = {"workers": limit.workers, "qps": limit.qps, "rpm": limit.rpm}
+        numbers = {"workers": limit.workers, "qps": limit.qps, "rpm": limit.rpm, "tpm": limit.tpm}
         given_numbers = {f"{limit.name} {k}": v for k, v in numbers.items() if v is not None}
         assert given_numbers
         assert given_numbers.items() <= listed.items()

@@ -1,4 +1,4 @@
-"""What no pool file may say: literal keys, tpm, contradictions, nesting without end."""
+"""What no pool file may say: literal keys, contradictions, nesting without end."""
 
 import pytest
 
@@ -75,22 +75,6 @@ REFUSED = [
         simulated(keys='[{ name = "k", env = 5 }]'),
         ("provider[0].keys[0].env must be the name of an environment variable (got an integer)"),
         id="envnum",
-    ),
-    pytest.param(
-        simulated("per_key = { tpm = 1000 }"),
-        (
-            "provider[0].per_key.tpm is not supported yet: limits on tokens per minute "
-            "cannot be held; use qps or rpm (allowed: workers, qps, rpm)"
-        ),
-        id="tpm",
-    ),
-    pytest.param(
-        simulated("tpm = 1000"),
-        (
-            "provider[0].tpm is not supported yet: limits on tokens per minute cannot be "
-            "held; use qps or rpm (allowed: workers, qps, rpm)"
-        ),
-        id="tpm2",
     ),
     pytest.param(
         simulated('rate_mode = "fast"'),

@@ -30,7 +30,7 @@ REFUSED = [
             "provider[0].per_keys is not a known field; did you mean per_key? (allowed: api, "
             "api_version, base_url, keys, latency, metrics_url, model, name, parameters, "
             "per_key, per_key_model, qps, rate_mode, rpm, simulation_seed, stream, timeout_s, "
-            "workers)"
+            "tpm, workers)"
         ),
         id="unknown",
     ),
@@ -39,7 +39,7 @@ REFUSED = [
         (
             "provider[0].zzz is not a known field (allowed: api, api_version, base_url, "
             "keys, latency, metrics_url, model, name, parameters, per_key, per_key_model, qps, "
-            "rate_mode, rpm, simulation_seed, stream, timeout_s, workers)"
+            "rate_mode, rpm, simulation_seed, stream, timeout_s, tpm, workers)"
         ),
         id="unknown_far",
     ),
@@ -47,7 +47,7 @@ REFUSED = [
         simulated("per_key = { worker = 3 }"),
         (
             "provider[0].per_key.worker is not a known field; did you mean workers? "
-            "(allowed: qps, rpm, workers)"
+            "(allowed: qps, rpm, tpm, workers)"
         ),
         id="unknown_lim",
     ),
@@ -63,7 +63,7 @@ REFUSED = [
         simulated(keys='[{name="key0", enviroment="A"}]'),
         (
             "provider[0].keys[0].enviroment is not a known field (allowed: env, name, qps, "
-            "rpm, workers)"
+            "rpm, tpm, workers)"
         ),
         id="unknown_key",
     ),

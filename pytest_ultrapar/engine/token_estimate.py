@@ -1,0 +1,198 @@
+"""How many tokens a request may take, before it is sent: learnt from the replies of this process.
+
+What is reserved decides how fast requests go, and whether a limit on tokens holds. Too much costs
+time until the answer comes; too little is a debt, and for a while the limit is passed by it. So
+each part of an estimate is a high quantile of what was seen and not the mean: a request that takes
+more is rare, and the many that take less make up for it.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_ultrapar.engine.reply import Messages, Reply
+    from pytest_ultrapar.pool.model import Pool
+
+QUANTILE = 0.95
+REMEMBERED = 64
+"""A model that begins to answer at greater length is followed within so many replies."""
+FEW = 8
+"""With fewer replies than that what was supposed still counts."""
+
+TOKENS_PER_BYTE = 1 / 3
+"""Supposed of a prompt. English has some 4.2 bytes of UTF-8 in a token, Chinese 3 to 4.5, code and
+JSON 3 to 3.5."""
+TOKENS_PER_MESSAGE = 8
+"""What a role and its delimiters take, rounded up. Source: OpenAI cookbook, "How to count tokens",
+3 per message and 3 for the reply."""
+TOKENS_PER_ATTACHMENT = 1000
+"""Of an image or the like, whose size in bytes says nothing."""
+ANSWER_TOKENS = 1000
+"""Supposed of an answer when the request does not bound it."""
+FIRST_TOKENS = 2000
+FIRST_SHARE = 0.05
+"""Supposed of a request that is not known yet, since its episode has not begun, but at most that
+share of the smallest limit. Dozens of cases ask with it before the first answer tells more. Too
+little costs little: the lease is given back unused, and asked for anew with what is known then."""
+
+_BOUNDS = ("max_completion_tokens", "max_tokens")
+
+
+class High:
+    """A high quantile of the last values; pure.
+
+    The `QUANTILE` of `REMEMBERED` values, which of up to 20 is the largest; with fewer than `FEW`
+    at least what was supposed.
+    """
+
+    __slots__ = ("_last", "_sorted", "_supposed")
+
+    def __init__(self, supposed: float) -> None:
+        self._supposed = supposed
+        self._last: deque[float] = deque()
+        self._sorted: list[float] = []
+
+    def add(self, value: float) -> None:
+        """Take a value into account."""
+        if len(self._last) == REMEMBERED:
+            self._sorted.remove(self._last.popleft())
+        self._last.append(value)
+        insort(self._sorted, value)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it stands on enough values."""
+        return len(self._last) >= FEW
+
+    @property
+    def value(self) -> float:
+        """The quantile."""
+        n = len(self._sorted)
+        seen = self._sorted[math.ceil(QUANTILE * n) - 1] if n else 0.0
+        return seen if self.is_known else max(seen, self._supposed)
+
+
+class _Model:
+    """What was learnt of one model."""
+
+    def __init__(self) -> None:
+        self.per_byte = High(TOKENS_PER_BYTE)
+        self.answer = High(ANSWER_TOKENS)
+        self.first = High(0.0)
+
+
+class TokenEstimates:
+    """Estimates for the requests of one process; used on the engine's loop."""
+
+    def __init__(self, least: Mapping[str, float]) -> None:
+        """Know nothing yet.
+
+        Args:
+            least: By model, the smallest limit on tokens among those of its lanes; of models that
+                none binds nothing is reserved.
+        """
+        self._least = dict(least)
+        self._models = {model: _Model() for model in least}
+
+    @classmethod
+    def of(cls, pool: Pool) -> TokenEstimates | None:
+        """Estimates for a pool; None where no limit counts tokens."""
+        least: dict[str, float] = {}
+        for lane in pool.lanes:
+            for name in lane.limits:
+                tpm = pool.limits[name].tpm
+                if tpm is not None:
+                    least[lane.model] = min(tpm, least.get(lane.model, math.inf))
+        return cls(least) if least else None
+
+    def of_first(self, model: str) -> int:
+        """Tokens to reserve for the first request of an episode that has not begun.
+
+        Never more than any lane can grant: what the request needs is known only afterwards.
+        """
+        known = self._models.get(model)
+        if known is None:
+            return 0
+        least = self._least[model]
+        tokens = known.first.value or min(FIRST_TOKENS, FIRST_SHARE * least)
+        return max(1, math.floor(min(least, tokens)))
+
+    def of_request(self, model: str, messages: Messages, parameters: Mapping[str, Any]) -> int:
+        """Tokens, in and out, that a request may take.
+
+        The answer's are `max_tokens` where the request says so: providers count that, too.
+        """
+        known = self._models.get(model)
+        if known is None:
+            return 0
+        n_bytes, fixed = _size(messages, parameters)
+        answer: float | None = None
+        for name in _BOUNDS:
+            bound = parameters.get(name)
+            if isinstance(bound, int) and bound > 0:
+                answer = bound if answer is None else min(answer, bound)
+        n = parameters.get("n")
+        times = n if isinstance(n, int) and n > 1 else 1
+        one = known.answer.value if answer is None else answer
+        return math.ceil(n_bytes * known.per_byte.value) + fixed + math.ceil(times * one)
+
+    def learn(
+        self,
+        model: str,
+        messages: Messages,
+        parameters: Mapping[str, Any],
+        reply: Reply,
+        *,
+        is_first: bool,
+    ) -> None:
+        """Take an answer into account, as far as it says what was used."""
+        known = self._models.get(model)
+        if known is None or reply.tokens_in is None or reply.tokens_out is None:
+            return
+        n_bytes, fixed = _size(messages, parameters)
+        if n_bytes and fixed < TOKENS_PER_ATTACHMENT:
+            known.per_byte.add(max(0, reply.tokens_in - fixed) / n_bytes)
+        known.answer.add(reply.tokens_out)
+        if is_first and known.answer.is_known:
+            # What it would have had to reserve, which is more than it took where `max_tokens` is.
+            known.first.add(self.of_request(model, messages, parameters))
+
+
+def _size(messages: Messages, parameters: Mapping[str, Any]) -> tuple[int, int]:
+    """Bytes of text that a prompt has, and the tokens of all else in it."""
+    n_bytes, tokens = 0, TOKENS_PER_MESSAGE
+    for message in messages:
+        tokens += TOKENS_PER_MESSAGE
+        for name, value in message.items():
+            if name == "content" and isinstance(value, list | tuple):
+                for part in value:
+                    text = part.get("text") if isinstance(part, dict) else None
+                    if isinstance(text, str):
+                        n_bytes += _n_bytes(text)
+                    else:
+                        tokens += TOKENS_PER_ATTACHMENT
+            elif name != "role":
+                n_bytes += _n_bytes(value)
+    for name in ("tools", "functions", "response_format"):
+        if name in parameters:
+            n_bytes += _n_bytes(parameters[name])
+    return n_bytes, tokens
+
+
+def _n_bytes(value: object) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, str):
+        return len(value) if value.isascii() else len(value.encode(errors="replace"))
+    try:
+        return len(msgspec.json.encode(value))
+    except (TypeError, ValueError, msgspec.MsgspecError):  # said better when it is to be sent
+        return 0

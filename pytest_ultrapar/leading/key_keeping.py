@@ -1,0 +1,194 @@
+"""Keeps the run's API keys to itself on this host, and waits for those that another run has."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.lanes.carry_over import free_s
+from pytest_ultrapar.lanes.key_lock import Holder, KeyLocks, key_name, lock_directory, take_all
+from pytest_ultrapar.pool.model import Limit
+from pytest_ultrapar.pool.secret import read_secrets
+from pytest_ultrapar.report.escape import visible
+from pytest_ultrapar.report.numbers import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from pytest_ultrapar.clock import Clock
+    from pytest_ultrapar.lanes.key_lock import Taken
+    from pytest_ultrapar.leading.waiting_line import WaitingLine
+    from pytest_ultrapar.pool.model import Lane, Pool
+    from pytest_ultrapar.settings import KeyLock
+
+_LOOK_S = 0.1
+_STILL_COUNTS = "what an earlier run sent with the same keys still counts against their limits"
+_SAID_S = 1.0
+_PATIENCE_S = 0.5
+"""For `fail`: two runs that begin at once may meet for an instant, and a run that was just killed
+takes some 50 ms to end its broker."""
+
+
+def _pause(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class LockedKey:
+    """A key as people know it, and the limits on which requests with it fall."""
+
+    shown: str
+    limits: tuple[Limit, ...]
+
+
+def locked_keys(
+    pool: Pool, lanes: Sequence[Lane], environ: Mapping[str, str], simulator: str | None
+) -> dict[str, LockedKey]:
+    """The keys that a run must have for itself, by the names of their files.
+
+    A server that needs no key is locked itself. A simulated provider that the run starts is nobody
+    else's; one that runs already is locked by its URL, provider and key.
+
+    Args:
+        pool: The pool.
+        lanes: Those that the run may use.
+        environ: The environment's variables, which hold the secrets.
+        simulator: URL of a simulated provider that already runs.
+    """
+    secrets = read_secrets(pool, environ, {lane.model for lane in lanes})
+    simulated = {provider.name for provider in pool.providers if provider.api == "simulated"}
+    url_of = {
+        (provider.name, instance.name): instance.base_url
+        for provider in pool.providers
+        for model in provider.models
+        for instance in model.instances
+    }
+    shown: dict[str, str] = {}
+    limits: dict[str, dict[str, Limit]] = {}
+    for lane in lanes:
+        label = f"{lane.provider}/{lane.key}"
+        if lane.provider not in simulated:
+            secret = secrets.get((lane.provider, lane.key))
+            url = url_of[lane.provider, lane.instance]
+            name = key_name(url, "" if secret is None else secret.reveal())
+        elif simulator is not None:
+            name = key_name(simulator, label)
+        else:
+            continue
+        shown.setdefault(name, label)
+        limits.setdefault(name, {}).update({one: pool.limits[one] for one in lane.limits})
+    return {name: LockedKey(shown[name], tuple(limits[name].values())) for name in shown}
+
+
+class KeptKeys:
+    """The run's keys, from `keep_keys` to `give_back`.
+
+    Attributes:
+        fds: What a process that grants leases inherits, so that the keys stay kept while it lives.
+        waited_s: Seconds until they were ours and free; `waited_for` says for whom.
+    """
+
+    def __init__(
+        self, keys: Mapping[str, LockedKey], locks: KeyLocks, waited_s: float, waited_for: str
+    ) -> None:
+        self._keys = keys
+        self._locks = locks
+        self.fds = locks.fds
+        self.waited_s = waited_s
+        self.waited_for = waited_for
+
+    def give_back(self, clock: Clock) -> None:
+        """Let other runs have them, when no lease is out any more. Idempotent."""
+        now_s = clock.now_s()
+        self._locks.give_back({name: free_s(key.limits, now_s) for name, key in self._keys.items()})
+
+    def give_back_unused(self) -> None:
+        """Let other runs have them; nothing was sent. Idempotent."""
+        self._locks.give_back({})
+
+
+def keep_keys(
+    keys: Mapping[str, LockedKey],
+    run: Path,
+    how: KeyLock,
+    line: WaitingLine,
+    *,
+    clock: Clock,
+    pause: Callable[[float], object] = _pause,
+) -> KeptKeys:
+    """Take all keys for this run, and wait until what earlier runs sent does not count any more.
+
+    An interrupt ends the waiting at once and takes nothing.
+
+    Args:
+        keys: By the names of their files.
+        run: The run's directory, which others are told.
+        how: Whether to wait for a run that has one of them.
+        line: Tells people who is waited for.
+        clock: Of the host.
+        pause: Lets so many seconds pass.
+
+    Raises:
+        ConfigError: Another run has one and `how` is `fail`, or keys cannot be locked here.
+    """
+    directory = lock_directory(os.environ)
+    began_s = clock.now_s()
+    waited_for = ""
+    while True:
+        locks = take_all(
+            directory, keys, Holder(os.getpid(), str(run), datetime.now(UTC).replace(microsecond=0))
+        )
+        if isinstance(locks, KeyLocks):
+            break
+        waited_s = clock.now_s() - began_s
+        if how == "fail" and waited_s >= _PATIENCE_S:
+            msg = (
+                f"key {keys[locks.name].shown} is in use by {_who(locks)}; two runs would send "
+                "twice as much as it allows: wait for the end of that run, or leave "
+                "--ultrapar-key-lock fail away to have this one wait"
+            )
+            raise ConfigError(msg)
+        if how == "wait":
+            waited_for = f"key {keys[locks.name].shown}, which is in use by {_who(locks)}"
+            line.say(f"waiting for {waited_for}", waited_s)
+        pause(_LOOK_S)
+    try:
+        free_at_s = max((_free_s(keys[name], locks, name, clock) for name in keys), default=0.0)
+        total_s = free_at_s - clock.now_s()
+        while (left_s := free_at_s - clock.now_s()) > 0:
+            if total_s > _SAID_S:
+                text = f"waiting for {duration(total_s)}: {_STILL_COUNTS}"
+                line.say(text, clock.now_s() - began_s)
+            pause(min(left_s, _LOOK_S))
+    except BaseException:
+        locks.give_back({})
+        raise
+    finally:
+        line.end()
+    return KeptKeys(keys, locks, clock.now_s() - began_s, waited_for)
+
+
+def _free_s(key: LockedKey, locks: KeyLocks, name: str, clock: Clock) -> float:
+    earlier = locks.earlier.get(name)
+    if earlier is None:
+        return 0.0
+    now_s = clock.now_s()
+    latest_s = free_s(key.limits, now_s)
+    # A run that was killed may have sent until now. A time later than any that could have been
+    # written now is of an earlier boot of the host; a smaller one from there is past on both.
+    return latest_s if earlier.free_s is None else min(earlier.free_s, latest_s)
+
+
+def _who(taken: Taken) -> str:
+    if taken.holder is None:
+        return "another process"
+    holder = taken.holder
+    return (
+        f"the run with process id {holder.pid} (results in {visible(holder.run)}, "
+        f"since {holder.since:%Y-%m-%d %H:%M:%S} UTC)"
+    )

@@ -1,0 +1,55 @@
+"""Tells people that a run waits before it begins, and goes on telling, without filling a log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.report.numbers import duration
+
+if TYPE_CHECKING:
+    import pytest
+
+_AGAIN_S = 10.0
+_CLEAR = "\r\x1b[2K"
+
+
+class WaitingLine:
+    """One line when it begins and then, on a terminal, one that is redrawn every ten seconds.
+
+    Elsewhere further lines come at twice the distance each time: 13 in a day of waiting.
+    """
+
+    def __init__(self, reporter: pytest.TerminalReporter | None) -> None:
+        self._reporter = reporter
+        self._on_terminal = bool(reporter and reporter.hasmarkup and reporter.isatty)
+        self._said = ""
+        self._is_drawn = False
+        self._next_s = self._step_s = _AGAIN_S
+
+    def say(self, text: str, waited_s: float) -> None:
+        """Tell what is waited for; to be called often, with the seconds waited so far."""
+        if self._reporter is None:
+            return
+        if text != self._said:
+            self.end()
+            self._said = text
+            self._step_s = _AGAIN_S
+            self._next_s = waited_s + _AGAIN_S
+            self._reporter.write_line(f"ultrapar: {text}")
+            self._reporter.flush()
+        elif waited_s >= self._next_s:
+            again = f"ultrapar: still waiting, {duration(waited_s)}"
+            if self._on_terminal:
+                self._reporter.write(_CLEAR + again, flush=True)
+                self._is_drawn = True
+            else:
+                self._reporter.write_line(again)
+                self._reporter.flush()
+                self._step_s *= 2
+            self._next_s = waited_s + self._step_s
+
+    def end(self) -> None:
+        """Leave no half a line. Idempotent."""
+        if self._is_drawn and self._reporter is not None:
+            self._reporter.write(_CLEAR, flush=True)
+        self._is_drawn = False

@@ -1,0 +1,257 @@
+"""Two pytest runs on one host that share a key, judged by the log of the server that both use."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pytest_ultrapar.lanes.key_lock import Holder, KeyLocks, key_name, take_all
+from pytest_ultrapar.pool.config import load_pool
+from pytest_ultrapar.pool.environment import Overrides
+from pytest_ultrapar.simulator.process import SimulatorProcess
+from pytest_ultrapar.testing import ServerLog, read_server_log
+from tests.plugin.conftest import CANARY
+
+POOL = """
+schema = 1
+[[provider]]
+name = "{provider}"
+api = "openai"
+base_url = "{url}"
+keys = [{{ name = "{key}", env = "{env}" }}]
+{limits}
+[[provider.model]]
+name = "{model}"
+"""
+SERVED = """
+[[provider.model]]
+name = "second"
+"""
+SUITE = """
+import pytest
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def answer(llm, number) -> str:
+    return (await llm.chat([{{"role": "user", "content": f"{{number}}"}}])).text
+
+@pytest.mark.parametrize("number", range({n}))
+def test_it(answer): pass
+"""
+QPS = 10
+
+
+class Host:
+    """A server with its own log, and pytest runs beside each other that send to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.locks = folder / "locks"
+        self._started: list[subprocess.Popen[bytes]] = []
+        text = POOL.format(
+            provider="lab",
+            url="https://example.invalid/v1",
+            key="k",
+            env="E",
+            limits="",
+            model="first",
+        )
+        path = folder / "served.toml"
+        path.write_text(text + SERVED)
+        pool = load_pool(path, environ={}, overrides=Overrides())
+        self._log = folder / "server.log"
+        self.server = SimulatorProcess.start(
+            pool, log_path=self._log, tokens={("lab", "k"): CANARY}
+        )
+
+    def start(self, name: str, n: int, *options: str) -> subprocess.Popen[bytes]:
+        """A run on the model `name`, in whose pool provider, key and variable have other names."""
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        folder.joinpath("pool.toml").write_text(
+            POOL.format(
+                provider=f"p-{name}",
+                url=self.server.base_url("lab"),
+                key=f"k-{name}",
+                env=f"KEY_OF_{name.upper()}",
+                limits=f"per_key = {{ workers = 20, qps = {QPS} }}",
+                model=name,
+            )
+        )
+        folder.joinpath("test_suite.py").write_text(SUITE.format(n=n))
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+        environ |= {f"KEY_OF_{name.upper()}": CANARY, "ULTRAPAR_LOCK_DIR": str(self.locks)}
+        with self.output(name).open("wb") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "pytest", "--ultrapar-pool=pool.toml", *options],
+                cwd=folder,
+                env=environ,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._started.append(process)
+        return process
+
+    def output(self, name: str) -> Path:
+        return self.folder / f"{name}.txt"
+
+    def log(self) -> ServerLog:
+        return read_server_log(self._log)
+
+    def arrivals_s(self, model: str) -> list[float]:
+        return [row.t_arrival_s for row in self.log().requests if row.model == model]
+
+    def stop(self) -> None:
+        family = []
+        for process in self._started:
+            if process.poll() is None:
+                itself = psutil.Process(process.pid)
+                family += [itself, *itself.children(recursive=True)]
+        for one in family:
+            if one.is_running():
+                one.kill()
+        for process in self._started:
+            process.wait()
+        self.server.stop()
+
+
+@pytest.fixture
+def host(tmp_path):
+    host = Host(tmp_path)
+    yield host
+    host.stop()
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
+    pause = threading.Event()
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s
+        pause.wait(0.02)
+
+
+def is_waiting(host: Host, name: str) -> bool:
+    return "waiting for key" in host.output(name).read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_two_runs_at_once_never_send_more_than_one_may(host, workers):
+    first = host.start("first", 40, workers)
+    wait_until(lambda: len(host.arrivals_s("first")) > 2)
+    second = host.start("second", 40, workers)
+    for name, process in (("first", first), ("second", second)):
+        assert process.wait(90) == 0, host.output(name).read_text()
+    log = host.log()
+    assert len(host.arrivals_s("first")) == len(host.arrivals_s("second")) == 40
+    assert log.max_in_window(1.0) <= QPS + 1
+    assert max(host.arrivals_s("first")) < min(host.arrivals_s("second"))
+    said = host.output("second").read_text()
+    who = f"the run with process id {first.pid} (results in {host.folder / 'first' / '.ultrapar'}"
+    assert f"ultrapar: waiting for key p-second/k-second, which is in use by {who}" in said
+    assert "ultrapar: waited " in said
+    assert "waited" not in host.output("first").read_text()
+    assert all(CANARY.encode() not in path.read_bytes() for path in host.locks.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_killed_run_lets_the_next_go_on_without_doubling_the_rate(host, workers):
+    first = host.start("first", 300, workers)
+    wait_until(lambda: len(host.arrivals_s("first")) > 12)
+    second = host.start("second", 30, "-n0")
+    wait_until(lambda: is_waiting(host, "second"))
+    first.send_signal(signal.SIGKILL)
+    killed_s = time.monotonic()
+    assert second.wait(90) == 0, host.output("second").read_text()
+    assert min(host.arrivals_s("second")) - killed_s < 2
+    assert host.log().max_in_window(1.0) <= QPS + 1
+
+
+@pytest.mark.slow
+def test_run_that_shall_not_wait_fails_and_names_who_has_the_key(host):
+    first = host.start("first", 100, "-n0")
+    wait_until(lambda: len(host.arrivals_s("first")) > 2)
+    second = host.start("second", 10, "-n0", "--ultrapar-key-lock=fail")
+    assert second.wait(60) == 4
+    said = host.output("second").read_text()
+    assert f"key p-second/k-second is in use by the run with process id {first.pid} " in said
+    assert "Traceback" not in said
+    assert host.arrivals_s("second") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_waiting_ends_at_an_interrupt(host, workers):
+    host.start("first", 100, "-n0")
+    wait_until(lambda: len(host.arrivals_s("first")) > 2)
+    second = host.start("second", 10, workers)
+    wait_until(lambda: is_waiting(host, "second"))
+    family = psutil.Process(second.pid).children(recursive=True)
+    second.send_signal(signal.SIGINT)
+    assert second.wait(30) == 2
+    assert psutil.wait_procs(family, timeout=5)[1] == []
+    said = host.output("second").read_text()
+    assert "Traceback" not in said
+    assert "INTERNALERROR" not in said
+    assert not list((host.folder / "second").glob(".ultrapar/2*"))
+
+
+@pytest.fixture
+def held(project) -> KeyLocks:
+    """The key of the project, in the hands of this process."""
+    name = key_name(project.server.base_url, f"{CANARY}-0")
+    holder = Holder(4321, "/runs/other", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    locks = take_all(project.locks, [name], holder)
+    assert isinstance(locks, KeyLocks)
+    yield locks
+    locks.give_back({})
+
+
+def test_key_in_use_is_refused_by_name_and_holder(project, held):
+    project.suite('\n@pytest.mark.parametrize("prompt", ["say a"])\ndef test_it(answer): pass\n')
+    result = project.run("-n0", "--ultrapar-key-lock=fail")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(
+        [
+            "ERROR: key p/key0 is in use by the run with process id 4321 (results in /runs/other, "
+            "since 2026-01-02 03:04:05 UTC); *--ultrapar-key-lock*"
+        ]
+    )
+    assert project.server.prompts == []
+
+
+@pytest.mark.parametrize("option", ["--ultrapar-plan", "--collect-only", "--setup-plan"])
+def test_looking_takes_no_key(project, held, option):
+    project.suite('\n@pytest.mark.parametrize("prompt", ["say a"])\ndef test_it(answer): pass\n')
+    assert project.run("-n0", option).ret == 0
+
+
+def test_run_without_the_key_in_use_does_not_wait(project, held, monkeypatch):
+    monkeypatch.setenv("TEST_KEY_0", "sk-canary-of-somebody-else")
+    project.suite('\n@pytest.mark.parametrize("prompt", ["say a"])\ndef test_it(answer): pass\n')
+    result = project.run("-n0", "--ultrapar-key-lock=fail")
+    assert result.ret == 0
+    result.stdout.no_fnmatch_line("*waited*")
+
+
+def test_directory_that_others_may_enter_is_refused(project, monkeypatch, tmp_path):
+    open_to_all = tmp_path / "open"
+    open_to_all.mkdir(mode=0o755)
+    monkeypatch.setenv("ULTRAPAR_LOCK_DIR", str(open_to_all))
+    project.suite('\n@pytest.mark.parametrize("prompt", ["say a"])\ndef test_it(answer): pass\n')
+    result = project.run("-n0")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines([f"ERROR: cannot lock API keys in {open_to_all}: *mode 0700*"])
+    result.stdout.no_fnmatch_line("*Traceback*")

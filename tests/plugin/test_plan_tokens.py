@@ -1,0 +1,55 @@
+"""Limits on tokens in `--ultrapar-plan`."""
+
+from __future__ import annotations
+
+import pytest
+
+SUITE = """
+@pytest.mark.ultrapar(expect={expect})
+@pytest.mark.parametrize("prompt", [f"say {{n}}" for n in range(20)])
+def test_it(answer): pass
+"""
+KNOWN = {"turns": 1, "tokens_in": 1000, "tokens_out": 500}
+
+
+@pytest.fixture
+def plan(project):
+    def run(tpm: int, expect: dict[str, float]) -> pytest.RunResult:
+        project.write_pool(key=f", tpm = {tpm}")
+        path = project.pytester.path / "pool.toml"
+        path.write_text(path.read_text() + "latency_hint_s = 1\n")
+        project.suite(SUITE.format(expect=expect))
+        result = project.run("-n0", "--ultrapar-plan")
+        assert project.server.prompts == []
+        return result
+
+    return run
+
+
+def test_plan_plays_the_limit_on_tokens(plan):
+    result = plan(30_000, KNOWN)
+    assert result.ret == 0
+    # 19 x 1500 tokens at 500 per second and 5 % more, and the last answer.
+    result.stdout.fnmatch_lines(
+        [
+            "p/key0 * 30000 tokens per minute * 60.0 s",
+            "ultra <- * 60.9 s *",
+            "WARNING: the lower bound does not count tokens (tpm of p/key0); *",
+        ]
+    )
+
+
+def test_plan_says_when_it_cannot_judge(plan):
+    result = plan(30_000, {"turns": 1})
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        ["WARNING: tokens of 20 of 20 cases are not known: *tpm of p/key0*"]
+    )
+
+
+def test_plan_refuses_requests_that_never_fit(plan):
+    result = plan(1499, KNOWN)
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(
+        ["ERROR: --ultrapar-plan: m: requests of 1,500 tokens *never fit into p/key0, *1,499"]
+    )

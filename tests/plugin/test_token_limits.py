@@ -1,0 +1,85 @@
+"""Tokens per minute over a whole run, judged by what the server counted."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+SUITE = """
+import pytest
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def bounded(llm, prompt) -> str:
+    return (await llm.chat([{{"role": "user", "content": prompt}}], max_tokens={most})).text
+
+@prefetch
+async def free(llm, prompt) -> str:
+    return (await llm.chat([{{"role": "user", "content": prompt}}])).text
+
+@pytest.mark.parametrize("prompt", {prompts!r})
+def test_it({fixture}): pass
+"""
+
+
+def write(project, prompts, *, tpm: int, fixture: str = "bounded", most: int = 100) -> None:
+    project.write_pool(keys=1, key=f", tpm = {tpm}")
+    text = SUITE.format(prompts=prompts, fixture=fixture, most=most)
+    project.pytester.path.joinpath("test_suite.py").write_text(text)
+
+
+def most_in_window(used: list[tuple[float, int]], window_s: float) -> int:
+    return max(
+        sum(tokens for at_s, tokens in used if begin_s <= at_s < begin_s + window_s)
+        for begin_s, _ in used
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fixture", ["bounded", "free"])
+def test_tokens_in_any_window_are_never_above_the_limit(project, monkeypatch, fixture):
+    # A minute in 1.5 s.
+    monkeypatch.setattr("pytest_ultrapar.lanes.lane_state.TOKEN_WINDOW_S", 1.5 * 1.05)
+    draw = random.Random(1)
+    prompts = [f"use {draw.randint(5, 15)} {draw.randint(1, 100)} {n}" for n in range(40)]
+    write(project, prompts, tpm=1200, fixture=fixture)
+    assert project.run("-n0").ret == 0
+    used = project.server.used
+    assert len(used) == 40
+    assert most_in_window(used, 1.5) <= 1200
+    assert sum(tokens for _, tokens in used) > 1200
+
+
+@pytest.mark.slow
+def test_tokens_are_spaced_over_all_processes(project):
+    write(project, [f"use 10 50 {n}" for n in range(8)], tpm=7200)
+    assert project.run("-n2").ret == 0
+    arrivals_s = [at_s for at_s, _ in project.server.used]
+    assert len(arrivals_s) == 8
+    # 7 x 60 tokens at 120 per second and 5 % more.
+    assert arrivals_s[-1] - arrivals_s[0] >= 3.5
+
+
+def test_request_that_no_limit_lets_pass_is_infra_and_says_why(project, workers):
+    write(project, ["use 1 1 a", "use 1 1 b"], tpm=500, most=5000)
+    result = project.run(workers, "-rA")
+    assert result.ret == 1
+    assert set(project.outcomes().values()) == {"infra"}
+    (error,) = {row["error"] for row in project.rows()}
+    assert "tokens by estimate, and the limit p/key0 allows 500 per minute (tpm)" in error
+    assert project.server.prompts == []
+
+
+def test_requests_larger_than_supposed_are_asked_for_anew(project):
+    prompt = "use 2000 100 " + "word " * 2000
+    write(project, [f"{prompt}{n}" for n in range(3)], tpm=10_000_000)
+    assert project.run("-n0").ret == 0
+    rows = project.rows("attempts")
+    assert [row["outcome"] for row in rows] == ["ok"] * 3
+
+
+def test_limit_on_tokens_stands_in_the_manifest(project):
+    write(project, ["use 1 1 a"], tpm=500_000)
+    assert project.run("-n0").ret == 0
+    assert '"p/key0 tpm"' in (project.directory / "manifest.json").read_text()

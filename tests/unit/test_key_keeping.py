@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+
+import pytest
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.lanes.carry_over import free_s
+from pytest_ultrapar.lanes.key_lock import Holder, key_name, take_all
+from pytest_ultrapar.leading.key_keeping import KeptKeys, keep_keys, locked_keys
+from pytest_ultrapar.leading.waiting_line import WaitingLine
+from pytest_ultrapar.pool.config import load_pool
+from pytest_ultrapar.pool.environment import Overrides
+from pytest_ultrapar.pool.model import Limit
+
+POOL = """
+schema = 1
+[[provider]]
+name = "a"
+api = "openai"
+base_url = "https://one.example.com/v1"
+keys = [{ name = "k0", env = "K0" }, { name = "k1", env = "K1" }]
+qps = 50
+per_key = { qps = 10 }
+[[provider.model]]
+name = "m"
+[[provider.model]]
+name = "n"
+keys = ["k1"]
+per_instance = { rpm = 30 }
+[[provider]]
+name = "box"
+api = "openai"
+base_url = "http://127.0.0.1/v1"
+keys = [{ name = "none" }]
+[[provider.model]]
+name = "served"
+ports = [8001, 8002]
+[[provider]]
+name = "sim"
+api = "simulated"
+keys = [{ name = "k0" }]
+[[provider.model]]
+name = "s"
+"""
+ENVIRON = {"K0": "secret-0", "K1": "secret-1"}
+ONE = "https://one.example.com/v1"
+
+
+@pytest.fixture
+def pool(tmp_path):
+    path = tmp_path / "pool.toml"
+    path.write_text(POOL)
+    return load_pool(path, environ={}, overrides=Overrides())
+
+
+def test_keys_are_locked_by_server_and_secret_with_the_limits_they_fall_on(pool):
+    keys = locked_keys(pool, pool.lanes, ENVIRON, None)
+    k0, k1 = key_name(ONE, "secret-0"), key_name(ONE, "secret-1")
+    boxes = [key_name(f"http://127.0.0.1:{port}/v1", "") for port in (8001, 8002)]
+    assert set(keys) == {k0, k1, *boxes}
+    assert keys[k0].shown == "a/k0"
+    assert [one.name for one in keys[k0].limits] == ["a", "a/k0"]
+    assert [one.name for one in keys[k1].limits] == ["a", "a/k1", "a/n"]
+    assert [keys[box].shown for box in boxes] == ["box/none"] * 2
+
+
+def test_keys_of_models_that_are_not_selected_are_left_to_others(pool):
+    keys = locked_keys(pool, pool.lanes_of("n"), {"K1": "secret-1"}, None)
+    assert [key.shown for key in keys.values()] == ["a/k1"]
+
+
+def test_simulated_keys_are_locked_only_where_runs_share_the_server(pool):
+    assert locked_keys(pool, pool.lanes_of("s"), ENVIRON, None) == {}
+    shared = locked_keys(pool, pool.lanes_of("s"), ENVIRON, "http://127.0.0.1:9000")
+    other = locked_keys(pool, pool.lanes_of("s"), ENVIRON, "http://127.0.0.1:9001")
+    assert [key.shown for key in shared.values()] == ["sim/k0"]
+    assert set(shared) != set(other)
+
+
+def test_two_names_of_one_key_are_one_lock(pool):
+    same = {"K0": "same", "K1": "same"}
+    keys = locked_keys(pool, [*pool.lanes_of("m"), *pool.lanes_of("n")], ENVIRON, None)
+    assert len(keys) == 2
+    assert key_name(ONE, same["K0"]) == key_name("https://one.example.com", same["K1"])
+
+
+@pytest.mark.parametrize(
+    ("limits", "wait_s"),
+    [
+        ([], 0.0),
+        ([Limit("l", "key", workers=3)], 0.0),
+        ([Limit("l", "key", qps=10)], 0.105 + 0.05),
+        ([Limit("l", "key", qps=10, rpm=60)], 1.05 + 1.0),
+        ([Limit("l", "key", qps=10), Limit("o", "pool", rpm=6)], 10.5 + 1.0),
+    ],
+)
+def test_next_run_keeps_the_distance_that_the_slowest_limit_asks_for(limits, wait_s):
+    assert free_s(limits, 100.0) == pytest.approx(100.0 + wait_s)
+
+
+class Terminal:
+    """The parts of pytest's terminal reporter that are written to."""
+
+    def __init__(self, *, is_terminal: bool) -> None:
+        self.hasmarkup = self.isatty = is_terminal
+        self.written: list[str] = []
+
+    def write_line(self, line: str) -> None:
+        self.written.append(line)
+
+    def write(self, text: str, *, flush: bool) -> None:
+        assert flush
+        self.written.append(text)
+
+    def flush(self) -> None:
+        pass
+
+
+class VirtualTime:
+    """A clock that moves when somebody pauses."""
+
+    def __init__(self) -> None:
+        self._now_s = 1000.0
+
+    def now_s(self) -> float:
+        return self._now_s
+
+    def pause(self, seconds: float) -> None:
+        self._now_s += seconds
+
+
+def keep(keys, run, how, *, time=None, terminal=None) -> KeptKeys:
+    time = time or VirtualTime()
+    return keep_keys(keys, run, how, WaitingLine(terminal), clock=time, pause=time.pause)
+
+
+@pytest.fixture
+def directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("ULTRAPAR_LOCK_DIR", str(tmp_path / "locks"))
+    return tmp_path / "locks"
+
+
+@pytest.fixture
+def keys(pool):
+    return locked_keys(pool, pool.lanes_of("n"), ENVIRON, None)
+
+
+def holder(ended_s: float | None = None) -> Holder:
+    return Holder(99, "/runs/\x1bother", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), ended_s)
+
+
+def test_run_that_shall_not_wait_is_told_who_has_which_key(directory, keys, tmp_path):
+    locks = take_all(directory, keys, holder())
+    with pytest.raises(
+        ConfigError, match=r"key a/k1 is in use by the run with process id 99 "
+    ) as e:
+        keep(keys, tmp_path, "fail")
+    assert r"(results in /runs/\x1bother, since 2026-01-02 03:04:05 UTC)" in str(e.value)
+    assert "secret-1" not in str(e.value)
+    locks.give_back({})
+
+
+@pytest.mark.parametrize(
+    ("free_at_s", "waits"),
+    [(None, True), (1003.0, True), (999.0, False), (0.5, False), (9e9, True)],
+    ids=["killed", "ended just now", "ended long ago", "long since boot", "before this boot"],
+)
+def test_run_begins_when_the_earlier_ones_sends_count_no_more(
+    directory, keys, tmp_path, free_at_s, waits
+):
+    name = next(iter(keys))
+    locks = take_all(directory, keys, holder())
+    locks.give_back({name: 0.0} if free_at_s is None else {name: free_at_s})
+    if free_at_s is None:
+        (directory / name).write_text('{"pid":99,"run":"/r","since":"2026-01-02T03:04:05Z"}\n')
+    clock, terminal = VirtualTime(), Terminal(is_terminal=False)
+    kept = keep(keys, tmp_path, "wait", time=clock, terminal=terminal)
+    now_s = clock.now_s()
+    if free_at_s == 1003.0:
+        assert 1003.0 <= now_s < 1003.2
+    elif waits:  # rpm = 30: 2.1 s and 1 s for a send that was late
+        assert 1003.1 <= now_s < 1003.3
+    else:
+        assert now_s < 1000.2
+    assert len(terminal.written) == waits
+    assert kept.waited_for == ""
+    kept.give_back(clock)
+    found = take_all(directory, keys, holder())
+    assert found.earlier[name].pid == os.getpid()
+    assert found.earlier[name].free_s == pytest.approx(now_s + 3.1)
+    found.give_back({})
+
+
+def test_keys_that_nothing_was_sent_with_keep_nobody_waiting(directory, keys, tmp_path):
+    keep(keys, tmp_path, "fail").give_back_unused()
+    found = take_all(directory, keys, holder())
+    assert found.earlier == {}
+    found.give_back({})
+
+
+def test_log_is_told_of_waiting_at_growing_distances():
+    terminal = Terminal(is_terminal=False)
+    line = WaitingLine(terminal)
+    for tenths in range(3000):
+        line.say("waiting for key k", tenths / 10)
+    line.end()
+    assert terminal.written == [
+        "ultrapar: waiting for key k",
+        *(f"ultrapar: still waiting, {at}" for at in ("10.0 s", "30.0 s", "70.0 s", "2 min 30 s")),
+    ]
+
+
+def test_terminal_shows_one_line_that_is_redrawn_every_ten_seconds():
+    terminal = Terminal(is_terminal=True)
+    line = WaitingLine(terminal)
+    for tenths in range(350):
+        line.say("waiting for key k", tenths / 10)
+    assert terminal.written == [
+        "ultrapar: waiting for key k",
+        *(f"\r\x1b[2Kultrapar: still waiting, {at}.0 s" for at in (10, 20, 30)),
+    ]
+    line.say("waiting for key l", 35)
+    assert terminal.written[-2:] == ["\r\x1b[2K", "ultrapar: waiting for key l"]

@@ -1,0 +1,239 @@
+"""Files that say who has a key, locked for real; no process but those that a test is about."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime
+from itertools import permutations
+
+import pytest
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.lanes.key_lock import (
+    Holder,
+    KeyLocks,
+    Taken,
+    key_name,
+    lock_directory,
+    take_all,
+)
+
+SINCE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+ME, OTHER = Holder(1, "/mine", SINCE), Holder(2, "/other", SINCE)
+URL, SECRET = "https://api.example.com/v1", "sk-canary-4f9a1c77e2b05d"
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return tmp_path / "locks"
+
+
+def taken(directory, names, holder=ME) -> KeyLocks:
+    locks = take_all(directory, names, holder)
+    assert isinstance(locks, KeyLocks)
+    return locks
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://api.example.com/v1",
+        "https://API.example.com",
+        "https://api.example.com:443/another/path",
+    ],
+)
+def test_key_has_the_same_name_wherever_a_pool_finds_its_server(url):
+    assert key_name(url, SECRET) == key_name(URL, SECRET)
+
+
+def test_keys_of_other_servers_and_other_secrets_have_other_names():
+    urls = [URL, "https://api.example.org/v1", "http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1"]
+    names = {key_name(url, secret) for url in urls for secret in (SECRET, "another", "")}
+    assert len(names) == 12
+    assert {len(name) for name in names} == {64}
+
+
+def test_nothing_of_a_secret_is_in_its_files(directory):
+    locks = taken(directory, [key_name(URL, SECRET)])
+    (file,) = directory.iterdir()
+    assert SECRET[:8] not in file.name + file.read_text()
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert file.stat().st_mode & 0o777 == 0o600
+    locks.give_back({})
+
+
+def test_directory_does_not_depend_on_what_differs_between_shells():
+    here = lock_directory({})
+    assert here == lock_directory({"TMPDIR": "/var/tmp", "XDG_RUNTIME_DIR": "/run/user/1"})
+    assert here.name == f"ultrapar-{os.getuid()}"
+    assert str(lock_directory({"ULTRAPAR_LOCK_DIR": "/srv/locks"})) == "/srv/locks"
+
+
+def test_second_gets_none_of_its_keys_when_one_is_taken(directory):
+    first = taken(directory, ["b"])
+    assert take_all(directory, ["a", "b", "c"], OTHER) == Taken("b", ME)
+    alone = taken(directory, ["a", "c"])
+    first.give_back({})
+    alone.give_back({})
+    taken(directory, ["a", "b", "c"], OTHER).give_back({})
+
+
+@pytest.mark.parametrize("order", list(permutations("abc")))
+def test_overlapping_runs_find_the_same_key_whatever_their_order(directory, order):
+    first = taken(directory, ["a", "c"])
+    assert take_all(directory, order, OTHER) == Taken("a", ME)
+    first.give_back({})
+
+
+def test_later_run_is_told_when_the_earlier_ones_sends_are_over(directory):
+    first = taken(directory, ["a", "b"])
+    assert first.earlier == {}
+    first.give_back({"a": 12.5})
+    second = taken(directory, ["a", "b"], OTHER)
+    assert second.earlier == {"a": Holder(1, "/mine", SINCE, 12.5)}
+    second.give_back({})
+    third = taken(directory, ["a"])
+    assert third.earlier == {"a": Holder(1, "/mine", SINCE, 12.5)}
+    third.give_back({})
+
+
+def test_giving_back_twice_gives_back_nobody_elses(directory):
+    first = taken(directory, ["a"])
+    first.give_back({})
+    second = taken(directory, ["a"], OTHER)
+    first.give_back({"a": 1.0})
+    assert take_all(directory, ["a"], ME) == Taken("a", OTHER)
+    second.give_back({})
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"pid": "x"}', b"[" * 60_000])
+def test_file_that_says_nothing_locks_all_the_same(directory, content):
+    taken(directory, ["a"]).give_back({})
+    (directory / "a").write_bytes(content)
+    locks = taken(directory, ["a"])
+    assert locks.earlier == {}
+    (directory / "a").write_bytes(content)
+    assert take_all(directory, ["a"], OTHER) == Taken("a", None)
+    locks.give_back({})
+
+
+def test_nothing_is_made_for_a_run_without_keys(directory):
+    taken(directory, []).give_back({})
+    assert not directory.exists()
+
+
+def test_file_that_is_swept_away_while_it_is_held_does_not_stop_the_next(directory):
+    first = taken(directory, ["a"])
+    (directory / "a").unlink()
+    second = taken(directory, ["a"], OTHER)
+    assert take_all(directory, ["a"], ME) == Taken("a", OTHER)
+    second.give_back({})
+    first.give_back({})
+
+
+def test_directory_of_others_or_a_link_is_refused(directory, tmp_path):
+    directory.mkdir(mode=0o755)
+    with pytest.raises(ConfigError, match=r"cannot lock API keys in .*/locks: .*mode 0700.*"):
+        take_all(directory, ["a"], ME)
+    link = tmp_path / "link"
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    link.symlink_to(private)
+    with pytest.raises(ConfigError, match="no link"):
+        take_all(link, ["a"], ME)
+    (private / "a").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match="ULTRAPAR_LOCK_DIR"):
+        take_all(private, ["a"], ME)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("where", ["file/locks", "/proc/locks"])
+def test_place_that_cannot_be_written_is_named(tmp_path, where):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"cannot lock API keys in .*/locks: [A-Z].*"):
+        take_all(tmp_path / where, ["a"], ME)
+
+
+def test_file_system_without_locks_is_named(directory, monkeypatch):
+    def no_locks(*_):
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    with pytest.raises(ConfigError, match="Function not implemented; name a directory on a local"):
+        take_all(directory, ["a"], ME)
+
+
+HOLD = """
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from pytest_ultrapar.lanes.key_lock import Holder, take_all
+locks = take_all(Path(sys.argv[1]), ["a"], Holder(7, "/run", datetime.now(UTC)))
+"""
+READY = 'print("ready", flush=True)\n'
+
+
+def holding(directory, script) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD + script, str(directory)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("ready")
+    return process
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """Its children live on until `end`, since they have the same standard input."""
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """Close what it and its children read, and wait until they have closed what they write."""
+    process.communicate()
+
+
+def test_lock_ends_with_a_killed_process(directory):
+    process = holding(directory, READY + "sys.stdin.read()")
+    assert isinstance(take_all(directory, ["a"], ME), Taken)
+    kill(process)
+    locks = taken(directory, ["a"])
+    assert locks.earlier["a"].free_s is None
+    locks.give_back({})
+    end(process)
+
+
+CHILD = """
+import os, subprocess
+if {forked}:
+    if os.fork() == 0:
+        os.read(0, 1)
+        os._exit(0)
+else:
+    subprocess.Popen([sys.executable, "-c", "input()"], pass_fds={inherited})
+{ready}sys.stdin.read()
+"""
+
+
+def test_lock_outlives_a_killed_process_with_the_one_that_inherits_it(directory):
+    script = CHILD.format(forked=False, inherited="locks.fds", ready=READY)
+    process = holding(directory, script)
+    kill(process)
+    assert isinstance(take_all(directory, ["a"], ME), Taken)
+    end(process)
+    taken(directory, ["a"]).give_back({})
+
+
+@pytest.mark.parametrize("forked", [True, False])
+def test_lock_does_not_stay_with_other_children(directory, forked):
+    process = holding(directory, CHILD.format(forked=forked, inherited="()", ready=READY))
+    assert isinstance(take_all(directory, ["a"], ME), Taken)
+    kill(process)
+    taken(directory, ["a"]).give_back({})
+    end(process)
