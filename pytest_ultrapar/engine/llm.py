@@ -5,39 +5,29 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from http import HTTPStatus
+from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 import msgspec
 
 from pytest_ultrapar.clock import Clock
-from pytest_ultrapar.engine.allowance import parse_allowance
+from pytest_ultrapar.engine.answer_meaning import read_answer, told_by
 from pytest_ultrapar.engine.chat_request import request_body
+from pytest_ultrapar.engine.conversation import Conversation
 from pytest_ultrapar.engine.endpoints import Endpoint
-from pytest_ultrapar.engine.failure import Failure, classify_status
+from pytest_ultrapar.engine.failure import Failure
 from pytest_ultrapar.engine.http import Answer
-from pytest_ultrapar.engine.openai_api import RESERVED, decode_response
+from pytest_ultrapar.engine.openai_api import RESERVED
 from pytest_ultrapar.engine.reply import Messages, Reply
 from pytest_ultrapar.engine.request_check import check_request
 from pytest_ultrapar.engine.retry import RetryPolicy
-from pytest_ultrapar.engine.retry_after import parse_retry_after
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.engine.watch import Watch
 from pytest_ultrapar.errors import BadRequestError, InfraError, NoLaneError, PromptRefused
 from pytest_ultrapar.lanes.failure_classes import CLASSES
 from pytest_ultrapar.lanes.holding import acquire_lease
-from pytest_ultrapar.lanes.protocol import (
-    NOTHING_TOLD,
-    Allowance,
-    BrokerPort,
-    Lease,
-    LeaseOutcome,
-    LeaseRequest,
-    Told,
-)
+from pytest_ultrapar.lanes.protocol import BrokerPort, Lease, LeaseOutcome, LeaseRequest
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt, TurnMessage
 
@@ -74,24 +64,6 @@ class Wire:
     next_request_id: Callable[[], int]
     watch: Watch | None = None
     tokens: TokenEstimates | None = None
-
-
-@dataclass(slots=True)
-class Conversation:
-    """What an episode has said and spent so far: the raw material of its record.
-
-    Attributes:
-        failure: What ends the episode, whatever it does next.
-        last_trouble: Why the request that is under way has to be sent again; empty if it has not.
-    """
-
-    attempts: list[Attempt] = field(default_factory=list)
-    messages: list[TurnMessage] = field(default_factory=list)
-    n_turns: int = 0
-    backoff_s: float = 0.0
-    queue_wait_s: float = 0.0
-    failure: InfraError | PromptRefused | BadRequestError | None = None
-    last_trouble: str = ""
 
 
 class Llm:
@@ -133,7 +105,6 @@ class Llm:
         self._first_timer = asyncio.get_running_loop().call_later(
             _HOLD_FIRST_LEASE_S, self.return_unused
         )
-        self._said: list[Mapping[str, Any]] = []
         self._chatting: set[asyncio.Task[Any] | None] = set()
         self._closed = False
 
@@ -173,7 +144,7 @@ class Llm:
             raise RuntimeError(msg)
         turn = conversation.n_turns
         conversation.n_turns += 1
-        self._note_messages(turn, messages)
+        conversation.note(turn, messages)
         task = asyncio.current_task()
         self._chatting.add(task)
         try:
@@ -296,7 +267,7 @@ class Llm:
         result: Reply | Failure | None = None
         try:
             answer = await wire.exchange.exchange(endpoint, body, timeout_s=endpoint.timeout_s)
-            result = _read(answer, lease.lane, wire.clock.now_s() - t_send_s)
+            result = read_answer(answer, lease.lane, wire.clock.now_s() - t_send_s)
             outcome = "ok" if isinstance(result, Reply) else result.outcome
         finally:
             # Before the seat is given back: in the records, too, nobody else has it until then.
@@ -306,7 +277,7 @@ class Llm:
                 # else be noticed by nobody where episodes may last less long than requests.
                 outcome = "timeout"
             retry_after_s = result.retry_after_s if isinstance(result, Failure) else None
-            wire.port.release(lease, outcome, _told(result, _allowance(endpoint, answer)))
+            wire.port.release(lease, outcome, told_by(result, endpoint, answer))
             reply = result if isinstance(result, Reply) else None
             stream = answer.stream if isinstance(answer, Answer) else None
             record = Attempt(
@@ -362,25 +333,6 @@ class Llm:
         self.conversation.failure = error
         raise error from cause
 
-    def _note_messages(self, turn: int, messages: Messages) -> None:
-        """Keep what is new: a conversation that grows is stored once, not once per turn."""
-        said, noted = self._said, self.conversation.messages
-        known = len(said) if list(messages[: len(said)]) == said else 0
-        new = [
-            TurnMessage(turn, str(message.get("role", "")), _as_text(message.get("content")))
-            for message in messages[known:]
-        ]
-        # Callers append the last answer to their own list; it was noted when it came.
-        if (
-            known
-            and new
-            and noted
-            and (new[0].role, new[0].content) == ("assistant", noted[-1].content)
-        ):
-            del new[0]
-        noted.extend(new)
-        self._said = [dict(message) for message in messages]
-
     def return_unused(self) -> None:
         """Give the first lease back if no request used it.
 
@@ -390,37 +342,3 @@ class Llm:
         self._first_timer.cancel()
         if first is not None:
             self._wire.port.release(first, "unsent")
-
-
-def _read(answer: Answer | Failure, lane: LaneId, latency_s: float) -> Reply | Failure:
-    if isinstance(answer, Failure):
-        return answer
-    if answer.stream is not None:
-        return answer.stream.reply(lane, latency_s)
-    if answer.status == HTTPStatus.OK:
-        return decode_response(answer.body, lane, latency_s)
-    retry_after_s = parse_retry_after(answer.headers, epoch_s=time.time())
-    return classify_status(answer.status, answer.body, retry_after_s, answer.headers)
-
-
-def _allowance(endpoint: Endpoint, answer: Answer | Failure | None) -> Allowance | None:
-    if endpoint.reads_allowance and isinstance(answer, Answer):
-        return parse_allowance(answer.headers)
-    return None
-
-
-def _told(result: Reply | Failure | None, allowance: Allowance | None) -> Told:
-    if isinstance(result, Reply):
-        tokens = (result.tokens_in or 0) + (result.tokens_out or 0)
-        return Told(tokens=tokens or None, allowance=allowance)
-    if result is None:
-        return NOTHING_TOLD if allowance is None else Told(allowance=allowance)
-    if result.retry_after_s is None and result.exceeded is None and allowance is None:
-        return NOTHING_TOLD
-    return Told(result.retry_after_s, result.exceeded, allowance=allowance)
-
-
-def _as_text(content: object) -> str:
-    if isinstance(content, str):
-        return content
-    return "" if content is None else msgspec.json.encode(content).decode()

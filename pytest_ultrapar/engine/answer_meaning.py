@@ -1,0 +1,60 @@
+"""What an answer means: to the episode that asked, and to the broker that let it ask."""
+
+from __future__ import annotations
+
+import time
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.engine.allowance import parse_allowance
+from pytest_ultrapar.engine.failure import Failure, classify_status
+from pytest_ultrapar.engine.http import Answer
+from pytest_ultrapar.engine.openai_api import decode_response
+from pytest_ultrapar.engine.reply import Reply
+from pytest_ultrapar.engine.retry_after import parse_retry_after
+from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, Told
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.engine.endpoints import Endpoint
+    from pytest_ultrapar.pool.model import LaneId
+
+
+def read_answer(answer: Answer | Failure, lane: LaneId, latency_s: float) -> Reply | Failure:
+    """The model's reply, or what went wrong.
+
+    Args:
+        answer: What the exchange brought.
+        lane: Which lane answered.
+        latency_s: How long it took, seconds.
+    """
+    if isinstance(answer, Failure):
+        return answer
+    if answer.stream is not None:
+        return answer.stream.reply(lane, latency_s)
+    if answer.status == HTTPStatus.OK:
+        return decode_response(answer.body, lane, latency_s)
+    retry_after_s = parse_retry_after(answer.headers, epoch_s=time.time())
+    return classify_status(answer.status, answer.body, retry_after_s, answer.headers)
+
+
+def told_by(
+    result: Reply | Failure | None, endpoint: Endpoint, answer: Answer | Failure | None
+) -> Told:
+    """What the broker should know of an answer beside its outcome.
+
+    Args:
+        result: What the answer was read as; None: there was none.
+        endpoint: Says whether the answer's headers are of interest.
+        answer: What the exchange brought.
+    """
+    allowance = None
+    if endpoint.reads_allowance and isinstance(answer, Answer):
+        allowance = parse_allowance(answer.headers)
+    if isinstance(result, Reply):
+        tokens = (result.tokens_in or 0) + (result.tokens_out or 0)
+        return Told(tokens=tokens or None, allowance=allowance)
+    if result is None:
+        return NOTHING_TOLD if allowance is None else Told(allowance=allowance)
+    if result.retry_after_s is None and result.exceeded is None and allowance is None:
+        return NOTHING_TOLD
+    return Told(result.retry_after_s, result.exceeded, allowance=allowance)

@@ -1,0 +1,64 @@
+"""What an episode says and spends, as it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pytest_ultrapar.records import Attempt, TurnMessage
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.engine.reply import Messages
+    from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused
+
+
+@dataclass(slots=True)
+class Conversation:
+    """What an episode has said and spent so far: the raw material of its record.
+
+    Attributes:
+        failure: What ends the episode, whatever it does next.
+        last_trouble: Why the request that is under way has to be sent again; empty if it has not.
+    """
+
+    attempts: list[Attempt] = field(default_factory=list)
+    messages: list[TurnMessage] = field(default_factory=list)
+    n_turns: int = 0
+    backoff_s: float = 0.0
+    queue_wait_s: float = 0.0
+    failure: InfraError | PromptRefused | BadRequestError | None = None
+    last_trouble: str = ""
+    _said: list[Mapping[str, Any]] = field(default_factory=list)
+
+    def note(self, turn: int, messages: Messages) -> None:
+        """Keep what is new: a conversation that grows is stored once, not once per turn.
+
+        Args:
+            turn: Which call of the client it is, from 0.
+            messages: The whole conversation so far.
+        """
+        said, noted = self._said, self.messages
+        known = len(said) if list(messages[: len(said)]) == said else 0
+        new = [
+            TurnMessage(turn, str(message.get("role", "")), _as_text(message.get("content")))
+            for message in messages[known:]
+        ]
+        # Callers append the last answer to their own list; it was noted when it came.
+        if (
+            known
+            and new
+            and noted
+            and (new[0].role, new[0].content) == ("assistant", noted[-1].content)
+        ):
+            del new[0]
+        noted.extend(new)
+        self._said = [dict(message) for message in messages]
+
+
+def _as_text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    return "" if content is None else msgspec.json.encode(content).decode()
