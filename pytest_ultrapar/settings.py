@@ -54,6 +54,7 @@ class Options:
         reuse: A finished run whose answers are taken over, or `latest`.
         simulator: URL of a simulated provider that already runs.
         debug_log: Which workers write a debug log.
+        faults: What goes wrong at the run's own simulated provider.
         effective: Every setting here with its origin.
     """
 
@@ -76,6 +77,7 @@ class Options:
     debug_log: WhichLog = field(default_factory=WhichLog)
     gate: tuple[str, ...] = ()
     gate_baseline: str | None = None
+    faults: Path | None = None
 
 
 def read_overrides(config: pytest.Config) -> Overrides:
@@ -148,6 +150,7 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
         debug_log=debug_log,
         gate=tuple(given("gate") or ()),
         gate_baseline=given("gate_baseline"),
+        faults=Path(given("faults")) if given("faults") else None,
         effective=(
             mode,
             repeats_origin,

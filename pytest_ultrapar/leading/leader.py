@@ -58,7 +58,8 @@ class Leader:
             self._run = Run(self.config)
             try:
                 self.run.services.start_compactor(self.config.invocation_params.dir)
-                self.run.services.start_simulator(self.run.options.simulator)
+                options = self.run.options
+                self.run.services.start_simulator(options.simulator, options.faults)
             except BaseException:
                 self.run.close()
                 raise

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.lanes.headroom import with_headroom
 from pytest_ultrapar.results.compactor import Compactor
+from pytest_ultrapar.simulator.faults.load import load_faults
 from pytest_ultrapar.simulator.process import SimulatorProcess
 
 if TYPE_CHECKING:
@@ -18,13 +19,18 @@ if TYPE_CHECKING:
     from pytest_ultrapar.lanes.broker_process import BrokerProcess
     from pytest_ultrapar.pool.model import Pool
     from pytest_ultrapar.results.run_summary import RunSummary
+    from pytest_ultrapar.simulator.faults.script import FaultScript
 
 SERVER_LOG = "simulator.jsonl"
 _REACH_S = 5.0
 
 
 class Services:
-    """Starts what a run needs; all ends with `stop`, or with this process, however that ends."""
+    """Starts what a run needs; all ends with `stop`, or with this process, however that ends.
+
+    Attributes:
+        faults: The script that its simulated provider follows; None for none.
+    """
 
     def __init__(self, pool: Pool, directory: Path) -> None:
         self._pool = pool
@@ -32,28 +38,37 @@ class Services:
         self._simulator: SimulatorProcess | None = None
         self.broker: BrokerProcess | None = None
         self.compactor: Compactor | None = None
+        self.faults: FaultScript | None = None
         self.base_urls: Mapping[str, str] = {}
 
-    def start_simulator(self, running_at: str | None) -> None:
+    def start_simulator(self, running_at: str | None, faults: Path | None = None) -> None:
         """Have a simulated provider, if the pool has one at all.
 
         Args:
             running_at: URL of one that runs already; None starts one for this run.
+            faults: What goes wrong at the one that is started.
 
         Raises:
-            ConfigError: The URL is no loopback address, nothing listens there, or the process
-                cannot be started.
+            ConfigError: The URL is no loopback address, nothing listens there, the faults cannot be
+                had, or the process cannot be started.
         """
         names = [provider.name for provider in self._pool.providers if provider.api == "simulated"]
         if not names:
-            if running_at is not None:
-                msg = (
-                    f"--ultrapar-simulator is given, but {self._pool.path} has no provider "
-                    'with api = "simulated"'
-                )
-                raise ConfigError(msg)
+            for option, given in (("simulator", running_at), ("faults", faults)):
+                if given is not None:
+                    msg = (
+                        f"--ultrapar-{option} is given, but {self._pool.path} has no provider "
+                        'with api = "simulated"'
+                    )
+                    raise ConfigError(msg)
             return
         if running_at is not None:
+            if faults is not None:
+                msg = (
+                    "--ultrapar-faults cannot be used together with --ultrapar-simulator: a server "
+                    "that runs already takes its faults from `ultrapar simulate --faults FILE`"
+                )
+                raise ConfigError(msg)
             root = _checked(running_at)
             _reach(root)
             self.base_urls = {name: f"{root}/{name}/v1" for name in names}
@@ -64,7 +79,11 @@ class Services:
             # A resumed run has a log per session: each server numbers its own requests.
             n_sessions += 1
             log_path = self._directory / f"simulator-{n_sessions}.jsonl"
-        self._simulator = SimulatorProcess.start(self._pool, log_path=log_path, tokens=None)
+        if faults is not None:
+            self.faults = load_faults(faults, self._pool)
+        self._simulator = SimulatorProcess.start(
+            self._pool, log_path=log_path, tokens=None, faults=self.faults
+        )
         self.base_urls = {name: self._simulator.base_url(name) for name in names}
 
     def start_compactor(self, cwd: Path) -> None:

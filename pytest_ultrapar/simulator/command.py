@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.simulator.refusals import parse_refusal
+from pytest_ultrapar.simulator.faults.script import FaultScript
+from pytest_ultrapar.simulator.refusals import parse_refusal, refusal_faults
 from pytest_ultrapar.simulator.served import default_token
 from pytest_ultrapar.simulator.settings import Settings
 from pytest_ultrapar.simulator.targets import base_path
@@ -62,6 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "for an instance; PROVIDER/KEY and instance:PROVIDER/NAME where names repeat; may be given "
         "several times",
     )
+    parser.add_argument(
+        "--faults",
+        type=Path,
+        metavar="FILE",
+        help="a TOML file that says what goes wrong, where and when (default: nothing does)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -72,17 +79,19 @@ def run(arguments: argparse.Namespace) -> int:
         ResultsError: The log cannot be written.
     """
     from pytest_ultrapar.pool.config import Overrides, load_pool  # noqa: PLC0415 - light `--help`
+    from pytest_ultrapar.simulator.faults.load import load_faults  # noqa: PLC0415 - light `--help`
     from pytest_ultrapar.simulator.interrupt import until_interrupted  # noqa: PLC0415 - light `--help`
     from pytest_ultrapar.simulator.server import Server  # noqa: PLC0415 - light `--help`
 
     pool = load_pool(arguments.pool, environ=os.environ, overrides=Overrides())
+    script = FaultScript() if arguments.faults is None else load_faults(arguments.faults, pool)
     server = Server(
         Settings.of(
             pool,
             tokens=tokens_from(pool, os.environ),
             log_path=arguments.log,
             port=arguments.port,
-            refusals=dict(arguments.refuse),
+            faults=script.preceded_by(refusal_faults(pool, dict(arguments.refuse))),
         )
     )
 

@@ -136,7 +136,7 @@ REFUSED = [
     ),
     pytest.param(
         simulated('latency = { kind = "normal", median_s = 1 }'),
-        'provider[0].latency.kind must be "fixed" or "log-normal" (got "normal")',
+        'provider[0].latency.kind must be "fixed" or "log-normal" or "knee" (got "normal")',
         id="latkind",
     ),
     pytest.param(
