@@ -39,6 +39,8 @@ def lines(run: Run) -> list[str]:
         f"{_seats(seats)}, {_repeats(options)}",
         f"ultrapar: results in {run.directory.path}",
     ]
+    if run.services.faults is not None:
+        text.append(f"ultrapar: the simulated provider fails as {run.services.faults.path} says")
     said = [
         f"{value.name} = {value.value} ({value.origin})"
         for value in (*pool.effective, *options.effective)

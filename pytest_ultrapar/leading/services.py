@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.lanes.headroom import with_headroom
 from pytest_ultrapar.results.compactor import Compactor
-from pytest_ultrapar.simulator.faults.load import load_faults
 from pytest_ultrapar.simulator.process import SimulatorProcess
 
 if TYPE_CHECKING:
@@ -80,6 +79,8 @@ class Services:
             n_sessions += 1
             log_path = self._directory / f"simulator-{n_sessions}.jsonl"
         if faults is not None:
+            from pytest_ultrapar.simulator.faults.load import load_faults  # noqa: PLC0415 - only when asked for
+
             self.faults = load_faults(faults, self._pool)
         self._simulator = SimulatorProcess.start(
             self._pool, log_path=log_path, tokens=None, faults=self.faults

@@ -47,7 +47,7 @@ class _WireRequest(msgspec.Struct):
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     seed: int | None = None
-    tools: msgspec.Raw | None = None
+    tools: msgspec.Raw = msgspec.Raw()
     tool_choice: str | ForcedChoice | None = None
 
 

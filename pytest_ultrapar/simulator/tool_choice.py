@@ -55,28 +55,28 @@ class ForcedChoice(msgspec.Struct):
     function: _Named
 
 
-_decoder = msgspec.json.Decoder(list[_OfferedTool])
+_decoder = msgspec.json.Decoder(list[_OfferedTool] | None)
 
 
 def forced_function(
-    choice: str | ForcedChoice, tools: msgspec.Raw | None
+    choice: str | ForcedChoice, tools: msgspec.Raw
 ) -> OfferedFunction | ApiError | None:
     """The function that must be called: the named one, or the first where any will do.
 
     Args:
         choice: The request's `tool_choice`.
-        tools: Its `tools`, not decoded yet: most requests leave the choice free, and then nobody
-            needs to know.
+        tools: Its `tools`, empty when absent; not decoded yet, since most requests leave the choice
+            free, and then nobody needs to know.
     """
     if isinstance(choice, str) and choice != "required":
         return None
     try:
-        offered = [] if tools is None else [tool.function for tool in _decoder.decode(tools)]
+        offered: list[_OfferedTool] = (_decoder.decode(tools) if tools else None) or []
     except msgspec.MsgspecError as error:
         return ApiError.bad_request(f"`tools` cannot be read: {error}", param="tools")
-    for function in offered:
-        if isinstance(choice, str) or function.name == choice.function.name:
-            return function
+    for tool in offered:
+        if isinstance(choice, str) or tool.function.name == choice.function.name:
+            return tool.function
     return ApiError.bad_request(
         "`tool_choice` asks for a function that `tools` does not have", param="tool_choice"
     )
