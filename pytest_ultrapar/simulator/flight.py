@@ -115,10 +115,10 @@ class Flight:
     def begin(self, now_s: float) -> None:
         """Be at work from now on; called once, at the arrival or when a place is free."""
         self._begun_s = now_s
-        due_s = self._admitted.answer.begins * self._admitted.latency_s
-        if due_s == math.inf:
+        begins = self._admitted.answer.begins
+        if begins == math.inf:
             return
-        delay_s = max(0.0, now_s + due_s - self._clock.now_s())
+        delay_s = max(0.0, self.wait_s(begins))
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._begin_answer)
 
     def leave(self) -> None:
