@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol, TypeVar
+
+import msgspec
 
 from pytest_ultrapar.simulator.asgi import Header, Send, respond
 from pytest_ultrapar.simulator.stream import Piece
 
+_Sent = TypeVar("_Sent", bound="Whole | Pieces")
 Ending = Literal["complete", "silence", "close"]
 
 
@@ -26,40 +28,26 @@ class Sending(Protocol):
         ...
 
 
-class Answer(Protocol):
-    """What one request gets."""
+class Whole(msgspec.Struct, frozen=True):
+    """A body sent at once, when all of the latency has passed.
 
-    @property
-    def status(self) -> int | None:
-        """HTTP status; None when there is not even a head."""
-        ...
-
-    @property
-    def begins(self) -> float:
-        """The share of the latency after which it begins, 0 to 1; infinity for never."""
-        ...
-
-    async def deliver(self, sending: Sending) -> None:
-        """Send it; called when its first byte is due."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """A body sent at once, when all of the latency has passed."""
+    Attributes:
+        status: HTTP status.
+        headers: Beyond content-length, and content-type where it is JSON.
+        begins: The share of the latency after which it begins.
+    """
 
     body: bytes
     status: int = 200
     headers: tuple[Header, ...] = ()
-    begins: float = 1.0
+    begins: ClassVar[float] = 1.0
 
     async def deliver(self, sending: Sending) -> None:
         """Send it."""
         await respond(sending.send, self.status, self.body, self.headers)
 
 
-@dataclass(frozen=True, slots=True)
-class Pieces:
+class Pieces(msgspec.Struct, frozen=True):
     """A body sent in pieces, each when its share of the latency has passed.
 
     Attributes:
@@ -75,7 +63,7 @@ class Pieces:
 
     @property
     def begins(self) -> float:
-        """The first piece's share; the end of the latency when there is none."""
+        """The share of the latency after which it begins: the first piece's, else all of it."""
         return self.pieces[0][0] if self.pieces else 1.0
 
     async def deliver(self, sending: Sending) -> None:
@@ -99,16 +87,16 @@ class Pieces:
             await asyncio.get_running_loop().create_future()
 
 
+Answer = Whole | Pieces
 NEVER = Pieces(None, (), ((float("inf"), b""),))
 """No answer at all."""
 
 
-def with_headers(answer: Answer, headers: tuple[Header, ...]) -> Answer:
+def with_headers(answer: _Sent, headers: tuple[Header, ...]) -> _Sent:
     """The same answer with more headers."""
     if not headers:
         return answer
-    assert isinstance(answer, Whole | Pieces)
-    return replace(answer, headers=(*answer.headers, *headers))
+    return msgspec.structs.replace(answer, headers=(*answer.headers, *headers))
 
 
 def broken_off(answer: Answer, ending: Ending) -> Pieces:
@@ -116,7 +104,6 @@ def broken_off(answer: Answer, ending: Ending) -> Pieces:
     if isinstance(answer, Pieces):
         half = max(1, len(answer.pieces) // 2)
         return Pieces(answer.status, answer.headers, answer.pieces[:half], ending)
-    assert isinstance(answer, Whole)
     length = (b"content-length", b"%d" % len(answer.body))
     headers = ((b"content-type", b"application/json"), length, *answer.headers)
     return Pieces(answer.status, headers, ((1.0, answer.body[: len(answer.body) // 2]),), ending)

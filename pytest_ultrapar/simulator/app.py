@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.simulator.answer import Whole, with_headers
@@ -136,7 +135,7 @@ def _disturbed(
     headers = faults.headers(lane, now_s)
     if isinstance(composed, Whole):
         # What a limit refused is not the fault's doing.
-        return lane.names, replace(composed, headers=(*composed.headers, *headers))
+        return lane.names, with_headers(composed, headers)
     faults.count_tokens(lane, composed.n_tokens)
     answer = with_headers(composed.answer, headers)
     return names, Admitted(lane, names, answer, composed.latency_s)

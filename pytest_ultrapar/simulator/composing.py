@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import traceback
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from pytest_ultrapar.simulator.answer import Answer, Pieces, Whole
 from pytest_ultrapar.simulator.api_error import ApiError
@@ -20,9 +22,11 @@ if TYPE_CHECKING:
     from pytest_ultrapar.simulator.faults.script import Effect
     from pytest_ultrapar.simulator.served import ServedLane
 
+_NO_CHANCE = random.Random(0)
+"""For personas that draw nothing."""
 
-@dataclass(frozen=True, slots=True)
-class Composed:
+
+class Composed(msgspec.Struct, frozen=True):
     """An answer before it is admitted.
 
     Attributes:
@@ -61,7 +65,8 @@ def _composed(lane: ServedLane, request: ChatRequest, effect: Effect | None) -> 
     if request.forced_tool is not None:
         reply = forced_call(request.forced_tool, messages, f"call_{name}")
     else:
-        reply = lane.persona.reply(messages, draw.rng(), lane.simulation.skill)
+        rng = draw.rng() if lane.persona.draws else _NO_CHANCE
+        reply = lane.persona.reply(messages, rng, lane.simulation.skill)
     if effect is not None:
         reply = disturbed_reply(reply, effect)
     usage = count_usage(reply, messages)

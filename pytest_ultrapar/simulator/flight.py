@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from pytest_ultrapar.simulator.answer import Answer
 from pytest_ultrapar.simulator.asgi import CLOSE, Receive, Scope, Send
@@ -27,8 +28,7 @@ class Log(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(msgspec.Struct, frozen=True):
     """A request that holds a seat, with the answer it will get.
 
     Attributes:
@@ -106,19 +106,22 @@ class Flight:
         answering = self._answering
         if answering is None:
             return
-        if not answering.done():
-            self.leave()
-            answering.cancel()
+        if answering.done():
+            answering.result()
+            return
+        self.leave()
+        answering.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await answering
 
     def begin(self, now_s: float) -> None:
         """Be at work from now on; called once, at the arrival or when a place is free."""
         self._begun_s = now_s
-        begins = self._admitted.answer.begins
+        admitted = self._admitted
+        begins = admitted.answer.begins
         if begins == math.inf:
             return
-        delay_s = max(0.0, self.wait_s(begins))
+        delay_s = max(0.0, now_s + begins * admitted.latency_s - self._clock.now_s())
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._begin_answer)
 
     def leave(self) -> None:

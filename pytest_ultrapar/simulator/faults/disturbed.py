@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import msgspec
 
 from pytest_ultrapar.simulator.answer import NEVER, Answer, Pieces, Whole, broken_off
 from pytest_ultrapar.simulator.faults.script import (
@@ -71,9 +71,8 @@ def error_answer(effect: Error) -> Whole:
 def _malformed(answer: Answer, form: MalformedForm) -> Answer:
     if isinstance(answer, Whole):
         body = answer.body[: len(answer.body) // 2] if form == "truncated" else _BODIES[form]
-        return replace(answer, body=body)
-    assert isinstance(answer, Pieces)
+        return msgspec.structs.replace(answer, body=body)
     if form == "truncated":
         return broken_off(answer, "complete")
     content = as_event(_BODIES[form]) if _BODIES[form] else b""
-    return replace(answer, pieces=((1.0, content),))
+    return msgspec.structs.replace(answer, pieces=((1.0, content),))
