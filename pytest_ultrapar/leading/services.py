@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -81,7 +82,7 @@ class Services:
         if faults is not None:
             from pytest_ultrapar.simulator.faults.load import load_faults  # noqa: PLC0415 - only when asked for
 
-            self.faults = load_faults(faults, self._pool)
+            self.faults = load_faults(faults, _simulated_part(self._pool))
         self._simulator = SimulatorProcess.start(
             self._pool, log_path=log_path, tokens=None, faults=self.faults
         )
@@ -120,6 +121,15 @@ class Services:
         if self._simulator is not None:
             self._simulator.stop()
             self._simulator = None
+
+
+def _simulated_part(pool: Pool) -> Pool:
+    """The lanes of simulated providers, with their limits: no fault of the others' would happen."""
+    simulated = {provider.name for provider in pool.providers if provider.api == "simulated"}
+    lanes = tuple(lane for lane in pool.lanes if lane.provider in simulated)
+    names = {name for lane in lanes for name in lane.limits}
+    limits = {name: limit for name, limit in pool.limits.items() if name in names}
+    return replace(pool, lanes=lanes, limits=limits)
 
 
 def _checked(url: str) -> str:

@@ -173,6 +173,24 @@ def test_malformed_answer_may_be_no_json_at_all(faulty, form):
     assert "[DONE]" not in streamed.text
 
 
+def test_malformed_answer_may_be_any_text(faulty):
+    text = r"""[[fault]]
+    kind = "malformed"
+    body = "{\"choices\": \u001b[31m"
+    """
+    with faulty(text) as server:
+        assert post(server).text == '{"choices": \x1b[31m'
+        assert post(server, stream=True).text == 'data: {"choices": \x1b[31m\n\n'
+
+
+@pytest.mark.parametrize("status", [307, 408, 529, 599])
+def test_error_may_have_any_status(faulty, status):
+    with faulty(f'[[fault]]\nkind = "error"\nstatus = {status}') as server:
+        response = post(server)
+    assert response.status_code == status
+    assert response.json()["error"]["message"]
+
+
 @pytest.mark.parametrize(("reason", "text"), [("length", "echo: "), ("content_filter", "")])
 def test_answer_that_ends_early_says_why(faulty, reason, text):
     script = f'[[fault]]\nkind = "finish"\nfinish_reason = "{reason}"'

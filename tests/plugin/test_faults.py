@@ -88,3 +88,22 @@ def test_faults_are_refused_for_a_pool_without_a_simulated_provider(project):
         result.stderr.str()
     )
     assert project.server.prompts == []
+
+
+def test_fault_of_a_provider_that_is_not_simulated_is_refused(simulated, monkeypatch):
+    monkeypatch.setenv("REAL_KEY", "sk-0")
+    real = """
+    [[provider]]
+    name = "real"
+    api = "openai"
+    base_url = "http://127.0.0.1:1/v1"
+    keys = [{ name = "key1", env = "REAL_KEY" }]
+    [[provider.model]]
+    name = "n"
+    """
+    simulated.pytester.path.joinpath("pool.toml").write_text(POOL + real)
+    bad = '[[fault]]\nkind = "hang"\nprovider = "real"\n'
+    simulated.pytester.path.joinpath("bad.toml").write_text(bad)
+    result = simulated.run("-n0", "--ultrapar-faults", "bad.toml")
+    assert result.ret == 4
+    assert "fault[0].provider is no provider of pool.toml" in result.stderr.str()

@@ -51,6 +51,7 @@ def load(tmp_path):
         (entry("slow", "extra_s = 0.5"), Slow(1.0, 0.5)),
         (entry("malformed"), Malformed("truncated")),
         (entry("malformed", 'form = "empty-choices"'), Malformed("empty-choices")),
+        (entry("malformed", r'body = "\u0000"'), Malformed("truncated", "\0")),
         (entry("finish", 'finish_reason = "length"'), Finish("length")),
         (
             entry("error", "status = 502", 'body = "<html>"', 'headers = { A = ["1", "2"] }'),
@@ -172,6 +173,7 @@ REFUSED = [
     (entry("eror", "status = 500"), 'fault[0].kind must be "error" or "hang"'),
     ("[fault]\nkind = 'hang'", "fault must be a list (got a table); write [[fault]]"),
     (entry("hang", "form_s = 1"), "fault[0].form_s is not a known field; did you mean for"),
+    (entry("hang", "body = ''"), 'fault[0].body is for kind = "error" or "malformed"'),
     (entry("hang", "status = 500"), 'fault[0].status is for kind = "error" (got kind = "hang")'),
     (entry("error", "at = 'body'"), 'fault[0].at is for kind = "hang" or "drop"'),
     (entry("error"), "fault[0] needs error or status"),
@@ -186,6 +188,7 @@ REFUSED = [
     (entry("error", "status = 500", r'headers = { a = "b\r\nc" }'), "without line breaks"),
     (entry("slow"), "fault[0] needs factor or extra_s"),
     (entry("slow", "factor = 0"), "fault[0].factor must be > 0 (got 0)"),
+    (entry("malformed", "form = 'empty'", "body = ''"), "together with body"),
     (entry("malformed", "form = 'odd'"), 'fault[0].form must be "truncated" or'),
     (entry("hang", "key = 'key00'"), "fault[0].key is no key of pool.toml; did you mean key0?"),
     (entry("hang", "instance = 'zz'"), "there is i0, i1, i2"),

@@ -56,7 +56,7 @@ def disturbed_answer(answer: Answer, latency_s: float, effect: Effect) -> tuple[
             dropped = broken_off(answer, "close")
         return dropped, latency_s if effect.after_s is None else effect.after_s
     if isinstance(effect, Malformed):
-        return _malformed(answer, effect.form), latency_s
+        return _malformed(answer, effect), latency_s
     return answer, latency_s
 
 
@@ -68,11 +68,12 @@ def error_answer(effect: Error) -> Whole:
     return Whole(effect.body.encode(), effect.status, headers)
 
 
-def _malformed(answer: Answer, form: MalformedForm) -> Answer:
-    if isinstance(answer, Whole):
-        body = answer.body[: len(answer.body) // 2] if form == "truncated" else _BODIES[form]
-        return msgspec.structs.replace(answer, body=body)
-    if form == "truncated":
-        return broken_off(answer, "complete")
-    content = as_event(_BODIES[form]) if _BODIES[form] else b""
-    return msgspec.structs.replace(answer, pieces=((1.0, content),))
+def _malformed(answer: Answer, effect: Malformed) -> Answer:
+    if effect.body is None and effect.form == "truncated":
+        if isinstance(answer, Pieces):
+            return broken_off(answer, "complete")
+        return msgspec.structs.replace(answer, body=answer.body[: len(answer.body) // 2])
+    body = _BODIES[effect.form] if effect.body is None else effect.body.encode()
+    if isinstance(answer, Pieces):
+        return msgspec.structs.replace(answer, pieces=((1.0, as_event(body) if body else b""),))
+    return msgspec.structs.replace(answer, body=body)

@@ -50,7 +50,7 @@ _KINDS_OF: dict[str, tuple[Kind, ...]] = {
     "error": ("error",),
     "status": ("error",),
     "message": ("error",),
-    "body": ("error",),
+    "body": ("error", "malformed"),
     "headers": ("error",),
     "after_s": ("error", "drop"),
     "at": ("hang", "drop"),
@@ -109,8 +109,10 @@ def _effect(place: Place, table: FaultTable, kind: Kind) -> Effect:
         extra_s = 0 if table.extra_s is None else SECONDS.check(place.at("extra_s"), table.extra_s)
         return Slow(float(factor), float(extra_s))
     if kind == "malformed":
+        if table.form is not None and table.body is not None:
+            place.at("form").refuse("cannot be given together with body, which is the whole answer")
         form = table.form if table.form is not None else "truncated"
-        return Malformed(check_word(place.at("form"), form, _FORMS))
+        return Malformed(check_word(place.at("form"), form, _FORMS), table.body)
     reason = table.finish_reason if table.finish_reason is not None else "content_filter"
     return Finish(check_word(place.at("finish_reason"), reason, _REASONS))
 

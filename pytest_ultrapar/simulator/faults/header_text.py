@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _FRAMING = frozenset({"content-length", "transfer-encoding", "connection"})
-_CHARACTERS = 8192
+_CHARACTERS = 200_000
 
 
 def check_headers(

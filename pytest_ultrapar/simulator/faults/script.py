@@ -130,9 +130,14 @@ class Slow(msgspec.Struct, frozen=True, tag="slow"):
 
 
 class Malformed(msgspec.Struct, frozen=True, tag="malformed"):
-    """Answers 200 with a body that is no completion."""
+    """Answers 200 with a body that is no completion.
+
+    Attributes:
+        body: The whole body; None makes one of the form.
+    """
 
     form: MalformedForm
+    body: str | None = None
 
 
 class Finish(msgspec.Struct, frozen=True, tag="finish"):
