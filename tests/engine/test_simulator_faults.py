@@ -318,3 +318,41 @@ def test_rate_headers_are_sent_where_asked_for(faulty):
     assert {r.headers["x-ratelimit-remaining-tokens"] for r in told} == {"-1"}
     assert told[0].headers["x-ratelimit-reset-requests"] == "30s"
     assert not any(name.startswith("x-ratelimit") for name in silent.headers)
+
+
+def test_every_seat_comes_back_whatever_goes_wrong(faulty, log):
+    pool = simulated_pool(latency=Latency("log-normal", 0.01, 0.5), per_key=Limit("", "key", 8))
+    kinds = [
+        'kind = "hang"',
+        'kind = "hang"\nat = "body"',
+        'kind = "drop"',
+        'kind = "drop"\nat = "body"',
+        'kind = "error"\nstatus = 500',
+        'kind = "error"\nstatus = 502\nafter_s = 0.01',
+        'kind = "malformed"',
+        'kind = "slow"\nfactor = 3',
+    ]
+    text = "\n".join(f"[[fault]]\n{kind}\nshare = 0.08" for kind in kinds)
+
+    async def run(url):
+        timeout = aiohttp.ClientTimeout(total=0.5)
+        async with aiohttp.ClientSession(headers=bearer(), timeout=timeout) as session:
+
+            async def client(n):
+                for k in range(25):
+                    body = {**question(f"q{n} {k}"), "stream": bool(k % 2)}
+                    try:
+                        async with session.post(url, json=body) as response:
+                            await response.read()
+                    except (aiohttp.ClientError, TimeoutError):
+                        continue
+
+            await asyncio.gather(*(client(n) for n in range(12)))
+
+    with faulty(text, pool) as server:
+        asyncio.run(run(server.base_url(PROVIDER) + PATH))
+        assert post(server).status_code in {200, 500, 502}
+    rows = log().requests
+    assert all(row.t_end_s is not None for row in rows)
+    assert log().max_in_flight() <= 8
+    assert len(Counter(row.fault for row in rows if row.fault)) == len(kinds)
