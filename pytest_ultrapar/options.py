@@ -177,6 +177,12 @@ def add_options(parser: pytest.Parser) -> None:
         choices=KEY_LOCKS,
     )
     option(
+        "faults",
+        "Have the run's own simulated provider fail as this TOML file says (docs/simulator.md): "
+        "errors, hangs, dropped connections, limits that change.",
+        metavar="FILE",
+    )
+    option(
         "debug-log",
         "Write every lease, request, retry and episode to debug-<worker>.log in the run's "
         "directory: 'all' workers, 'off', or one by its number, from 1 (default: off; "

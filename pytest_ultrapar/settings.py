@@ -56,6 +56,7 @@ class Options:
         key_lock: What to do while another run of the host has one of the keys.
         simulator: URL of a simulated provider that already runs.
         debug_log: Which workers write a debug log.
+        faults: What goes wrong at the run's own simulated provider.
         effective: Every setting here with its origin.
     """
 
@@ -79,6 +80,7 @@ class Options:
     gate: tuple[str, ...] = ()
     gate_baseline: str | None = None
     key_lock: KeyLock = "wait"
+    faults: Path | None = None
 
 
 def read_overrides(config: pytest.Config) -> Overrides:
@@ -153,6 +155,7 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
         key_lock=values["key_lock"],
         gate=tuple(given("gate") or ()),
         gate_baseline=given("gate_baseline"),
+        faults=Path(given("faults")) if given("faults") else None,
         effective=(
             mode,
             repeats_origin,

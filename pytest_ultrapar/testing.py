@@ -45,6 +45,8 @@ class ServerRequest(msgspec.Struct, frozen=True):
         instance: Name of the instance that it asked for.
         disconnected: Whether the client left before the answer.
         admitted: Whether it held a seat. What was refused at once (429, 401, ...) never did.
+        fault: What the faults file did to it, by the entry's name or kind and number (`error 1`);
+            None for nothing.
     """
 
     request_id: int
@@ -57,6 +59,7 @@ class ServerRequest(msgspec.Struct, frozen=True):
     instance: str | None
     disconnected: bool
     admitted: bool
+    fault: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,4 +208,5 @@ def _requests(lines: list[LogLine]) -> Iterator[ServerRequest]:
             instance=line.instance,
             disconnected=end is not None and end.event == "disconnect",
             admitted=end is None or end.event != "refused",
+            fault=line.fault,
         )

@@ -18,6 +18,8 @@ from pytest_ultrapar.pool.model import (
     Provider,
     Simulation,
 )
+from pytest_ultrapar.simulator.faults.load import load_faults
+from pytest_ultrapar.simulator.faults.script import FaultScript
 from pytest_ultrapar.simulator.process import SimulatorProcess, default_token
 
 if TYPE_CHECKING:
@@ -99,3 +101,10 @@ def bearer(key: str = "key0") -> dict[str, str]:
 def question(text: str = "hello", model: str = "m") -> dict[str, object]:
     """A request's body."""
     return {"model": model, "messages": [{"role": "user", "content": text}]}
+
+
+def faults_of(pool: Pool, directory: Path, text: str) -> FaultScript:
+    """The script of a faults file with that text."""
+    path = directory / "faults.toml"
+    path.write_text(text, encoding="utf-8")
+    return load_faults(path, pool)

@@ -201,6 +201,12 @@ def _conditions(base: Manifest, new: Manifest) -> Iterable[str]:
         yield f"the pool's lanes were {lanes}"
     elif base.pool_digest != new.pool_digest:
         yield "the pool file was another one (its digest differs)"
+    if base.faults != new.faults:
+        told = [
+            "none" if run.faults is None else f"those of a file ({run.faults[:8]})"
+            for run in (base, new)
+        ]
+        yield f"the simulated provider's faults were {told[0]} and are {told[1]}"
     had, has = base.machine, new.machine
     if had is not None and has is not None and had != has:
         cores = f"{counted(had.cpus, 'core')}, {had.platform}"

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused
 from pytest_ultrapar.records import Attempt, TurnMessage
 
 if TYPE_CHECKING:
     from pytest_ultrapar.engine.reply import Messages
-    from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused
 
 
 @dataclass(slots=True)

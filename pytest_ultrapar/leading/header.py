@@ -42,6 +42,8 @@ def lines(run: Run) -> list[str]:
     keys = run.keys
     if keys is not None and keys.waited_for:
         text.append(f"ultrapar: waited {duration(keys.waited_s)} for {keys.waited_for}")
+    if run.services.faults is not None:
+        text.append(f"ultrapar: the simulated provider fails as {run.services.faults.path} says")
     said = [
         f"{value.name} = {value.value} ({value.origin})"
         for value in (*pool.effective, *options.effective)

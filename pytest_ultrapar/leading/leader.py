@@ -64,7 +64,8 @@ class Leader:
                 reporter = self.config.pluginmanager.getplugin("terminalreporter")
                 self.run.keep_keys(WaitingLine(reporter))
                 self.run.services.start_compactor(self.config.invocation_params.dir)
-                self.run.services.start_simulator(self.run.options.simulator)
+                options = self.run.options
+                self.run.services.start_simulator(options.simulator, options.faults)
             except BaseException:
                 self.run.close()
                 raise

@@ -109,6 +109,7 @@ class Run:
             restricted=restricted,
             redact=self.redactor.text,
             serial_sample=sample,
+            faults=None if self.services.faults is None else self.services.faults.digest,
         )
         write_manifest(self.directory.path, self.manifest)
         self.directory.point_latest()

@@ -45,6 +45,7 @@ def make_manifest(
     restricted: bool,
     redact: Callable[[str], str],
     serial_sample: tuple[str, ...],
+    faults: str | None,
 ) -> Manifest:
     """The manifest as it stands before the first request.
 
@@ -56,6 +57,7 @@ def make_manifest(
         restricted: Whether rules of mode or policy may keep episodes from free lanes.
         redact: Takes secrets out of a text.
         serial_sample: Ids of the cases that ran or will run one at a time first.
+        faults: Digest of the faults file that is in force, if one is.
 
     Raises:
         ConfigError: The run is to finish another one that ran something else.
@@ -92,6 +94,7 @@ def make_manifest(
         measured_from=started_at if resumed else None,
         restricted=restricted,
         serial_sample=serial_sample,
+        faults=faults,
         pool_lanes=lanes,
         pool_limits=tuple(limit for name, limit in pool.limits.items() if name in on_path),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.lanes.broker_process import BrokerProcess
     from pytest_ultrapar.pool.model import Pool
     from pytest_ultrapar.results.run_summary import RunSummary
+    from pytest_ultrapar.simulator.faults.script import FaultScript
 
 SERVER_LOG = "simulator.jsonl"
 _REACH_S = 5.0
@@ -28,6 +30,7 @@ class Services:
 
     Attributes:
         inherited: File descriptors that the broker's process inherits.
+        faults: The script that its simulated provider follows; None for none.
     """
 
     def __init__(self, pool: Pool, directory: Path) -> None:
@@ -36,29 +39,38 @@ class Services:
         self._simulator: SimulatorProcess | None = None
         self.broker: BrokerProcess | None = None
         self.compactor: Compactor | None = None
+        self.faults: FaultScript | None = None
         self.base_urls: Mapping[str, str] = {}
         self.inherited: tuple[int, ...] = ()
 
-    def start_simulator(self, running_at: str | None) -> None:
+    def start_simulator(self, running_at: str | None, faults: Path | None = None) -> None:
         """Have a simulated provider, if the pool has one at all.
 
         Args:
             running_at: URL of one that runs already; None starts one for this run.
+            faults: What goes wrong at the one that is started.
 
         Raises:
-            ConfigError: The URL is no loopback address, nothing listens there, or the process
-                cannot be started.
+            ConfigError: The URL is no loopback address, nothing listens there, the faults cannot be
+                had, or the process cannot be started.
         """
         names = [provider.name for provider in self._pool.providers if provider.api == "simulated"]
         if not names:
-            if running_at is not None:
-                msg = (
-                    f"--ultrapar-simulator is given, but {self._pool.path} has no provider "
-                    'with api = "simulated"'
-                )
-                raise ConfigError(msg)
+            for option, given in (("simulator", running_at), ("faults", faults)):
+                if given is not None:
+                    msg = (
+                        f"--ultrapar-{option} is given, but {self._pool.path} has no provider "
+                        'with api = "simulated"'
+                    )
+                    raise ConfigError(msg)
             return
         if running_at is not None:
+            if faults is not None:
+                msg = (
+                    "--ultrapar-faults cannot be used together with --ultrapar-simulator: a server "
+                    "that runs already takes its faults from `ultrapar simulate --faults FILE`"
+                )
+                raise ConfigError(msg)
             root = _checked(running_at)
             _reach(root)
             self.base_urls = {name: f"{root}/{name}/v1" for name in names}
@@ -69,7 +81,13 @@ class Services:
             # A resumed run has a log per session: each server numbers its own requests.
             n_sessions += 1
             log_path = self._directory / f"simulator-{n_sessions}.jsonl"
-        self._simulator = SimulatorProcess.start(self._pool, log_path=log_path, tokens=None)
+        if faults is not None:
+            from pytest_ultrapar.simulator.faults.load import load_faults  # noqa: PLC0415 - only when asked for
+
+            self.faults = load_faults(faults, _simulated_part(self._pool))
+        self._simulator = SimulatorProcess.start(
+            self._pool, log_path=log_path, tokens=None, faults=self.faults
+        )
         self.base_urls = {name: self._simulator.base_url(name) for name in names}
 
     def start_compactor(self, cwd: Path) -> None:
@@ -110,6 +128,15 @@ class Services:
         if self._simulator is not None:
             self._simulator.stop()
             self._simulator = None
+
+
+def _simulated_part(pool: Pool) -> Pool:
+    """The lanes of simulated providers, with their limits: no fault of the others' would happen."""
+    simulated = {provider.name for provider in pool.providers if provider.api == "simulated"}
+    lanes = tuple(lane for lane in pool.lanes if lane.provider in simulated)
+    names = {name for lane in lanes for name in lane.limits}
+    limits = {name: limit for name, limit in pool.limits.items() if name in names}
+    return replace(pool, lanes=lanes, limits=limits)
 
 
 def _checked(url: str) -> str:

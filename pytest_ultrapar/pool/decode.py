@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from types import UnionType
-from typing import TYPE_CHECKING, NoReturn, get_args, get_type_hints
+from typing import TYPE_CHECKING, NoReturn, TypeVar, get_args, get_type_hints
 
 import msgspec
 
@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SCHEMA = 1
+_File = TypeVar("_File", bound=FileTable)
 
 _WORDS = {"int": "an integer", "float": "a number", "object": "a table", "array": "a list"}
 _WORDS |= {"str": "a string", "bool": "true or false"}
 _STEP = re.compile(r"\.([A-Za-z0-9_-]+)|\[(\d+)\]")
 _PATH = re.compile(r" - at `\$(.*)`\Z")
+_REPEATED = frozenset({"provider", "provider.model", "fault", "capacity", "rate_headers"})
 _HINTS = {
     "api": 'it must be "openai" or "azure-openai" or "simulated"',
     "name": "it is what results, limits and messages say",
@@ -28,7 +30,16 @@ _HINTS = {
 
 
 def decode(tables: Mapping[str, object], place: Place) -> PoolFile:
-    """The file as typed tables.
+    """A pool file as typed tables.
+
+    Raises:
+        ConfigError: As `decode_as`.
+    """
+    return decode_as(PoolFile, tables, place)
+
+
+def decode_as(file: type[_File], tables: Mapping[str, object], place: Place) -> _File:
+    """A file of this package as typed tables.
 
     Raises:
         ConfigError: Another schema, an unknown or missing field, or a wrong type.
@@ -38,15 +49,17 @@ def decode(tables: Mapping[str, object], place: Place) -> PoolFile:
     if isinstance(schema, int) and schema != SCHEMA:
         place.at("schema").refuse(f"must be {SCHEMA} (got {shown(int(schema))})")
     try:
-        return msgspec.convert(tables, PoolFile)
+        return msgspec.convert(tables, file)
     except msgspec.ValidationError as error:
-        _explain(str(error), tables, place)
+        _explain(str(error), file, tables, place)
 
 
-def _explain(message: str, tables: Mapping[str, object], place: Place) -> NoReturn:
+def _explain(
+    message: str, file: type[FileTable], tables: Mapping[str, object], place: Place
+) -> NoReturn:
     path = _PATH.search(message)
     found: object = tables
-    expected: object = PoolFile
+    expected: object = file
     for step in _STEP.finditer(path[1] if path else ""):
         field, index = step.groups()
         if field:
@@ -90,7 +103,7 @@ def _got(found: object) -> str:
 
 def _advice(found: object, place: Place) -> str:
     header = re.sub(r"\[\d+\]", "", place.path)
-    if isinstance(found, dict) and header in {"provider", "provider.model"}:
+    if isinstance(found, dict) and header in _REPEATED:
         return f"; write [[{header}]]"
     return ""
 

@@ -54,14 +54,17 @@ class Latency:
     """How long the simulated provider takes for one answer.
 
     Attributes:
-        kind: `fixed` always takes `median_s`; `log-normal` draws with that median.
+        kind: `fixed` always takes `median_s`; `log-normal` draws with that median; `knee` does so
+            as well, and requests beyond the knee wait for their turn first.
         median_s: Seconds, >= 0.
         sigma: Standard deviation of the logarithm, >= 0; 0 for `fixed`.
+        knee: Requests that an instance works on at once, >= 1; None but for `knee`.
     """
 
-    kind: Literal["fixed", "log-normal"] = "fixed"
+    kind: Literal["fixed", "log-normal", "knee"] = "fixed"
     median_s: float = 0.1
     sigma: float = 0.0
+    knee: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

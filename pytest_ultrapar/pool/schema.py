@@ -40,6 +40,7 @@ class LatencyTable(FileTable, kw_only=True):
     kind: str
     median_s: Number
     sigma: Number | None = None
+    knee: int | None = None
 
 
 class KeyTable(LimitTable, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.pool.bounds import LATENCY_S, SIGMA, SKILL, check_word
+from pytest_ultrapar.pool.bounds import LATENCY_S, SIGMA, SKILL, WORKERS, check_word
 from pytest_ultrapar.pool.model import Latency, PersonaName, Simulation
 from pytest_ultrapar.pool.schema import LatencyTable, ModelTable, ProviderTable
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 PERSONAS: tuple[PersonaName, ...] = ("echo", "obedient", "repairing", "sloppy")
 _KIND_FIXED = "fixed"
 _KIND_LOG_NORMAL = "log-normal"
+_KIND_KNEE = "knee"
 
 
 def build_simulation(
@@ -43,11 +44,19 @@ def build_latency(place: Place, table: LatencyTable) -> Latency:
     """The latency model of a table.
 
     Raises:
-        ConfigError: An unknown kind, a number out of its bounds, or a `sigma` missing or too many.
+        ConfigError: An unknown kind, a number out of its bounds, or a `sigma` or `knee` missing or
+            too many.
     """
-    kind = check_word(place.at("kind"), table.kind, (_KIND_FIXED, _KIND_LOG_NORMAL))
+    kind = check_word(place.at("kind"), table.kind, (_KIND_FIXED, _KIND_LOG_NORMAL, _KIND_KNEE))
     median_s = float(LATENCY_S.check(place.at("median_s"), table.median_s))
-    where = place.at("sigma")
+    where, knee = place.at("sigma"), place.at("knee")
+    if kind == _KIND_KNEE:
+        if table.knee is None:
+            knee.refuse(f'is missing: kind = "{_KIND_KNEE}" needs it')
+        sigma = float(SIGMA.check(where, table.sigma or 0))
+        return Latency("knee", median_s, sigma, WORKERS.check(knee, table.knee))
+    if table.knee is not None:
+        knee.refuse(f'is for kind = "{_KIND_KNEE}" only (got kind = "{kind}")')
     if kind == _KIND_FIXED:
         if table.sigma:
             where.refuse(f'is for kind = "{_KIND_LOG_NORMAL}"; a fixed latency does not vary')
@@ -58,7 +67,7 @@ def build_latency(place: Place, table: LatencyTable) -> Latency:
 
 
 def mean_s(latency: Latency) -> float:
-    """Mean of a latency model in seconds.
+    """Mean of a latency model in seconds, without any waiting for a turn.
 
     Source: mean of a log-normal distribution, exp(mu + sigma**2 / 2) with mu = log(median).
     """

@@ -75,6 +75,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             the speed-up of the others is measured against them.
         pool_lanes: All lanes that the run could use.
         pool_limits: All limits on their paths, with the numbers that were in force.
+        faults: SHA-256 (hex) of the file by which the simulated provider failed; None for none.
         bound: The lower bound of the makespan in hindsight, with the prices that prove it; None
             until the tables are made, and where nothing was measured.
         lanes: What became of each lane; empty until the end.
@@ -111,6 +112,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     serial_sample: tuple[str, ...] = ()
     pool_lanes: tuple[Lane, ...] = ()
     pool_limits: tuple[Limit, ...] = ()
+    faults: str | None = None
     bound: Bound | None = None
     lanes: list[LaneStatus] = []
     ended_at: datetime | None = None

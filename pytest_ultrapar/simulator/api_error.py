@@ -28,6 +28,7 @@ class ApiError:
     Attributes:
         message: For people; never holds a token.
         retry_after_s: Seconds, > 0, sent in both headers that clients know; None sends neither.
+        kind: The document's `type`; None takes what is usual for the status.
     """
 
     status: int
@@ -35,6 +36,7 @@ class ApiError:
     code: str | None = None
     param: str | None = None
     retry_after_s: float | None = None
+    kind: str | None = None
 
     @classmethod
     def of_status(cls, status: int, message: str) -> ApiError:
@@ -50,12 +52,23 @@ class ApiError:
     @classmethod
     def over_limit(cls, exceeded: Exceeded) -> ApiError:
         """429 that says which limit, and when a place frees."""
-        window = {"workers": "requests in flight", "qps": "requests in 1 s", "rpm": "in 60 s"}
+        window = {
+            "workers": "requests in flight",
+            "qps": "requests in 1 s",
+            "rpm": "in 60 s",
+            "tpm": "tokens in 60 s",
+        }
         message = (
             f"Rate limit reached for {exceeded.limit}: {exceeded.allowed:g} "
             f"{window[exceeded.bound]}. Please try again in {_millis(exceeded.retry_after_s)}ms."
         )
-        return cls(429, message, "rate_limit_exceeded", retry_after_s=exceeded.retry_after_s)
+        return cls(
+            429,
+            message,
+            "rate_limit_exceeded",
+            retry_after_s=exceeded.retry_after_s,
+            kind="tokens" if exceeded.bound == "tpm" else None,
+        )
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Headers beyond those of every answer.
@@ -73,7 +86,7 @@ class ApiError:
         """The JSON document `{"error": {"message", "type", "param", "code"}}`."""
         error = {
             "message": self.message,
-            "type": _kind(self.status)[0],
+            "type": self.kind or _kind(self.status)[0],
             "param": self.param,
             "code": self.code,
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
 Scope = MutableMapping[str, Any]
@@ -12,6 +12,8 @@ Header = tuple[bytes, bytes]
 
 ON_DEPARTURE = "ultrapar.on_departure"
 """Where the application puts into the scope what is to be called when the client leaves."""
+CLOSE = "ultrapar.close"
+"""Where the connection puts into the scope what closes it."""
 _JSON: Header = (b"content-type", b"application/json")
 
 
@@ -34,10 +36,10 @@ async def read_body(receive: Receive, *, limit_bytes: int) -> bytes | None:
     return body
 
 
-async def respond(send: Send, status: int, body: bytes, headers: list[Header]) -> None:
-    """Send a whole JSON response."""
-    length = (b"content-length", b"%d" % len(body))
-    await send(
-        {"type": "http.response.start", "status": status, "headers": [_JSON, length, *headers]}
-    )
+async def respond(send: Send, status: int, body: bytes, headers: Sequence[Header]) -> None:
+    """Send a whole response, JSON unless the headers say otherwise."""
+    sent = [*headers, (b"content-length", b"%d" % len(body))]
+    if not headers or not any(name == b"content-type" for name, _ in headers):
+        sent.append(_JSON)
+    await send({"type": "http.response.start", "status": status, "headers": sent})
     await send({"type": "http.response.body", "body": body})

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.simulator.refusals import parse_refusal
+from pytest_ultrapar.simulator.faults.script import FaultScript
+from pytest_ultrapar.simulator.refusals import parse_refusal, refusal_faults
 from pytest_ultrapar.simulator.served import default_token
 from pytest_ultrapar.simulator.settings import Settings
 from pytest_ultrapar.simulator.targets import base_path
@@ -22,15 +23,35 @@ NAME = "simulate"
 SUMMARY = "serve a pool's providers with simulated models on 127.0.0.1"
 DESCRIPTION = """\
 Serve every provider of a pool with simulated models, until Ctrl-C. They speak OpenAI's chat
-completions over HTTP, hold the pool's limits (429 with Retry-After beyond them), and answer the
-same request always the same.
+completions over HTTP, whole and streamed, hold the pool's limits (429 with Retry-After beyond
+them), and answer the same request always the same.
 
     ultrapar simulate --pool pool.toml
     ultrapar simulate --pool pool.toml --refuse key1=401 --log server.log
+    ultrapar simulate --pool pool.toml --faults faults.toml
 
 To run a pool that says api = "openai" against it, set
 base_url = "http://127.0.0.1:8123/PROVIDER/v1". A key's token is the value of its environment
 variable where that is set, else sim-PROVIDER-KEY.
+
+A faults file says what goes wrong, where and when (docs/simulator.md has all of it):
+
+    [[fault]]                      # 30 s of 503 on all lanes, 10 s after the first request
+    kind = "error"                 # or hang, drop, slow, malformed, finish
+    status = 503                   # or error = "insufficient_quota" and other known ones
+    headers = { retry-after = "2" }
+    from_s = 10
+    for_s = 30
+
+    [[fault]]                      # one request in a hundred on key1 never gets an answer
+    key = "key1"                   # or provider, instance, model
+    kind = "hang"
+    share = 0.01                   # or after_requests, for_requests, after_tokens
+
+    [[capacity]]                   # all limits of lab hold half from the first minute on
+    limit = "lab/*"
+    factor = 0.5                   # or workers, qps, rpm, tpm, burst, burst_tokens
+    from_s = 60
 """
 _PORT = 8123
 
@@ -62,6 +83,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "for an instance; PROVIDER/KEY and instance:PROVIDER/NAME where names repeat; may be given "
         "several times",
     )
+    parser.add_argument(
+        "--faults",
+        type=Path,
+        metavar="FILE",
+        help="what goes wrong, where and when, as above (default: nothing does)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -72,22 +99,25 @@ def run(arguments: argparse.Namespace) -> int:
         ResultsError: The log cannot be written.
     """
     from pytest_ultrapar.pool.config import Overrides, load_pool  # noqa: PLC0415 - light `--help`
+    from pytest_ultrapar.simulator.faults.load import load_faults  # noqa: PLC0415 - light `--help`
     from pytest_ultrapar.simulator.interrupt import until_interrupted  # noqa: PLC0415 - light `--help`
     from pytest_ultrapar.simulator.server import Server  # noqa: PLC0415 - light `--help`
 
     pool = load_pool(arguments.pool, environ=os.environ, overrides=Overrides())
+    script = FaultScript() if arguments.faults is None else load_faults(arguments.faults, pool)
     server = Server(
         Settings.of(
             pool,
             tokens=tokens_from(pool, os.environ),
             log_path=arguments.log,
             port=arguments.port,
-            refusals=dict(arguments.refuse),
+            faults=script.preceded_by(refusal_faults(pool, dict(arguments.refuse))),
         )
     )
 
     def announce() -> None:
-        sys.stdout.write("\n".join(banner(pool, server.port, os.environ, arguments.log)) + "\n")
+        lines = banner(pool, server.port, os.environ, arguments.log, script)
+        sys.stdout.write("\n".join(lines) + "\n")
         sys.stdout.flush()
 
     server.run(lambda: until_interrupted(announce))
@@ -106,7 +136,11 @@ def tokens_from(pool: Pool, environ: Mapping[str, str]) -> dict[tuple[str, str],
 
 
 def banner(
-    pool: Pool, port: int, environ: Mapping[str, str], log_path: Path | None
+    pool: Pool,
+    port: int,
+    environ: Mapping[str, str],
+    log_path: Path | None,
+    script: FaultScript,
 ) -> Iterator[str]:
     """What the user is told at the start, line by line; never the value of a variable."""
     yield f"SIMULATED provider for {pool.path}; no answer comes from a real model"
@@ -117,6 +151,8 @@ def banner(
             yield f"    model {model.name} ({model.simulation.persona}): {names}"
         for key in provider.keys:
             yield f"    key {key.name}: token {_origin(provider, key, environ)}"
+    if script.path:
+        yield f"faults: {script.path}"
     if log_path is not None:
         yield f"log: {log_path}"
     yield "Ctrl-C ends it"

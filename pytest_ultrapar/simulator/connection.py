@@ -1,4 +1,7 @@
-"""One HTTP connection: uvicorn's own, which also tells of a departed client at once."""
+"""One HTTP connection: uvicorn's own, which also tells of a departed client at once.
+
+And it can be closed by the application, as ASGI has no word for that.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from pytest_ultrapar.simulator.asgi import ON_DEPARTURE, Scope
+from pytest_ultrapar.simulator.asgi import CLOSE, ON_DEPARTURE, Scope
 
 
 class Connection(HttpToolsProtocol):
@@ -18,6 +21,11 @@ class Connection(HttpToolsProtocol):
     does the kernel report connections in order: one that was active in the turn before comes first.
     All callbacks of a turn come before all tasks, so a seat freed here is free for all of them.
     """
+
+    def on_message_begin(self) -> None:
+        """Called by the parser at the first byte of a request."""
+        super().on_message_begin()
+        cast("Scope", self.scope)[CLOSE] = self.transport.close
 
     def eof_received(self) -> None:
         """Called by the loop when the client has closed its side."""

@@ -46,7 +46,7 @@ class Draw:
         return random.Random(self._digest[12:20])
 
     def latency_s(self, latency: Latency) -> float:
-        """How long this request takes, seconds >= 0.
+        """How long this request takes, waiting for a turn left out, seconds >= 0.
 
         Source: a log-normal's quantile is `median * exp(sigma * z)` with z of the standard normal.
         """

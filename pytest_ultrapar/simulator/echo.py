@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pytest_ultrapar.simulator.persona import ChatMessage, PersonaReply
 
@@ -17,6 +17,7 @@ class Echo:
     """Answers `echo: ` and the first 40 characters of the last user message, whatever its skill."""
 
     __slots__ = ()
+    draws: ClassVar[bool] = False
 
     def reply(
         self, messages: Sequence[ChatMessage], rng: random.Random, skill: float

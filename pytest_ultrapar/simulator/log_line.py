@@ -39,11 +39,12 @@ class LogLine(msgspec.Struct, frozen=True):
 
     Attributes:
         t: Monotonic seconds of the host; never falls from line to line.
-        event: `arrival`: the whole request is here. `end`: the answer is sent. `disconnect`: the
-            client left before that. `refused`: answered at once with a status other than 200, never
-            held a seat.
+        event: `arrival`: the whole request is here. `end`: the answer is sent, or broken off by the
+            server. `disconnect`: the client left before that. `refused`: answered at once with a
+            status other than 200, never held a seat.
         id: Number of the request, from 1.
-        status: HTTP status of `end` and `refused`.
+        status: HTTP status of `end` and `refused`; None for an `end` without an answer.
+        fault: What took the request, by the faults file's name for it.
     """
 
     t: float
@@ -54,6 +55,7 @@ class LogLine(msgspec.Struct, frozen=True):
     instance: str | None = None
     key: str | None = None
     status: int | None = None
+    fault: str | None = None
 
 
 def encode_header(limits: Iterable[Limit], now_s: float) -> bytes:
@@ -71,6 +73,11 @@ def encode_names(
     """The part of a line that is the same for all requests of a lane; made once."""
     names = {"provider": provider, "model": model, "instance": instance, "key": key}
     return msgspec.json.encode(names)[1:-1]
+
+
+def with_fault(names: bytes, label: str) -> bytes:
+    """The names of a lane with the fault that took a request on it."""
+    return names + b',"fault":' + msgspec.json.encode(label)
 
 
 def encode_line(

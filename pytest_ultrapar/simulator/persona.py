@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import msgspec
 
@@ -49,7 +49,13 @@ class PersonaReply:
 
 
 class Persona(Protocol):
-    """Acts as a model. Holds no state: the same arguments give the same reply, in any order."""
+    """Acts as a model. Holds no state: the same arguments give the same reply, in any order.
+
+    Attributes:
+        draws: Whether it looks at its `rng` at all; to seed one takes 5 us.
+    """
+
+    draws: ClassVar[bool]
 
     def reply(
         self, messages: Sequence[ChatMessage], rng: random.Random, skill: float

@@ -13,6 +13,8 @@ from typing import IO, TYPE_CHECKING, Self
 import msgspec
 
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.simulator.faults.script import FaultScript
+from pytest_ultrapar.simulator.refusals import refusal_faults
 from pytest_ultrapar.simulator.served import default_token
 from pytest_ultrapar.simulator.settings import Ready, Settings
 from pytest_ultrapar.simulator.targets import base_path
@@ -52,6 +54,7 @@ class SimulatorProcess:
         log_path: Path,
         tokens: Mapping[tuple[str, str], str] | None = None,
         refusals: Mapping[str, int] | None = None,
+        faults: FaultScript | None = None,
         port: int = 0,
     ) -> SimulatorProcess:
         """Start a server for all providers of the pool, whatever their API, and wait for it.
@@ -63,6 +66,7 @@ class SimulatorProcess:
             tokens: Tokens by (provider, key); a key that is not there has its `default_token`.
             refusals: Status by `KEY`, `PROVIDER/KEY`, `instance:NAME` or `instance:PROVIDER/NAME`,
                 for lanes that always answer with an error.
+            faults: What goes wrong, and when; see `faults.load.load_faults`.
             port: 0 takes any free one.
 
         Raises:
@@ -74,7 +78,7 @@ class SimulatorProcess:
             tokens=tokens or {},
             log_path=log_path,
             port=port,
-            refusals=refusals or {},
+            faults=(faults or FaultScript()).preceded_by(refusal_faults(pool, refusals or {})),
             controller_pid=os.getpid(),
         )
         with tempfile.TemporaryFile() as stderr:

@@ -19,8 +19,9 @@ from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.simulator.app import Simulator
 from pytest_ultrapar.simulator.connection import Connection
+from pytest_ultrapar.simulator.faults.book import FaultBook
+from pytest_ultrapar.simulator.faults.timeline import Timeline
 from pytest_ultrapar.simulator.log_file import LogFile, NoLog
-from pytest_ultrapar.simulator.refusals import Refusals
 from pytest_ultrapar.simulator.served import served_providers
 
 if TYPE_CHECKING:
@@ -47,13 +48,21 @@ class Server:
             ResultsError: The log cannot be written.
         """
         clock = MonotonicClock()
-        providers = served_providers(settings.pool, settings.token_of)
-        interference = Refusals(settings.pool, settings.refusals)
+        script = settings.faults
+        timeline = Timeline(clock.now_s() if script.since == "start" else None)
+        providers = served_providers(
+            settings.pool, settings.token_of, script=script, timeline=timeline
+        )
+        lanes = [lane for provider in providers.values() for lane in provider.lanes.values()]
         self._listener = _listen(settings.port)
         self.port: int = self._listener.getsockname()[1]
         self._log = _open_log(settings, clock.now_s())
         self._app = Simulator(
-            providers.values(), interference=interference, log=self._log, clock=clock
+            providers.values(),
+            log=self._log,
+            clock=clock,
+            timeline=timeline,
+            faults=FaultBook(script, lanes, timeline) if script.touches_requests else None,
         )
 
     def run(self, until: Callable[[], Awaitable[None]]) -> None:

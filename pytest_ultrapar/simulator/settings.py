@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.pool.model import Lane, Limit, Pool, Provider
+from pytest_ultrapar.simulator.faults.script import FaultScript
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +27,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         log_path: Where the server's own log goes; None for none.
         port: On 127.0.0.1; 0 takes any free one.
         controller_pid: Who started the server; it ends when its parent is another.
-        refusals: Status by `KEY`, `PROVIDER/KEY`, `instance:NAME` or `instance:PROVIDER/NAME`.
+        faults: What goes wrong, and when.
     """
 
     providers: tuple[Provider, ...]
@@ -37,7 +38,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_path: str | None = None
     port: int = 0
     controller_pid: int | None = None
-    refusals: dict[str, int] = {}
+    faults: FaultScript = FaultScript()
 
     @classmethod
     def of(
@@ -47,7 +48,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         tokens: Mapping[tuple[str, str], str],
         log_path: Path | None,
         port: int,
-        refusals: Mapping[str, int],
+        faults: FaultScript,
         controller_pid: int | None = None,
     ) -> Settings:
         """The settings that serve all providers of a pool, with the limits that these hold."""
@@ -60,7 +61,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             log_path=None if log_path is None else str(log_path),
             port=port,
             controller_pid=controller_pid,
-            refusals=dict(refusals),
+            faults=faults,
         )
 
     def __repr__(self) -> str:

@@ -16,15 +16,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A provider's list of models (GET) or its chat completions (POST).
+    """A provider's list of models or metrics (GET), or its chat completions (POST).
 
     Attributes:
         deployment: The instance's api_name where the path holds it, as Azure's does.
+        metrics: Whether it is the metrics, which need no key.
     """
 
     provider: ServedProvider
     method: str
     deployment: str | None = None
+    metrics: bool = False
 
 
 def base_path(provider: str) -> str:
@@ -35,12 +37,16 @@ def base_path(provider: str) -> str:
 def targets(providers: Iterable[ServedProvider]) -> dict[str, Target]:
     """Every target by its path, unquoted, as ASGI gives it.
 
-    Both OpenAI's and Azure's paths are served for every provider.
+    Both OpenAI's and Azure's paths are served for every provider, and vLLM's metrics for those with
+    an instance where requests queue.
     """
     found: dict[str, Target] = {}
     for provider in providers:
         root = f"/{provider.name}"
         found[f"{root}/v1/models"] = Target(provider, "GET")
+        found[f"{root}/openai/models"] = Target(provider, "GET")
+        if provider.stations:
+            found[f"{root}/metrics"] = Target(provider, "GET", metrics=True)
         found[f"{root}/v1/chat/completions"] = Target(provider, "POST")
         for api_name in provider.api_names:
             path = f"{root}/openai/deployments/{api_name}/chat/completions"

@@ -82,7 +82,6 @@ def test_unknown_model_is_a_404_that_names_it(post):
         ({"model": "i0"}, "messages"),
         ({"model": "i0", "messages": []}, "messages"),
         ({"messages": [{"role": "user", "content": "x"}]}, "model"),
-        ({**question(model="i0"), "stream": True}, "does not stream"),
     ],
 )
 def test_unreadable_request_is_a_400_that_says_why(post, body, says):

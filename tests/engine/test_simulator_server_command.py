@@ -112,6 +112,7 @@ def test_pool_that_is_not_there_is_one_line_and_exit_code_4(tmp_path, capsys):
     [
         (["--refuse", "i=1"], "400 to 599"),
         (["--refuse", "i=404"], "no such key or instance"),
+        (["--faults", "none.toml"], "none.toml: there is no such file"),
         (["--port", "99999"], "not 0 to 65535"),
     ],
 )
@@ -153,3 +154,23 @@ def test_help_shows_an_example(capsys):
         main(["simulate", "--help"])
     assert caught.value.code == 0
     assert "ultrapar simulate --pool pool.toml" in capsys.readouterr().out
+
+
+def test_simulate_fails_as_its_faults_file_says(tmp_path, pool):
+    faults = tmp_path / "faults.toml"
+    faults.write_text('[[fault]]\nkind = "error"\nerror = "overloaded"\nkey = "key1"\n')
+    arguments = ("--pool", pool, "--port", 0, "--faults", faults, "--refuse", "instance:i1=404")
+    with simulating(*arguments) as (_, said):
+        (base_url,) = [word for word in said.split() if word.startswith("http://")]
+        assert f"faults: {faults}" in said
+        for token, model, status in (
+            ("s3cret", "i0", 200),
+            ("sim-lab-key1", "i0", 503),
+            ("sim-lab-key1", "i1", 404),
+        ):
+            response = httpx.post(
+                base_url + "/chat/completions",
+                headers={"authorization": f"Bearer {token}"},
+                json=question(model=model),
+            )
+            assert response.status_code == status

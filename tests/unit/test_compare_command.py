@@ -35,6 +35,7 @@ def runs(tmp_path_factory):
         versions={"httpx": "9"},
         pool_limits=(Limit("lab/key0", "key", workers=9),),
         mode="rotate",
+        faults="0123456789abcdef",
     )
     write_run(folder / "few", same_cases(4))
     write_run(folder / "few-slow", same_cases(4), factor=1.2)
@@ -125,6 +126,7 @@ def test_compare_says_what_was_not_the_same(ultrapar):
         "the mode was ultra and is rotate",
         "limits new: lab/key0",
         "httpx was none and is 9",
+        "the simulated provider's faults were none and are those of a file (01234567)",
     ):
         assert f"not the same: {sentence}" in said
 

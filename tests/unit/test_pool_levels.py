@@ -174,3 +174,15 @@ def test_simulated_model_without_hint_is_hinted_by_its_mean_latency(load):
     # exp(0.5**2 / 2) = 1.1331
     assert load(text).providers[0].models[0].latency_hint_s == pytest.approx(0.22663, abs=1e-5)
     assert load(simulated(model="latency_hint_s = 3")).providers[0].models[0].latency_hint_s == 3
+
+
+def test_latency_with_a_knee_varies_only_where_it_says_so(load):
+    text = simulated(
+        'latency = { kind = "knee", median_s = 2, knee = 8 }',
+        model='latency = { kind = "knee", median_s = 1, sigma = 0.5, knee = 64 }\n'
+        '[[provider.model]]\nname = "b"',
+    )
+    first, second = load(text).providers[0].models
+
+    assert first.simulation.latency == Latency("knee", 1, 0.5, 64)
+    assert second.simulation.latency == Latency("knee", 2, 0, 8)

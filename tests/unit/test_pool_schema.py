@@ -137,8 +137,23 @@ REFUSED = [
     ),
     pytest.param(
         simulated('latency = { kind = "normal", median_s = 1 }'),
-        'provider[0].latency.kind must be "fixed" or "log-normal" (got "normal")',
+        'provider[0].latency.kind must be "fixed" or "log-normal" or "knee" (got "normal")',
         id="latkind",
+    ),
+    pytest.param(
+        simulated('latency = { kind = "knee", median_s = 1 }'),
+        'provider[0].latency.knee is missing: kind = "knee" needs it',
+        id="noknee",
+    ),
+    pytest.param(
+        simulated('latency = { kind = "fixed", median_s = 1, knee = 4 }'),
+        'provider[0].latency.knee is for kind = "knee" only (got kind = "fixed")',
+        id="fixknee",
+    ),
+    pytest.param(
+        simulated('latency = { kind = "knee", median_s = 1, knee = 0 }'),
+        "provider[0].latency.knee must be >= 1 (got 0)",
+        id="knee0",
     ),
     pytest.param(
         simulated('latency = { kind = "fixed" }'),

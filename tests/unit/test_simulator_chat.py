@@ -13,9 +13,8 @@ from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.chat import (
     ChatRequest,
     decode_request,
-    encode_completion,
-    encode_models,
 )
+from pytest_ultrapar.simulator.completion import count_usage, encode_completion, encode_models
 from pytest_ultrapar.simulator.persona import ChatMessage, PersonaReply
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=50)
@@ -70,7 +69,6 @@ def test_request_takes_the_deployment_of_the_path():
         (b'{"model": "m", "messages": []}', "`messages` is empty"),
         (b'{"model": "m", "messages": [{"content": "x"}]}', "role"),
         (b'{"model": 1, "messages": [{"role": "user"}]}', "model"),
-        (b'{"model": "m", "messages": [{"role": "user"}], "stream": true}', "does not stream"),
         (b'{"model": "m", "messages": [{"role": "user", "content": "\xff"}]}', "no chat-comp"),
         (b"[" * 100_000, "no chat-completions request"),
     ],
@@ -89,21 +87,21 @@ def test_request_of_any_bytes_never_raises(body):
 
 @given(heard=TEXT, said=TEXT)
 def test_completion_is_read_by_our_own_client(heard, said):
-    body = encode_completion(
-        PersonaReply(said), messages=[ChatMessage("user", heard)], api_name="m", name="n"
-    )
-    reply = decode_response(body, LaneId("p/m/k"), 0.1)
-    assert reply.text == said
-    assert reply.finish_reason == "stop"
-    assert reply.tool_calls == ()
-    assert reply.tokens_in == (len(heard) + 3) // 4
-    assert reply.tokens_out == (len(said) + 3) // 4
+    reply = PersonaReply(said)
+    usage = count_usage(reply, [ChatMessage("user", heard)])
+    body = encode_completion(reply, usage=usage, api_name="m", name="n")
+    read = decode_response(body, LaneId("p/m/k"), 0.1)
+    assert read.text == said
+    assert read.finish_reason == "stop"
+    assert read.tool_calls == ()
+    assert read.tokens_in == (len(heard) + 3) // 4
+    assert read.tokens_out == (len(said) + 3) // 4
 
 
 def test_completion_carries_tool_calls_in_the_apis_shape():
     call = ToolCall("c1", "f", '{"x": 1}')
     reply = PersonaReply("", [call], "tool_calls")
-    body = encode_completion(reply, messages=[], api_name="m", name="n")
+    body = encode_completion(reply, usage=count_usage(reply, []), api_name="m", name="n")
     assert decode_response(body, LaneId("p/m/k"), 0.1).tool_calls == (call,)
     choice = json.loads(body)["choices"][0]
     assert choice["message"]["content"] is None

@@ -8,7 +8,10 @@ import pytest
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import Instance, Limit
-from pytest_ultrapar.simulator.refusals import Refusals, parse_refusal
+from pytest_ultrapar.simulator.faults.book import FaultBook
+from pytest_ultrapar.simulator.faults.script import Error, Fault, FaultScript, When, Where
+from pytest_ultrapar.simulator.faults.timeline import Timeline
+from pytest_ultrapar.simulator.refusals import parse_refusal, refusal_faults
 from pytest_ultrapar.simulator.served import default_token, served_providers
 from pytest_ultrapar.simulator.settings import Settings
 from pytest_ultrapar.simulator.targets import targets
@@ -18,14 +21,11 @@ POOL = simulated_pool(models={"m": ("i0", "i1"), "n": ("i2",)}, keys=("key0", "k
 
 
 def statuses(pool, status_of):
-    refusals = Refusals(pool, status_of)
     lanes = served_providers(pool)[PROVIDER].lanes.values()
-    found = {}
-    for lane in lanes:
-        error = refusals.decide(lane, 0.0)
-        if error is not None:
-            found[lane.instance, lane.key] = error.status
-    return found
+    script = FaultScript().preceded_by(refusal_faults(pool, status_of))
+    book = FaultBook(script, lanes, Timeline())
+    taken = {(lane.instance, lane.key): book.decide(lane, 0.0, str) for lane in lanes}
+    return {place: fault.effect.status for place, fault in taken.items() if fault is not None}
 
 
 def test_lanes_of_a_key_share_its_limit():
@@ -61,7 +61,7 @@ def test_two_instances_with_one_api_name_are_refused():
 def test_no_token_shows_in_a_repr():
     tokens = {(PROVIDER, "key0"): "s3cret"}
     (provider,) = served_providers(POOL, tokens).values()
-    settings = Settings.of(POOL, tokens=tokens, log_path=None, port=0, refusals={})
+    settings = Settings.of(POOL, tokens=tokens, log_path=None, port=0, faults=FaultScript())
     for shown in (provider, settings, *targets([provider]).values()):
         assert "s3cret" not in repr(shown)
 
@@ -73,7 +73,7 @@ def test_settings_survive_the_pipe():
         tokens={(PROVIDER, "key0"): "t"},
         log_path=Path("x.log"),
         port=8123,
-        refusals={"key0": 401},
+        faults=FaultScript(faults=(Fault("f", Where(key="key0"), When(), Error(401, "", ())),)),
         controller_pid=7,
     )
     arrived = msgspec.json.decode(msgspec.json.encode(settings), type=Settings)
@@ -102,14 +102,14 @@ def test_first_refusal_of_a_lane_counts():
 @pytest.mark.parametrize("name", ["key9", "i0", "instance:key0", "other/key0", ""])
 def test_refusal_of_nothing_is_refused_with_what_there_is(name):
     with pytest.raises(ConfigError, match="key0, key1") as caught:
-        Refusals(POOL, {name: 401})
+        list(refusal_faults(POOL, {name: 401}))
     assert "instance:i2" in str(caught.value)
 
 
 @pytest.mark.parametrize("status", [200, 399, 600])
 def test_refusal_with_a_status_of_no_error_is_refused(status):
     with pytest.raises(ConfigError, match="400 to 599"):
-        Refusals(POOL, {"key0": status})
+        list(refusal_faults(POOL, {"key0": status}))
 
 
 @pytest.mark.parametrize(

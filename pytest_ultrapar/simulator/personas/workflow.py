@@ -5,7 +5,7 @@ Each sees only what a model sees, the text of the conversation, and finds its pl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pytest_ultrapar.simulator.persona import ChatMessage, PersonaReply
 from pytest_ultrapar.simulator.personas.intent import Intent, LookUp
@@ -37,6 +37,7 @@ class Obedient:
     """
 
     __slots__ = ()
+    draws: ClassVar[bool] = True
 
     def reply(
         self, messages: Sequence[ChatMessage], rng: random.Random, skill: float
@@ -54,6 +55,7 @@ class Repairing:
     """
 
     __slots__ = ()
+    draws: ClassVar[bool] = True
 
     def reply(
         self, messages: Sequence[ChatMessage], rng: random.Random, skill: float
@@ -67,6 +69,7 @@ class Sloppy:
     """Means what an obedient model means, but closes no tag and sometimes chats around it."""
 
     __slots__ = ()
+    draws: ClassVar[bool] = True
 
     def reply(
         self, messages: Sequence[ChatMessage], rng: random.Random, skill: float

@@ -1,0 +1,236 @@
+"""A script of faults as checked data; `load_faults` makes it, a server's process gets it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Since = Literal["first-request", "start"]
+At = Literal["start", "body"]
+MalformedForm = Literal[
+    "truncated", "not-json", "wrong-type", "empty-choices", "no-message", "null-content", "empty"
+]
+FinishReason = Literal["content_filter", "length"]
+
+
+class OnLane(Protocol):
+    """Anything with the four names of a lane."""
+
+    @property
+    def provider(self) -> str: ...  # noqa: D102 - a name, as its class says
+    @property
+    def instance(self) -> str: ...  # noqa: D102 - a name, as its class says
+    @property
+    def key(self) -> str: ...  # noqa: D102 - a name, as its class says
+    @property
+    def model(self) -> str: ...  # noqa: D102 - a name, as its class says
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The lanes of which an entry speaks: those with all the names given; None is any."""
+
+    provider: str | None = None
+    instance: str | None = None
+    key: str | None = None
+    model: str | None = None
+
+    def holds(self, lane: OnLane) -> bool:
+        """Whether the lane is one of them."""
+        return (
+            self.provider in {None, lane.provider}
+            and self.instance in {None, lane.instance}
+            and self.key in {None, lane.key}
+            and self.model in {None, lane.model}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part of the server's time, half open.
+
+    Attributes:
+        from_s: Seconds after the script's beginning, >= 0.
+        for_s: Seconds, > 0; None is for good.
+    """
+
+    from_s: float = 0.0
+    for_s: float | None = None
+
+    def holds(self, elapsed_s: float) -> bool:
+        """Whether that moment lies in it."""
+        return self.from_s <= elapsed_s < self.end_s
+
+    @property
+    def end_s(self) -> float:
+        """Seconds after the script's beginning; infinity for no end."""
+        return float("inf") if self.for_s is None else self.from_s + self.for_s
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """Which of the requests on its lanes an entry takes: those for which all of this holds.
+
+    Attributes:
+        span: When they arrive.
+        after_requests: So many requests within the span pass first.
+        for_requests: So many after those are open to the fault; None is all.
+        after_tokens: So many tokens (prompt and completion) were answered on these lanes before.
+        share: Each is taken with this chance, > 0 to 1.
+    """
+
+    span: Span = Span()
+    after_requests: int = 0
+    for_requests: int | None = None
+    after_tokens: int = 0
+    share: float = 1.0
+
+
+class Error(msgspec.Struct, frozen=True, tag="error"):
+    """Answers with another status.
+
+    Attributes:
+        headers: Beyond content-type and content-length; a name may come several times.
+        after_s: Seconds for which a seat is held first; 0 answers before any limit is asked.
+    """
+
+    status: int
+    body: str
+    headers: tuple[tuple[str, str], ...]
+    after_s: float = 0.0
+
+
+class Hang(msgspec.Struct, frozen=True, tag="hang"):
+    """Holds a seat and never answers, or never ends its answer (`at = "body"`)."""
+
+    at: At
+
+
+class Drop(msgspec.Struct, frozen=True, tag="drop"):
+    """Closes the connection without an answer, or in the middle of it (`at = "body"`).
+
+    Attributes:
+        after_s: When; None is when the answer would be due.
+    """
+
+    at: At
+    after_s: float | None = None
+
+
+class Slow(msgspec.Struct, frozen=True, tag="slow"):
+    """Takes `factor` times as long, and `extra_s` seconds more."""
+
+    factor: float
+    extra_s: float
+
+
+class Malformed(msgspec.Struct, frozen=True, tag="malformed"):
+    """Answers 200 with a body that is no completion.
+
+    Attributes:
+        body: The whole body; None makes one of the form.
+    """
+
+    form: MalformedForm
+    body: str | None = None
+
+
+class Finish(msgspec.Struct, frozen=True, tag="finish"):
+    """Answers 200 with a completion that ended early."""
+
+    finish_reason: FinishReason
+
+
+Effect = Error | Hang | Drop | Slow | Malformed | Finish
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One `[[fault]]`.
+
+    Attributes:
+        label: What the server's log calls it, such as `error 1`.
+    """
+
+    label: str
+    where: Where
+    when: When
+    effect: Effect
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """One `[[capacity]]`: what a limit holds for a while.
+
+    Attributes:
+        limits: Names of the limits that change; empty makes a new one, shared by all lanes of
+            `where`.
+        factor: Multiplies what the limits have, before the numbers here replace it.
+    """
+
+    label: str
+    limits: tuple[str, ...]
+    where: Where
+    span: Span
+    factor: float = 1.0
+    workers: int | None = None
+    qps: float | None = None
+    rpm: float | None = None
+    tpm: float | None = None
+    burst: int | None = None
+    burst_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RateHeaders:
+    """One `[[rate_headers]]`: who is told what is left.
+
+    Attributes:
+        values: Header and value sent instead of the true one; an empty value sends none.
+    """
+
+    where: Where
+    span: Span
+    values: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FaultScript:
+    """All that a faults file says.
+
+    Attributes:
+        path: The file it was read from, as given; empty for none.
+        digest: SHA-256 (hex) of the file's bytes.
+        since: What times count from.
+        seed: Of all shares.
+    """
+
+    path: str = ""
+    digest: str = ""
+    since: Since = "first-request"
+    seed: int = 0
+    faults: tuple[Fault, ...] = ()
+    capacities: tuple[Capacity, ...] = ()
+    rate_headers: tuple[RateHeaders, ...] = ()
+
+    @property
+    def touches_requests(self) -> bool:
+        """Whether single requests must be looked at; changes of limits alone do not need that."""
+        return bool(self.faults or self.rate_headers)
+
+    def preceded_by(self, faults: Iterable[Fault]) -> FaultScript:
+        """The same script with some faults before its own."""
+        return FaultScript(
+            self.path,
+            self.digest,
+            self.since,
+            self.seed,
+            (*faults, *self.faults),
+            self.capacities,
+            self.rate_headers,
+        )

@@ -1,0 +1,358 @@
+"""What a faults file does to requests, on a real server, and what its log says of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+
+import aiohttp
+import httpx
+import pytest
+
+from pytest_ultrapar.pool.model import Latency, Limit
+from pytest_ultrapar.testing import read_server_log
+from tests.simulated_pool import (
+    NEVER,
+    PROVIDER,
+    bearer,
+    faults_of,
+    question,
+    running,
+    simulated_pool,
+)
+
+PATH = "/chat/completions"
+
+
+@pytest.fixture
+def faulty(tmp_path):
+    """A function: a server of a pool with the faults of a text, as a context."""
+
+    def serve(text, pool=None):
+        pool = pool or simulated_pool(models={"m": ("m", "i1")}, keys=("key0", "key1"))
+        return running(pool, tmp_path, faults=faults_of(pool, tmp_path, text))
+
+    return serve
+
+
+@pytest.fixture
+def log(tmp_path):
+    return lambda: read_server_log(tmp_path / "server.log")
+
+
+def post(server, text="hello", model="m", key="key0", **more):
+    url = server.base_url(PROVIDER) + PATH
+    return httpx.post(url, headers=bearer(key), json={**question(text, model), **more}, timeout=10)
+
+
+def test_error_has_status_headers_and_body_as_asked_for(faulty, log):
+    text = """
+    [[fault]]
+    name = "gateway"
+    kind = "error"
+    status = 502
+    body = "<html>bad</html>"
+    for_requests = 1
+    headers = { content-type = "text/html", retry-after = ["1e999", "soon"], x-a = "b" }
+    """
+    with faulty(text) as server:
+        response = post(server)
+        assert post(server).status_code == 200
+    assert response.status_code == 502
+    assert response.text == "<html>bad</html>"
+    assert response.headers.get_list("retry-after") == ["1e999", "soon"]
+    assert response.headers.get_list("content-type") == ["text/html"]
+    assert response.headers["x-a"] == "b"
+    first, second = log().requests
+    assert (first.status, first.admitted, first.fault) == (502, False, "gateway")
+    assert (second.status, second.admitted, second.fault) == (200, True, None)
+
+
+def test_known_error_is_in_the_apis_shape(faulty):
+    with faulty('[[fault]]\nkind = "error"\nerror = "insufficient_quota"') as server:
+        response = post(server)
+    assert response.status_code == 429
+    error = response.json()["error"]
+    assert (error["type"], error["code"]) == ("insufficient_quota", "insufficient_quota")
+    assert "retry-after" not in response.headers
+
+
+def test_fault_takes_its_lanes_alone_and_the_first_of_several_counts(faulty, log):
+    text = """
+    [[fault]]
+    kind = "error"
+    key = "key1"
+    status = 401
+    [[fault]]
+    kind = "error"
+    instance = "i1"
+    status = 404
+    """
+    with faulty(text) as server:
+        places = [(key, model) for key in ("key0", "key1") for model in ("m", "i1")]
+        statuses = [post(server, key=key, model=model).status_code for key, model in places]
+    assert statuses == [200, 404, 401, 401]
+    assert [row.fault for row in log().requests] == [None, "error 2", "error 1", "error 1"]
+
+
+def test_late_error_holds_a_seat_meanwhile(faulty, log):
+    text = '[[fault]]\nkind = "error"\nstatus = 504\nafter_s = 0.05'
+    with faulty(text) as server:
+        assert post(server).status_code == 504
+    (row,) = log().requests
+    assert (row.status, row.admitted, row.fault) == (504, True, "error 1")
+    assert row.t_end_s - row.t_arrival_s >= 0.048
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("at", ["start", "body"])
+def test_hang_holds_its_seat_until_the_client_leaves(faulty, log, at, stream):
+    pool = simulated_pool(per_key=Limit("", "key", workers=1))
+    text = f'[[fault]]\nkind = "hang"\nat = "{at}"\nfor_requests = 1'
+    body = {**question(), "stream": stream}
+    with faulty(text, pool) as server:
+        url = server.base_url(PROVIDER) + PATH
+        with httpx.Client(headers=bearer()) as client, pytest.raises(httpx.ReadTimeout):
+            client.post(url, json=body, timeout=httpx.Timeout(10, read=0.3))
+        assert httpx.post(url, headers=bearer(), json=body).status_code == 200
+    first, second = log().requests
+    assert (first.disconnected, first.admitted, first.fault) == (True, True, "hang 1")
+    assert second.status == 200
+    assert first.t_end_s <= second.t_arrival_s
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("at", "status"), [("start", None), ("body", 200)])
+def test_drop_closes_the_connection_and_frees_the_seat(faulty, log, at, status, stream):
+    pool = simulated_pool(latency=NEVER, per_key=Limit("", "key", workers=1))
+    text = f'[[fault]]\nkind = "drop"\nat = "{at}"\nafter_s = 0'
+    with faulty(text, pool) as server:
+        for _ in range(3):
+            with pytest.raises(httpx.RemoteProtocolError):
+                post(server, stream=stream)
+    rows = log().requests
+    assert [(r.status, r.disconnected, r.fault) for r in rows] == [(status, False, "drop 1")] * 3
+    assert log().max_in_flight() == 1
+
+
+def test_slow_takes_longer_and_answers_the_same(faulty, log):
+    pool = simulated_pool(latency=Latency("fixed", 0.02))
+    text = '[[fault]]\nkind = "slow"\nfactor = 3\nextra_s = 0.05\nfor_requests = 1'
+    with faulty(text, pool) as server:
+        slow, usual = post(server), post(server)
+    assert slow.json() == usual.json()
+    row = log().requests[0]
+    assert (row.status, row.fault) == (200, "slow 1")
+    assert row.t_end_s - row.t_arrival_s >= 0.108
+
+
+@pytest.mark.parametrize(
+    ("form", "found"),
+    [
+        ("wrong-type", ["this is no completion"]),
+        ("empty-choices", []),
+        ("no-message", [{"index": 0, "finish_reason": "stop"}]),
+    ],
+)
+def test_malformed_answer_is_a_200_that_is_no_completion(faulty, log, form, found):
+    with faulty(f'[[fault]]\nkind = "malformed"\nform = "{form}"') as server:
+        body = post(server).json()
+    assert (body["choices"] if isinstance(body, dict) else body) == found
+    assert [(row.status, row.fault) for row in log().requests] == [(200, "malformed 1")]
+
+
+@pytest.mark.parametrize("form", ["truncated", "not-json", "empty"])
+def test_malformed_answer_may_be_no_json_at_all(faulty, form):
+    with faulty(f'[[fault]]\nkind = "malformed"\nform = "{form}"') as server:
+        response = post(server)
+        streamed = post(server, stream=True)
+    assert response.status_code == streamed.status_code == 200
+    with pytest.raises(json.JSONDecodeError):
+        response.json()
+    assert "[DONE]" not in streamed.text
+
+
+def test_malformed_answer_may_be_any_text(faulty):
+    text = r"""[[fault]]
+    kind = "malformed"
+    body = "{\"choices\": \u001b[31m"
+    """
+    with faulty(text) as server:
+        assert post(server).text == '{"choices": \x1b[31m'
+        assert post(server, stream=True).text == 'data: {"choices": \x1b[31m\n\n'
+
+
+@pytest.mark.parametrize("status", [307, 408, 529, 599])
+def test_error_may_have_any_status(faulty, status):
+    with faulty(f'[[fault]]\nkind = "error"\nstatus = {status}') as server:
+        response = post(server)
+    assert response.status_code == status
+    assert response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(("reason", "text"), [("length", "echo: "), ("content_filter", "")])
+def test_answer_that_ends_early_says_why(faulty, reason, text):
+    script = f'[[fault]]\nkind = "finish"\nfinish_reason = "{reason}"'
+    with faulty(script) as server:
+        (choice,) = post(server, "12345").json()["choices"]
+    assert choice["finish_reason"] == reason
+    assert choice["message"]["content"].startswith(text[:5])
+    assert len(choice["message"]["content"]) == (5 if reason == "length" else 0)
+
+
+def test_share_takes_the_same_requests_whatever_their_order(faulty, log):
+    text = 'seed = 3\n[[fault]]\nkind = "error"\nstatus = 500\nshare = 0.3'
+    texts = [f"q{n}" for n in range(40)]
+    found = []
+    for order in (texts, texts[::-1]):
+        with faulty(text) as server, httpx.Client(headers=bearer()) as client:
+            url = server.base_url(PROVIDER) + PATH
+            found.append(
+                {t for t in order if client.post(url, json=question(t)).status_code == 500}
+            )
+        assert log().count(500) == len(found[-1])
+    assert found[0] == found[1]
+    assert 0 < len(found[0]) < 40
+
+
+def test_tokens_run_out_for_one_key(faulty, log):
+    # Each request is 2 tokens of prompt and 3 of answer.
+    text = (
+        '[[fault]]\nkey = "key0"\nkind = "error"\nerror = "insufficient_quota"\nafter_tokens = 15'
+    )
+    with faulty(text) as server:
+        statuses = [post(server, "hello", key=k).status_code for k in ["key0"] * 5 + ["key1"] * 5]
+    assert statuses == [200] * 3 + [429] * 2 + [200] * 5
+    assert log().count(429) == 2
+
+
+def test_times_count_from_the_first_request(faulty):
+    text = '[[fault]]\nkind = "error"\nstatus = 500\nfor_s = 1000'
+    late = '[[fault]]\nkind = "error"\nstatus = 500\nfrom_s = 1000'
+    for script, status in ((text, 500), (late, 200), ('since = "start"\n' + text, 500)):
+        with faulty(script) as server:
+            assert post(server).status_code == status
+
+
+def test_what_a_limit_refuses_is_not_marked_as_the_faults_doing(faulty, log):
+    text = """
+    [[capacity]]
+    limit = "lab/key0"
+    workers = 0
+    [[fault]]
+    kind = "hang"
+    """
+    with faulty(text, simulated_pool(per_key=Limit("", "key", workers=4))) as server:
+        assert post(server).status_code == 429
+    assert [(row.status, row.fault) for row in log().requests] == [(429, None)]
+
+
+async def hammer(server, n, **more):
+    """Statuses of that many requests at once; those without an answer leave after the others."""
+    url = server.base_url(PROVIDER) + PATH
+
+    async def ask(session, k):
+        async with session.post(url, json={**question(f"q{k}"), **more}) as response:
+            await response.read()
+            return response.status
+
+    async with aiohttp.ClientSession(
+        headers=bearer(), connector=aiohttp.TCPConnector(limit=n)
+    ) as session:
+        return await asyncio.gather(*(ask(session, k) for k in range(n)))
+
+
+def test_limit_holds_other_numbers_while_its_entry_says_so(faulty, log):
+    pool = simulated_pool(latency=Latency("fixed", 0.3), per_key=Limit("", "key", workers=10))
+    with faulty('[[capacity]]\nlimit = "lab/*"\nfactor = 0.5', pool) as server:
+        statuses = Counter(asyncio.run(hammer(server, 30)))
+    assert log().max_in_flight() == statuses[200] == 5
+    assert statuses[429] == 25
+
+
+def test_new_limit_is_shared_by_all_lanes_of_its_entry(faulty, log):
+    pool = simulated_pool(models={"m": ("m", "i1"), "n": ("i2",)}, latency=NEVER)
+    with faulty('[[capacity]]\nmodel = "m"\nworkers = 1', pool) as server:
+        url = server.base_url(PROVIDER) + PATH
+        with httpx.Client(headers=bearer(), timeout=0.3) as client:
+            with pytest.raises(httpx.ReadTimeout):
+                client.post(url, json=question(model="m"))
+            for model in ("i2", "i2"):
+                with pytest.raises(httpx.ReadTimeout):
+                    client.post(url, json=question(model=model))
+    assert log().count(429) == 0
+    assert log().max_in_flight(model="m") == 1
+
+
+def test_burst_makes_a_bucket_of_a_rate(faulty, log):
+    pool = simulated_pool(per_key=Limit("", "key", rpm=6))
+    with faulty('[[capacity]]\nlimit = "lab/key0"\nburst = 3', pool) as server:
+        responses = [post(server) for _ in range(5)]
+    assert [r.status_code for r in responses] == [200] * 3 + [429] * 2
+    assert 1 <= int(responses[-1].headers["retry-after"]) <= 10
+
+
+def test_tokens_per_minute_are_judged_by_prompt_and_completion(faulty):
+    with faulty('[[capacity]]\nkey = "key0"\ntpm = 9') as server:
+        responses = [post(server) for _ in range(3)]
+    # 5 tokens each: the second one begins within the limit, as the one call of tolerance.
+    assert [r.status_code for r in responses] == [200, 200, 429]
+    assert responses[-1].json()["error"]["type"] == "tokens"
+
+
+def test_rate_headers_are_sent_where_asked_for(faulty):
+    text = """
+    [[rate_headers]]
+    key = "key0"
+    values = { x-ratelimit-remaining-tokens = "-1" }
+    """
+    pool = simulated_pool(keys=("key0", "key1"), per_key=Limit("", "key", rpm=2))
+    with faulty(text, pool) as server:
+        told = [post(server) for _ in range(4)]
+        silent = post(server, key="key1")
+    assert [r.status_code for r in told] == [200, 200, 200, 429]
+    assert [r.headers["x-ratelimit-limit-requests"] for r in told] == ["2"] * 4
+    left = [r.headers["x-ratelimit-remaining-requests"] for r in told]
+    assert left == ["1", "0", "0", "0"]
+    assert {r.headers["x-ratelimit-remaining-tokens"] for r in told} == {"-1"}
+    assert told[0].headers["x-ratelimit-reset-requests"] == "30s"
+    assert not any(name.startswith("x-ratelimit") for name in silent.headers)
+
+
+def test_every_seat_comes_back_whatever_goes_wrong(faulty, log):
+    pool = simulated_pool(latency=Latency("log-normal", 0.01, 0.5), per_key=Limit("", "key", 8))
+    kinds = [
+        'kind = "hang"',
+        'kind = "hang"\nat = "body"',
+        'kind = "drop"',
+        'kind = "drop"\nat = "body"',
+        'kind = "error"\nstatus = 500',
+        'kind = "error"\nstatus = 502\nafter_s = 0.01',
+        'kind = "malformed"',
+        'kind = "slow"\nfactor = 3',
+    ]
+    text = "\n".join(f"[[fault]]\n{kind}\nshare = 0.08" for kind in kinds)
+
+    async def run(url):
+        timeout = aiohttp.ClientTimeout(total=0.5)
+        async with aiohttp.ClientSession(headers=bearer(), timeout=timeout) as session:
+
+            async def client(n):
+                for k in range(25):
+                    body = {**question(f"q{n} {k}"), "stream": bool(k % 2)}
+                    try:
+                        async with session.post(url, json=body) as response:
+                            await response.read()
+                    except (aiohttp.ClientError, TimeoutError):
+                        continue
+
+            await asyncio.gather(*(client(n) for n in range(12)))
+
+    with faulty(text, pool) as server:
+        asyncio.run(run(server.base_url(PROVIDER) + PATH))
+        assert post(server).status_code in {200, 500, 502}
+    rows = log().requests
+    assert all(row.t_end_s is not None for row in rows)
+    assert log().max_in_flight() <= 8
+    assert len(Counter(row.fault for row in rows if row.fault)) == len(kinds)

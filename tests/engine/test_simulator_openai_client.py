@@ -1,0 +1,175 @@
+"""The official `openai` client on a real server of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import openai
+import pytest
+
+from pytest_ultrapar.pool.model import Latency, Limit
+from tests.simulated_pool import NEVER, PROVIDER, faults_of, running, simulated_pool
+
+MESSAGES = [{"role": "user", "content": "what is the answer"}]
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "look_up",
+            "parameters": {
+                "type": "object",
+                "properties": {"query": {"type": "string"}, "n": {"type": "integer"}},
+                "required": ["query", "n"],
+            },
+        },
+    }
+]
+ARGUMENTS = {"query": "what is the answer", "n": 0}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    pool = simulated_pool(models={"m": ("gpt-x", "i1")}, latency=Latency("fixed", 0.02))
+    with running(pool, tmp_path_factory.mktemp("openai")) as process:
+        yield process
+
+
+@pytest.fixture(params=["openai", "azure"])
+def client(request, server):
+    if request.param == "openai":
+        with openai.OpenAI(
+            api_key="sim-lab-key0", base_url=server.base_url(PROVIDER), max_retries=0
+        ) as made:
+            yield made
+        return
+    with openai.AzureOpenAI(
+        api_key="sim-lab-key0",
+        azure_endpoint=server.base_url(PROVIDER).removesuffix("/v1"),
+        api_version="2024-10-21",
+        max_retries=0,
+    ) as made:
+        yield made
+
+
+def test_client_reads_a_completion(client):
+    completion = client.chat.completions.create(model="gpt-x", messages=MESSAGES)
+    assert completion.choices[0].message.content == "echo: what is the answer"
+    assert completion.choices[0].finish_reason == "stop"
+    assert completion.model == "gpt-x"
+    assert completion.usage.total_tokens == 5 + 6
+
+
+def test_client_reads_a_stream(client):
+    stream = client.chat.completions.create(
+        model="gpt-x", messages=MESSAGES, stream=True, stream_options={"include_usage": True}
+    )
+    *chunks, last = list(stream)
+    assert chunks[0].choices[0].delta.role == "assistant"
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    assert text == "echo: what is the answer"
+    assert chunks[-1].choices[0].finish_reason == "stop"
+    assert last.choices == []
+    assert last.usage.total_tokens == 5 + 6
+
+
+def test_client_reads_a_tool_call(client):
+    completion = client.chat.completions.create(
+        model="gpt-x", messages=MESSAGES, tools=TOOLS, tool_choice="required"
+    )
+    (call,) = completion.choices[0].message.tool_calls
+    assert completion.choices[0].message.content is None
+    assert call.function.name == "look_up"
+    assert json.loads(call.function.arguments) == ARGUMENTS
+    # The client sends what it was given back as part of the conversation.
+    answered = client.chat.completions.create(
+        model="gpt-x",
+        messages=[
+            *MESSAGES,
+            completion.choices[0].message,
+            {"role": "tool", "tool_call_id": call.id, "content": "42"},
+            {"role": "user", "content": "so?"},
+        ],
+    )
+    assert answered.choices[0].message.content == "echo: so?"
+
+
+def test_client_puts_a_streamed_tool_call_together(client):
+    with client.chat.completions.stream(
+        model="gpt-x",
+        messages=MESSAGES,
+        tools=TOOLS,
+        tool_choice={"type": "function", "function": {"name": "look_up"}},
+    ) as stream:
+        completion = stream.get_final_completion()
+    (call,) = completion.choices[0].message.tool_calls
+    assert call.function.name == "look_up"
+    assert json.loads(call.function.arguments) == ARGUMENTS
+    assert completion.choices[0].finish_reason == "tool_calls"
+
+
+def test_client_lists_the_models(client):
+    assert [model.id for model in client.models.list()] == ["gpt-x", "i1"]
+
+
+def test_async_client_reads_many_streams_at_once(server):
+    async def ask(client, n):
+        stream = await client.chat.completions.create(
+            model="gpt-x", messages=[{"role": "user", "content": f"q{n}"}], stream=True
+        )
+        return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+    async def run():
+        async with openai.AsyncOpenAI(
+            api_key="sim-lab-key0", base_url=server.base_url(PROVIDER), max_retries=0
+        ) as client:
+            return await asyncio.gather(*(ask(client, n) for n in range(20)))
+
+    assert asyncio.run(run()) == [f"echo: q{n}" for n in range(20)]
+
+
+def test_client_raises_what_an_unknown_key_and_model_mean(server, client):
+    with pytest.raises(openai.AuthenticationError) as refusal:
+        client.copy(api_key="sk-wrong").chat.completions.create(model="gpt-x", messages=MESSAGES)
+    assert refusal.value.code == "invalid_api_key"
+    with pytest.raises(openai.NotFoundError):
+        client.chat.completions.create(model="none", messages=MESSAGES)
+
+
+def test_client_waits_as_a_429_tells_it_and_is_served(tmp_path):
+    pool = simulated_pool()
+    text = '[[fault]]\nkind = "error"\nerror = "rate_limit_exceeded"\nfor_requests = 2\n'
+    text += 'headers = { retry-after = "7", retry-after-ms = "20" }'
+    with (
+        running(pool, tmp_path, faults=faults_of(pool, tmp_path, text)) as server,
+        openai.OpenAI(api_key="sim-lab-key0", base_url=server.base_url(PROVIDER)) as client,
+    ):
+        with pytest.raises(openai.RateLimitError) as refusal:
+            client.with_options(max_retries=0).chat.completions.create(model="m", messages=MESSAGES)
+        assert refusal.value.response.headers["retry-after"] == "7"
+        assert refusal.value.code == "rate_limit_exceeded"
+        patient = client.with_options(max_retries=1)
+        assert patient.chat.completions.create(model="m", messages=MESSAGES).choices
+
+
+def test_client_is_told_of_a_full_house(tmp_path):
+    pool = simulated_pool(latency=NEVER, per_key=Limit("", "key", workers=1))
+
+    async def run(url):
+        async with openai.AsyncOpenAI(
+            api_key="sim-lab-key0", base_url=url, max_retries=0
+        ) as client:
+            asked = [
+                asyncio.create_task(client.chat.completions.create(model="m", messages=MESSAGES))
+                for _ in range(2)
+            ]
+            done, waiting = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(asked)
+            return [task.exception() for task in done]
+
+    with running(pool, tmp_path) as server:
+        (error,) = asyncio.run(run(server.base_url(PROVIDER)))
+    assert isinstance(error, openai.RateLimitError)
+    assert error.response.headers["retry-after-ms"] == "1000"

@@ -1,0 +1,109 @@
+"""`--ultrapar-faults`: a run whose own simulated provider fails as a file says."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import pytest
+
+from pytest_ultrapar.results.manifest import read_manifest
+from pytest_ultrapar.testing import read_server_log
+
+POOL = """
+schema = 1
+[[provider]]
+name = "sim"
+api = "simulated"
+keys = [{ name = "key0" }]
+per_key = { workers = 4 }
+latency = { kind = "fixed", median_s = 0.01 }
+[[provider.model]]
+name = "m"
+"""
+SUITE = """
+@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(6)])
+def test_it(answer):
+    assert answer == "echo: " + answer[6:]
+"""
+FAULTS = """
+[[fault]]
+name = "burst"
+kind = "error"
+status = 503
+headers = { retry-after = "1", retry-after-ms = "10" }
+for_requests = 2
+"""
+
+
+@pytest.fixture
+def simulated(project):
+    project.pytester.path.joinpath("pool.toml").write_text(POOL)
+    project.pytester.path.joinpath("faults.toml").write_text(FAULTS)
+    project.suite(SUITE)
+    return project
+
+
+def test_run_meets_the_faults_of_its_file_and_says_so(simulated, workers):
+    result = simulated.run(workers, "--ultrapar-faults", "faults.toml")
+    assert result.ret == 0
+    assert "simulated provider fails as faults.toml says" in result.stdout.str()
+    assert set(simulated.outcomes().values()) == {"solved"}
+    log = read_server_log(simulated.directory / "simulator.jsonl")
+    assert [row.fault for row in log.requests].count("burst") == log.count(503) == 2
+    assert log.count(200) == 6
+    assert read_manifest(simulated.directory).faults == sha256(FAULTS.encode()).hexdigest()
+
+
+def test_run_without_a_file_has_none_in_its_manifest(simulated):
+    assert simulated.run("-n0").ret == 0
+    assert read_manifest(simulated.directory).faults is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--ultrapar-faults", "none.toml"], "none.toml: there is no such file"),
+        (["--ultrapar-faults", "bad.toml"], "bad.toml: fault[0].key is no key of pool.toml"),
+        (
+            ["--ultrapar-faults", "faults.toml", "--ultrapar-simulator", "http://127.0.0.1:1"],
+            "--ultrapar-faults cannot be used together with --ultrapar-simulator",
+        ),
+    ],
+)
+def test_faults_that_cannot_be_had_end_the_run_before_any_request(simulated, arguments, says):
+    bad = '[[fault]]\nkind = "hang"\nkey = "key1"\n'
+    simulated.pytester.path.joinpath("bad.toml").write_text(bad)
+    result = simulated.run("-n0", *arguments)
+    assert result.ret == 4
+    assert says in result.stderr.str()
+    assert "Traceback" not in result.stderr.str() + result.stdout.str()
+
+
+def test_faults_are_refused_for_a_pool_without_a_simulated_provider(project):
+    project.pytester.path.joinpath("faults.toml").write_text(FAULTS)
+    project.suite(SUITE)
+    result = project.run("-n0", "--ultrapar-faults", "faults.toml")
+    assert result.ret == 4
+    assert '--ultrapar-faults is given, but pool.toml has no provider with api = "simulated"' in (
+        result.stderr.str()
+    )
+    assert project.server.prompts == []
+
+
+def test_fault_of_a_provider_that_is_not_simulated_is_refused(simulated, monkeypatch):
+    monkeypatch.setenv("REAL_KEY", "sk-0")
+    real = """
+    [[provider]]
+    name = "real"
+    api = "openai"
+    base_url = "http://127.0.0.1:1/v1"
+    keys = [{ name = "key1", env = "REAL_KEY" }]
+    [[provider.model]]
+    name = "n"
+    """
+    simulated.pytester.path.joinpath("pool.toml").write_text(POOL + real)
+    bad = '[[fault]]\nkind = "hang"\nprovider = "real"\n'
+    simulated.pytester.path.joinpath("bad.toml").write_text(bad)
+    result = simulated.run("-n0", "--ultrapar-faults", "bad.toml")
+    assert result.ret == 4
+    assert "fault[0].provider is no provider of pool.toml" in result.stderr.str()

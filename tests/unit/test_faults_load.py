@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.model import Limit
+from pytest_ultrapar.simulator.faults.fault_entry import _KINDS_OF
+from pytest_ultrapar.simulator.faults.known_errors import KNOWN_ERRORS
+from pytest_ultrapar.simulator.faults.script import (
+    Drop,
+    Error,
+    Fault,
+    FaultScript,
+    Finish,
+    Hang,
+    Malformed,
+    Slow,
+    Span,
+    When,
+    Where,
+)
+from pytest_ultrapar.simulator.faults.table import FaultTable, PlaceTable
+from tests.simulated_pool import faults_of, simulated_pool
+
+POOL = simulated_pool(
+    models={"m": ("i0", "i1"), "n": ("i2",)},
+    keys=("key0", "key1"),
+    per_key=Limit("", "key", workers=5, qps=10),
+)
+
+
+def entry(kind, *lines):
+    """The only fault of a file with that entry."""
+    return "\n".join([f'[[fault]]\nkind = "{kind}"', *lines])
+
+
+@pytest.fixture
+def load(tmp_path):
+    return lambda text: faults_of(POOL, tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "effect"),
+    [
+        (entry("hang"), Hang("start")),
+        (entry("hang", 'at = "body"'), Hang("body")),
+        (entry("drop"), Drop("start", None)),
+        (entry("drop", "after_s = 2", 'at = "body"'), Drop("body", 2.0)),
+        (entry("slow", "factor = 3"), Slow(3.0, 0.0)),
+        (entry("slow", "extra_s = 0.5"), Slow(1.0, 0.5)),
+        (entry("malformed"), Malformed("truncated")),
+        (entry("malformed", 'form = "empty-choices"'), Malformed("empty-choices")),
+        (entry("malformed", r'body = "\u0000"'), Malformed("truncated", "\0")),
+        (entry("finish", 'finish_reason = "length"'), Finish("length")),
+        (
+            entry("error", "status = 502", 'body = "<html>"', 'headers = { A = ["1", "2"] }'),
+            Error(502, "<html>", (("a", "1"), ("a", "2"))),
+        ),
+        (entry("error", "status = 503", 'body = ""', "after_s = 1"), Error(503, "", (), 1.0)),
+    ],
+)
+def test_fault_of_each_kind_is_read(load, text, effect):
+    (fault,) = load(text).faults
+    assert fault.effect == effect
+    assert fault.label == f"{text.split(chr(34))[1]} 1"
+
+
+@pytest.mark.parametrize("name", KNOWN_ERRORS)
+def test_known_error_is_answered_in_the_apis_shape(load, name):
+    (fault,) = load(entry("error", f'error = "{name}"')).faults
+    known = KNOWN_ERRORS[name]
+    assert fault.effect.status == known.status
+    document = msgspec.json.decode(fault.effect.body)["error"]
+    assert (document["code"], document["message"]) == (known.code, known.message)
+    assert ("retry-after" in dict(fault.effect.headers)) == (known.retry_after_s is not None)
+
+
+def test_status_and_message_of_a_known_error_can_be_others(load):
+    text = entry("error", 'error = "overloaded"', "status = 529", 'message = "busy"')
+    (fault,) = load(text).faults
+    assert fault.effect.status == 529
+    assert msgspec.json.decode(fault.effect.body)["error"]["message"] == "busy"
+
+
+def test_headers_that_are_given_are_the_only_ones(load):
+    (usual,) = load(entry("error", "status = 429")).faults
+    (none,) = load(entry("error", "status = 429", "headers = {}")).faults
+    assert dict(usual.effect.headers)["retry-after"] == "1"
+    assert none.effect.headers == ()
+
+
+def test_where_and_when_are_read(load):
+    text = """
+    since = "start"
+    seed = 7
+    [[fault]]
+    name = "storm"
+    kind = "error"
+    status = 500
+    provider = "lab"
+    instance = "i0"
+    key = "key1"
+    model = "m"
+    from_s = 1.5
+    for_s = 10
+    after_requests = 3
+    for_requests = 4
+    after_tokens = 5
+    share = 0.5
+    """
+    script = load(text)
+    assert (script.since, script.seed, len(script.digest)) == ("start", 7, 64)
+    (fault,) = script.faults
+    assert fault.label == "storm"
+    assert fault.where == Where("lab", "i0", "key1", "m")
+    assert fault.when == When(Span(1.5, 10.0), 3, 4, 5, 0.5)
+
+
+def test_capacity_of_limits_by_pattern_and_of_lanes_is_read(load):
+    first, second = load(
+        """
+        [[capacity]]
+        limit = "lab/*"
+        from_s = 5
+        factor = 0.5
+        [[capacity]]
+        instance = "i2"
+        qps = 2
+        burst = 4
+        """
+    ).capacities
+    assert first.limits == ("lab/key0", "lab/key1")
+    assert (first.span, first.factor) == (Span(5.0), 0.5)
+    assert (second.limits, second.where) == ((), Where(instance="i2"))
+    assert (second.qps, second.burst, second.label) == (2, 4, "capacity 2")
+
+
+def test_script_survives_the_pipe(load):
+    script = load(
+        "\n".join(
+            [
+                entry("hang", "share = 0.5"),
+                entry("error", "status = 500"),
+                entry("drop"),
+                entry("slow", "factor = 2"),
+                entry("malformed"),
+                entry("finish"),
+                '[[capacity]]\nlimit = "lab/key0"\nworkers = 2',
+                '[[rate_headers]]\nvalues = { x-a = "-1" }',
+            ]
+        )
+    )
+    assert msgspec.json.decode(msgspec.json.encode(script), type=FaultScript) == script
+
+
+def test_faults_before_others_leave_the_rest_alone(load):
+    script = load(entry("hang"))
+    first = Fault("f", Where(), When(), Hang("start"))
+    assert script.preceded_by([first]).faults == (first, *script.faults)
+    assert script.preceded_by([]) == script
+
+
+def test_every_field_of_a_fault_is_of_some_kind_or_of_all():
+    own = set(FaultTable.__struct_fields__) - set(PlaceTable.__struct_fields__)
+    when = {"kind", "after_requests", "for_requests", "after_tokens", "share"}
+    assert set(_KINDS_OF) == own - when
+
+
+REFUSED = [
+    ("", "says nothing"),
+    ("[[fault]]\nstatus = 500", "fault[0].kind is missing"),
+    (entry("eror", "status = 500"), 'fault[0].kind must be "error" or "hang"'),
+    ("[fault]\nkind = 'hang'", "fault must be a list (got a table); write [[fault]]"),
+    (entry("hang", "form_s = 1"), "fault[0].form_s is not a known field; did you mean for"),
+    (entry("hang", "body = ''"), 'fault[0].body is for kind = "error" or "malformed"'),
+    (entry("hang", "status = 500"), 'fault[0].status is for kind = "error" (got kind = "hang")'),
+    (entry("error", "at = 'body'"), 'fault[0].at is for kind = "hang" or "drop"'),
+    (entry("error"), "fault[0] needs error or status"),
+    (entry("error", "status = 200"), "fault[0].status must be >= 300 (got 200)"),
+    (entry("error", "error = 'insufficient_qouta'"), "did you mean insufficient_quota?"),
+    (entry("error", "status = 500", "body = ''", "message = ''"), "together with body"),
+    (entry("error", "status = 500", "headers = { 'a b' = '' }"), "is no name of a header"),
+    (
+        entry("error", "status = 500", "headers = { Content-Length = '1' }"),
+        "fault[0].headers.Content-Length cannot be set",
+    ),
+    (entry("error", "status = 500", r'headers = { a = "b\r\nc" }'), "without line breaks"),
+    (entry("slow"), "fault[0] needs factor or extra_s"),
+    (entry("slow", "factor = 0"), "fault[0].factor must be > 0 (got 0)"),
+    (entry("malformed", "form = 'empty'", "body = ''"), "together with body"),
+    (entry("malformed", "form = 'odd'"), 'fault[0].form must be "truncated" or'),
+    (entry("hang", "key = 'key00'"), "fault[0].key is no key of pool.toml; did you mean key0?"),
+    (entry("hang", "instance = 'zz'"), "there is i0, i1, i2"),
+    (entry("hang", "model = 'n'", "instance = 'i0'"), "fault[0] names no lane of pool.toml"),
+    (entry("hang", "share = 0"), "fault[0].share must be > 0 (got 0)"),
+    (entry("hang", "share = 1.5"), "fault[0].share must be <= 1 (got 1.5)"),
+    (entry("hang", "from_s = -1"), "fault[0].from_s must be >= 0 (got -1)"),
+    (entry("hang", "for_s = 0"), "fault[0].for_s must be > 0 (got 0)"),
+    (entry("hang", "for_s = inf"), "fault[0].for_s must be <= 1000000 (got inf)"),
+    (entry("hang", "for_requests = 0"), "fault[0].for_requests must be >= 1 (got 0)"),
+    (entry("hang", "after_requests = 1.5"), "fault[0].after_requests must be an integer"),
+    (entry("hang", "name = 'a b'"), "fault[0].name must be made of"),
+    ("since = 'now'\n" + entry("hang"), 'since must be "first-request" or "start" (got "now")'),
+    ("seed = -1\n" + entry("hang"), "seed must be >= 0"),
+    ("[[capacity]]\nlimit = 'lab/key0'", "capacity[0] changes nothing"),
+    ("[[capacity]]\nlimit = 'lab/key7'\nworkers = 1", "did you mean lab/key"),
+    ("[[capacity]]\nlimit = 'lab/key0'\nkey = 'key0'\nqps = 1", "together with limit"),
+    ("[[capacity]]\nkey = 'key0'\nfactor = 2", "capacity[0].factor needs limit"),
+    ("[[capacity]]\nkey = 'key0'\nworkers = -1", "capacity[0].workers must be >= 0"),
+    ("[[capacity]]\nkey = 'key0'\nworkers = 1\nburst = 2", "capacity[0].burst needs qps or rpm"),
+    ("[[rate_headers]]\nname = 'x'", "rate_headers[0].name is of no use"),
+    ("[[fault]\n", "line 1 is not TOML"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), REFUSED)
+def test_mistake_is_refused_with_one_clear_message(load, text, message):
+    with pytest.raises(ConfigError) as refusal:
+        load(text)
+    said = str(refusal.value)
+    assert message in said
+    assert "faults.toml" in said
+    assert "\n" not in said
+
+
+def test_file_that_is_not_there_is_refused(tmp_path):
+    from pytest_ultrapar.simulator.faults.load import load_faults
+
+    with pytest.raises(ConfigError, match=r"none\.toml: there is no such file"):
+        load_faults(tmp_path / "none.toml", POOL)

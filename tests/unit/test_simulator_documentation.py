@@ -1,0 +1,76 @@
+"""What docs/simulator.md says is what the server does."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.simulator import command
+from pytest_ultrapar.simulator.faults import fault_entry
+from pytest_ultrapar.simulator.faults.known_errors import KNOWN_ERRORS
+from pytest_ultrapar.simulator.faults.load import load_faults
+from pytest_ultrapar.simulator.faults.table import CapacityTable, FaultsFile, FaultTable
+
+PAGE = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+POOL = """
+schema = 1
+[[provider]]
+name = "sim"
+api = "simulated"
+keys = [{ name = "key0" }, { name = "key1" }]
+per_key = { workers = 5, qps = 10 }
+"""
+MODEL = '[[provider.model]]\nname = "echo"\n'
+
+
+def pool(directory, more=""):
+    path = directory / "pool.toml"
+    path.write_text(POOL + more + MODEL, encoding="utf-8")
+    return load_pool(path, environ={}, overrides=Overrides())
+
+
+@pytest.mark.parametrize("text", [text for text in EXAMPLES if "[[" in text])
+def test_every_example_of_a_faults_file_is_one(tmp_path, text):
+    path = tmp_path / "faults.toml"
+    path.write_text(text, encoding="utf-8")
+    script = load_faults(path, pool(tmp_path))
+    n_entries = len(script.faults) + len(script.capacities) + len(script.rate_headers)
+    assert n_entries == text.count("[[")
+
+
+def test_example_of_the_help_is_one(tmp_path):
+    text = command.DESCRIPTION.split("has all of it):\n", 1)[1]
+    path = tmp_path / "faults.toml"
+    path.write_text(textwrap.dedent(text).replace("lab/", "sim/"), encoding="utf-8")
+    script = load_faults(path, pool(tmp_path))
+    assert (len(script.faults), len(script.capacities)) == (2, 1)
+
+
+def test_example_of_a_knee_is_a_latency(tmp_path):
+    (text,) = [text for text in EXAMPLES if "[[" not in text]
+    (provider,) = pool(tmp_path, text).providers
+    assert provider.models[0].simulation.latency.knee == 64
+
+
+def test_every_kind_has_an_example(tmp_path):
+    kinds = set(re.findall(r'^kind = "(\w+)"$', "".join(EXAMPLES), re.MULTILINE))
+    assert kinds == set(fault_entry._KINDS)
+
+
+def test_every_field_word_and_known_error_is_explained():
+    fields = {
+        *FaultTable.__struct_fields__,
+        *CapacityTable.__struct_fields__,
+        *FaultsFile.__struct_fields__,
+    }
+    prose = re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL)
+    named = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", prose))))
+    assert fields <= named
+    words = {*fault_entry._FORMS, *fault_entry._REASONS, *fault_entry._KINDS}
+    assert {word for word in words if f'"{word}"' not in PAGE} == set()
+    assert {error for error in KNOWN_ERRORS if f"`{error}`" not in PAGE} == set()

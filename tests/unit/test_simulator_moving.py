@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from pytest_ultrapar.pool.model import Limit
+from pytest_ultrapar.simulator.faults.script import Capacity, Span, Where
+from pytest_ultrapar.simulator.faults.timeline import Timeline
+from pytest_ultrapar.simulator.limits import Held
+from pytest_ultrapar.simulator.moving import MovingGate, held_at, next_change_s
+
+BASE = Held(workers=10, qps=4.0)
+
+
+def step(from_s, for_s=None, **numbers):
+    return Capacity("c", ("k",), Where(), Span(from_s, for_s), **numbers)
+
+
+@pytest.mark.parametrize(
+    ("elapsed_s", "held"),
+    [
+        (0.0, BASE),
+        (10.0, Held(workers=5, qps=2.0)),
+        (19.9, Held(workers=5, qps=2.0)),
+        (20.0, BASE),
+        (30.0, Held(workers=20, qps=8.0)),
+        (35.0, Held(workers=3, qps=8.0)),
+        (1e6, Held(workers=3, qps=8.0)),
+    ],
+)
+def test_limit_holds_what_the_entries_say_at_that_moment(elapsed_s, held):
+    steps = [step(10, 10, factor=0.5), step(30, factor=2.0), step(35, workers=3)]
+    assert held_at(BASE, steps, elapsed_s) == held
+
+
+def test_factor_leaves_a_seat_and_what_is_unlimited():
+    assert held_at(Held(workers=1), [step(0, factor=0.1)], 0.0) == Held(workers=1)
+    assert held_at(Held(), [step(0, factor=0.5)], 0.0) == Held()
+
+
+def test_next_change_is_the_next_beginning_or_end():
+    steps = [step(10, 10, workers=1), step(15, workers=2)]
+    changes = [next_change_s(steps, t) for t in (0.0, 10.0, 15.0, 20.0)]
+    assert changes == [10, 15, 20, math.inf]
+
+
+def test_who_is_in_flight_stays_when_the_cap_falls_below_them():
+    gate = MovingGate(Limit("k", "key", workers=4), [step(10, 10, workers=2)], Timeline(0.0))
+    for _ in range(4):
+        assert gate.decide(0.0) is None
+        gate.take(0.0, 0)
+    assert gate.decide(10.0) is not None
+    assert gate.in_flight == 4
+    gate.free()
+    gate.free()
+    exceeded = gate.decide(11.0)
+    assert exceeded is not None
+    assert exceeded.allowed == 2
+    gate.free()
+    assert gate.decide(12.0) is None
+    gate.take(12.0, 0)
+    gate.free()
+    assert gate.decide(20.0) is None
+
+
+def test_rate_that_steps_up_and_down_is_judged_by_what_arrived_before():
+    steps = [step(10, 10, qps=2.0)]
+    gate = MovingGate(Limit("k", "key", qps=8.0), steps, Timeline(0.0))
+    for _ in range(9):
+        assert gate.decide(9.75) is None
+        gate.take(9.75, 0)
+    assert gate.decide(10.0) is not None
+    for _ in range(3):
+        assert gate.decide(10.75) is None
+        gate.take(10.75, 0)
+    exceeded = gate.decide(10.75)
+    assert exceeded is not None
+    assert (exceeded.bound, exceeded.allowed) == ("qps", 2.0)
+
+
+def test_limit_of_an_entry_alone_bounds_nothing_outside_its_time():
+    gate = MovingGate(Limit("c", "pool"), [step(5, 5, workers=0)], Timeline(0.0))
+    assert gate.decide(0.0) is None
+    assert gate.decide(5.0) is not None
+    assert gate.decide(10.0) is None
+
+
+def test_bucket_begins_full_when_its_entry_begins():
+    gate = MovingGate(Limit("k", "key", qps=1.0), [step(5, qps=1.0, burst=3)], Timeline(0.0))
+    for _ in range(3):
+        assert gate.decide(5.0) is None
+        gate.take(5.0, 0)
+    exceeded = gate.decide(5.0)
+    assert exceeded is not None
+    assert exceeded.retry_after_s == 1.0

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pytest_ultrapar.simulator.api_error import ApiError
+from pytest_ultrapar.simulator.chat import decode_request
+from pytest_ultrapar.simulator.tool_choice import forced_call
+
+PARAMETERS = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string"},
+        "n": {"type": ["integer", "null"]},
+        "flag": {"type": "boolean"},
+        "kind": {"enum": ["a", "b"]},
+        "more": {"type": "string"},
+    },
+    "required": ["text", "n", "flag", "kind", "unknown"],
+}
+TOOLS = [
+    {"type": "function", "function": {"name": "f"}},
+    {"type": "function", "function": {"name": "g", "parameters": PARAMETERS}},
+]
+
+
+def decoded(**fields):
+    body = {"model": "m", "messages": [{"role": "user", "content": "hello"}], **fields}
+    return decode_request(json.dumps(body).encode(), deployment=None)
+
+
+@pytest.mark.parametrize(
+    ("choice", "name"),
+    [
+        ("required", "f"),
+        ({"type": "function", "function": {"name": "g"}}, "g"),
+        ("auto", None),
+        ("none", None),
+        (None, None),
+    ],
+)
+def test_forced_function_is_the_named_one_or_the_first(choice, name):
+    forced = decoded(tools=TOOLS, tool_choice=choice).forced_tool
+    assert (forced and forced.name) == name
+
+
+def test_forced_call_has_all_required_arguments_of_their_types():
+    request = decoded(tools=TOOLS, tool_choice={"function": {"name": "g"}})
+    reply = forced_call(request.forced_tool, request.messages, "c1")
+    (call,) = reply.tool_calls
+    assert (call.call_id, call.name, reply.finish_reason) == ("c1", "g", "tool_calls")
+    assert json.loads(call.arguments) == {
+        "text": "hello",
+        "n": 0,
+        "flag": False,
+        "kind": "a",
+        "unknown": "hello",
+    }
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tool_choice": "required"},
+        {"tool_choice": "required", "tools": None},
+        {"tool_choice": "required", "tools": []},
+        {"tool_choice": {"function": {"name": "h"}}, "tools": TOOLS},
+        {"tool_choice": "required", "tools": [{"function": {}}]},
+        {"tool_choice": "required", "tools": "x"},
+        {"tool_choice": 7},
+    ],
+)
+def test_choice_without_its_function_is_a_400(fields):
+    error = decoded(**fields)
+    assert isinstance(error, ApiError)
+    assert error.status == 400
+    assert "tool" in error.message
+
+
+def test_tools_that_nobody_is_forced_to_call_are_not_even_read():
+    assert decoded(tools=[{"anything": 1}]).forced_tool is None
