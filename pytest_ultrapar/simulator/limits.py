@@ -44,7 +44,7 @@ class Held:
     @classmethod
     def of(cls, limit: Limit) -> Held:
         """What the pool says."""
-        return cls(limit.workers, limit.qps, limit.rpm, getattr(limit, "tpm", None))
+        return cls(limit.workers, limit.qps, limit.rpm, limit.tpm)
 
 
 @dataclass(frozen=True, slots=True)

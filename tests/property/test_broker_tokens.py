@@ -27,7 +27,7 @@ def pool(tpm_key: float | None, tpm_of: list[float | None], qps: float | None = 
         limits[name] = Limit(name, "instance", workers=4, tpm=tpm)
         lane_id = LaneId(f"p/{name}/k")
         lanes.append(Lane(lane_id, "p", "m", name, "k", ("key", name), 0.0, 1e9))
-    return Pool("pool.toml", "", "fixed", (), tuple(lanes), limits)
+    return Pool("pool.toml", "", (), tuple(lanes), limits)
 
 
 @dataclass(frozen=True)

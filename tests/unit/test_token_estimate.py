@@ -125,7 +125,7 @@ def pool(limits, paths) -> Pool:
         Lane(LaneId(f"p/{i}/k"), "p", model, str(i), "k", path, 0.0, 10.0)
         for i, (model, path) in enumerate(paths)
     )
-    return Pool("pool.toml", "", "fixed", (), lanes, {one.name: one for one in limits})
+    return Pool("pool.toml", "", (), lanes, {one.name: one for one in limits})
 
 
 def test_estimates_know_the_smallest_limit_of_each_model():

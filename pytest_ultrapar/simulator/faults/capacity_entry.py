@@ -53,11 +53,10 @@ def read_capacity(place: Place, table: CapacityTable, index: int, pool: Pool) ->
         for field in _WHERE:
             if getattr(table, field) is not None:
                 place.at(field).refuse("cannot be given together with limit, which says where")
-        limits = tuple(name for name in pool.limits if fnmatchcase(name, table.limit))
+        held = pool.held or pool.limits
+        limits = tuple(name for name in held if fnmatchcase(name, table.limit))
         if not limits:
-            refuse_unknown(
-                place.at("limit"), table.limit, tuple(pool.limits), f"limit of {pool.path}"
-            )
+            refuse_unknown(place.at("limit"), table.limit, tuple(held), f"limit of {pool.path}")
     else:
         if "factor" in given:
             place.at("factor").refuse("needs limit: a new limit has no numbers to multiply")
