@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar import process
 from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.engine.descriptors import connections_allowed
 from pytest_ultrapar.engine.endpoints import endpoints
-from pytest_ultrapar.engine.engine import EngineSettings
+from pytest_ultrapar.engine.engine import SPARE_CONNECTIONS, EngineSettings
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.pool.secret import read_secrets
@@ -68,14 +69,16 @@ def start(
         redactor=process.redactor(pool),
     )
     seats = pool.seats(pool.lanes)
+    # Twice the seats: episodes between two requests hold none.
+    most_open = min(_MOST_OPEN, 2 * seats + 16) if seats is not None else _MOST_OPEN
+    most_open = max(1, connections_allowed(most_open + SPARE_CONNECTIONS) - SPARE_CONNECTIONS)
     engine_settings = EngineSettings(
         worker=worker,
         connect=connect,
         endpoints=endpoints(pool, token_of=token_of, base_url_of=base_urls),
         retry=RetryPolicy(options.max_attempts),
         episode_timeout_s=options.episode_timeout_s,
-        # Twice the seats: episodes between two requests hold none.
-        most_open=min(_MOST_OPEN, 2 * seats + 16) if seats is not None else _MOST_OPEN,
+        most_open=most_open,
         clock=MonotonicClock(),
         watch=runtime.debug_log,
         tokens=TokenEstimates.of(pool),

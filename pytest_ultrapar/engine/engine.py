@@ -24,6 +24,8 @@ from pytest_ultrapar.lanes.protocol import BrokerPort, Lease, LeaseRequest
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, JournalRecord
 
+SPARE_CONNECTIONS = 8
+"""More connections than episodes: one that is just being closed must not keep the next waiting."""
 _SYNC_S = 1.0
 _STOP_S = 5.0
 
@@ -142,7 +144,9 @@ class Engine:
         settings = self._settings
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        http = HttpClient(settings.endpoints.values(), max_connections=settings.most_open + 8)
+        http = HttpClient(
+            settings.endpoints.values(), max_connections=settings.most_open + SPARE_CONNECTIONS
+        )
         try:
             self._port = await settings.connect()
             if settings.watch is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.engine.descriptors import most_connections
 from pytest_ultrapar.leading.assigning import process_loads
 from pytest_ultrapar.report.key_lines import key_lines
 from pytest_ultrapar.report.numbers import counted, duration
@@ -100,6 +101,11 @@ def assignment_lines(
         text.append(
             f"ultrapar: {len(workers)} workers for {seats} seats; "
             f"-n {enough} would be as fast and start sooner"
+        )
+    if seats is not None and (most := len(workers) * most_connections(seats)) < seats:
+        text.append(
+            f"ultrapar: about {most} of the {seats} seats can be used at once: the limit on open "
+            "files (ulimit -n) allows no more connections"
         )
     return text
 

@@ -1,0 +1,297 @@
+"""What a server can do wrong with one request, byte by byte."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import zlib
+from collections.abc import Awaitable, Callable, Iterator
+
+from tests.faults.peer import Asked, Peer
+
+Fault = Callable[[Peer, Asked], Awaitable[None]]
+
+MEGABYTE = 1024 * 1024
+
+
+# -- answers that are whole ------------------------------------------------------------------------
+
+
+def completion(words: str) -> bytes:
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": words},
+        "finish_reason": "stop",
+    }
+    usage = {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}
+    return json.dumps({"id": "x", "choices": [choice], "usage": usage}).encode()
+
+
+def response(body: bytes, *headers: bytes, status: bytes = b"200 OK") -> bytes:
+    head = [b"HTTP/1.1 " + status, b"content-type: application/json", *headers]
+    head.append(b"content-length: %d" % len(body))
+    return b"\r\n".join(head) + b"\r\n\r\n" + body
+
+
+async def say(peer: Peer, asked: Asked) -> None:
+    await peer.send(response(completion(asked.words)))
+
+
+def after(seconds: float, fault: Fault = say) -> Fault:
+    """The same, but later."""
+
+    async def late(peer: Peer, asked: Asked) -> None:
+        await asyncio.sleep(seconds)
+        await fault(peer, asked)
+
+    return late
+
+
+def refuse(status: int, *headers: bytes, code: str | None = None) -> Fault:
+    """An error of the API, whole and well-formed."""
+    body = json.dumps({"error": {"message": "as scripted", "code": code}}).encode()
+
+    async def refused(peer: Peer, _: Asked) -> None:
+        await peer.send(response(body, *headers, status=b"%d Scripted" % status))
+
+    return refused
+
+
+def bytes_(*pieces: bytes) -> Fault:
+    """Exactly these bytes; the connection stays."""
+
+    async def sent(peer: Peer, _: Asked) -> None:
+        await peer.send(*pieces)
+
+    return sent
+
+
+def body(content: bytes, *headers: bytes) -> Fault:
+    """A whole answer 200 with that body."""
+    return bytes_(response(content, *headers))
+
+
+def telling(*headers: bytes) -> Fault:
+    """The right answer with further headers."""
+
+    async def told(peer: Peer, asked: Asked) -> None:
+        await peer.send(response(completion(asked.words), *headers))
+
+    return told
+
+
+# -- connections that end --------------------------------------------------------------------------
+
+
+def cut(share: float, end: Callable[[Peer], None]) -> Fault:
+    """A share of the answer's body, or no byte with a share below 0, then `end`."""
+
+    async def ended(peer: Peer, asked: Asked) -> None:
+        head, _, content = response(completion(asked.words)).partition(b"\r\n\r\n")
+        if share >= 0:
+            await peer.send(head + b"\r\n\r\n")
+            await peer.send(content[: int(share * len(content))])
+            # What is sent reaches the client before a reset that would overtake it.
+            await asyncio.sleep(0.05)
+        end(peer)
+
+    return ended
+
+
+leave = cut(-1, Peer.close)
+
+
+async def half_close(peer: Peer, _: Asked) -> None:
+    peer.half_close()
+    await peer.gone()
+    peer.close()
+
+
+async def half_close_in_body(peer: Peer, asked: Asked) -> None:
+    await cut(0.5, Peer.half_close)(peer, asked)
+    await peer.gone()
+    peer.close()
+
+
+async def stale(peer: Peer, asked: Asked) -> None:
+    """A good answer on a connection that ends as soon as it is used again."""
+    peer.doomed = True
+    await say(peer, asked)
+
+
+# -- answers that take for ever --------------------------------------------------------------------
+
+
+async def silence(peer: Peer, _: Asked) -> None:
+    await peer.gone()
+    peer.close()
+
+
+async def slow_head(peer: Peer, asked: Asked) -> None:
+    await _drip(peer, response(completion(asked.words)))
+
+
+async def slow_body(peer: Peer, asked: Asked) -> None:
+    head, _, content = response(completion(asked.words)).partition(b"\r\n\r\n")
+    await peer.send(head + b"\r\n\r\n")
+    await _drip(peer, content)
+
+
+async def _drip(peer: Peer, content: bytes) -> None:
+    """A byte each second."""
+    for position in range(len(content)):
+        if peer.has_left():
+            break
+        await peer.send(content[position : position + 1])
+        await asyncio.sleep(1.0)
+    peer.close()
+
+
+async def flood(peer: Peer, _: Asked) -> None:
+    """Interim answers without an end."""
+    while True:
+        await peer.send(b"HTTP/1.1 102 Processing\r\n\r\n" * 100)
+        await asyncio.sleep(0.01)
+
+
+# -- answers that cannot be read -------------------------------------------------------------------
+
+
+async def short_json(peer: Peer, asked: Asked) -> None:
+    """JSON that stops in the middle, in an HTTP answer that is whole."""
+    content = completion(asked.words)
+    await peer.send(response(content[: len(content) // 2]))
+
+
+async def long_length(peer: Peer, asked: Asked) -> None:
+    """Fewer bytes than the length says, and an orderly end."""
+    content = completion(asked.words)
+    await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (len(content) + 100))
+    await peer.send(content)
+    peer.close()
+
+
+async def long_length_kept(peer: Peer, asked: Asked) -> None:
+    """Fewer bytes than the length says, and no end."""
+    content = completion(asked.words)
+    await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (len(content) + 100))
+    await peer.send(content)
+    await silence(peer, asked)
+
+
+async def short_length(peer: Peer, asked: Asked) -> None:
+    """More bytes than the length says; the connection stays."""
+    content = completion(asked.words)
+    await peer.send(
+        b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (len(content) - 20) + content
+    )
+
+
+async def cut_chunk(peer: Peer, asked: Asked) -> None:
+    """An orderly end in the middle of a chunk."""
+    content = completion(asked.words)
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+    await peer.send(head, b"%x\r\n" % len(content), content[: len(content) // 2])
+    peer.close()
+
+
+async def bad_chunk(peer: Peer, asked: Asked) -> None:
+    """A chunk whose size is no number."""
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+    await peer.send(head, b"zz\r\n", completion(asked.words))
+
+
+def reply_of(text_json: bytes) -> bytes:
+    """A completion whose text is given as it stands in JSON, quotes included."""
+    return completion("TEXT").replace(b'"TEXT"', text_json)
+
+
+def nested(depth: int) -> bytes:
+    return b'{"choices": ' + b"[" * depth + b"]" * depth + b"}"
+
+
+def bomb(n_megabytes: int) -> Iterator[bytes]:
+    """A gzip stream that unpacks to that many MiB of spaces, in pieces of a KiB."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    yield packer.compress(b"") + packer.flush(zlib.Z_FULL_FLUSH)
+    piece = packer.compress(b" " * MEGABYTE) + packer.flush(zlib.Z_FULL_FLUSH)
+    for _ in range(n_megabytes):
+        yield piece
+
+
+async def gzip_bomb(peer: Peer, _: Asked) -> None:
+    """10 GiB of spaces in 10 MB."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n"
+    await peer.send(head)
+    for piece in bomb(10 * 1024):
+        await peer.send(b"%x\r\n" % len(piece) + piece + b"\r\n")
+    peer.close()
+
+
+async def double_bomb(peer: Peer, _: Asked) -> None:
+    """1 GiB of spaces in a few kB: packed twice."""
+    content = gzip.compress(b"".join(bomb(1024)))
+    await peer.send(response(content, b"content-encoding: gzip, gzip"))
+
+
+async def large(peer: Peer, asked: Asked) -> None:
+    """A good answer of 10 MB."""
+    await peer.send(response(completion(asked.words + "x" * 10_000_000)))
+
+
+async def too_large(peer: Peer, asked: Asked) -> None:
+    """A good answer of 20 MB."""
+    await peer.send(response(completion(asked.words + "x" * 20_000_000)))
+
+
+async def long_header(peer: Peer, asked: Asked) -> None:
+    await peer.send(response(completion(asked.words), b"x-long: " + b"h" * 100_000))
+
+
+async def interim(peer: Peer, asked: Asked) -> None:
+    """Interim answers, then a good one: no fault at all."""
+    await peer.send(b"HTTP/1.1 103 Early Hints\r\nlink: </>\r\n\r\n" * 3)
+    peer.status = None
+    await say(peer, asked)
+
+
+FAULTS: dict[str, Fault] = {
+    "say": say,
+    "work": after(0.05),
+    "reset_before": cut(-1, Peer.reset),
+    "reset_after": cut(0, Peer.reset),
+    "reset_mid": cut(0.5, Peer.reset),
+    "leave": leave,
+    "half_close": half_close,
+    "half_close_in_body": half_close_in_body,
+    "stale": stale,
+    "silence": silence,
+    "slow_head": slow_head,
+    "slow_body": slow_body,
+    "flood": flood,
+    "short_json": short_json,
+    "long_length": long_length,
+    "long_length_kept": long_length_kept,
+    "short_length": short_length,
+    "cut_chunk": cut_chunk,
+    "bad_chunk": bad_chunk,
+    "bad_utf8": body(reply_of(b'"caf\xe9 \xff"')),
+    "surrogate": body(reply_of(rb'"half \ud83d of it"')),
+    "nul": body(reply_of(rb'"a\u0000b"')),
+    "ansi": body(reply_of(rb'"\u001b[2J\u001b]0;owned\u0007\u009b31m"')),
+    "bidi": body(reply_of(rb'"\u202egnp.exe\u2066"')),
+    "script": body(reply_of(b'"</script><script>alert(1)</script>"')),
+    "formula": body(reply_of(b"\"=cmd|' /C calc'!A0\"")),
+    "nested": body(nested(100_000)),
+    "gzip_bomb": gzip_bomb,
+    "double_bomb": double_bomb,
+    "large": large,
+    "too_large": too_large,
+    "long_header": long_header,
+    "junk_status": bytes_(b"I am no HTTP server\r\n\r\n"),
+    "no_status": bytes_(b"HTTP/1.1 abc\r\n\r\n"),
+    "interim": interim,
+    "server_error": refuse(500),
+    "unavailable": refuse(503),
+}

@@ -1,0 +1,174 @@
+"""A small suite run on a faulty server, and what must hold whatever the fault was."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.faults.request_log import RequestLog
+from tests.plugin.conftest import CANARY, Project
+from tests.plugin.test_secrets import leaks
+
+N_KEYS = 3
+KEY_NAMES = {f"{CANARY}-{n}": f"key{n}" for n in range(N_KEYS)}
+SEATS = 4
+"""Of each key, as `Project.write_pool` has it."""
+GRACE_S = 5.0
+"""How much longer than its episodes' deadline a run may take."""
+SUITE = """
+@pytest.mark.parametrize("prompt", {prompts!r})
+def test_it(answer): pass
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A finished run.
+
+    Attributes:
+        rows: Row of results by prompt.
+        attempts: Rows of attempts by prompt, in order.
+        took_s: From pytest's start to its end.
+        worked_s: From the first lease to pytest's end; as `took_s` where nothing was sent.
+    """
+
+    result: pytest.RunResult
+    rows: dict[str, dict[str, Any]]
+    attempts: dict[str, list[dict[str, Any]]]
+    took_s: float
+    worked_s: float
+
+    @property
+    def output(self) -> str:
+        return self.result.stdout.str() + self.result.stderr.str()
+
+    def outcome(self, prompt: str) -> tuple[str, str | None]:
+        row = self.rows[prompt]
+        return row["outcome"], row["kind"]
+
+    def outcomes(self) -> Counter[tuple[str, str | None]]:
+        return Counter(self.outcome(prompt) for prompt in self.rows)
+
+    def classes(self, prompt: str) -> list[str]:
+        """The failure class of each attempt, `ok` for the one that brought an answer."""
+        return [attempt["outcome"] for attempt in self.attempts[prompt]]
+
+    def statuses(self, prompt: str) -> list[int | None]:
+        return [attempt["status"] for attempt in self.attempts[prompt]]
+
+    def billed(self, prompt: str) -> list[bool]:
+        return [attempt["maybe_billed"] for attempt in self.attempts[prompt]]
+
+
+def between(prompts: list[str]) -> list[str]:
+    """Others among them, so that no key meets nothing but faults."""
+    others = iter(f"say {n}" for n in range(4 * len(prompts)))
+    return [one for prompt in prompts for one in (prompt, *(next(others) for _ in range(4)))]
+
+
+def play(
+    project: Project,
+    prompts: Sequence[str],
+    *options: str,
+    keys: int = 1,
+    timeout_s: float = 5,
+    episode_timeout_s: float = 20,
+    suite: str = SUITE,
+    log: RequestLog | None = None,
+    judged: bool = True,
+) -> Played:
+    """Run one case per prompt, and check what holds under every fault.
+
+    Every case has exactly one final row; the attempts that are recorded are the requests that the
+    server saw; no key ever had more in flight than its seats; no secret is in any file or on the
+    terminal; nothing crashed; the run ended within its episodes' deadline and a grace.
+
+    Args:
+        project: Its server is the faulty one.
+        prompts: No two alike.
+        options: For pytest; `-n0` unless it says otherwise.
+        keys: How many, `SEATS` each.
+        timeout_s: Deadline of one request.
+        episode_timeout_s: Deadline of one episode.
+        suite: Text with `{prompts!r}` for the prompts.
+        log: The server's, where it is not `project.server`.
+        judged: Whether requests that the server saw must be those that are recorded; not where
+            connections end before a request is read.
+    """
+    project.write_pool(keys=keys)
+    pool = project.pytester.path / "pool.toml"
+    pool.write_text(pool.read_text().replace("timeout_s = 5", f"timeout_s = {timeout_s}"))
+    project.suite(suite.format(prompts=list(prompts)))
+    return run(
+        project,
+        prompts,
+        *options,
+        episode_timeout_s=episode_timeout_s,
+        log=log,
+        judged=judged,
+    )
+
+
+def run(
+    project: Project,
+    prompts: Sequence[str],
+    *options: str,
+    episode_timeout_s: float = 20,
+    log: RequestLog | None = None,
+    judged: bool = True,
+) -> Played:
+    """As `play`, on the pool and the suite that are there."""
+    workers = () if any(one.startswith("-n") or one == "no:xdist" for one in options) else ("-n0",)
+    started_s = time.monotonic()
+    result = project.run(
+        *workers,
+        "--ultrapar-coverage=0",
+        f"--ultrapar-episode-timeout={episode_timeout_s}",
+        *options,
+    )
+    ended_s = time.monotonic()
+    rows = project.rows()
+    assert sorted(row["param.prompt"] for row in rows) == sorted(prompts)
+    assert len({row["case_id"] for row in rows}) == len(rows)
+    prompt_of = {row["case_id"]: row["param.prompt"] for row in rows}
+    attempts: dict[str, list[dict[str, Any]]] = {prompt: [] for prompt in prompts}
+    for attempt in project.rows("attempts"):
+        attempts[prompt_of[attempt["case_id"]]].append(attempt)
+    first_s = min((a["t_lease_s"] for found in attempts.values() for a in found), default=started_s)
+    played = Played(
+        result=result,
+        rows={row["param.prompt"]: row for row in rows},
+        attempts=attempts,
+        took_s=ended_s - started_s,
+        worked_s=ended_s - first_s,
+    )
+    _check(project, played, log or project.server.log, judged=judged)
+    # The start of Python processes on a busy machine is no part of the promise.
+    assert played.worked_s <= episode_timeout_s + GRACE_S
+    return played
+
+
+def _check(project: Project, played: Played, log: RequestLog, *, judged: bool) -> None:
+    recorded = {prompt: len(attempts) for prompt, attempts in played.attempts.items() if attempts}
+    for prompt, attempts in played.attempts.items():
+        numbers = [(a["turn"], a["attempt"]) for a in attempts]
+        assert numbers == [
+            (turn, n)
+            for turn, count in sorted(Counter(t for t, _ in numbers).items())
+            for n in range(count)
+        ]
+        assert played.rows[prompt]["n_attempts"] == len(attempts)
+    if judged:
+        assert log.counts() == recorded
+    judge = log.judge()
+    for name in KEY_NAMES.values():
+        assert judge.max_in_flight(key=name) <= SEATS
+    assert leaks(project) == []
+    assert CANARY not in played.output
+    assert "INTERNALERROR" not in played.output
+    assert "Traceback" not in played.output

@@ -1,0 +1,113 @@
+"""What a faulty server saw: its own record of every request, the judge of what a client claims."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from pytest_ultrapar.testing import ServerLog, ServerRequest
+
+
+class Seen(msgspec.Struct):
+    """One request as it came.
+
+    Attributes:
+        number: From 1, in order of arrival.
+        connection: Number of the connection that it came on, from 1.
+        key: Name of the key whose token it carried, or the token's place in no table: "?".
+        t_s: When it had come whole, monotonic seconds of the host.
+        end_s: When the last of its answer was sent or its client was found gone.
+        status: HTTP status of the answer, as far as one was begun.
+        left: Whether the client went before the answer was whole.
+    """
+
+    number: int
+    connection: int
+    prompt: str
+    key: str
+    model: str
+    t_s: float
+    end_s: float | None = None
+    status: int | None = None
+    left: bool = False
+
+
+class RequestLog:
+    """Records requests in memory and, where a path is given, line by line in a file.
+
+    Written on the server's thread, read on any.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.requests: list[Seen] = []
+        self._more = threading.Condition()
+        self._file: IO[bytes] | None = None if path is None else path.open("ab", buffering=0)
+
+    def arrived(self, connection: int, prompt: str, key: str, model: str) -> Seen:
+        seen = Seen(len(self.requests) + 1, connection, prompt, key, model, time.monotonic())
+        with self._more:
+            self.requests.append(seen)
+            self._more.notify_all()
+        self._write(seen)
+        return seen
+
+    def ended(self, seen: Seen, *, status: int | None, left: bool) -> None:
+        """The end of a request; only the first word on it counts."""
+        if seen.end_s is None:
+            seen.status, seen.left, seen.end_s = status, left, time.monotonic()
+            self._write(seen)
+
+    def wait_for(self, n: int, timeout_s: float = 30) -> bool:
+        """Wait until n requests have come; False when they did not in time."""
+        with self._more:
+            return self._more.wait_for(lambda: len(self.requests) >= n, timeout_s)
+
+    def _write(self, seen: Seen) -> None:
+        if self._file is not None:
+            self._file.write(msgspec.json.encode(seen) + b"\n")
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def of(self, prompt: str) -> list[Seen]:
+        """All requests with that prompt, in order of arrival."""
+        return [seen for seen in self.requests if seen.prompt == prompt]
+
+    def counts(self) -> Counter[str]:
+        """How often each prompt came."""
+        return Counter(seen.prompt for seen in self.requests)
+
+    def judge(self) -> ServerLog:
+        """The same requests for the judge of limits that users have; each held a seat."""
+        return ServerLog(tuple(_as_request(seen) for seen in self.requests))
+
+
+def read_request_log(path: Path) -> RequestLog:
+    """The log of a server that is a process of its own, as far as it is written."""
+    log = RequestLog()
+    lines = path.read_bytes()
+    latest: dict[int, Seen] = {}
+    for seen in msgspec.json.Decoder(Seen).decode_lines(lines[: lines.rfind(b"\n") + 1]):
+        latest[seen.number] = seen
+    log.requests = [latest[number] for number in sorted(latest)]
+    return log
+
+
+def _as_request(seen: Seen) -> ServerRequest:
+    return ServerRequest(
+        request_id=seen.number,
+        t_arrival_s=seen.t_s,
+        t_end_s=seen.end_s,
+        status=seen.status,
+        provider="p",
+        key=seen.key,
+        model=seen.model,
+        instance=seen.model,
+        disconnected=seen.left,
+        admitted=True,
+    )

@@ -1,0 +1,81 @@
+"""Connections that end or stop where they should not: rows 1, 2 and 3 of the catalogue."""
+
+from __future__ import annotations
+
+import math
+
+from tests.faults.played import between, play
+
+BREAKS = ["reset_before", "reset_after", "reset_mid", "leave", "half_close"]
+STALLS = ["silence", "slow_head", "slow_body", "long_length_kept", "flood"]
+
+
+def test_broken_connection_is_tried_again_on_another(project):
+    broken = [f"{fault}:1 it" for fault in BREAKS]
+    played = play(project, between(broken), keys=3)
+    assert played.result.ret == 0
+    assert played.outcomes() == {("solved", None): 5 * len(broken)}
+    for prompt in broken:
+        assert played.classes(prompt) == ["transport", "ok"]
+        assert played.billed(prompt) == [True, False]
+        first, second = project.server.log.of(prompt)
+        assert first.connection != second.connection
+
+
+def test_connection_that_always_breaks_costs_its_case_alone(project):
+    broken = [f"{fault} it" for fault in BREAKS]
+    played = play(project, between(broken), "--ultrapar-max-attempts=2", keys=3)
+    assert played.result.ret == 0
+    assert played.outcomes() == {("infra", "transport"): len(broken), ("solved", None): 20}
+    for prompt in broken:
+        assert played.outcome(prompt) == ("infra", "transport")
+        assert played.classes(prompt) == ["transport"] * 2
+
+
+def test_connection_that_breaks_is_not_tried_again_where_nothing_is(project):
+    broken = [f"{fault}:1 it" for fault in BREAKS]
+    played = play(project, between(broken), "--ultrapar-max-attempts=1", keys=3)
+    assert played.outcomes() == {("infra", "transport"): len(broken), ("solved", None): 20}
+    for prompt in broken:
+        assert played.classes(prompt) == ["transport"]
+        assert played.billed(prompt) == [True]
+
+
+def test_requests_that_stall_end_at_their_deadline_and_others_are_answered(project):
+    stalled = [f"{fault} it" for fault in STALLS]
+    others = [f"say {n}" for n in range(60)]
+    played = play(project, [*stalled, *others], "--ultrapar-max-attempts=1", keys=3, timeout_s=1)
+    assert played.result.ret == 0
+    for prompt in stalled:
+        assert played.outcome(prompt) == ("infra", "timeout")
+        assert played.classes(prompt) == ["timeout"]
+        assert played.billed(prompt) == [True]
+    assert {played.outcome(prompt) for prompt in others} == {("solved", None)}
+    # They did not wait for them: all were answered while those hung.
+    ends_s = [project.server.log.of(prompt)[0].end_s or math.inf for prompt in others]
+    assert max(ends_s) < min(played.attempts[prompt][0]["t_end_s"] for prompt in stalled)
+
+
+STALE = """
+@prefetch
+async def talk(llm, prompt) -> str:
+    first = await llm.chat([{{"role": "user", "content": "stale " + prompt}}])
+    return (await llm.chat([{{"role": "user", "content": prompt}}])).text
+
+@pytest.mark.parametrize("prompt", {prompts!r})
+def test_it(talk):
+    assert talk.startswith("fine")
+"""
+
+
+def test_stale_connections_cost_one_retry_each(project):
+    # A second turn on each of four connections, all of which the server is about to close.
+    prompts = [f"say fine {n}" for n in range(4)]
+    played = play(project, prompts, suite=STALE, judged=False)
+    assert played.result.ret == 0
+    assert played.outcomes() == {("solved", None): 4}
+    for prompt in prompts:
+        found = [(a["turn"], a["outcome"]) for a in played.attempts[prompt]]
+        assert found == [(0, "ok"), (1, "transport"), (1, "ok")]
+        first, second = project.server.log.of(prompt)
+        assert first.connection != second.connection

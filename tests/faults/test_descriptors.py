@@ -1,0 +1,39 @@
+"""Few file descriptors: row 17 of the catalogue."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.byte_faults import after
+from tests.faults.played import SUITE
+from tests.plugin.conftest import CANARY
+
+FEW = """
+import resource
+
+# Before anything is started: workers inherit it.
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+"""
+
+
+@pytest.mark.slow
+def test_few_descriptors_slow_a_run_down_and_cost_no_case(project, workers):
+    prompts = [f"work {n}" for n in range(120)]
+    project.server.faults["work"] = after(0.2)
+    project.write_pool()
+    pool = project.pytester.path / "pool.toml"
+    pool.write_text(pool.read_text().replace("workers = 4", "workers = 200"))
+    project.suite(SUITE.format(prompts=prompts))
+    project.pytester.path.joinpath("conftest.py").write_text(FEW)
+    result = project.pytester.runpytest_subprocess(
+        "-p", "no:cacheprovider", "--ultrapar-pool=pool.toml", workers, timeout=60
+    )
+    output = result.stdout.str() + result.stderr.str()
+    assert result.ret == 0, output
+    assert set(project.outcomes().values()) == {"solved"}
+    assert len(project.rows()) == 120
+    assert "of the 200 seats can be used at once: the limit on open files (ulimit -n)" in output
+    # What a connection more would have cost: no request was sent in vain.
+    assert len(project.server.log) == 120
+    assert "Traceback" not in output
+    assert CANARY not in output

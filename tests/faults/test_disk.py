@@ -1,0 +1,115 @@
+"""Disks that are full, forbidden or broken: row 16 of the catalogue."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from pytest_ultrapar.records import EpisodeEnded
+from pytest_ultrapar.results.journal import scan_journal
+from tests.faults.played import SUITE
+from tests.plugin.conftest import CANARY
+
+LARGEST_FILE = 40_000
+N_CASES = 300
+LIMIT = f"""
+import resource
+import pytest
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session):
+    # What is written from here on ends at {LARGEST_FILE} bytes a file, as on a disk that is full.
+    resource.setrlimit(resource.RLIMIT_FSIZE, ({LARGEST_FILE}, resource.RLIM_INFINITY))
+
+def pytest_sessionfinish(session):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+"""
+
+
+def finished(project) -> set[str]:
+    """Cases whose episodes stand whole in the journal."""
+    records = (record for _, record in scan_journal(project.directory / "journal"))
+    return {r.case_id for r in records if isinstance(r, EpisodeEnded) and r.ending == "returned"}
+
+
+def suite(project) -> None:
+    project.write_pool()
+    project.server.faults["work"] = project.server.faults["say"]
+    project.suite(SUITE.format(prompts=[f"work {'x' * 200} {n}" for n in range(N_CASES)]))
+
+
+@pytest.mark.slow
+def test_full_disk_stops_the_run_keeps_what_there_was_and_resume_completes(project, workers):
+    suite(project)
+    conftest = project.pytester.path / "conftest.py"
+    conftest.write_text(LIMIT)
+    stopped = project.pytester.runpytest_subprocess(
+        "-p", "no:cacheprovider", "--ultrapar-pool=pool.toml", workers, timeout=60
+    )
+    output = stopped.stdout.str() + stopped.stderr.str()
+    assert stopped.ret in {1, 2}, output
+    assert "is the disk full?" in output
+    assert "Traceback" not in output
+    assert "INTERNALERROR" not in output
+    assert CANARY not in output
+    kept = finished(project)
+    assert kept
+    # Nothing more was paid for once it could not be kept, but for what was in flight.
+    n_sent = len(project.server.log)
+    assert n_sent <= len(kept) + 2 * 4
+    conftest.unlink()
+    again = project.run(workers, "--ultrapar-resume=latest")
+    assert again.ret == 0
+    assert len(project.rows()) == N_CASES
+    assert set(project.outcomes().values()) == {"solved"}
+    assert len(project.server.log) == n_sent + N_CASES - len(kept)
+
+
+@pytest.mark.parametrize(
+    ("call", "number"),
+    [
+        ("fdatasync", errno.EIO),
+        ("write", errno.ENOSPC),
+        pytest.param("write", errno.EROFS, marks=pytest.mark.slow),
+        pytest.param("write", errno.EDQUOT, marks=pytest.mark.slow),
+    ],
+)
+def test_disk_that_says_no_stops_the_run_with_its_own_words(project, monkeypatch, call, number):
+    suite(project)
+    project.server.faults["work"] = project.server.faults["say"]
+    real, done = getattr(os, call), []
+
+    def broken(fd: int, *args: bytes) -> object:
+        if "/journal/" in str(Path(f"/proc/self/fd/{fd}").readlink()):
+            done.append(fd)
+            if call == "fdatasync" or len(done) > 50:
+                raise OSError(number, os.strerror(number))
+        return real(fd, *args)
+
+    monkeypatch.setattr(os, call, broken)
+    if call == "fdatasync":
+        from tests.faults.byte_faults import after
+
+        project.server.faults["work"] = after(0.05)
+    stopped = project.run("-n0")
+    output = stopped.stdout.str() + stopped.stderr.str()
+    assert stopped.ret in {1, 2}, output
+    assert os.strerror(number) in output
+    assert "Traceback" not in output
+    assert "INTERNALERROR" not in output
+    assert len(project.server.log) < N_CASES
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("place", ["/proc/ultrapar", "pool.toml/run", "pool.toml"])
+def test_directory_that_cannot_be_made_is_refused_before_any_request(project, place):
+    suite(project)
+    refused = project.run("-n0", f"--ultrapar-out={place}")
+    output = refused.stdout.str() + refused.stderr.str()
+    assert refused.ret == 4, output
+    assert place in output
+    assert "Traceback" not in output
+    assert len(project.server.log) == 0

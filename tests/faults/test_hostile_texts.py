@@ -1,0 +1,58 @@
+"""What a model writes is stored as it came and steers no terminal: row 5 of the catalogue."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.faults.played import play
+
+HOSTILE = {
+    "nul": "a\0b",
+    "ansi": "\x1b[2J\x1b]0;owned\x07\x9b31m",
+    "bidi": "\u202egnp.exe\u2066",
+    "script": "</script><script>alert(1)</script>",
+    "formula": "=cmd|' /C calc'!A0",
+    # What no file can hold comes as text that shows it.
+    "bad_utf8": r"caf\xe9 \xff",
+    "surrogate": r"half \ud83d of it",
+}
+SHOWING = """
+import logging
+
+@prefetch
+async def shown(llm, prompt) -> str:
+    text = (await llm.chat([{{"role": "user", "content": prompt}}])).text
+    print("episode:", text)
+    logging.getLogger("suite").warning("episode %s", text)
+    return text
+
+@pytest.mark.parametrize("prompt", {prompts!r})
+def test_it(shown):
+    print("test:", shown)
+    assert shown == "something else", shown
+"""
+UNSAFE = set(map(chr, [*range(9), *range(11, 32), *range(127, 160), 0x202E, 0x2066])) - {"\r"}
+
+
+@pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
+def test_hostile_text_is_stored_as_it_came_and_shown_harmless(project, workers):
+    played = play(
+        project, list(HOSTILE), workers, "-rA", "-vv", "--junitxml=junit.xml", suite=SHOWING
+    )
+    assert played.result.ret == 1
+    assert played.outcomes() == {("unsolved", None): len(HOSTILE)}
+    prompt_of = {row["case_id"]: prompt for prompt, row in played.rows.items()}
+    stored = {
+        prompt_of[row["case_id"]]: row["content"]
+        for row in project.rows("transcripts")
+        if row["role"] == "assistant"
+    }
+    assert stored == HOSTILE
+    # Colours are harmless, and pytest colours what differs.
+    shown = re.sub("\x1b\\[[0-9;]*m", "", played.output)
+    assert sorted(UNSAFE & set(shown)) == []
+    assert "\\x1b" in played.output
+    ElementTree.parse(project.pytester.path / "junit.xml")

@@ -1,0 +1,26 @@
+"""Hosts that are not there: row 18 of the catalogue."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.test_tls import go
+
+
+def test_host_without_an_address_costs_no_case_while_another_is_there(project):
+    # Nobody may register a name below `.invalid` (RFC 2606).
+    prompts = [f"say {n}" for n in range(30)]
+    played = go(project, prompts, "https://no-such-host.invalid/v1", project.server.base_url)
+    assert played.result.ret == 0
+    assert played.outcomes() == {("solved", None): 30}
+    failed = [a for found in played.attempts.values() for a in found if a["outcome"] != "ok"]
+    assert {(a["instance"], a["outcome"], a["maybe_billed"]) for a in failed} == {
+        ("i0", "connect", False)
+    }
+
+
+@pytest.mark.slow
+def test_host_without_an_address_alone_ends_the_run(project):
+    played = go(project, ["say fine"], "https://no-such-host.invalid/v1", episode_timeout_s=10)
+    assert {outcome for outcome, _ in played.outcomes()} == {"infra"}
+    assert {a["outcome"] for a in played.attempts["say fine"]} == {"connect"}

@@ -1,0 +1,241 @@
+"""Servers that refuse: rows 7 to 11 of the catalogue."""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+
+from pytest_ultrapar.results.manifest import read_manifest
+from tests.faults.byte_faults import Fault, after, refuse, telling
+from tests.faults.peer import Asked
+from tests.faults.played import KEY_NAMES, SEATS, SUITE, play, run
+
+STORM_S = 2.0
+N_CASES = 120
+
+
+def of_key(asked: Asked) -> str:
+    return KEY_NAMES[asked.token]
+
+
+def many(n: int = N_CASES) -> list[str]:
+    return [f"work {number}" for number in range(n)]
+
+
+@pytest.fixture(autouse=True)
+def _work(project) -> None:
+    project.server.faults["work"] = after(0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stricken", [{"key0", "key1", "key2"}, {"key1"}], ids=["all", "one"])
+def test_storm_of_refusals_loses_no_case_and_is_not_answered_with_one(project, stricken):
+    storm = refuse(429, b"retry-after: 1")
+
+    def weather(asked: Asked) -> Fault | None:
+        return storm if asked.t_s < STORM_S and of_key(asked) in stricken else None
+
+    project.server.weather = weather
+    project.server.faults["work"] = after(0.05)
+    played = play(project, many(600), keys=3)
+    assert played.result.ret == 0
+    assert played.outcomes() == {("solved", None): 600}
+    log = project.server.log
+    refused = [seen for seen in log.requests if seen.status == 429]
+    assert {seen.key for seen in refused} == stricken
+    # No lane sends while it was told to stay away: what had been sent before had come by then.
+    for seen in refused:
+        assert not [
+            other.number
+            for other in log.requests
+            if other.key == seen.key and seen.end_s + 0.4 < other.t_s < seen.end_s + 1.0
+        ]
+    assert len(refused) <= len(stricken) * SEATS * (STORM_S + 1)
+    # A lane comes back when it was told to, and a tenth later at most.
+    start_s = log.requests[0].t_s
+    for key in stricken:
+        last_s = max(seen.end_s for seen in refused if seen.key == key)
+        back_s = min(seen.t_s for seen in log.requests if seen.key == key and seen.t_s > last_s)
+        assert back_s - last_s < 5
+        assert last_s - start_s < STORM_S + 1
+    assert not any(a["maybe_billed"] for attempts in played.attempts.values() for a in attempts)
+
+
+def share(asked: Asked) -> float:
+    """A number in 0 to 1 that belongs to this try of this prompt."""
+    return zlib.crc32(f"{asked.prompt} {asked.nth}".encode()) / 2**32
+
+
+@pytest.mark.slow
+def test_errors_now_and_then_are_amplified_by_less_than_a_fifth(project):
+    broken = refuse(500)
+    project.server.weather = lambda asked: broken if share(asked) < 0.05 else None
+    played = play(project, many(300), keys=3)
+    assert played.result.ret == 0
+    assert played.outcomes() == {("solved", None): 300}
+    failed = [seen for seen in project.server.log.requests if seen.status == 500]
+    assert failed
+    assert len(project.server.log) / 300 <= 1.2
+    classes = {a["outcome"] for attempts in played.attempts.values() for a in attempts}
+    assert classes == {"ok", "overload"}
+
+
+USELESS = {
+    "zero": [b"0"],
+    "negative": [b"-5"],
+    "overflow": [b"1e999"],
+    "nan": [b"nan"],
+    "infinite": [b"inf"],
+    "past": [b"Wed, 21 Oct 2015 07:28:00 GMT"],
+    "junk": [b"soon"],
+    "digits": [b"\xd9\xa1"],
+    "underscore": [b"1_0"],
+    "empty": [b""],
+    "duplicate": [b"0", b"-1"],
+}
+
+
+def test_time_to_wait_that_cannot_be_used_is_our_own_backoff(project):
+    for name, values in USELESS.items():
+        headers = [b"retry-after: " + value for value in values]
+        project.server.faults[name] = refuse(429, *headers)
+    prompts = [f"{name}:1 it" for name in USELESS]
+    played = play(project, prompts, keys=3)
+    assert played.result.ret == 0
+    assert played.outcomes() == {("solved", None): len(prompts)}
+    for prompt in prompts:
+        assert played.classes(prompt) == ["rate", "ok"]
+        assert played.statuses(prompt) == [429, 200]
+        assert played.attempts[prompt][0]["retry_after_s"] is None
+
+
+USEFUL = {
+    "share": ([b"retry-after: 0.3"], 0.3),
+    "seconds": ([b"retry-after: 1"], 1.0),
+    "millis": ([b"retry-after-ms: 300"], 0.3),
+    "both": ([b"retry-after-ms: 400", b"retry-after: 60"], 0.4),
+}
+
+
+def test_time_to_wait_is_waited(project):
+    for name, (headers, _) in USEFUL.items():
+        project.server.faults[name] = refuse(429, *headers)
+    played = play(project, [f"{name}:1 it" for name in USEFUL])
+    assert played.result.ret == 0
+    assert played.outcomes() == {("solved", None): len(USEFUL)}
+    for name, (_, asked_s) in USEFUL.items():
+        prompt = f"{name}:1 it"
+        first, second = project.server.log.of(prompt)
+        assert second.t_s - first.end_s >= asked_s
+        assert played.attempts[prompt][0]["retry_after_s"] == asked_s
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("value", [b"1000000000", b"Fri, 31 Dec 9999 23:59:59 GMT", b"121"])
+def test_time_to_wait_beyond_all_patience_ends_with_the_episode(project, value):
+    project.server.faults["limited"] = refuse(429, b"retry-after: " + value)
+    played = play(project, ["limited it"], episode_timeout_s=2)
+    assert played.rows["limited it"]["outcome"] == "infra"
+    assert len(project.server.log) == 1
+
+
+def test_time_to_wait_beyond_all_patience_sends_the_case_elsewhere(project):
+    asked_of = {"key0": b"1000000000", "key1": b"Fri, 31 Dec 9999 23:59:59 GMT"}
+    limited = {key: refuse(429, b"retry-after: " + value) for key, value in asked_of.items()}
+    project.server.weather = lambda asked: limited.get(of_key(asked))
+    played = play(project, many(40), keys=3)
+    assert played.result.ret == 0
+    assert played.outcomes() == {("solved", None): 40}
+    for key in limited:
+        assert sum(seen.key == key for seen in project.server.log.requests) <= SEATS
+    assert played.worked_s < 10
+
+
+ODD_LIMITS = [
+    (b"-1", b"-1"),
+    (b"0", b"0s"),
+    (b"60", b"1m6s"),
+    (b"nan", b"nan"),
+    (b"1e999", b"-5"),
+    (b"many", b"soon"),
+    (b"", b""),
+    (b"\xd9\xa1", b"6ms"),
+]
+
+
+def test_odd_headers_about_limits_harm_nobody(project):
+    for number, (left, reset) in enumerate(ODD_LIMITS):
+        headers = [
+            b"x-ratelimit-%s-%s: %s" % (which, what, value)
+            for what in (b"requests", b"tokens")
+            for which, value in ((b"limit", left), (b"remaining", left), (b"reset", reset))
+        ]
+        project.server.faults[f"told{number}"] = telling(*headers)
+    prompts = [f"told{number} {n}" for number in range(len(ODD_LIMITS)) for n in range(3)]
+    played = play(project, prompts, keys=3)
+    assert played.result.ret == 0
+    assert played.outcomes() == {("solved", None): len(prompts)}
+    assert {status for prompt in prompts for status in played.statuses(prompt)} == {200}
+    assert len(project.server.log) == len(prompts)
+
+
+def reasons(project) -> dict[str, str]:
+    return {lane.lane: lane.reason for lane in read_manifest(project.directory).lanes}
+
+
+@pytest.mark.parametrize(
+    ("fault", "failure", "reason"),
+    [
+        (refuse(401), "auth", "was refused (401"),
+        pytest.param(refuse(402), "quota", "has no quota left", marks=pytest.mark.slow),
+        (refuse(429, code="insufficient_quota"), "quota", "has no quota left"),
+        pytest.param(
+            refuse(429, b"retry-after: 1", code="insufficient_quota"),
+            "quota",
+            "no quota left",
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["401", "402", "quota", "quota-with-a-time"],
+)
+def test_key_that_dies_is_out_once_and_the_others_take_over(project, fault, failure, reason):
+    def weather(asked: Asked) -> Fault | None:
+        return fault if of_key(asked) == "key1" and len(project.server.log) > 20 else None
+
+    project.server.weather = weather
+    played = play(project, many(), keys=3)
+    assert played.result.ret == 0
+    assert played.outcomes() == {("solved", None): N_CASES}
+    failed = [a for attempts in played.attempts.values() for a in attempts if a["status"] != 200]
+    assert 1 <= len(failed) <= SEATS
+    assert {(a["key"], a["outcome"], a["maybe_billed"]) for a in failed} == {
+        ("key1", failure, False)
+    }
+    assert reason in reasons(project)["p/m/key1"]
+    assert {reasons(project)[f"p/m/key{n}"] for n in (0, 2)} == {""}
+    assert reason in played.output
+
+
+def test_instance_that_vanishes_is_out_once_and_the_other_takes_over(project):
+    gone = refuse(404)
+
+    def weather(asked: Asked) -> Fault | None:
+        return gone if asked.model == "second" and len(project.server.log) > 20 else None
+
+    project.server.weather = weather
+    pool = project.pytester.path / "pool.toml"
+    project.write_pool(keys=3)
+    pool.write_text(
+        pool.read_text().replace('instances = ["m"]', 'instances = ["first", "second"]')
+    )
+    project.suite(SUITE.format(prompts=many()))
+    played = run(project, many())
+    assert played.result.ret == 0
+    assert played.outcomes() == {("solved", None): N_CASES}
+    failed = [a for attempts in played.attempts.values() for a in attempts if a["status"] != 200]
+    assert 1 <= len(failed) <= 3 * SEATS
+    assert {(a["instance"], a["outcome"]) for a in failed} == {("second", "not_found")}
+    found = reasons(project)
+    assert all("was not found (404)" in found[f"p/second/key{n}"] for n in range(3))
+    assert {found[f"p/first/key{n}"] for n in range(3)} == {""}

@@ -1,0 +1,108 @@
+"""Workers and controllers that are stopped, interrupted or ended: rows 13 and 14."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+
+import psutil
+import pytest
+
+from tests.faults.byte_faults import after
+from tests.faults.played import SEATS, SUITE
+from tests.plugin.conftest import CANARY
+from tests.plugin.test_interrupt import start
+
+__all__ = ["start"]
+
+pytestmark = pytest.mark.slow
+
+N_CASES = 120
+
+
+def suite(project, timeout_s: float = 5) -> None:
+    project.server.faults["work"] = after(0.1)
+    project.write_pool(keys=3)
+    pool = project.pytester.path / "pool.toml"
+    pool.write_text(pool.read_text().replace("timeout_s = 5", f"timeout_s = {timeout_s}"))
+    project.suite(SUITE.format(prompts=[f"work {number}" for number in range(N_CASES)]))
+
+
+def workers_of(running) -> list[psutil.Process]:
+    running.note_family()
+    return [one for one in running.family if "sys.stdin.readline" in " ".join(one.cmdline())]
+
+
+def test_worker_that_stops_for_a_while_costs_no_case_and_admits_none_too_many(project, start):
+    # Longer than its leases last: others may have its seats before it goes on.
+    suite(project, timeout_s=1)
+    running = start("-n3")
+    assert project.server.log.wait_for(30)
+    victim = workers_of(running)[0]
+    victim.send_signal(signal.SIGSTOP)
+    timer = threading.Timer(4.0, victim.send_signal, [signal.SIGCONT])
+    timer.start()
+    code, output = running.wait(60)
+    timer.join()
+    assert code == 0, output
+    assert set(project.outcomes().values()) == {"solved"}
+    assert len(project.rows()) == N_CASES
+    assert "Traceback" not in output
+    judge = project.server.log.judge()
+    for n in range(3):
+        assert judge.max_in_flight(key=f"key{n}") <= SEATS
+    assert running.left_behind() == []
+
+
+def test_worker_that_stops_for_good_is_ended_by_whoever_ends_the_run(project, start):
+    suite(project)
+    running = start("-n3")
+    assert project.server.log.wait_for(30)
+    victim = workers_of(running)[0]
+    victim.send_signal(signal.SIGSTOP)
+    # The others finish what they can.
+    deadline_s = time.monotonic() + 30
+    pause = threading.Event()
+    while len(project.server.log.counts()) < N_CASES - 3 * SEATS * 2:
+        assert time.monotonic() < deadline_s
+        pause.wait(0.05)
+    running.interrupt("process")
+    code, output = running.wait(60)
+    assert code == 2, output
+    assert running.left_behind() == []
+    assert "Traceback" not in output
+
+
+def test_controller_that_is_told_to_end_leaves_nobody_behind(project, start, workers):
+    suite(project)
+    running = start(workers)
+    assert project.server.log.wait_for(30)
+    running.note_family()
+    running.family[0].send_signal(signal.SIGTERM)
+    code, output = running.wait(60)
+    assert code != 0
+    assert running.left_behind() == []
+    again = project.run("-n0", "--ultrapar-resume=latest")
+    assert again.ret == 0
+    assert len(project.rows()) == N_CASES
+    assert set(project.outcomes().values()) == {"solved"}
+    # At most what was in flight was paid for twice.
+    assert len(project.server.log) <= N_CASES + 3 * SEATS
+    assert CANARY not in output
+
+
+def test_second_interrupt_ends_at_once_and_resume_completes(project, start):
+    suite(project)
+    running = start("-n2")
+    assert project.server.log.wait_for(30)
+    running.note_family()
+    running.interrupt("group")
+    running.interrupt("group")
+    code, output = running.wait(60)
+    assert code != 0, output
+    assert running.left_behind() == []
+    again = project.run("-n0", "--ultrapar-resume=latest")
+    assert again.ret == 0
+    assert len(project.rows()) == N_CASES
+    assert set(project.outcomes().values()) == {"solved"}
