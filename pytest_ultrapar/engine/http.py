@@ -21,6 +21,7 @@ from pytest_ultrapar.engine.chat_stream import ChatStream
 from pytest_ultrapar.engine.content_coding import Unpacker
 from pytest_ultrapar.engine.failure import Failure
 from pytest_ultrapar.engine.transport import Address, Body, SessionTransport
+from pytest_ultrapar.engine.transport_errors import BrokenHttpError, UntrustedError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterable
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import LaneId
 
 LARGEST_BODY_BYTES = 16 * 1024 * 1024
-_CONNECT_S = 30.0
 _REST_S = 0.25
 """How long the end of a body is waited for when its answer is complete: then the connection can be
 used again, else it is closed."""
@@ -84,7 +84,7 @@ class HttpClient:
             if needs_tls
             else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         )
-        transport = SessionTransport(tls, max_connections=max_connections, connect_s=_CONNECT_S)
+        transport = SessionTransport(tls, max_connections=max_connections)
         self._client = _Client(transport, tls)
         self._addresses: dict[LaneId, Address] = {}
 
@@ -193,6 +193,10 @@ async def _decoded(response: httpx.Response) -> AsyncGenerator[bytes, None]:
 
 
 def _transport_failure(error: httpx.HTTPError) -> Failure:
+    if isinstance(error, UntrustedError):
+        return Failure("tls", f"certificate not trusted: {error}")
+    if isinstance(error, BrokenHttpError):
+        return Failure("malformed", f"the answer is no HTTP: {_say(error)}", maybe_billed=True)
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
         return Failure("connect", f"cannot connect: {_say(error)}")
     if isinstance(error, httpx.TimeoutException):

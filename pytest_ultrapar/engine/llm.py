@@ -311,8 +311,10 @@ class Llm:
 
     def _with_trouble(self, error: InfraError) -> InfraError:
         trouble = self.conversation.last_trouble
-        if not trouble or isinstance(error, NoLaneError):
+        if not trouble:
             return error
+        if isinstance(error, NoLaneError):
+            return NoLaneError(f"{error}; the last try: {trouble}")
         return InfraError(error.kind, f"{error}; the last try ended with: {trouble}")
 
     async def _back_off(self, seconds: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import httpx
 from aiohttp.http import HttpProcessingError
 
 from pytest_ultrapar.engine.content_coding import ACCEPTED
+from pytest_ultrapar.engine.transport_errors import as_httpx
 
 if TYPE_CHECKING:
     import asyncio
@@ -28,6 +30,13 @@ _HEADERS = {
 
 _OF_THE_CONNECTION = frozenset({"host", "content-length", "transfer-encoding"})
 """Headers that aiohttp writes itself."""
+CONNECT_SHARE = 0.9
+"""Of a request's deadline for making its connection: what has not connected then was not sent, and
+cannot have been billed."""
+LONGEST_CONNECT_S = 30.0
+STALE_S = 1.0
+"""After a kept connection turned out to be dead, requests to its host make new ones for so long: a
+server that closes one idle connection closes all of that age, and by then we will have seen it."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -38,6 +47,7 @@ class Address:
     headers: httpx.Headers
     target: str
     target_headers: dict[str, str]
+    timeout: aiohttp.ClientTimeout
 
     @classmethod
     def of(cls, endpoint: Endpoint) -> Address:
@@ -50,6 +60,7 @@ class Address:
             headers=httpx.Headers(headers),
             target=endpoint.url,
             target_headers=headers,
+            timeout=_timeout(CONNECT_SHARE * endpoint.timeout_s),
         )
 
     def request(self, body: bytes) -> httpx.Request:
@@ -82,7 +93,7 @@ class Body(httpx.AsyncByteStream):
             while chunk := await content.readany():
                 yield chunk
         except (aiohttp.ClientError, OSError) as error:
-            raise _as_httpx(error, self._request) from error
+            raise as_httpx(error, self._request) from error
 
     async def read_at_most(self, n_bytes: int) -> bytes | None:
         """The whole body, or None when it is longer.
@@ -100,7 +111,7 @@ class Body(httpx.AsyncByteStream):
                 pieces.append(await content.readany())
                 n_read += len(pieces[-1])
         except (aiohttp.ClientError, OSError) as error:
-            raise _as_httpx(error, self._request) from error
+            raise as_httpx(error, self._request) from error
         return b"".join(pieces) if n_read <= n_bytes else None
 
     async def aclose(self) -> None:
@@ -118,18 +129,18 @@ class SessionTransport(httpx.AsyncBaseTransport):
     httpx's.
     """
 
-    def __init__(self, tls: ssl.SSLContext, *, max_connections: int, connect_s: float) -> None:
+    def __init__(self, tls: ssl.SSLContext, *, max_connections: int) -> None:
         """Make a transport without connections.
 
         Args:
             tls: For https.
             max_connections: At most so many at once.
-            connect_s: Deadline for making one.
         """
         self._tls = tls
         self._max_connections = max_connections
-        self._connect_s = connect_s
         self._session: aiohttp.ClientSession | None = None
+        self._unkept: aiohttp.ClientSession | None = None
+        self._stale: dict[bytes, float] = {}
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request; returns when the headers of its answer are there.
@@ -139,8 +150,10 @@ class SessionTransport(httpx.AsyncBaseTransport):
             httpx.ConnectTimeout: As `httpx.ConnectError`, for want of time.
             httpx.TransportError: The request could not be sent, or its answer not be read.
         """
-        session = self._session or self._open()
         address: Address | None = request.extensions.get(_ADDRESS)
+        session = self._session or self._open()
+        if self._stale:
+            session = self._session_for(request)
         try:
             if address is not None:
                 answer = await session.post(
@@ -148,6 +161,7 @@ class SessionTransport(httpx.AsyncBaseTransport):
                     data=request.content,
                     headers=address.target_headers,
                     allow_redirects=False,
+                    timeout=address.timeout,
                 )
             else:
                 answer = await session.request(
@@ -158,25 +172,50 @@ class SessionTransport(httpx.AsyncBaseTransport):
                     allow_redirects=False,
                 )
         except (aiohttp.ClientError, OSError) as error:
-            raise _as_httpx(error, request) from error
+            if isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError):
+                self._stale[request.url.netloc] = time.monotonic() + STALE_S
+            raise as_httpx(error, request) from error
         stream = Body(answer, request)
         return httpx.Response(answer.status, headers=answer.raw_headers, stream=stream)
 
     async def aclose(self) -> None:
         """Close all connections."""
-        if self._session is not None:
-            await self._session.close()
+        for session in (self._session, self._unkept):
+            if session is not None:
+                await session.close()
 
     def _open(self) -> aiohttp.ClientSession:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=self._max_connections, keepalive_timeout=60.0, ssl=self._tls
-            ),
+        connector = aiohttp.TCPConnector(
+            limit=self._max_connections, keepalive_timeout=60.0, ssl=self._tls
+        )
+        self._session = self._made(connector)
+        return self._session
+
+    def _session_for(self, request: httpx.Request) -> aiohttp.ClientSession:
+        """One that makes a new connection, where a kept one has just turned out to be dead."""
+        assert self._session is not None
+        host = request.url.netloc
+        if self._stale.get(host, 0.0) <= time.monotonic():
+            self._stale.pop(host, None)
+            return self._session
+        if self._unkept is None:
+            connector = aiohttp.TCPConnector(
+                limit=self._max_connections, force_close=True, ssl=self._tls
+            )
+            self._unkept = self._made(connector)
+        return self._unkept
+
+    def _made(self, connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s),
+            timeout=_timeout(LONGEST_CONNECT_S),
             auto_decompress=False,
         )
-        return self._session
+
+
+def _timeout(connect_s: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=None, sock_connect=min(connect_s, LONGEST_CONNECT_S))
 
 
 def _wake_when_broken(answer: aiohttp.ClientResponse) -> Callable[[], object] | None:
@@ -206,19 +245,3 @@ def _wake_when_broken(answer: aiohttp.ClientResponse) -> Callable[[], object] | 
 def _own_headers(request: httpx.Request) -> list[tuple[str, str]]:
     own = request.headers.multi_items()
     return [(name, value) for name, value in own if name not in _OF_THE_CONNECTION]
-
-
-def _as_httpx(error: Exception, request: httpx.Request) -> httpx.TransportError:
-    """The error of httpx that says what aiohttp's says."""
-    kinds: tuple[tuple[type[Exception], type[httpx.TransportError]], ...] = (
-        (aiohttp.ConnectionTimeoutError, httpx.ConnectTimeout),
-        (aiohttp.ClientConnectorError, httpx.ConnectError),
-        (TimeoutError, httpx.ReadTimeout),
-        (aiohttp.ServerDisconnectedError, httpx.RemoteProtocolError),
-        (aiohttp.ClientResponseError, httpx.RemoteProtocolError),
-        (aiohttp.ClientPayloadError, httpx.ReadError),
-        (aiohttp.InvalidURL, httpx.UnsupportedProtocol),
-        (aiohttp.NonHttpUrlClientError, httpx.UnsupportedProtocol),
-    )
-    kind = next((to for of, to in kinds if isinstance(error, of)), httpx.NetworkError)
-    return kind(str(error) or type(error).__name__, request=request)

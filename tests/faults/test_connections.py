@@ -68,14 +68,18 @@ def test_it(talk):
 """
 
 
-def test_stale_connections_cost_one_retry_each(project):
+def test_stale_connections_cost_at_most_one_retry_each(project):
     # A second turn on each of four connections, all of which the server is about to close.
     prompts = [f"say fine {n}" for n in range(4)]
     played = play(project, prompts, suite=STALE, judged=False)
     assert played.result.ret == 0
     assert played.outcomes() == {("solved", None): 4}
+    n_stale = 0
     for prompt in prompts:
         found = [(a["turn"], a["outcome"]) for a in played.attempts[prompt]]
-        assert found == [(0, "ok"), (1, "transport"), (1, "ok")]
-        first, second = project.server.log.of(prompt)
-        assert first.connection != second.connection
+        # Who comes after the first that found its connection dead makes a new one at once.
+        assert found in ([(0, "ok"), (1, "transport"), (1, "ok")], [(0, "ok"), (1, "ok")])
+        n_stale += len(found) == 3
+        arrivals = project.server.log.of(prompt)
+        assert len({arrival.connection for arrival in arrivals}) == len(arrivals)
+    assert n_stale >= 1
