@@ -156,7 +156,7 @@ class BrokerMachine(RuleBasedStateMachine):
             self.judge.disconnect(worker)
             self.opened = [one for one in self.opened if one[0] != worker]
 
-    @rule(by_s=st.sampled_from([0.0, 0.01, 0.1, 0.35, 1.0, 5.0, 60.0]))
+    @rule(by_s=st.sampled_from([0.0, 0.01, 0.1, 0.35, 1.0, 5.0, 60.0, 1000.0]))
     def let_time_pass(self, by_s: float) -> None:
         self.judge.advance(by_s)
 
