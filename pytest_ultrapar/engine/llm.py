@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, NoReturn, Protocol
 
-import msgspec
-
 from pytest_ultrapar.clock import Clock
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.failure import Failure, classify_status
@@ -22,6 +20,7 @@ from pytest_ultrapar.engine.reply import Messages, Reply
 from pytest_ultrapar.engine.request_check import check_request
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.retry_after import parse_retry_after
+from pytest_ultrapar.engine.transcript import Transcript
 from pytest_ultrapar.engine.watch import Watch
 from pytest_ultrapar.errors import BadRequestError, InfraError, NoLaneError, PromptRefused
 from pytest_ultrapar.lanes.failure_classes import CLASSES
@@ -127,7 +126,7 @@ class Llm:
         self._first_timer = asyncio.get_running_loop().call_later(
             _HOLD_FIRST_LEASE_S, self.return_unused
         )
-        self._said: list[Mapping[str, Any]] = []
+        self._transcript = Transcript(self.conversation.messages)
         self._chatting: set[asyncio.Task[Any] | None] = set()
         self._closed = False
 
@@ -166,19 +165,14 @@ class Llm:
             raise RuntimeError(msg)
         turn = conversation.n_turns
         conversation.n_turns += 1
-        self._note_messages(turn, messages)
+        self._transcript.note(turn, messages)
         task = asyncio.current_task()
         self._chatting.add(task)
         try:
             reply = await self._answer(turn, messages, parameters)
         finally:
             self._chatting.discard(task)
-        calls = None
-        if reply.tool_calls:
-            calls = msgspec.json.encode(
-                [{"name": call.name, "arguments": call.arguments} for call in reply.tool_calls]
-            ).decode()
-        conversation.messages.append(TurnMessage(turn, "assistant", reply.text, calls))
+        self._transcript.note_reply(turn, reply)
         return reply
 
     async def close(self) -> None:
@@ -346,25 +340,6 @@ class Llm:
         self.conversation.failure = error
         raise error from cause
 
-    def _note_messages(self, turn: int, messages: Messages) -> None:
-        """Keep what is new: a conversation that grows is stored once, not once per turn."""
-        said, noted = self._said, self.conversation.messages
-        known = len(said) if list(messages[: len(said)]) == said else 0
-        new = [
-            TurnMessage(turn, str(message.get("role", "")), _as_text(message.get("content")))
-            for message in messages[known:]
-        ]
-        # Callers append the last answer to their own list; it was noted when it came.
-        if (
-            known
-            and new
-            and noted
-            and (new[0].role, new[0].content) == ("assistant", noted[-1].content)
-        ):
-            del new[0]
-        noted.extend(new)
-        self._said = [dict(message) for message in messages]
-
     def return_unused(self) -> None:
         """Give the first lease back if no request used it.
 
@@ -392,9 +367,3 @@ def _told(result: Reply | Failure | None) -> Told:
     if result is None or (result.retry_after_s is None and result.exceeded is None):
         return NOTHING_TOLD
     return Told(result.retry_after_s, result.exceeded)
-
-
-def _as_text(content: object) -> str:
-    if isinstance(content, str):
-        return content
-    return "" if content is None else msgspec.json.encode(content).decode()

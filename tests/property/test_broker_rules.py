@@ -160,6 +160,10 @@ class BrokerMachine(RuleBasedStateMachine):
     def let_time_pass(self, by_s: float) -> None:
         self.judge.advance(by_s)
 
+    @rule(by_s=st.sampled_from([7.0, 3600.0]))
+    def clock_jumps_ahead(self, by_s: float) -> None:
+        self.judge.jump(by_s)
+
     @rule(by_s=st.sampled_from([0.001, 1.0, 3600.0]))
     def clock_goes_backwards(self, by_s: float) -> None:
         true_s = self.judge.now_s
