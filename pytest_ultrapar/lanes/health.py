@@ -190,7 +190,7 @@ class LaneHealth:
         self.on_trial = False
         self._breaker.probe(granted_s)
         lane = self._lane.lane_id
-        self._failed_until_s = self._no_later_than_hopeless(end_s)
+        self._failed_until_s = self._no_later_than_hopeless(end_s, granted_s)
         self._failed_reason = f"lane {lane} failed and waits for the answer to one request"
         return self._pause()
 
@@ -279,7 +279,7 @@ class LaneHealth:
             what = f"failed {how} ({outcome})"
         else:
             what = f"failed more often than not ({outcome})"
-        self._failed_until_s = self._no_later_than_hopeless(breaker.until_s)
+        self._failed_until_s = self._no_later_than_hopeless(breaker.until_s, now_s)
         rest_s = self._failed_until_s - now_s
         self._failed_reason = f"lane {self._lane.lane_id} {what}: paused {rest_s:.2f} s"
         return self._pause()
@@ -312,11 +312,13 @@ class LaneHealth:
             bound_s = math.inf if has_answered else NEVER_ANSWERED_S
         return min(self._patience_s, bound_s)
 
-    def _no_later_than_hopeless(self, until_s: float) -> float:
+    def _no_later_than_hopeless(self, until_s: float, now_s: float) -> float:
         breaker = self._breaker
         if breaker.silent_since_s is None or breaker.n_in_row < _HOPELESS_COUNT:
             return until_s
-        return min(until_s, breaker.silent_since_s + self._bound_s())
+        hopeless_s = breaker.silent_since_s + self._bound_s()
+        # It lies behind us where a jump of the clock was forgiven: then this probe decides.
+        return min(until_s, hopeless_s) if hopeless_s > now_s else until_s
 
     def _pause(self) -> Pause:
         if self._rate_until_s >= self._failed_until_s:

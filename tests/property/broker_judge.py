@@ -150,6 +150,11 @@ class Judge:
             self.check()
         self.now_s = until_s
 
+    def jump(self, by_s: float) -> None:
+        """The clock jumps, or the process slept: the broker sees only where it is afterwards."""
+        self.now_s += by_s
+        self._book(self.broker.tick(self.now_s))
+
     # Books -----------------------------------------------------------------------------------
 
     def _book(self, actions: list, before: set | None = None) -> None:

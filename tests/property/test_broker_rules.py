@@ -156,9 +156,13 @@ class BrokerMachine(RuleBasedStateMachine):
             self.judge.disconnect(worker)
             self.opened = [one for one in self.opened if one[0] != worker]
 
-    @rule(by_s=st.sampled_from([0.0, 0.01, 0.1, 0.35, 1.0, 5.0, 60.0]))
+    @rule(by_s=st.sampled_from([0.0, 0.01, 0.1, 0.35, 1.0, 5.0, 60.0, 1000.0]))
     def let_time_pass(self, by_s: float) -> None:
         self.judge.advance(by_s)
+
+    @rule(by_s=st.sampled_from([7.0, 3600.0]))
+    def clock_jumps_ahead(self, by_s: float) -> None:
+        self.judge.jump(by_s)
 
     @rule(by_s=st.sampled_from([0.001, 1.0, 3600.0]))
     def clock_goes_backwards(self, by_s: float) -> None:

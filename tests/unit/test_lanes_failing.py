@@ -209,10 +209,12 @@ def test_clock_that_jumps_an_hour_takes_no_lane_out():
     break_lane(play)
     play.now_s += 3600.0
     play.book(play.broker.tick(play.now_s))
-    probe = play.ask()
-    assert play.lane(probe) == A
+    probe, other = play.ask(), play.ask()
+    play.wait(1.0)
+    assert [play.lane(probe), play.lane(other)] == [A, None]
     play.back(probe)
     assert play.status(A).state == "up"
+    assert play.lane(other) == A
 
 
 def test_forbidden_takes_the_key_out_for_that_model_alone():
