@@ -103,9 +103,9 @@ def test_stream_without_a_declared_end_ends_with_its_connection():
 @pytest.mark.parametrize(
     ("pieces", "outcome"),
     [
-        ((chunk(ONE), LEAVE), "transport"),
-        ((chunk(ONE), chunk(TWO)[:-20], LEAVE), "transport"),
-        ((chunk(ONE), b"no chunk\r\n"), "transport"),
+        ((chunk(ONE), LEAVE), "malformed"),
+        ((chunk(ONE), chunk(TWO)[:-20], LEAVE), "malformed"),
+        ((chunk(ONE), b"no chunk\r\n"), "malformed"),
         ((chunk(ONE), LAST), "malformed"),
         ((chunk(ONE), chunk(DONE[:6]), LAST), "malformed"),
         ((chunk(ONE), STAY), "timeout"),

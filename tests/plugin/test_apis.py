@@ -218,7 +218,7 @@ def test_answer(answer): pass
     )
     project.run("-n0", "--ultrapar-max-attempts=1", "--ultrapar-coverage=0")
     kinds = {row["param.prompt"].split()[0]: row["kind"] for row in project.rows()}
-    assert kinds == {"cut": "malformed", "break": "transport", "error": "overload"}
+    assert kinds == {"cut": "malformed", "break": "malformed", "error": "overload"}
     for row in project.rows("attempts"):
         assert row["maybe_billed"]
         assert row["tokens_out"] is None
