@@ -18,15 +18,8 @@ __all__ = ["authority", "trusted"]
 
 
 @pytest.mark.usefixtures("trusted")
-@pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
-        (expired, "certificate has expired"),
-        (of_another_host, "IP address mismatch"),
-        (of_a_stranger, "unable to get local issuer certificate"),
-    ],
-)
-def test_wrong_certificate_alone_ends_the_run_and_is_named(project, authority, wrong, says):
+@pytest.mark.parametrize("wrong", [expired, of_another_host, of_a_stranger])
+def test_wrong_certificate_alone_ends_the_run_and_is_named(project, authority, wrong):
     with TlsServer(wrong(authority)) as bad:
         played = go(project, ["say fine"], bad.base_url, episode_timeout_s=10)
     assert {outcome for outcome, _ in played.outcomes()} == {"infra"}
@@ -35,7 +28,7 @@ def test_wrong_certificate_alone_ends_the_run_and_is_named(project, authority, w
     assert [(a["outcome"], a["maybe_billed"]) for a in played.attempts["say fine"]] == [
         ("tls", False)
     ]
-    assert says in played.output
+    assert "certificate that does not verify" in played.output
 
 
 def test_handshake_that_stalls_has_cost_nothing(project):
