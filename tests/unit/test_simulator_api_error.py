@@ -41,7 +41,7 @@ def test_over_limit_is_understood_by_our_own_client():
         (400, "bad_request"),
         (401, "auth"),
         (402, "quota"),
-        (403, "auth"),
+        (403, "forbidden"),
         (404, "not_found"),
         (418, "bad_request"),
         (429, "rate"),
