@@ -7,6 +7,8 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
+from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.simulator.process import SimulatorProcess, default_token
 from pytest_ultrapar.testing import read_server_log
 
 POOL = """
@@ -92,3 +94,46 @@ def test_ceiling_below_the_fixed_value_is_refused_naming_both(adaptive):
     result.stderr.fnmatch_lines(
         ["*per_key.workers.adaptive = 3 contradicts provider?0?.per_key.workers.fixed = 4*"]
     )
+
+
+QUEUES = """
+schema = 1
+[[provider]]
+name = "vllm"
+api = "simulated"
+keys = [{ name = "key0" }]
+latency = { kind = "knee", median_s = 0.1, knee = 6 }
+[[provider.model]]
+name = "m"
+"""
+ASKED = """
+schema = 1
+[[provider]]
+name = "vllm"
+api = "openai"
+base_url = "BASE/v1"
+metrics_url = "BASE/metrics"
+rate_mode = "adaptive"
+keys = [{ name = "key0", env = "VLLM_KEY" }]
+[[provider.model]]
+name = "m"
+per_instance = { workers = 100 }
+"""
+
+
+@pytest.mark.slow
+def test_server_that_queues_is_asked_how_many_wait(project, monkeypatch, tmp_path):
+    served = tmp_path / "served.toml"
+    served.write_text(QUEUES)
+    pool = load_pool(served, environ={}, overrides=Overrides())
+    monkeypatch.setenv("VLLM_KEY", default_token("vllm", "key0"))
+    project.suite(SUITE)
+    with SimulatorProcess.start(pool, log_path=tmp_path / "server.jsonl") as server:
+        base = server.base_url("vllm").removesuffix("/v1")
+        project.pytester.path.joinpath("pool.toml").write_text(ASKED.replace("BASE", base))
+        assert project.run("-n2").ret == 0
+    assert len(read_server_log(tmp_path / "server.jsonl").requests) == 300
+    history = pq.read_table(project.directory / "limits.parquet").to_pylist()
+    told = [row["workers"] for row in history if row["reason"].startswith("server says")]
+    assert told
+    assert 3 <= told[-1] <= 20, "near the six at once that the server works on"
