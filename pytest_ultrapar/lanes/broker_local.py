@@ -148,15 +148,16 @@ class LocalBroker:
     def _carry_out(self, actions: list[Action]) -> None:
         unwanted = []
         for action in actions:
-            future = self._futures.pop(action.request_id)
+            # Gone when its withdrawal is what brought this: time goes on first, and may end a lane.
+            future = self._futures.pop(action.request_id, None)
             if isinstance(action, Grant):
-                if future.cancelled():
+                if future is None or future.cancelled():
                     # Cancelled in this turn of the loop; the callback that withdraws comes after
                     # us.
                     unwanted.append(action.lease)
                 else:
                     future.set_result(action.lease)
-            elif not future.cancelled():
+            elif future is not None and not future.cancelled():
                 future.set_exception(as_error(action.kind, action.reason))
         for lease in unwanted:
             self.release(lease, "unsent")

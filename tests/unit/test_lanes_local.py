@@ -197,3 +197,36 @@ def test_many_tasks_share_the_seats_and_all_are_served(play):
         assert status.open_episodes == status.in_flight == 0
 
     play(story, workers=7)
+
+
+class SetClock:
+    """A clock that stands where it was set."""
+
+    def __init__(self) -> None:
+        self.at_s = 100.0
+
+    def now_s(self) -> float:
+        return self.at_s
+
+
+def test_request_that_is_cancelled_as_its_lane_goes_out_takes_no_refusal_from_others():
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        broken: list[Any] = []
+        loop.set_exception_handler(lambda _, context: broken.append(context))
+        of = pool([lane("a", "k0", "k0")], Limit("k0", "key", workers=1))
+        clock = SetClock()
+        broker = LocalBroker(of, clock, loop, worker="gw0", patience_s=4.0)
+        for number in range(5):
+            broker.release(await broker.acquire(LeaseRequest(number, "m")), "timeout")
+        waiting = [broker.acquire(LeaseRequest(number, "m")) for number in range(5, 8)]
+        # The deadline of an episode and the end of a lane that was silent so long fall together.
+        clock.at_s += 4.0
+        waiting[0].cancel()
+        await settled()
+        for future in waiting[1:]:
+            assert isinstance(future.exception(), NoLaneError)
+        assert broken == []
+        await broker.close()
+
+    asyncio.run(story())
