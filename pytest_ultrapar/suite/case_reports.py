@@ -48,7 +48,7 @@ class CaseReports:
         ended = state.ended if state is not None else None
         if ended is not None:
             # pytest's capture is on by now, or switched off by `-s`: either way it belongs here.
-            sys.stdout.write(ended.stdout)
+            sys.stdout.write(harmless(ended.stdout))
             if ended.log:
                 item.add_report_section("setup", "log", ended.log)
 
