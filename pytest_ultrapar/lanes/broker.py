@@ -163,7 +163,7 @@ class LaneBroker:
         pending = lane.in_flight - 1
         verdict = lane.health.decide(outcome, told.retry_after_s, held.granted_s, now_s, pending)
         if verdict is not None:
-            self._dispatcher.refuse_without_lane(self._table.apply(lane, verdict, now_s))
+            self._table.apply(lane, verdict, now_s)
         if held.reserved:
             self._table.look_at(settle(held.reserved, outcome, told, now_s))
         self._table.give_back(lane)
@@ -263,7 +263,7 @@ class LaneBroker:
             if isinstance(wake, LimitState):
                 self._table.look_at(wake.lanes)
             elif isinstance(wake, LaneState):
-                self._dispatcher.refuse_without_lane(self._table.pause_over(wake, now_s))
+                self._table.pause_over(wake, now_s)
             elif isinstance(wake, LeaseTerms):
                 self._table.end_terms(wake, now_s)
             elif isinstance(wake, OrphanSeat):
@@ -275,6 +275,9 @@ class LaneBroker:
         return now_s
 
     def _finish(self, now_s: float) -> list[Action]:
+        # Not as soon as they go out: who is just being withdrawn is told nothing any more.
+        if self._table.gone:
+            self._dispatcher.refuse_without_lane()
         while self._table.changed:
             self._dispatcher.dispatch(now_s)
         self._table.settle(now_s)

@@ -111,8 +111,9 @@ class Dispatcher:
             refusal = Refusal(waiting.worker.name, waiting.request.request_id, reason)
             self.actions.append(refusal)
 
-    def refuse_without_lane(self, lanes: list[LaneState]) -> None:
+    def refuse_without_lane(self) -> None:
         """Refuse all requests that only lanes which went out could have served."""
+        lanes, self._table.gone = self._table.gone, []
         for lane_set in {lane_set: None for lane in lanes for lane_set in lane.sets}:
             if lane_set.n_alive:
                 continue

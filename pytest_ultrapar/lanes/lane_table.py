@@ -44,6 +44,7 @@ class LaneTable:
     Attributes:
         changed: Lanes to look at again, since something on their path got free. The dispatcher
             empties it.
+        gone: Lanes that went out; the dispatcher refuses who waits for them and empties it.
         in_flight: Leases out; `peak`: most at once.
         started_s: When the first worker connected, infinity before.
     """
@@ -66,12 +67,19 @@ class LaneTable:
         self.models: dict[str, ModelState] = {}
         self.lanes: dict[LaneId, LaneState] = {}
         self.changed: dict[LaneState, None] = {}
+        self.gone: list[LaneState] = []
         self.in_flight = self.peak = 0
         adaptive = {p.name for p in pool.providers if p.rate_mode == "adaptive"}
+        paths = {lane.lane_id: [self._limits[name] for name in lane.limits] for lane in pool.lanes}
+        # All controllers first: a limit that one lane's search controls binds all lanes that share
+        # it, those that come before that lane as well.
+        found = {
+            lane.lane_id: self._found(lane, paths[lane.lane_id], pool)
+            for lane in pool.lanes
+            if lane.provider in adaptive
+        }
         for lane in pool.lanes:
-            path = [self._limits[name] for name in lane.limits]
-            found = self._found(lane, path, pool) if lane.provider in adaptive else None
-            self._add(lane, path, found, rng)
+            self._add(lane, paths[lane.lane_id], found.get(lane.lane_id), rng)
         for model in self.models.values():
             _set_balance(model.lanes)
 
@@ -166,38 +174,21 @@ class LaneTable:
         if failed is not None and failed is not lane:
             failed.n_moved += 1
 
-    def apply(self, lane: LaneState, verdict: Verdict, now_s: float) -> list[LaneState]:
-        """Carry out what a lane's health demands.
-
-        Returns:
-            The lanes that went out by it.
-        """
+    def apply(self, lane: LaneState, verdict: Verdict, now_s: float) -> None:
+        """Carry out what a lane's health demands."""
         if isinstance(verdict, Pause):
             self._pause(lane, verdict, now_s)
-            return []
-        if isinstance(verdict, Resume):
+        elif isinstance(verdict, Resume):
             self._resume(lane, now_s)
-            return []
-        gone = [
-            other
-            for other in self.lanes.values()
-            if not other.is_out and _is_struck(lane.lane, other.lane, verdict)
-        ]
-        for other in gone:
-            self._take_out(other, verdict.reason, now_s)
-        return gone
+        else:
+            for other in self.lanes.values():
+                if not other.is_out and _is_struck(lane.lane, other.lane, verdict):
+                    self._take_out(other, verdict.reason, now_s)
+                    self.gone.append(other)
 
-    def pause_over(self, lane: LaneState, now_s: float) -> list[LaneState]:
-        """The time of a pause has come.
-
-        Returns:
-            The lanes that went out by it.
-        """
-        verdict = lane.health.wake(now_s)
-        if verdict is not None:
-            return self.apply(lane, verdict, now_s)
-        self._resume(lane, now_s)
-        return []
+    def pause_over(self, lane: LaneState, now_s: float) -> None:
+        """The time of a pause has come."""
+        self.apply(lane, lane.health.wake(now_s) or Resume(), now_s)
 
     def look_at(self, lanes: Iterable[LaneState]) -> None:
         """Have the dispatcher look at these lanes."""

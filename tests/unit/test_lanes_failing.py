@@ -131,6 +131,23 @@ def test_lane_silent_for_an_episodes_time_is_out_and_refuses_who_waits():
     assert status.out_after_s == pytest.approx(60.0)
 
 
+@pytest.mark.parametrize("how", ["withdraw", "disconnect"])
+def test_who_leaves_at_the_moment_a_lane_goes_out_is_told_nothing_and_all_others_are(how):
+    play = one_lane(patience_s=60.0)
+    break_lane(play, outcome="timeout")
+    asked = {worker: play.ask(worker=worker) for worker in ("gw0", "gw1", "gw2")}
+    play.wait(50.0)
+    leaving, staying = (worker for worker, request in asked.items() if not play.lane(request))
+    # Nobody ticks: it is from the one who leaves that the broker learns the time.
+    play.now_s += 10.1
+    if how == "withdraw":
+        actions = play.broker.withdraw(leaving, asked[leaving], play.now_s)
+    else:
+        actions = play.broker.disconnect(leaving, play.now_s)
+    play.book(actions)
+    assert set(play.refused) == {asked[staying]}
+
+
 def test_retry_goes_to_another_lane_of_the_model_and_stays_off_the_one_that_failed():
     play = three_lanes()
     for _ in range(6):
