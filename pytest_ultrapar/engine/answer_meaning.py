@@ -52,7 +52,7 @@ def told_by(
         allowance = parse_allowance(answer.headers)
     if isinstance(result, Reply):
         tokens = (result.tokens_in or 0) + (result.tokens_out or 0)
-        return Told(tokens=tokens or None, allowance=allowance)
+        return Told(tokens=tokens or None, allowance=allowance, tokens_out=result.tokens_out)
     if result is None:
         return NOTHING_TOLD if allowance is None else Told(allowance=allowance)
     if result.retry_after_s is None and result.exceeded is None and allowance is None:

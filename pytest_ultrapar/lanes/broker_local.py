@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.lanes.actions import Action, Grant
 from pytest_ultrapar.lanes.adaptive.history import WRITE_EVERY_S, HistoryFile
-from pytest_ultrapar.lanes.adaptive.load_watch import Place, watch_loads, watched
+from pytest_ultrapar.lanes.adaptive.load_watch import LoadWatch, Place, watched
 from pytest_ultrapar.lanes.broker import LaneBroker
 from pytest_ultrapar.lanes.health import PATIENCE_S
 from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, Told
@@ -59,7 +59,7 @@ class LocalBroker:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = math.inf
         self._is_closed = False
-        self._watch = self._watch_loads(pool)
+        self._watch = LoadWatch(watched(pool), loop, self._told_load)
         self._history = history
         if history is not None:
             loop.call_later(WRITE_EVERY_S, self._write_history)
@@ -113,20 +113,18 @@ class LocalBroker:
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._watch is not None:
-            self._watch.cancel()
+        self._watch.stop()
         self._broker.disconnect(self._worker, self._clock.now_s())
+        self._fail_all("the broker was closed")
         if self._history is not None:
             self._history.append(self._broker.take_changes())
             self._history.close()
+
+    def _fail_all(self, reason: str) -> None:
         for future in self._futures.values():
             if not future.done():
-                future.set_exception(ConnectionError("the broker was closed"))
+                future.set_exception(ConnectionError(reason))
         self._futures.clear()
-
-    def _watch_loads(self, pool: Pool) -> asyncio.Task[None] | None:
-        urls = watched(pool)
-        return self._loop.create_task(watch_loads(urls, self._told_load)) if urls else None
 
     def _told_load(self, place: Place, load: ServerLoad) -> None:
         if not self._is_closed:
@@ -177,5 +175,12 @@ class LocalBroker:
     def _tick(self) -> None:
         self._timer = None
         self._timer_s = math.inf
-        if not self._is_closed:
+        if self._is_closed:
+            return
+        try:
             self._carry_out(self._broker.tick(self._clock.now_s()))
+        except Exception as error:
+            # Nobody would be served again, and all would wait for ever.
+            self._is_closed = True
+            self._fail_all(f"the broker failed: {error!r}")
+            raise

@@ -27,7 +27,7 @@ from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.lanes import wire
 from pytest_ultrapar.lanes.actions import Action, Grant
 from pytest_ultrapar.lanes.adaptive.history import WRITE_EVERY_S, HistoryFile
-from pytest_ultrapar.lanes.adaptive.load_watch import Place, watch_loads, watched
+from pytest_ultrapar.lanes.adaptive.load_watch import LoadWatch, Place, watched
 from pytest_ultrapar.lanes.broker import LaneBroker
 from pytest_ultrapar.lanes.broker_process import BrokerProcess
 from pytest_ultrapar.lanes.server_config import READY_LINE, ServerConfig
@@ -49,7 +49,22 @@ grant is some 80 bytes, so a client that reads at all never comes near."""
 class BrokerServer:
     """Carries the decisions of one `LaneBroker` to its connections; one loop, no threads."""
 
-    def __init__(self, config: ServerConfig, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        on_broken: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Start with nobody connected.
+
+        Args:
+            config: What the controller says.
+            clock: Source of all times.
+            loop: What it runs on.
+            on_broken: Called when the broker itself failed and nobody would be served again.
+        """
         self._token = config.token.encode()
         self._clock = clock
         self._loop = loop
@@ -58,11 +73,11 @@ class BrokerServer:
         self._unflushed: dict[Connection, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = math.inf
+        self._on_broken = on_broken
         self._history = HistoryFile(Path(config.history_path)) if config.history_path else None
         if self._history is not None:
             self.write_history()
-        urls = watched(config.pool)
-        self._watch = loop.create_task(watch_loads(urls, self._told_load)) if urls else None
+        self._watch = LoadWatch(watched(config.pool), loop, self._told_load)
 
     def _told_load(self, place: Place, load: ServerLoad) -> None:
         self._carry_out(self._broker.told_load(*place, load, self._clock.now_s()))
@@ -194,7 +209,11 @@ class BrokerServer:
     def _tick(self) -> None:
         self._timer = None
         self._timer_s = math.inf
-        self._carry_out(self._broker.tick(self._clock.now_s()))
+        try:
+            self._carry_out(self._broker.tick(self._clock.now_s()))
+        except Exception:
+            self._on_broken()
+            raise
         self.flush()
 
 
@@ -304,8 +323,8 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 async def _serve(config: ServerConfig, stdin_fd: int) -> None:
     loop = asyncio.get_running_loop()
-    server = BrokerServer(config, MonotonicClock(), loop)
     is_over = asyncio.Event()
+    server = BrokerServer(config, MonotonicClock(), loop, on_broken=is_over.set)
 
     def read_stdin() -> None:
         if not os.read(stdin_fd, 4096):

@@ -338,6 +338,5 @@ class LaneState(Wake):
         limit = self.found
         if limit is None or limit.controller is None:
             return None
-        interval_s = limit.controller.interval_s()
-        qps = 1 / interval_s if interval_s else None
-        return FoundLimit(limit.name, limit.controller.cap(), qps, limit.controller.n_cuts)
+        workers, qps = limit.controller.found()
+        return FoundLimit(limit.name, workers, qps, limit.controller.n_cuts, limit.window.peak)

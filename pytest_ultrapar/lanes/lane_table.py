@@ -82,6 +82,10 @@ class LaneTable:
             self._add(lane, paths[lane.lane_id], found.get(lane.lane_id), rng)
         for model in self.models.values():
             _set_balance(model.lanes)
+        for limit in dict.fromkeys(lane.found for lane in self.lanes.values()):
+            if limit is not None and limit.controller is not None:
+                models = {lane.model for lane in limit.lanes}
+                limit.controller.heeds_headers = len(models) == 1
 
     def lane_set(self, model: ModelState, lanes: Iterable[LaneState], now_s: float) -> LaneSet:
         """The set of those lanes of a model, the same object for the same lanes."""

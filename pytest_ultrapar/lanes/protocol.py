@@ -73,6 +73,7 @@ class Told(msgspec.Struct, frozen=True, array_like=True):
         retry_after_s: Seconds to stay away, finite and > 0.
         exceeded: Of what there was too much, with outcome `rate`.
         tokens: Tokens in and out that the request took.
+        tokens_out: Those of them that are the answer's.
         allowance: The provider's own limits.
     """
 
@@ -80,6 +81,7 @@ class Told(msgspec.Struct, frozen=True, array_like=True):
     exceeded: Exceeded | None = None
     tokens: int | None = None
     allowance: Allowance | None = None
+    tokens_out: int | None = None
 
 
 NOTHING_TOLD = Told()
@@ -144,15 +146,17 @@ class FoundLimit(msgspec.Struct, frozen=True):
 
     Attributes:
         limit: Its name.
-        workers: Requests at once.
-        qps: Sends per second; None is unbounded.
-        n_cuts: How often it was found too high.
+        workers: Requests at once that are known to be borne; None while no limit has shown.
+        qps: Sends per second, likewise.
+        n_cuts: How often a refusal lowered it.
+        peak: Most requests at once.
     """
 
     limit: str
-    workers: int
+    workers: int | None
     qps: float | None
     n_cuts: int
+    peak: int = 0
 
 
 class LaneStatus(msgspec.Struct, frozen=True):

@@ -40,9 +40,13 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
 
 
 def _found_line(found: FoundLimit) -> str:
-    pace = "" if found.qps is None else f", {found.qps:.3g} per second"
-    cuts = f"refused {_times(found.n_cuts)}" if found.n_cuts else "never refused"
-    return visible(f"limit found of {found.limit}: {found.workers} in flight{pace} ({cuts})")
+    parts = [] if found.workers is None else [f"{found.workers} in flight"]
+    if found.qps is not None:
+        parts.append(f"{found.qps:.3g} per second")
+    if not parts:
+        return visible(f"limit of {found.limit} not reached: {found.peak} in flight at most")
+    cuts = f"; refusals lowered it {_times(found.n_cuts)}" if found.n_cuts else ""
+    return visible(f"limit found of {found.limit}: {', '.join(parts)}{cuts}")
 
 
 def _line(lane: LaneStatus) -> str:

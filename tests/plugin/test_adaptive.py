@@ -137,3 +137,27 @@ def test_server_that_queues_is_asked_how_many_wait(project, monkeypatch, tmp_pat
     told = [row["workers"] for row in history if row["reason"].startswith("server says")]
     assert told
     assert 3 <= told[-1] <= 20, "near the six at once that the server works on"
+
+
+UNEVEN = """
+schema = 1
+[[provider]]
+name = "sim"
+api = "simulated"
+rate_mode = "adaptive"
+keys = [{ name = "key0" }]
+per_key = { qps = 200 }
+latency = { kind = "fixed", median_s = 0.05 }
+[[provider.model]]
+name = "a"
+per_instance = { workers = 50 }
+[[provider.model]]
+name = "b"
+"""
+
+
+def test_limits_that_are_looked_for_at_different_depths_bind_all_their_lanes(project, workers):
+    project.pytester.path.joinpath("pool.toml").write_text(UNEVEN)
+    project.suite(SUITE.replace("300", "60"))
+    assert project.run(workers, "--ultrapar-episode-timeout=30").ret == 0
+    assert len(project.rows()) == 120

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from pytest_ultrapar.lanes.adaptive.controller import AdaptiveController
 from pytest_ultrapar.lanes.adaptive.curve import Curve, span_s
 from pytest_ultrapar.lanes.adaptive.observation import Observation
+from pytest_ultrapar.lanes.adaptive.vllm_metrics import ServerLoad
 from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, Allowance, Told
 
 
@@ -181,3 +183,95 @@ def test_small_limits_are_tried_rarely():
     assert span_s(requests_per_s=100.0) == 15.0
     assert span_s(requests_per_s=1.0) == 80.0
     assert span_s(requests_per_s=0.01) == 300.0
+
+
+def test_stated_rate_follows_what_is_stated_while_nothing_was_refused():
+    controller = AdaptiveController("p/k", 400)
+    told = Told(tokens=4000, allowance=Allowance(tokens=60_000.0))
+    for n in range(3):
+        served(controller, n, n + 1.0, 1, told)
+    slow = 1 / controller.interval_s()
+    for n in range(60):
+        small = Told(tokens=200, allowance=Allowance(tokens=60_000.0))
+        served(controller, 5.0 + n, 6.0 + n, 1, small)
+    assert slow < 0.3
+    assert 1 / controller.interval_s() > 4.0
+
+
+def test_headers_are_not_heeded_where_several_models_share_what_is_looked_for():
+    controller = AdaptiveController("p/k", 400)
+    controller.heeds_headers = False
+    served(controller, 0.0, 1.0, 1, Told(allowance=Allowance(requests=60.0)))
+    assert controller.interval_s() == 0.0
+
+
+def test_burst_that_says_both_is_cut_once():
+    controller = grown(40)
+    controller.sent(10.0)
+    controller.sent(10.0)
+    for exceeded in ("in_flight", "rate"):
+        told = Told(exceeded=exceeded)
+        controller.observe(Observation("rate", 10.0, 10.1, 41, 41, told))
+    assert controller.n_cuts == 1
+    assert controller.interval_s() == 0.0
+
+
+def test_finding_leaves_tries_out_and_says_when_there_is_none():
+    controller = AdaptiveController("p/k", 400)
+    assert controller.found() == (None, None)
+    controller = grown(40)
+    assert controller.found() == (None, None)
+    refused(controller, 10.0, 10.1, 41)
+    for n in range(30):
+        now_s = 30.0 + n / 10
+        served(controller, now_s - 1.0, now_s, controller.cap())
+    assert controller.cap() > 40, "it tries beyond"
+    assert controller.found() == (40, None)
+
+
+def test_plateau_is_left_when_one_seat_could_be_more():
+    """A server that works on one at a time, and later on many."""
+    controller = AdaptiveController("p/k", 64)
+    now_s = 0.0
+    for n in range(6000):
+        at_grant = controller.cap()
+        works_on = 1 if n < 1500 else 40
+        now_s += 1.0 / min(at_grant, works_on)
+        served(controller, now_s - max(1.0, at_grant / works_on), now_s, at_grant)
+    assert controller.cap() >= 20
+
+
+def test_longer_answers_are_no_queue():
+    """Room for two hundred; after forty answers all have three times as many tokens."""
+    controller = AdaptiveController("p/k", 200)
+    now_s = 0.0
+    for n in range(600):
+        took_s, tokens_out = (1.0, 100) if n < 40 else (3.0, 300)
+        now_s += took_s / controller.cap()
+        told = Told(tokens=tokens_out + 50, tokens_out=tokens_out)
+        served(controller, now_s - took_s, now_s, controller.cap(), told)
+    assert controller.cap() == 200
+
+
+def test_report_of_a_silent_server_does_not_hold_for_ever():
+    controller = AdaptiveController("p/k", 64)
+    controller.told_load(ServerLoad(5.0, 20.0), 10, 0.0)
+    low = controller.cap()
+    for n in range(200):
+        now_s = 1.0 + n / 10
+        served(controller, now_s - 1.0, now_s, controller.cap())
+    assert low <= 5
+    assert controller.cap() == 64
+
+
+def test_history_has_no_row_for_a_hair_of_a_rate():
+    controller = grown(40)
+    refused(controller, 10.0, 10.1, 20, Told(exceeded="rate"))
+    controller.take_changes()
+    for n in range(400):
+        now_s = 11.2 + n / 40
+        served(controller, now_s - 1.0, now_s, controller.cap())
+    changes = controller.take_changes()
+    rates = [change.qps for change in changes if change.reason == "rate grows"]
+    assert 1 <= len(rates) <= 40
+    assert all(later >= before * 1.019 for before, later in itertools.pairwise(rates))

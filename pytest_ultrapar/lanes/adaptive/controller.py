@@ -22,6 +22,10 @@ MOST_TROUBLE = 0.2
 """With a larger share of errors and time-outs among recent answers nothing grows."""
 _TROUBLE_WEIGHT = 0.05
 _MINUTE_S = 60.0
+LOAD_HOLDS_S = 5.0
+"""A server's word on its queue is five reports old by then."""
+WORTH_NOTING = 0.02
+"""Changes of the rate below this share of it are not in the history."""
 OF_STATED = 0.95
 """Share of a stated rate that is used: sends that are spaced exactly arrive less exactly."""
 
@@ -40,17 +44,23 @@ class AdaptiveController:
     Attributes:
         seats: The search for seats; `pace`: for the rate; `plateau`: for the end of gain;
             `queue`: what a server says of its own.
+        heeds_headers: Whether the limits that answers state are for all that it controls: they
+            are a model's own.
         n_cuts: How often a refusal lowered seats or rate.
     """
 
     __slots__ = (
         "_changes",
+        "_cut_s",
         "_is_new",
         "_level",
+        "_load_s",
         "_name",
+        "_noted",
         "_tokens",
         "_trouble",
         "_votes",
+        "heeds_headers",
         "n_cuts",
         "pace",
         "plateau",
@@ -71,7 +81,10 @@ class AdaptiveController:
         self.plateau = PlateauSearch()
         self.queue = QueueSearch()
         self._votes = 0
+        self.heeds_headers = True
         self.n_cuts = 0
+        self._cut_s = self._load_s = -math.inf
+        self._noted = (0, math.inf)
         self._is_new = True
         self._level = 0
         self._trouble = 0.0
@@ -96,9 +109,12 @@ class AdaptiveController:
 
     def observe(self, seen: Observation) -> None:
         """Take a returned lease into account; cap and interval may differ afterwards."""
-        before = self.cap(), self.pace.rate
         reason = ""
-        if seen.told.allowance is not None:
+        if self.queue.seats is not None and seen.now_s > self._load_s + LOAD_HOLDS_S:
+            # The server has fallen silent: on from where it left us.
+            self.seats.limit = float(self.cap())
+            self.queue = QueueSearch()
+        if seen.told.allowance is not None and self.heeds_headers:
             self._heed(seen.told.allowance)
             reason = "stated"
         if seen.is_served:
@@ -108,8 +124,18 @@ class AdaptiveController:
             reason = self._refused(seen)
         elif seen.is_troubled:
             self._trouble += _TROUBLE_WEIGHT * (1.0 - self._trouble)
-        if (self.cap(), self.pace.rate) != before:
+        cap, rate = self._noted
+        if self.cap() != cap or abs(1.0 / self.pace.rate - 1.0 / rate) > WORTH_NOTING / rate:
             self._note(seen.now_s, seen.in_flight, reason)
+
+    def found(self) -> tuple[int | None, float | None]:
+        """Requests at once and sends per second that are known to be borne; None: no limit shown.
+
+        Tries beyond are left out: what was not refused yet in the last second is no finding.
+        """
+        if self.queue.seats is not None or self.plateau.is_reached:
+            return self.cap(), self.pace.held
+        return self.seats.held, self.pace.held
 
     def told_load(self, load: ServerLoad, in_flight: int, now_s: float) -> None:
         """Take the server's own word on its queue into account; goes before any search for seats.
@@ -121,9 +147,9 @@ class AdaptiveController:
         """
         if load.running is None or load.waiting is None:
             return
-        before = self.cap()
-        self.queue.told(load.running, load.waiting, seats=before, in_flight=in_flight)
-        if self.cap() != before:
+        self._load_s = now_s
+        self.queue.told(load.running, load.waiting, seats=self.cap(), in_flight=in_flight)
+        if self.cap() != self._noted[0]:
             self._note(now_s, in_flight, f"server says {load.waiting:g} wait")
 
     def take_changes(self) -> list[LimitChange]:
@@ -155,18 +181,23 @@ class AdaptiveController:
         if self.plateau.is_reached or self.queue.seats is not None:
             self.seats.limit = float(self.cap())
             self.plateau = PlateauSearch()
+        if seen.granted_s < self._cut_s:
+            # Of the same burst, whatever it says: one burst is one piece of news.
+            return "refused"
         exceeded = seen.told.exceeded
         is_rate = self._vote(seen) if exceeded is None else exceeded != "in_flight"
         if is_rate:
             was_free = math.isinf(self.pace.rate)
             if self.pace.refused(seen):
                 self.n_cuts += 1
+                self._cut_s = seen.now_s
                 if was_free:
                     self.seats.widen(2.0 * self._level, seen.now_s)
             return "refused: rate"
         if self.seats.refused(seen):
             self.queue.cut(self.seats.limit)
             self.n_cuts += 1
+            self._cut_s = seen.now_s
             self._level = 0
         return "refused: seats"
 
@@ -188,5 +219,6 @@ class AdaptiveController:
             self.pace.state(OF_STATED * min(stated))
 
     def _note(self, now_s: float, in_flight: int, reason: str) -> None:
+        self._noted = self.cap(), self.pace.rate
         rate = None if math.isinf(self.pace.rate) else round(self.pace.rate, 6)
         self._changes.append(LimitChange(self._name, now_s, self.cap(), rate, in_flight, reason))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -49,7 +50,10 @@ class LimitRecord(msgspec.Struct, frozen=True):
 
 
 class HistoryFile:
-    """Appends changes to a file, each in one write; a crash costs the changes of a second."""
+    """Appends changes to a file; a crash costs the changes of a second.
+
+    A file that cannot be written any more is let go: the history is worth no run.
+    """
 
     def __init__(self, path: Path) -> None:
         """Make or continue the file.
@@ -58,7 +62,7 @@ class HistoryFile:
             OSError: It cannot be written.
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._fd = os.open(path, flags, 0o600)
+        self._fd: int | None = os.open(path, flags, 0o600)
         self._epoch_s = time.time() - time.monotonic()
 
     def append(self, changes: Iterable[LimitChange]) -> None:
@@ -67,12 +71,19 @@ class HistoryFile:
             msgspec.json.encode(LimitRecord(round((self._epoch_s + each.t_s) * 1e6), each)) + b"\n"
             for each in changes
         ]
-        if lines:
-            os.write(self._fd, b"".join(lines))
+        left = b"".join(lines)
+        try:
+            while left and self._fd is not None:
+                left = left[os.write(self._fd, left) :]
+        except OSError as error:
+            sys.stderr.write(f"ultrapar: the history of limits ends here: {error.strerror}\n")
+            self.close()
 
     def close(self) -> None:
-        """Let the file go."""
-        os.close(self._fd)
+        """Let the file go. Idempotent."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
 
 
 def read_changes(path: Path) -> list[LimitRecord]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
+import time
 import urllib.request
 
 from pytest_ultrapar.lanes.adaptive.vllm_metrics import ServerLoad, parse_load
 
 _TIMEOUT_S = 2.0
 _LARGEST_BYTES = 4 * 1024 * 1024
+_PIECE_BYTES = 64 * 1024
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -29,7 +32,16 @@ def ask_load(url: str) -> ServerLoad | None:
         url: Of its `/metrics`.
     """
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
-    with contextlib.suppress(OSError, ValueError), opener.open(url, timeout=_TIMEOUT_S) as answer:
-        text: str = answer.read(_LARGEST_BYTES).decode("utf-8", "replace")
-        return parse_load(text)
+    until_s = time.monotonic() + _TIMEOUT_S
+    with (
+        contextlib.suppress(OSError, ValueError, http.client.HTTPException),
+        opener.open(url, timeout=_TIMEOUT_S) as answer,
+    ):
+        body = bytearray()
+        # By pieces, since the time-out is that of a piece: a server may drip.
+        while time.monotonic() < until_s and len(body) < _LARGEST_BYTES:
+            piece = answer.read1(_PIECE_BYTES)
+            if not piece:
+                return parse_load(body.decode("utf-8", "replace"))
+            body += piece
     return None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
+import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Mapping
 
     from pytest_ultrapar.lanes.adaptive.vllm_metrics import ServerLoad
@@ -29,18 +31,42 @@ def watched(pool: Pool) -> dict[Place, str]:
     }
 
 
-async def watch_loads(urls: Mapping[Place, str], tell: Callable[[Place, ServerLoad], None]) -> None:
-    """Ask every server once a second, for ever; a server that does not answer is asked again.
+class LoadWatch:
+    """Asks every server once a second, each in a thread of its own, until `stop`.
 
-    Args:
-        urls: Where to ask.
-        tell: Called on the loop with what each server says.
+    A server that does not answer, or answers nonsense, is asked again and keeps nobody waiting.
     """
-    from pytest_ultrapar.lanes.adaptive.load_question import ask_load  # noqa: PLC0415 - 20 ms of import
 
-    while True:
-        loads = await asyncio.gather(*(asyncio.to_thread(ask_load, url) for url in urls.values()))
-        for place, load in zip(urls, loads, strict=True):
-            if load is not None:
-                tell(place, load)
-        await asyncio.sleep(ASK_EVERY_S)
+    def __init__(
+        self,
+        urls: Mapping[Place, str],
+        loop: asyncio.AbstractEventLoop,
+        tell: Callable[[Place, ServerLoad], None],
+    ) -> None:
+        """Begin to ask.
+
+        Args:
+            urls: Where to ask.
+            loop: Where `tell` is called.
+            tell: Is told what each server says.
+        """
+        self._loop = loop
+        self._tell = tell
+        self._stopped = threading.Event()
+        for place, url in urls.items():
+            # A daemon: nobody waits for a server that drips when the run is over.
+            threading.Thread(target=self._ask_on, args=(place, url), daemon=True).start()
+
+    def stop(self) -> None:
+        """Ask no more. Never waits; what is under way is not told."""
+        self._stopped.set()
+
+    def _ask_on(self, place: Place, url: str) -> None:
+        from pytest_ultrapar.lanes.adaptive.load_question import ask_load  # noqa: PLC0415 - 20 ms of import
+
+        while not self._stopped.is_set():
+            load = ask_load(url)
+            if load is not None and not self._stopped.is_set():
+                with contextlib.suppress(RuntimeError):  # the loop is closed
+                    self._loop.call_soon_threadsafe(self._tell, place, load)
+            self._stopped.wait(ASK_EVERY_S)

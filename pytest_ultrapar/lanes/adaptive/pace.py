@@ -42,10 +42,18 @@ class PaceSearch:
         self._step = 0.0
         self.accepted = AcceptedRate()
 
+    @property
+    def held(self) -> float | None:
+        """Sends per second that were borne, tries beyond left out; None where nothing bounds."""
+        if self._curve is not None:
+            return min(self._curve.target, self._ceiling)
+        return None if math.isinf(self.rate) else self.rate
+
     def state(self, rate: float) -> None:
         """Take over what the provider says of itself: never faster than that."""
         self._ceiling = max(LOWEST, rate)
-        self.rate = min(self.rate, self._ceiling)
+        # Where nothing was ever refused, the provider's word is all there is to go by.
+        self.rate = self._ceiling if self._curve is None else min(self.rate, self._ceiling)
 
     def served(self, seen: Observation) -> bool:
         """Grow where sends are as fast as they may be.

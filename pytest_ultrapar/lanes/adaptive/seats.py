@@ -66,6 +66,11 @@ class SeatSearch:
         self._step = 0.0
 
     @property
+    def held(self) -> int | None:
+        """Seats that were borne, tries beyond left out; None while no refusal has shown a limit."""
+        return None if self._curve is None else max(1, int(self._curve.target + 1e-9))
+
+    @property
     def is_doubling(self) -> bool:
         """Whether no refusal has shown a limit yet."""
         return self._curve is None

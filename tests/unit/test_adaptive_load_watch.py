@@ -1,0 +1,81 @@
+"""Servers that are asked how busy they are, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import http.server
+import threading
+
+import pytest
+
+from pytest_ultrapar.lanes.adaptive.load_question import ask_load
+from pytest_ultrapar.lanes.adaptive.load_watch import LoadWatch
+from pytest_ultrapar.lanes.adaptive.vllm_metrics import ServerLoad
+
+BUSY = b"vllm:num_requests_running 7\nvllm:num_requests_waiting 3\n"
+
+
+@pytest.fixture
+def server():
+    """Answers from a list, byte for byte; the last one for ever."""
+    answers = [BUSY]
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            raw = answers.pop(0) if len(answers) > 1 else answers[0]
+            if raw is BUSY:
+                raw = b"HTTP/1.0 200 OK\r\n\r\n" + BUSY
+            self.wfile.write(raw)
+
+        def log_message(self, *_):
+            """Say nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
+        thread = threading.Thread(target=listening.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{listening.server_port}/metrics", answers
+        listening.shutdown()
+        thread.join()
+
+
+def test_server_is_asked(server):
+    url, _ = server
+    assert ask_load(url) == ServerLoad(7.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"no http at all\r\n",
+        b"HTTP/1.0 200 OK\r\ncontent-length: 999\r\n\r\nshort",
+        b"HTTP/1.0 302 Found\r\nlocation: http://127.0.0.1:1/\r\n\r\n",
+        b"HTTP/1.0 500 No\r\n\r\n",
+        b"",
+    ],
+    ids=["no http", "cut off", "elsewhere", "error", "nothing"],
+)
+def test_answer_that_is_none_says_nothing(server, answer):
+    url, answers = server
+    answers[:] = [answer]
+    assert ask_load(url) in (None, ServerLoad(None, None))
+
+
+def test_watch_goes_on_after_nonsense(server, monkeypatch):
+    monkeypatch.setattr("pytest_ultrapar.lanes.adaptive.load_watch.ASK_EVERY_S", 0.01)
+    url, answers = server
+    answers[:] = [b"no http at all\r\n", b"", BUSY]
+
+    async def go() -> tuple[tuple[str, str], ServerLoad]:
+        heard = asyncio.get_running_loop().create_future()
+
+        def tell(place, load):
+            if not heard.done():
+                heard.set_result((place, load))
+
+        watch = LoadWatch({("p", "i"): url}, asyncio.get_running_loop(), tell)
+        try:
+            return await asyncio.wait_for(heard, 20)
+        finally:
+            watch.stop()
+
+    assert asyncio.run(go()) == (("p", "i"), ServerLoad(7.0, 3.0))
