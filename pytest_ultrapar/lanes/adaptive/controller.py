@@ -9,7 +9,7 @@ from pytest_ultrapar.lanes.adaptive.history import LimitChange
 from pytest_ultrapar.lanes.adaptive.pace import PaceSearch
 from pytest_ultrapar.lanes.adaptive.plateau import PlateauSearch
 from pytest_ultrapar.lanes.adaptive.queue import QueueSearch
-from pytest_ultrapar.lanes.adaptive.seats import SeatSearch
+from pytest_ultrapar.lanes.adaptive.seats import SATURATED, SeatSearch
 
 if TYPE_CHECKING:
     from pytest_ultrapar.lanes.adaptive.observation import Observation
@@ -22,6 +22,7 @@ MOST_TROUBLE = 0.2
 """With a larger share of errors and time-outs among recent answers nothing grows."""
 _TROUBLE_WEIGHT = 0.05
 _MINUTE_S = 60.0
+NEAR_LEVEL = 0.93
 LOAD_HOLDS_S = 5.0
 """A server's word on its queue is five reports old by then."""
 WORTH_NOTING = 0.02
@@ -187,7 +188,7 @@ class AdaptiveController:
         exceeded = seen.told.exceeded
         is_rate = self._vote(seen) if exceeded is None else exceeded != "in_flight"
         if is_rate:
-            was_free = math.isinf(self.pace.rate)
+            was_free = not self.pace.is_bounded
             if self.pace.refused(seen):
                 self.n_cuts += 1
                 self._cut_s = seen.now_s
@@ -205,7 +206,13 @@ class AdaptiveController:
         """Whether a refusal that does not say so is about the rate."""
         if not self._level:
             return self._votes > 0
-        vote = 1 if seen.at_grant <= self._level else -1
+        if self.pace.is_bounded and seen.at_grant < SATURATED * self.seats.seats:
+            # Neither seats nor our pace was full. Who counts seats refuses near the most that was
+            # ever served at once (not at it: what fails fast has no seat there), who counts a rate
+            # anywhere below.
+            vote = -1 if seen.at_grant > NEAR_LEVEL * self._level else 1
+        else:
+            vote = 1 if seen.at_grant <= self._level else -1
         self._votes = max(-MOST_VOTES, min(MOST_VOTES, self._votes + vote))
         return (self._votes >= 0 and vote > 0) or self._votes > 0
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pytest_ultrapar.lanes.failure_classes import ANSWERED, CLASSES
 from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, LeaseOutcome, Told
-
-_SERVED: frozenset[LeaseOutcome] = frozenset(("ok", "refused", "bad_request"))
-_TROUBLED: frozenset[LeaseOutcome] = frozenset(("overload", "timeout"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +31,18 @@ class Observation:
     @property
     def is_served(self) -> bool:
         """Whether the provider did its work, whatever it thought of the request."""
-        return self.outcome in _SERVED
+        return self.outcome in ANSWERED
 
     @property
     def is_limited(self) -> bool:
         """Whether the provider said that this was too much."""
-        return self.outcome == "rate"
+        return self._says("cut")
 
     @property
     def is_troubled(self) -> bool:
         """Whether something else may be overloaded: no reason to cut, and none to grow."""
-        return self.outcome in _TROUBLED
+        return self._says("pause_growth")
+
+    def _says(self, word: str) -> bool:
+        its_class = CLASSES.get(self.outcome)
+        return its_class is not None and its_class.controller == word

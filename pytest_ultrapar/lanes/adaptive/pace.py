@@ -43,6 +43,11 @@ class PaceSearch:
         self.accepted = AcceptedRate()
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether anything bounds the rate."""
+        return not math.isinf(self.rate)
+
+    @property
     def held(self) -> float | None:
         """Sends per second that were borne, tries beyond left out; None where nothing bounds."""
         if self._curve is not None:

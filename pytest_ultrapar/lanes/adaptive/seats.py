@@ -118,6 +118,8 @@ class SeatSearch:
         target = self._curve.target if self._curve is not None else self.limit
         if not self._served_since_cut and self._curve is not None:
             low = self.limit * CUT
+        elif self._curve is not None and seen.at_grant < SATURATED * self.seats:
+            low = target = min(self.limit, bound)
         elif self._curve is None or self._curve.is_over(seen.now_s):
             floor = DEEPEST_CUT if self._curve is None else CUT
             low = target = max(floor * self.limit, min(self.limit, bound))
