@@ -31,9 +31,9 @@ def parse_allowance(headers: Mapping[str, str]) -> Allowance | None:
     OpenAI gives durations ("6m0s", "20ms"), Azure whole seconds, and -1 and 0 where it does not
     say; both count per minute. OpenAI's lower tiers and some gateways count requests per day or
     some hours under the same names, and nothing but the time until all is there again shows it:
-    then the limit per minute is not known, what is left and the reset stand. Whatever is negative, unreadable, not
-    finite or there twice is not known, and so is all about requests (or tokens) beside a limit of 0
-    or less.
+    then the limit per minute is not known, what is left and the reset stand. Whatever is negative,
+    unreadable, not finite or there twice is not known, and so is all about requests (or tokens)
+    beside a limit of 0 or less.
 
     Args:
         headers: Response headers with lower-case lookup.
