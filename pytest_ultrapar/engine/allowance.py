@@ -20,19 +20,20 @@ _DURATION = re.compile(rf"(?:{_TERM.pattern})+")
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _LONGEST_TEXT = 40
 _LARGEST = 1e12
-_DAY_S = 86_400.0
-_LONGEST_S = 31 * _DAY_S
+_LONGEST_S = 31 * 86_400.0
+_SLOW_S = 120.0
+"""Twice a minute: a server's sums and roundings make no other limit of one per minute."""
 
 
 def parse_allowance(headers: Mapping[str, str]) -> Allowance | None:
     """What `x-ratelimit-*` says, or None when it says nothing that can be used.
 
     OpenAI gives durations ("6m0s", "20ms"), Azure whole seconds, and -1 and 0 where it does not
-    say; both count per minute. OpenAI's lower tiers and some gateways count requests per day under
-    the same names, and nothing but the time until all is there again shows it: then the limit per
-    minute is not known, what is left and the reset stand. Whatever is negative, unreadable, not
-    finite or there twice is not known, and so is all about requests (or tokens) beside a limit of 0
-    or less.
+    say; both count per minute. OpenAI's lower tiers and some gateways count requests per day or
+    some hours under the same names, and nothing but the time until all is there again shows it:
+    then the limit per minute is not known, what is left and the reset stand. Whatever is negative,
+    unreadable, not finite or there twice is not known, and so is all about requests (or tokens)
+    beside a limit of 0 or less.
 
     Args:
         headers: Response headers with lower-case lookup.
@@ -41,7 +42,7 @@ def parse_allowance(headers: Mapping[str, str]) -> Allowance | None:
     learn.microsoft.com/answers/questions/5625878.
     """
     requests = _bucket(headers, "requests")
-    if _is_of_a_day(requests, headers.get("x-ratelimit-reset-requests")):
+    if _fills_slowly(requests, headers.get("x-ratelimit-reset-requests")):
         requests = (None, *requests[1:])
     found = (*requests, *_bucket(headers, "tokens"))
     return None if all(one is None for one in found) else Allowance(*found)
@@ -59,17 +60,28 @@ def _bucket(headers: Mapping[str, str], what: str) -> _Bucket:
     return limit, left, _seconds(headers.get(f"x-ratelimit-reset-{what}"))
 
 
-def _is_of_a_day(requests: _Bucket, reset_text: str | None) -> bool:
-    """Whether the whole bucket takes about a day to fill, as far as a duration says so.
+def _fills_slowly(requests: _Bucket, reset_text: str | None) -> bool:
+    """Whether the whole bucket takes longer to fill than one per minute may, by its duration.
 
     A bucket of 10,000 per day from which one was taken is full again after 8.64 s. Azure's whole
     seconds are the time to the end of a window and do not tell.
     """
     limit, left, reset_s = requests
-    if limit is None or left is None or reset_s is None or _number(reset_text) is not None:
+    if limit is None or left is None or not reset_s or _number(reset_text) is not None:
         return False
+    if reset_s > _SLOW_S:
+        return True
     taken = limit - left
-    return taken > 0 and _DAY_S / 2 < reset_s * limit / taken < _DAY_S * 2
+    # Of a million per minute one takes 60 us, and may be said as 1 ms.
+    surely_s = reset_s - _step_s(reset_text or "")
+    return taken > 0 and surely_s * limit / taken > _SLOW_S
+
+
+def _step_s(duration: str) -> float:
+    """What the last digit of a duration stands for: it may have been rounded up by as much."""
+    count, unit = _TERM.findall(duration)[-1]
+    _, _, decimals = count.partition(".")
+    return float(_UNIT_S[unit] * 10.0 ** -len(decimals))
 
 
 def _seconds(text: str | None) -> float | None:

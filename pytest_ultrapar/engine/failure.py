@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.engine.error_said import read_error
 from pytest_ultrapar.engine.retry_after import parse_should_retry
 from pytest_ultrapar.engine.too_much import comes_back_in_s, read_excess
 from pytest_ultrapar.lanes.protocol import Exceeded, LeaseOutcome
@@ -73,12 +74,13 @@ def classify_status(
 
     Args:
         status: HTTP status, not 200.
-        body: The response's body; only its beginning is looked at and quoted.
+        body: The response's body. Its meaning is in the error's own code, type and message only: a
+            prompt that it echoes says nothing. Its beginning is quoted.
         retry_after_s: From the headers, already validated.
         headers: The response's, with lower-case lookup.
     """
     text = body[:4096].decode("utf-8", "replace")
-    words = text.lower()
+    words = read_error(body).text
     message = f"HTTP {status}: {' '.join(text.split())[:_SHOWN_CHARACTERS]}"
     if status in {400, 413, 422}:
         if any(word in words for word in _CONTEXT_WORDS):

@@ -92,7 +92,7 @@ class Llm:
             until_s: The episode's deadline, monotonic seconds.
         """
         self.model = model
-        self._until_s = until_s
+        self._since_s, self._until_s = wire.clock.now_s(), until_s
         self._case_id = case_id
         self.conversation = Conversation()
         self._group = group
@@ -181,6 +181,8 @@ class Llm:
         while True:
             t_ready_s = self._wire.clock.now_s()
             lease = await self._lease(tokens, after)
+            # The retry is drawn with its lease: one that is too old to send on draws none again.
+            after = None
             endpoint = self._wire.endpoints[lease.lane]
             if lease.lane not in body:
                 try:
@@ -272,9 +274,7 @@ class Llm:
         finally:
             # Before the seat is given back: in the records, too, nobody else has it until then.
             t_end_s = wire.clock.now_s()
-            if result is None and t_end_s > self._until_s - _CLOCK_STEP_S:
-                # No answer came in all the time that the episode had. A server that hangs would
-                # else be noticed by nobody where episodes may last less long than requests.
+            if result is None and self._is_overdue(t_send_s, t_end_s, endpoint.timeout_s):
                 outcome = "timeout"
             retry_after_s = result.retry_after_s if isinstance(result, Failure) else None
             wire.port.release(lease, outcome, told_by(result, endpoint, answer))
@@ -308,6 +308,17 @@ class Llm:
             if wire.watch is not None:
                 wire.watch.answered(self._case_id, record, lease.lane)
         return result
+
+    def _is_overdue(self, t_send_s: float, t_end_s: float, timeout_s: float) -> bool:
+        """Whether a request that the episode's deadline ended says that its lane is silent.
+
+        A server that hangs would else be noticed by nobody where episodes may last less long than
+        requests. What was sent shortly before the deadline says nothing.
+        """
+        if t_end_s <= self._until_s - _CLOCK_STEP_S:
+            return False
+        enough_s = min(timeout_s, self._until_s - self._since_s) / 2
+        return t_end_s - t_send_s >= enough_s - _CLOCK_STEP_S
 
     def _with_trouble(self, error: InfraError) -> InfraError:
         trouble = self.conversation.last_trouble

@@ -65,6 +65,12 @@ class WireMessage(msgspec.Struct):
     tool_calls: list[WireToolCall] | None = None
 
     @property
+    def is_blank(self) -> bool:
+        """Whether it holds nothing at all; an empty string is something that a model says."""
+        said = (self.content, self.reasoning_content, self.reasoning)
+        return not (self.refusal or self.tool_calls) and all(one is None for one in said)
+
+    @property
     def text(self) -> str:
         """The content as text."""
         if isinstance(self.content, list):
@@ -96,6 +102,7 @@ class Usage(msgspec.Struct):
 
 
 _NO_USAGE = Usage()
+_ENDS_WITHOUT_CONTENT = frozenset({"length", "content_filter", "function_call"})
 _NO_ERROR = msgspec.Raw(b"null")
 
 
@@ -169,6 +176,8 @@ def decode_response(body: bytes, lane: LaneId, latency_s: float) -> Reply | Fail
     choice = completion.choices[0]
     if choice.message is None:
         return _malformed("the answer's choice has no message")
+    if choice.message.is_blank and not _may_be_blank(choice, completion.usage):
+        return _malformed("the answer's message has no content, not even an empty one")
     calls: tuple[ToolCall, ...] = ()
     if choice.message.tool_calls:
         calls = tuple(
@@ -176,6 +185,18 @@ def decode_response(body: bytes, lane: LaneId, latency_s: float) -> Reply | Fail
             for call in choice.message.tool_calls
         )
     return reply_of(choice, calls, completion.usage, lane, latency_s)
+
+
+def _may_be_blank(choice: Choice, usage: Usage | None) -> bool:
+    """Whether the model itself may have left its message without content.
+
+    OpenAI and DeepSeek: `content` is null beside a call, a refusal, reasoning, or an early end. Its
+    tokens may also all have gone into reasoning that the API does not show.
+    """
+    details = usage.completion_tokens_details if usage is not None else None
+    return choice.finish_reason in _ENDS_WITHOUT_CONTENT or bool(
+        details is not None and details.reasoning_tokens
+    )
 
 
 def error_of(completion: Completion, content: bytes) -> Failure | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal
 
-import msgspec
+from pytest_ultrapar.engine.error_said import read_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 Excess = Literal["rate", "tokens", "in_flight", "quota", "daily_quota"]
 """Of what: requests or tokens per time, requests at once, money, or what a day allows."""
 
-_LOOKED_AT_BYTES = 16_384
 _NO_MONEY_CODES = frozenset(
     {
         "insufficient_quota",
@@ -27,7 +26,6 @@ _NO_MONEY_CODES = frozenset(
         "arrearage",
     }
 )
-_ADDRESS = re.compile(r"https?://\S+")
 # In this order: a text that names the day's quota may also speak of the plan's, and one that names
 # tokens per minute speaks of requests, too.
 _WORDS: tuple[tuple[Excess, re.Pattern[str]], ...] = (
@@ -90,12 +88,11 @@ def read_excess(body: bytes, headers: Mapping[str, str]) -> Excess | None:
     Returns:
         None when nothing says it.
     """
-    code, message = _said(body)
-    if code & _NO_MONEY_CODES:
+    said = read_error(body)
+    if said.codes & _NO_MONEY_CODES:
         return "quota"
-    text = " ".join([*sorted(code), message])
     for excess, pattern in _WORDS:
-        if pattern.search(text):
+        if pattern.search(said.text):
             return excess
     for exceeded, names in _LEFT:
         if any(headers.get(name, "").strip() == "0" for name in names):
@@ -108,37 +105,7 @@ def comes_back_in_s(body: bytes) -> float | None:
 
     It is for people to read: what is waited for is what the headers say.
     """
-    match = _COMES_BACK.search(_said(body)[1])
+    match = _COMES_BACK.search(read_error(body).message)
     if match is None:
         return None
     return sum(float(n) * _UNIT_S[unit] for n, unit in _PART.findall(match.group(1))) or None
-
-
-def _said(body: bytes) -> tuple[set[str], str]:
-    """Codes and message of an error, in lower case, without addresses."""
-    text = body[:_LOOKED_AT_BYTES]
-    try:
-        decoded = msgspec.json.decode(body) if len(body) <= _LOOKED_AT_BYTES else None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        decoded = None
-    if isinstance(decoded, list) and decoded:
-        decoded = decoded[0]
-    if not isinstance(decoded, dict):
-        return set(), _plain(text.decode("utf-8", "replace"))
-    error = decoded.get("error", decoded)
-    if not isinstance(error, dict):
-        return set(), _plain(str(error))
-    inner = error.get("innererror")
-    sources = [error, inner] if isinstance(inner, dict) else [error]
-    codes = {
-        str(source[name]).lower()
-        for source in sources
-        for name in ("code", "type", "status")
-        if isinstance(source.get(name), str | int)
-    }
-    message = error.get("message", error.get("detail", ""))
-    return codes, _plain(message if isinstance(message, str) else "")
-
-
-def _plain(text: str) -> str:
-    return _ADDRESS.sub(" ", text.lower())

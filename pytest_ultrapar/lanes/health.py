@@ -160,9 +160,12 @@ class LaneHealth:
         if its_class.breaker is not None:
             return self._failed(outcome, its_class.breaker, granted_s, now_s, pending)
         # A refusal for rate is an answer, too: whoever gives it is at work.
-        if self._breaker.answered(granted_s, now_s):
+        is_back = self._breaker.answered(granted_s, now_s)
+        if is_back:
             self._failed_until_s = -math.inf
-        return self._limited(retry_after_s, granted_s, now_s)
+        verdict = self._limited(retry_after_s, granted_s, now_s)
+        # Another refusal may ask for longer than this one: then that is waited, not the probe.
+        return self._resume(now_s) if is_back and verdict is None else verdict
 
     def wake(self, now_s: float) -> Pause | Out | None:
         """The time of the lane's pause has come.

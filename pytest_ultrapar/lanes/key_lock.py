@@ -100,6 +100,7 @@ class KeyLocks:
     def __init__(self, holder: Holder) -> None:
         self._holder = holder
         self._fd_of: dict[str, int] = {}
+        self._pid = os.getpid()
         self.earlier: dict[str, Holder] = {}
 
     @property
@@ -128,12 +129,15 @@ class KeyLocks:
         return None
 
     def give_back(self, free_s: Mapping[str, float]) -> None:
-        """Let others have the keys; later calls do nothing.
+        """Let others have the keys; later calls do nothing, nor do calls in a forked process.
 
         Args:
             free_s: By the file's name, from when on our sends keep nobody waiting. A key that is
                 left out is given back as if it had never been taken.
         """
+        if os.getpid() != self._pid:
+            # A child that unwinds has closed them: the numbers may be those of a suite's own files.
+            return
         for name, fd in self._fd_of.items():
             if name in free_s:
                 _write(fd, msgspec.structs.replace(self._holder, free_s=free_s[name]))

@@ -92,11 +92,15 @@ def check_word(place: Place, word: str, allowed: tuple[_W, ...]) -> _W:
     """The allowed word that equals `word`.
 
     Raises:
-        ConfigError: There is none; the message lists the allowed words.
+        ConfigError: There is none; the message lists the allowed words, and asks for the nearest.
     """
     same = [candidate for candidate in allowed if candidate == word]
     if not same:
-        place.refuse(f"must be {one_of(allowed)} (got {shown(word)})")
+        import difflib  # noqa: PLC0415 - 8 ms, needed only for this message
+
+        near = difflib.get_close_matches(word, allowed, n=1)
+        meant = f'; did you mean "{near[0]}"?' if near else ""
+        place.refuse(f"must be {one_of(allowed)} (got {shown(word)}){meant}")
     return same[0]
 
 

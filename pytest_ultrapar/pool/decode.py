@@ -19,7 +19,8 @@ _File = TypeVar("_File", bound=FileTable)
 
 _WORDS = {"int": "an integer", "float": "a number", "object": "a table", "array": "a list"}
 _WORDS |= {"str": "a string", "bool": "true or false"}
-_STEP = re.compile(r"\.([A-Za-z0-9_-]+)|\[(\d+)\]")
+_STEP = re.compile(r"\.([A-Za-z0-9_-]+)|\[(\d+|\.\.\.)\]")
+_SOME_VALUE = "..."
 _PATH = re.compile(r" - at `\$(.*)`\Z")
 _REPEATED = frozenset({"provider", "provider.model", "fault", "capacity", "rate_headers"})
 _HINTS = {
@@ -66,10 +67,14 @@ def _explain(
             place = place.at(field)
             found = found[field] if isinstance(found, dict) else None
             expected = get_type_hints(_table_in(expected))[field]
+        elif index == _SOME_VALUE:
+            expected = _entry_of(expected, dict)
+            name, found = _misfit(found, expected)
+            place = place.at(name)
         else:
             place = place.item(int(index))
             found = found[int(index)] if isinstance(found, list) else None
-            expected = _entry_of(expected)
+            expected = _entry_of(expected, list)
     if unknown := re.search(r"unknown field `(.*?)`", message):
         _refuse_unknown(place.at(unknown[1]), unknown[1], _table_in(expected))
     if missing := re.search(r"missing required field `(.*?)`", message):
@@ -113,7 +118,18 @@ def _table_in(expected: object) -> type[FileTable]:
     return next(o for o in options if isinstance(o, type) and issubclass(o, FileTable))
 
 
-def _entry_of(expected: object) -> object:
+def _entry_of(expected: object, container: type) -> object:
+    """What the entries of a list, or the values of a table of any names, are to be."""
     options = get_args(expected) if isinstance(expected, UnionType) else (expected,)
-    lists = [option for option in options if getattr(option, "__origin__", None) is list]
-    return get_args(lists[0])[0]
+    found = [option for option in options if getattr(option, "__origin__", None) is container]
+    return get_args(found[0])[-1]
+
+
+def _misfit(table: object, expected: object) -> tuple[str, object]:
+    """The first entry of a table whose value is of another type: msgspec does not say which."""
+    for name, value in table.items() if isinstance(table, dict) else ():
+        try:
+            msgspec.convert(value, expected)
+        except msgspec.ValidationError:
+            return name, value
+    return _SOME_VALUE, table

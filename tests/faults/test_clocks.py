@@ -58,11 +58,12 @@ def test_step_of_the_wall_clock_changes_no_limit_and_no_duration(project, step_s
     played = play_limited(project, SUITE, 50)
     assert played.result.ret == 0
     assert played.outcomes() == {("solved", None): 50}
-    # As fast as allowed, and not faster: 50 requests at 20 per second.
-    assert project.server.log.judge().max_in_window(1.0) <= QPS + 1
-    assert 2.0 <= played.worked_s < 10
+    # Not faster than allowed; that nothing waited for an hour is what `run` looks at.
+    log = project.server.log
+    assert log.judge().max_in_window(1.0) <= QPS + 1
+    assert log.requests[-1].t_s - log.requests[0].t_s >= 50 / QPS - 1
     for row in played.rows.values():
-        assert 0 <= row["duration_s"] < 5
+        assert 0 <= row["duration_s"] < 60
         assert row["ended_at"] >= row["started_at"]
 
 

@@ -85,13 +85,38 @@ def test_reset_is_a_duration_or_seconds(text, seconds):
 
 @pytest.mark.parametrize(
     ("limit", "left", "reset"),
-    [("200", "199", "7m12s"), ("10000", "9999", "8.64s"), ("14400", "14370", "2m59.56s")],
+    [
+        ("200", "199", "7m12s"),
+        ("10000", "9999", "8.64s"),
+        ("14400", "14370", "2m59.56s"),
+        # Per hour, two hours, three hours and five minutes.
+        ("100", "0", "1h"),
+        ("7200", "7199", "1.0s"),
+        ("1080", "1079", "10.00s"),
+        ("300", "240", "1m0s"),
+    ],
 )
-def test_limit_per_day_is_none_per_minute(limit, left, reset):
+def test_limit_per_longer_than_a_minute_is_none_per_minute(limit, left, reset):
     found = parse_allowance(headers((limit, left, reset)))
     assert found.requests is None
     assert found.requests_left == float(left)
     assert found.requests_reset_s is not None
+
+
+@pytest.mark.parametrize(
+    ("limit", "left", "reset"),
+    [
+        ("5000", "4999", "12ms"),
+        ("500", "0", "1m0s"),
+        ("500", "499", "120ms"),
+        # Rounded up to a millisecond and to a second.
+        ("1000000", "999999", "1ms"),
+        ("500", "499", "1s"),
+        ("10", "10", "0s"),
+    ],
+)
+def test_limit_per_minute_is_one_however_its_reset_is_rounded(limit, left, reset):
+    assert parse_allowance(headers((limit, left, reset))).requests == float(limit)
 
 
 def test_seconds_of_azure_do_not_tell_of_days():

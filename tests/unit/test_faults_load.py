@@ -182,6 +182,19 @@ REFUSED = [
     (entry("error", "status = 500", "body = ''", "message = ''"), "together with body"),
     (entry("error", "status = 500", "headers = { 'a b' = '' }"), "is no name of a header"),
     (
+        entry("error", "status = 500", "headers = { a = 'b', retry-after = 2 }"),
+        "fault[0].headers.retry-after must be a string or a list (got 2)",
+    ),
+    (
+        entry("error", "status = 500", "headers = { a = ['b', true] }"),
+        "fault[0].headers.a[1] must be a string (got true)",
+    ),
+    ("[[rate_headers]]\nvalues = { x = {} }", "values.x must be a string (got a table)"),
+    (
+        entry("eror"),
+        '"malformed" or "finish" (got "eror"); did you mean "error"?',
+    ),
+    (
         entry("error", "status = 500", "headers = { Content-Length = '1' }"),
         "fault[0].headers.Content-Length cannot be set",
     ),

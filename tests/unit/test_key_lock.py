@@ -237,3 +237,27 @@ def test_lock_does_not_stay_with_other_children(directory, forked):
     kill(process)
     taken(directory, ["a"]).give_back({})
     end(process)
+
+
+UNWINDS = """
+import os
+(fd,) = locks.fds
+if os.fork() == 0:
+    users = os.open(sys.argv[1] + "/users", os.O_RDWR | os.O_CREAT)
+    assert users == fd
+    os.write(users, b"what a suite wrote")
+    locks.give_back({"a": 1.0})
+    os.write(users, b", and more")
+    os._exit(0)
+_, status = os.wait()
+print("ready", status, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_forked_child_that_unwinds_gives_nothing_back_and_leaves_its_own_files_alone(directory):
+    process = holding(directory, UNWINDS)
+    assert (directory / "users").read_text() == "what a suite wrote, and more"
+    assert take_all(directory, ["a"], ME).holder.pid == 7
+    kill(process)
+    end(process)

@@ -236,6 +236,23 @@ def test_probe_that_succeeds_does_not_end_a_pause_that_a_refusal_asked_for():
     assert start_s + 61.0 <= pause.until_s <= start_s + 67.0
 
 
+@pytest.mark.parametrize("retry_after_s", [None, 1.0])
+def test_probe_that_is_refused_ends_when_an_earlier_refusal_asked_for_and_no_later(retry_after_s):
+    one = health(answered=True)
+    for n in range(5):
+        opened = one.decide("overload", None, n, n)
+    start_s = opened.until_s
+    assert one.wake(start_s) is None
+    one.probe(start_s, start_s + 500.0)
+    # An older request comes back, refused for 5 s, before the probe does.
+    assert one.decide("rate", 5.0, 3.0, start_s + 1.0).until_s == start_s + 500.0
+    pause = one.decide("rate", retry_after_s, start_s, start_s + 2.0)
+    assert pause.cause == "rate"
+    assert start_s + 6.0 <= pause.until_s <= start_s + 6.5
+    assert one.wake(pause.until_s) is None
+    assert not one.on_trial
+
+
 @pytest.mark.parametrize("outcome", ["unsent", "cancelled", "lost"])
 def test_probe_without_news_lets_the_next_one_through(outcome):
     one = health()

@@ -61,6 +61,45 @@ def test_refusal_is_what_the_model_said():
     assert (reply.text, reply.refusal) == ("No.", "No.")
 
 
+@pytest.mark.parametrize("finish", ["stop", None, "insufficient_system_resource", "tool_calls"])
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "assistant", "content": None},
+        {"role": "assistant"},
+        {"content": None, "refusal": None, "reasoning": None, "tool_calls": []},
+    ],
+)
+def test_message_with_nothing_in_it_is_malformed(message, finish):
+    found = decode(message, finish=finish, usage={"completion_tokens": 3})
+    assert isinstance(found, Failure)
+    assert (found.outcome, found.maybe_billed) == ("malformed", True)
+    assert found.message == "the answer's message has no content, not even an empty one"
+
+
+@pytest.mark.parametrize(
+    ("message", "finish"),
+    [
+        # An empty string is what a model says that ends at once.
+        ({"content": ""}, "stop"),
+        ({"content": []}, "stop"),
+        ({"content": None}, "length"),
+        ({"content": None, "function_call": {"name": "f"}}, "function_call"),
+        # vLLM and DeepSeek, where all that the model wrote was reasoning.
+        ({"content": None, "reasoning_content": ""}, "stop"),
+        ({"content": None, "reasoning": "hm", "tool_calls": []}, "stop"),
+    ],
+)
+def test_message_without_text_is_an_answer_where_the_model_made_it_so(message, finish):
+    reply = decode(message, finish=finish)
+    assert (reply.text, reply.finish_reason) == ("", finish)
+
+
+def test_message_without_text_is_an_answer_where_reasoning_was_counted():
+    usage = {"completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": 5}}
+    assert decode({"content": None}, usage=usage).text == ""
+
+
 def test_content_filter_is_a_result_of_the_case():
     found = decode({"content": None}, finish="content_filter")
     assert (found.outcome, found.refused_kind) == ("refused", "content_filter")

@@ -131,13 +131,16 @@ REFUSED = [
         simulated(model='persona = "sloopy"'),
         (
             'provider[0].model[0].persona must be "echo" or "obedient" or "repairing" or '
-            '"sloppy" (got "sloopy")'
+            '"sloppy" (got "sloopy"); did you mean "sloppy"?'
         ),
         id="persona",
     ),
     pytest.param(
         simulated('latency = { kind = "normal", median_s = 1 }'),
-        'provider[0].latency.kind must be "fixed" or "log-normal" or "knee" (got "normal")',
+        (
+            'provider[0].latency.kind must be "fixed" or "log-normal" or "knee" (got "normal"); '
+            'did you mean "log-normal"?'
+        ),
         id="latkind",
     ),
     pytest.param(
@@ -187,7 +190,10 @@ REFUSED = [
     ),
     pytest.param(
         real(api="openia"),
-        'provider[0].api must be "openai" or "azure-openai" or "simulated" (got "openia")',
+        (
+            'provider[0].api must be "openai" or "azure-openai" or "simulated" (got "openia"); '
+            'did you mean "openai"?'
+        ),
         id="badapi",
     ),
 ]

@@ -1,0 +1,110 @@
+"""What an error body means, in the shapes of several servers, whatever it quotes of a request."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pytest_ultrapar.engine.error_said import read_error
+from pytest_ultrapar.engine.failure import classify_status
+
+PROMPT = (
+    "What is the maximum context length of a context window? context_length_exceeded, "
+    "content_filter and content management policy: explain. insufficient_quota, requests per day. "
+    "I do not have access to it."
+)
+TOO_LONG = "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens."
+REQUEST = {"model": "m", "messages": [{"role": "user", "content": PROMPT}]}
+FASTAPI = {
+    "detail": [
+        {"type": "missing", "loc": ["body", "model"], "msg": "Field required", "input": REQUEST}
+    ]
+}
+
+
+def failure(body: object, status: int = 400) -> tuple[str, str | None]:
+    found = classify_status(status, json.dumps(body).encode(), None)
+    return found.outcome, found.refused_kind
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+@pytest.mark.parametrize(
+    "body",
+    [
+        FASTAPI,
+        {"error": {"message": "bad temperature", "code": None}, "request": REQUEST},
+        {"error": {"message": "bad temperature", "param": PROMPT, "input": PROMPT}},
+        {"object": "error", "message": "bad", "code": 400, "body": REQUEST},
+        # vLLM prints pydantic's list into the message.
+        {"object": "error", "message": str(FASTAPI["detail"]), "type": "BadRequestError"},
+        {"error": {"message": f"1 validation error:\n  {FASTAPI['detail'][0]}", "code": 400}},
+        # Longer than anybody would look at.
+        {"detail": [{"msg": "Field required", "input": PROMPT * 1000}]},
+        {"error": {"message": "bad", "innererror": {"code": "x", "prompt": PROMPT}}},
+        [{"error": {"message": "bad", "prompt": PROMPT}}],
+    ],
+)
+def test_prompt_that_an_error_quotes_says_nothing(body, status):
+    assert failure(body, status) == ("bad_request", None)
+
+
+def test_prompt_that_a_missing_page_quotes_says_nothing():
+    assert failure(FASTAPI, 404) == ("not_found", None)
+    assert failure({"detail": [{"input": PROMPT}]}, 429) == ("rate", None)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"error": {"message": TOO_LONG, "type": "invalid_request_error", "param": "messages"}},
+        {"error": {"message": "too long", "code": "context_length_exceeded"}},
+        {"error": {"message": "Input exceeds the context window of this model."}},
+        {"object": "error", "message": TOO_LONG, "type": "BadRequestError", "code": 400},
+        {"detail": TOO_LONG},
+        {"detail": {"message": TOO_LONG}},
+        {"error": TOO_LONG},
+        {"error": "Bad Request", "message": TOO_LONG, "status": 400},
+        {"message": TOO_LONG, "input": PROMPT},
+        TOO_LONG,
+    ],
+)
+def test_prompt_that_is_too_long_is_refused_whoever_says_so(body):
+    assert failure(body) == ("refused", "context_length")
+
+
+def test_text_that_is_no_json_is_all_message():
+    assert classify_status(400, TOO_LONG.encode(), None).refused_kind == "context_length"
+
+
+@pytest.mark.parametrize("inner", ["innererror", "inner_error"])
+def test_filter_of_azure_is_read_from_the_error_and_the_one_within_it(inner):
+    filtered = {"code": "ResponsibleAIPolicyViolation", "content_filter_result": {"hate": {}}}
+    message = "The response was filtered due to the prompt."
+    assert failure({"error": {"code": "400", "message": message, inner: filtered}}) == (
+        "refused",
+        "content_filter",
+    )
+    assert failure({"error": {"code": "content_filter", "message": message}}) == (
+        "refused",
+        "content_filter",
+    )
+    managed = "triggering Azure OpenAI's content management policy."
+    assert failure({"error": {"code": None, "message": managed}}) == ("refused", "content_filter")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[]",
+        b"{}",
+        b'{"error": null}',
+        b'{"error": [], "detail": 7}',
+        b'{"error": {"code": 1' + b"0" * 5000 + b"}}",
+        b'{"error": {"message": "\xff"}}',
+        b'{"error": ' + b"[" * 50_000 + b"]" * 50_000 + b"}",
+    ],
+)
+def test_error_that_says_nothing_can_be_read(body):
+    assert len(read_error(body).text) <= 16_384
+    assert classify_status(400, body, None).outcome == "bad_request"

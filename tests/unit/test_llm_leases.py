@@ -1,0 +1,136 @@
+"""What the client of an episode asks a broker for, and with what it gives its leases back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import httpx
+import pytest
+
+from pytest_ultrapar.engine.endpoints import Endpoint
+from pytest_ultrapar.engine.http import Answer
+from pytest_ultrapar.engine.llm import Llm, Wire
+from pytest_ultrapar.engine.retry import RetryPolicy
+from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, Lease, LeaseRequest
+from pytest_ultrapar.pool.model import LaneId
+
+LANE = LaneId("p/a/k0")
+MESSAGES = [{"role": "user", "content": "Hi"}]
+
+
+class HandClock:
+    def __init__(self) -> None:
+        self.time_s = 100.0
+
+    def now_s(self) -> float:
+        return self.time_s
+
+
+class Ledger:
+    """A broker that grants at once, and notes what it was asked for and given back."""
+
+    def __init__(self, clock: HandClock, *, too_old: tuple[int, ...] = ()) -> None:
+        self._clock = clock
+        self._too_old = too_old
+        self.asked: list[LeaseRequest] = []
+        self.given_back: list[str] = []
+
+    def lease(self, number: int) -> Lease:
+        now_s = self._clock.now_s()
+        send_by_s = now_s - 1 if number in self._too_old else now_s + 60
+        return Lease(number, LANE, now_s, send_by_s, 0.0, 0.0, 1)
+
+    def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
+        self.asked.append(request)
+        future = asyncio.get_running_loop().create_future()
+        future.set_result(self.lease(len(self.asked)))
+        return future
+
+    def release(self, lease: Lease, outcome: str, told=NOTHING_TOLD) -> None:
+        del lease, told
+        self.given_back.append(outcome)
+
+
+class Server:
+    """Gives its answers one after the other, and none any more after them."""
+
+    def __init__(self, *statuses: int) -> None:
+        self._statuses = list(statuses)
+        self.is_silent = asyncio.Event()
+
+    async def exchange(self, endpoint: Endpoint, body: bytes, *, timeout_s: float) -> Answer:
+        del endpoint, body, timeout_s
+        if not self._statuses:
+            self.is_silent.set()
+            await asyncio.Event().wait()
+        body = b'{"choices": [{"message": {"content": "fine"}, "finish_reason": "stop"}]}'
+        return Answer(self._statuses.pop(0), httpx.Headers(), body, 0.0)
+
+
+def client(ledger: Ledger, server: Server, clock: HandClock, *, until_s: float) -> Llm:
+    endpoint = Endpoint(LANE, "p", "a", "k0", "http://127.0.0.1:1", "sk-secret", "m", 60.0)
+    wire = Wire(
+        port=ledger,
+        exchange=server,
+        endpoints={LANE: endpoint},
+        retry=RetryPolicy(3),
+        clock=clock,
+        next_request_id=iter(range(2, 100)).__next__,
+    )
+    return Llm(
+        model="m",
+        group="",
+        case_id="c1",
+        seed=1,
+        wire=wire,
+        first=ledger.lease(0),
+        until_s=until_s,
+    )
+
+
+def test_retry_whose_lease_grew_too_old_draws_on_the_budget_once():
+    async def play() -> Ledger:
+        clock = HandClock()
+        ledger = Ledger(clock, too_old=(1,))
+        llm = client(ledger, Server(500, 200), clock, until_s=1e6)
+        assert (await llm.chat(MESSAGES)).text == "fine"
+        await llm.close()
+        return ledger
+
+    ledger = asyncio.run(play())
+
+    assert [request.after for request in ledger.asked] == [LANE, None]
+    assert ledger.given_back == ["overload", "unsent", "ok"]
+
+
+@pytest.mark.parametrize(
+    ("sent_s", "until_s", "outcome"),
+    [
+        # A saturated pool's last turn, sent 0.3 s before the episode's deadline.
+        (199.7, 200.0, "cancelled"),
+        (171.0, 200.0, "cancelled"),
+        # Half of the episode, half of the request's own deadline.
+        (150.0, 200.0, "timeout"),
+        (969.0, 1000.0, "timeout"),
+        (971.0, 1000.0, "cancelled"),
+    ],
+)
+def test_episodes_deadline_speaks_of_a_lane_that_had_the_time_to_answer(sent_s, until_s, outcome):
+    async def play() -> Ledger:
+        clock = HandClock()
+        ledger, server = Ledger(clock), Server(200)
+        llm = client(ledger, server, clock, until_s=until_s)
+        await llm.chat(MESSAGES)
+        clock.time_s = sent_s
+        task = asyncio.create_task(llm.chat(MESSAGES))
+        await server.is_silent.wait()
+        clock.time_s = until_s
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        assert llm.conversation.attempts[-1].outcome == outcome
+        await llm.close()
+        return ledger
+
+    assert asyncio.run(play()).given_back == ["ok", outcome]
