@@ -45,7 +45,7 @@ def summary_lines(
     lines = [SIMULATED] if summary.simulated else []
     if summary.cells:
         lines += [*_table(summary, width), ""]
-    lines += [*_outcomes(summary), *_speed(summary), *performance_lines(summary)]
+    lines += [*_outcomes(summary), *_speed(summary), *performance_lines(summary, lanes)]
     lines += [*lane_lines(lanes), *_unharmed(summary, lanes), *_troubles(summary)]
     lines.append(f"results in {visible(directory)}: {', '.join(summary.files)}")
     return lines
