@@ -93,9 +93,16 @@ def _fall(one: LimitAudit) -> str:
     said = [
         f"{n:,}{f' of {most:g}' if most is not None else ''} {what}" for n, most, what in counts
     ]
+    if one.tokens_60s is not None and one.tpm is not None:
+        said.append(f"{one.tokens_60s:,} of {one.tpm:,.0f} tokens in 60 s")
     return f"{visible(one.limit)} {', '.join(said)}"
 
 
 def _use(one: LimitAudit) -> float:
-    pairs = ((one.in_flight, one.workers), (one.sends_1s, one.qps), (one.sends_60s, one.rpm))
+    pairs = (
+        (one.in_flight, one.workers),
+        (one.sends_1s, one.qps),
+        (one.sends_60s, one.rpm),
+        (one.tokens_60s or 0, one.tpm),
+    )
     return max((n / most for n, most in pairs if most), default=0.0)

@@ -5,6 +5,7 @@ import msgspec
 from pytest_ultrapar.lanes.protocol import FoundLimit
 from pytest_ultrapar.report.performance import performance_lines
 from pytest_ultrapar.results.attribution import Attribution, Parts
+from pytest_ultrapar.results.audit import LimitAudit
 from tests.unit.test_report_lanes import lane
 from tests.unit.test_report_summary import SUMMARY
 
@@ -43,3 +44,11 @@ def test_run_that_looked_for_limits_has_no_bound_and_says_whose():
         "no sch"
     )
     assert lines(SUMMARY, lane()) == []
+
+
+def test_audit_says_how_many_tokens_a_minute_had_at_most():
+    limited = LimitAudit("p/k", 3, 2, 5, 3, None, 3, None, (), 12_345, 60_000)
+    (line,) = lines(msgspec.structs.replace(SUMMARY, audit=(limited,)))
+    assert line.endswith(
+        "p/k 2 of 5 in flight, 3 in 1 s, 3 in 60 s, 12,345 of 60,000 tokens in 60 s"
+    )
