@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.leading.run_gate import RunGate
     from pytest_ultrapar.plan.run_plan import RunPlan
+    from pytest_ultrapar.pool.model import Pool
     from pytest_ultrapar.records import Case
 
 _ALONE = "main"
@@ -129,7 +130,7 @@ class Planning(process.CollectOnly):
         skipped = [f"{counted(n_skipped, 'case')} skipped by a mark"] if n_skipped else []
         return plan_lines(
             plan,
-            sources=[*history.notes, *hint_notes(expected, said)],
+            sources=[*history.notes, *hint_notes(expected, said), *_ceilings(pool)],
             settings=[*self._settings(), *skipped],
             warnings=[
                 *self._not_ready(),
@@ -219,3 +220,12 @@ class Planning(process.CollectOnly):
             )
         if forecast.refused:
             yield f"{counted(len(forecast.refused), 'case')} have no lane in mode {plan.mode}"
+
+
+def _ceilings(pool: Pool) -> Iterator[str]:
+    looked = [each.name for each in pool.providers if each.rate_mode == "adaptive"]
+    if looked:
+        yield (
+            f"limits of {', '.join(looked)} would be looked for: the figures use their ceilings,"
+            " so a run may take much longer"
+        )

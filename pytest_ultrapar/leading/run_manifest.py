@@ -108,7 +108,11 @@ def make_manifest(
         )
         raise ConfigError(msg)
     # It stands until this session has measured something, if it is about the same limits.
-    same = earlier.pool_limits == manifest.pool_limits and earlier.pool_lanes == lanes
+    same = (earlier.pool_limits, earlier.pool_lanes, earlier.rate_mode) == (
+        manifest.pool_limits,
+        lanes,
+        manifest.rate_mode,
+    )
     return msgspec.structs.replace(manifest, bound=earlier.bound if same else None)
 
 

@@ -8,8 +8,9 @@ from pytest_ultrapar.report.escape import visible
 from pytest_ultrapar.report.numbers import duration, percent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from pytest_ultrapar.lanes.protocol import LaneStatus
     from pytest_ultrapar.results.attribution import Parts
     from pytest_ultrapar.results.audit import LimitAudit
     from pytest_ultrapar.results.run_summary import RunSummary
@@ -29,25 +30,37 @@ _PARTS = {
 }
 
 
-def performance_lines(summary: RunSummary) -> Iterator[str]:
-    """Bound and efficiency, the parts of the makespan, and whether limits were held."""
+def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
+    """Bound and efficiency, the parts of the makespan, and whether limits were held.
+
+    Args:
+        summary: Of the run.
+        lanes: What became of each lane.
+    """
     if summary.bound_s is not None and summary.efficiency is not None:
         yield (
             f"no schedule{summary.session} takes less than {duration(summary.bound_s)}"
             f" ({visible(summary.binding or '')}): efficiency {percent(summary.efficiency)}"
         )
+    elif summary.rate_mode != "fixed" and summary.statistics.makespan_s is not None:
+        looked = dict.fromkeys(lane.lane.split("/")[0] for lane in lanes if lane.found is not None)
+        of_whom = f" of {visible(', '.join(looked))}" if looked else ""
+        yield f"no bound is known: limits{of_whom} were looked for"
     if summary.attribution is not None:
-        yield _parts(summary.attribution.run, summary.attribution.makespan_s)
+        out = any(lane.state == "out" for lane in lanes)
+        yield _parts(summary.attribution.run, summary.attribution.makespan_s, out=out)
     if summary.client_bound:
         yield f"CLIENT-BOUND: {summary.client_bound}"
     if summary.audit:
         yield from _audit(summary)
 
 
-def _parts(parts: Parts, makespan_s: float) -> str:
-    amounts = {name: getattr(parts, name) for name in _PARTS}
+def _parts(parts: Parts, makespan_s: float, *, out: bool) -> str:
+    # Empty seats of a lane that is out look like those of a client that sends nothing there.
+    names = {**_PARTS, "client_s": "client or lanes that were out"} if out else _PARTS
+    amounts = {name: getattr(parts, name) for name in names}
     shown = [
-        f"{_PARTS[name]} {duration(seconds)}"
+        f"{names[name]} {duration(seconds)}"
         for name, seconds in sorted(amounts.items(), key=lambda item: -item[1])
         if seconds >= _LEAST_SHARE * makespan_s
     ]
@@ -80,9 +93,16 @@ def _fall(one: LimitAudit) -> str:
     said = [
         f"{n:,}{f' of {most:g}' if most is not None else ''} {what}" for n, most, what in counts
     ]
+    if one.tokens_60s is not None and one.tpm is not None:
+        said.append(f"{one.tokens_60s:,} of {one.tpm:,.0f} tokens in 60 s")
     return f"{visible(one.limit)} {', '.join(said)}"
 
 
 def _use(one: LimitAudit) -> float:
-    pairs = ((one.in_flight, one.workers), (one.sends_1s, one.qps), (one.sends_60s, one.rpm))
+    pairs = (
+        (one.in_flight, one.workers),
+        (one.sends_1s, one.qps),
+        (one.sends_60s, one.rpm),
+        (one.tokens_60s or 0, one.tpm),
+    )
     return max((n / most for n, most in pairs if most), default=0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.report.escape import visible
-from pytest_ultrapar.report.lane_lines import lane_lines
+from pytest_ultrapar.report.lane_lines import lane_lines, n_failed_requests
 from pytest_ultrapar.report.numbers import counted, duration, percent, rate, times
 from pytest_ultrapar.report.performance import performance_lines
 from pytest_ultrapar.report.text_table import text_table
@@ -45,8 +45,8 @@ def summary_lines(
     lines = [SIMULATED] if summary.simulated else []
     if summary.cells:
         lines += [*_table(summary, width), ""]
-    lines += [*_outcomes(summary), *_speed(summary), *performance_lines(summary)]
-    lines += [*lane_lines(lanes), *_troubles(summary)]
+    lines += [*_outcomes(summary), *_speed(summary), *performance_lines(summary, lanes)]
+    lines += [*lane_lines(lanes), *_unharmed(summary, lanes), *_troubles(summary)]
     lines.append(f"results in {visible(directory)}: {', '.join(summary.files)}")
     return lines
 
@@ -170,6 +170,13 @@ def _between(interval: tuple[float, float] | None) -> str:
         return ""
     low, high = interval
     return f" (95 % interval {times(low)} to {times(high)})"
+
+
+def _unharmed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
+    counts = summary.statistics.counts
+    n_failed = n_failed_requests(lanes)
+    if n_failed and not counts["infra"] + counts["error"] + summary.n_never_ran:
+        yield f"{counted(n_failed, 'failed request')}, and no case was lost"
 
 
 def _troubles(summary: RunSummary) -> Iterator[str]:

@@ -31,7 +31,10 @@ class LimitAudit(msgspec.Struct, frozen=True):
         workers: What is allowed, None for any number; so for the next two.
         sends_1s: Most sends in any 1 s, both ends included.
         sends_60s: Most sends in any 60 s.
-        passed: The numbers that were passed, among `workers`, `qps` and `rpm`.
+        passed: The numbers that were passed, among `workers`, `qps` and `rpm`, and `tpm`.
+        tokens_60s: Most tokens, in and out, of requests sent in any 60 s, as far as the provider
+            told; None where it told nothing or `tpm` is None.
+        tpm: What of them is allowed; None for any number.
     """
 
     limit: str
@@ -43,6 +46,8 @@ class LimitAudit(msgspec.Struct, frozen=True):
     sends_60s: int
     rpm: float | None
     passed: tuple[str, ...]
+    tokens_60s: int | None = None
+    tpm: float | None = None
 
 
 class _Peaks(NamedTuple):
@@ -61,16 +66,22 @@ def audit(log: RequestLog, limits: Iterable[Limit]) -> tuple[LimitAudit, ...]:
         limits: Those of the run's lanes.
     """
     sent = [array("d") for _ in log.lanes]
+    tokens = [array("q") for _ in log.lanes]
     ended = [array("d") for _ in log.lanes]
     for request in log:
         sent[request.lane].append(request.sent_s)
+        tokens[request.lane].append(request.tokens)
         ended[request.lane].append(request.ended_s)
     found = []
     for limit, on in _bound_lanes(log, limits):
         sends = sorted(time_s for at in on for time_s in sent[at])
         if sends:
             ends = sorted(time_s for at in on for time_s in ended[at])
-            found.append(_audited(limit, sends, ends))
+            audited = _audited(limit, sends, ends)
+            if limit.tpm is not None:
+                pairs = (pair for at in on for pair in zip(sent[at], tokens[at], strict=True))
+                audited = _with_tokens(audited, limit.tpm, sorted(pairs))
+            found.append(audited)
     return tuple(found)
 
 
@@ -115,6 +126,19 @@ def _audited(limit: Limit, sends: Sequence[float], ends: Sequence[float]) -> Lim
         limit.rpm,
         passed,
     )
+
+
+def _with_tokens(audited: LimitAudit, tpm: float, sends: Sequence[tuple[float, int]]) -> LimitAudit:
+    """Add what the sends, sorted, took of a limit on tokens."""
+    most = now = first = 0
+    for sent_s, tokens in sends:
+        now += tokens
+        while sent_s - sends[first][0] > _MINUTE_S:
+            now -= sends[first][1]
+            first += 1
+        most = max(most, now)
+    passed = (*audited.passed, "tpm") if most > math.ceil(tpm) else audited.passed
+    return msgspec.structs.replace(audited, tokens_60s=most or None, tpm=tpm, passed=passed)
 
 
 def _most_in_flight(sends: Sequence[float], ends: Sequence[float]) -> int:

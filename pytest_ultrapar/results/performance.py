@@ -23,7 +23,8 @@ class Performance(NamedTuple):
     """What is known of a run beyond its tables.
 
     Attributes:
-        bound: None where nothing was measured; so for the two below.
+        bound: None where nothing was measured, and where limits were looked for: what a pool file
+            then says are ceilings, and a bound by those tells nothing. So for all below.
         efficiency: The bound as a share of the makespan.
         client_bound: Why the client was what held the run up; empty if it was not.
     """
@@ -48,7 +49,8 @@ def performance(
         engines: How busy each engine was.
     """
     peak, audited = peak_in_flight(log), audit(log, manifest.pool_limits)
-    bound = hindsight(log, manifest.pool_limits) if spans else None
+    is_known = manifest.rate_mode == "fixed"
+    bound = hindsight(log, manifest.pool_limits) if spans and is_known else None
     if bound is None:
         return Performance(peak, audited)
     start_s = min(span.first_send_s for span in spans)

@@ -29,6 +29,7 @@ class Request(NamedTuple):
         sent_s: When it was sent.
         ended_s: When its answer was there, or when it was given up.
         rate_share: Of its wait for the lease, the share that was for a rate and not for a seat.
+        tokens: In and out, as far as the provider told.
     """
 
     lane: int
@@ -42,10 +43,11 @@ class Request(NamedTuple):
     sent_s: float
     ended_s: float
     rate_share: float
+    tokens: int
 
 
 class RequestLog:
-    """Collects the requests of episodes, at 57 bytes each.
+    """Collects the requests of episodes, at 65 bytes each.
 
     Args:
         lanes: All that the run could use; what was sent elsewhere, by a session that had another
@@ -67,6 +69,7 @@ class RequestLog:
         }
         self._lane = array("l")
         self._marks = array("b")
+        self._tokens = array("q")
         self._times = tuple(array("d") for _ in range(6))
         self.first_token_s = array("d")
 
@@ -74,8 +77,8 @@ class RequestLog:
         return len(self._lane)
 
     def __iter__(self) -> Iterator[Request]:
-        for lane, marks, before_s, asked_s, granted_s, sent_s, ended_s, share in zip(
-            self._lane, self._marks, *self._times, strict=True
+        for lane, marks, tokens, before_s, asked_s, granted_s, sent_s, ended_s, share in zip(
+            self._lane, self._marks, self._tokens, *self._times, strict=True
         ):
             yield Request(
                 lane,
@@ -89,6 +92,7 @@ class RequestLog:
                 sent_s,
                 ended_s,
                 share,
+                tokens,
             )
 
     def add(self, episode: EpisodeEnded, *, measured: bool) -> None:
@@ -121,6 +125,7 @@ class RequestLog:
             )
             self._lane.append(lane)
             self._marks.append(marks)
+            self._tokens.append((one.tokens_in or 0) + (one.tokens_out or 0))
             for column, value in zip(self._times, times, strict=True):
                 column.append(value)
             if one.t_first_token_s is not None:

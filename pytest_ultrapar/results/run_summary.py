@@ -74,10 +74,11 @@ class RunSummary(msgspec.Struct, frozen=True):
         damage: Stretches of the journal that could not be read.
         files: Names of the files written, in the run directory.
         peak_in_flight: Most requests in flight at once.
-        bound_s: Lower bound of the makespan in hindsight; None where nothing was measured.
+        bound_s: Lower bound of the makespan in hindsight; None where nothing was measured or
+            limits were looked for. So for `binding`, `efficiency` and `attribution`.
         binding: The limit that bounds most, such as `ideallab/key0 (qps)`.
         efficiency: bound_s / makespan, 0 to 1.
-        attribution: Where the makespan went; None where nothing was measured.
+        attribution: Where the makespan went.
         audit: What fell on each limit at most, by our own records.
         first_token: Seconds from sending to the first token, over all streams; None without any.
         client_bound: Why the client and not the pool was what held the run up; empty if it was not.

@@ -58,8 +58,20 @@ def test_limits_are_found_below_the_ceiling_and_their_history_is_kept(adaptive, 
     attempts = pq.read_table(adaptive.directory / "attempts.parquet").to_pylist()
     assert max(row["in_flight_at_send"] for row in attempts) <= 12
     result.stdout.fnmatch_lines(
-        ["*limit found of sim/key0: * in flight*", "*limit found of sim/key1: * in flight*"]
+        [
+            "no bound is known: limits of sim were looked for",
+            "*limit found of sim/key0: * in flight*",
+            "*limit found of sim/key1: * in flight*",
+        ]
     )
+    result.stdout.no_fnmatch_line("*efficiency*")
+    summary = json.loads((adaptive.directory / "summary.json").read_bytes())
+    extra = json.loads((adaptive.directory / "benchmark.json").read_bytes())["benchmarks"]
+    (whole,) = [one["extra_info"] for one in extra if "bound_s" in one["extra_info"]]
+    for name in ("bound_s", "binding", "efficiency", "attribution"):
+        assert summary[name] is None
+        assert whole[name] is None
+    assert summary["audit"]
 
 
 def test_fixed_mode_has_no_history_of_limits(adaptive):

@@ -50,12 +50,20 @@ def rows(said):
     return {mode: (policy, rest) for mode, policy, rest in found}
 
 
+def test_plan_of_limits_that_are_looked_for_says_that_it_has_their_ceilings(project, planned):
+    project.suite(SUITE_OF_20)
+    pool_with(project, model=TWO_S)
+    said = planned("-n0", "--ultrapar-rate-mode=adaptive")
+    assert "  limits of p would be looked for: the figures use their ceilings, so a run may" in said
+
+
 @pytest.mark.parametrize("workers", ["-n0", "-n2", "-n15"])
 def test_plan_sends_nothing_and_starts_no_worker(project, planned, workers):
     project.suite(SUITE_OF_20)
     pool_with(project, model=TWO_S)
     said = planned(workers)
     assert "no request was sent" in said
+    assert "ceilings" not in said
     assert ("; for 15 workers; " in said) == (workers == "-n15")
     assert "20 cases from the pool's latencies and the suite's turns" in said
     assert "bringing up nodes" not in said

@@ -67,7 +67,10 @@ def test_failed_requests_move_to_the_other_instance_of_the_model(project, worker
     assert len({row["case_id"] for row in failed}) == len(failed)
     assert len(attempts) == len(project.server.prompts) == 30 + len(failed)
     text = result.stdout.str()
-    assert re.search(rf"lane p/m2/key0.*{len(failed)} failed requests? went to other lanes", text)
+    n = len(failed)
+    said = rf"lane p/m2/key0.*{n} failed requests? \({n} overload\), {n} tried again on other lanes"
+    assert re.search(said, text)
+    assert "and no case was lost" in text
     assert "lane p/m/key0" not in text
 
 

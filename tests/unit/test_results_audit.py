@@ -60,6 +60,24 @@ def test_audit_has_each_key_also_without_a_limit():
     assert (key.limit, key.in_flight, key.workers, key.sends_60s) == ("p/k", 2, None, 2)
 
 
+def test_audit_counts_the_tokens_of_a_minute_where_they_are_limited():
+    sends = [(0.0, 300, 100), (59.0, 200, None), (61.0, 500, 50)]
+    log = log_of(
+        [lane(0, "p/k", "p/i0")],
+        *(episode(request(at, at + 1, tokens_in=i, tokens_out=o)) for at, i, o in sends),
+    )
+    key, instance = audit(log, [Limit("p/k", "key", tpm=750), Limit("p/i0", "instance", 1)])
+    assert (key.tokens_60s, key.tpm, key.passed) == (750, 750, ())
+    assert (instance.tokens_60s, instance.tpm) == (None, None)
+    (key,) = audit(log, [Limit("p/k", "key", tpm=700)])
+    assert key.passed == ("tpm",)
+
+
+def test_audit_knows_no_tokens_where_the_provider_told_none():
+    (found,) = of([(0.0, 1.0)], Limit("p/k", "key", tpm=700))
+    assert (found.tokens_60s, found.tpm, found.passed) == (None, 700, ())
+
+
 def test_requests_that_do_not_count_in_the_makespan_are_audited_too():
     log = log_of([lane(0, "p/k")], episode(request(0, 2)), episode(request(1, 2)), measured=False)
     (found,) = audit(log, [Limit("p/k", "key", 1)])

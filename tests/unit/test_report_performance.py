@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import msgspec
+
+from pytest_ultrapar.lanes.protocol import FoundLimit
+from pytest_ultrapar.report.performance import performance_lines
+from pytest_ultrapar.results.attribution import Attribution, Parts
+from pytest_ultrapar.results.audit import LimitAudit
+from tests.unit.test_report_lanes import lane
+from tests.unit.test_report_summary import SUMMARY
+
+PARTS = Parts(6.0, 0, 0, 0, 0, 3.0, 0, 1.0)
+MEASURED = msgspec.structs.replace(
+    SUMMARY,
+    bound_s=6.0,
+    binding="p/k (qps)",
+    efficiency=0.6,
+    attribution=Attribution(10.0, PARTS, ()),
+)
+
+
+def lines(summary, *lanes):
+    return list(performance_lines(summary, lanes))
+
+
+def test_bound_is_shown_with_the_parts_beyond_it():
+    assert lines(MEASURED, lane()) == [
+        "no schedule takes less than 6.00 s (p/k (qps)): efficiency 60.0 %",
+        "of 10.0 s, 60.0 % is the bound; beyond the bound: client 3.00 s, uneven end 1.00 s",
+    ]
+
+
+def test_empty_seats_of_lanes_that_were_out_are_not_laid_to_the_client():
+    assert "client or lanes that were out 3.00 s" in lines(MEASURED, lane(), lane(state="out"))[1]
+
+
+def test_run_that_looked_for_limits_has_no_bound_and_says_whose():
+    adaptive = msgspec.structs.replace(SUMMARY, rate_mode="adaptive")
+    found = FoundLimit("ideallab/k", 5, None, 0)
+    lanes = [lane("ideallab/a/k", found=found), lane("ideallab/b/k", found=found), lane()]
+    said = "no bound is known: limits of ideallab were looked for"
+    assert lines(adaptive, *lanes) == [said]
+    assert lines(msgspec.structs.replace(MEASURED, rate_mode="mixed"), lane())[0].startswith(
+        "no sch"
+    )
+    assert lines(SUMMARY, lane()) == []
+
+
+def test_audit_says_how_many_tokens_a_minute_had_at_most():
+    limited = LimitAudit("p/k", 3, 2, 5, 3, None, 3, None, (), 12_345, 60_000)
+    (line,) = lines(msgspec.structs.replace(SUMMARY, audit=(limited,)))
+    assert line.endswith(
+        "p/k 2 of 5 in flight, 3 in 1 s, 3 in 60 s, 12,345 of 60,000 tokens in 60 s"
+    )
