@@ -12,6 +12,7 @@ from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.lanes.assignment import Assignment
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.results.journal import JournalReader, JournalWriter, Position
+from pytest_ultrapar.results.publish import write_whole
 from pytest_ultrapar.results.recovered import RecoveredIndex
 
 if TYPE_CHECKING:
@@ -102,8 +103,12 @@ class Runtime:
 
 
 def write_assignment(directory: Path, assignment: Assignment) -> None:
-    """Leave the assignment where workers find it. Called by the controller before it feeds them."""
-    (directory / ASSIGNMENT_FILE).write_bytes(msgspec.json.encode(assignment))
+    """Leave the assignment where workers find it. Called by the controller before it feeds them.
+
+    Raises:
+        ResultsError: It cannot be written.
+    """
+    write_whole(directory / ASSIGNMENT_FILE, msgspec.json.encode(assignment))
 
 
 def read_assignment(directory: Path) -> Assignment:
@@ -116,10 +121,14 @@ def read_assignment(directory: Path) -> Assignment:
 
 
 def write_tables(directory: Path, tables: Mapping[str, tuple[str, ...]]) -> None:
-    """Leave the suites' wishes for the summary's layout; every worker writes the same."""
+    """Leave the suites' wishes for the summary's layout; every worker writes the same.
+
+    Raises:
+        ResultsError: They cannot be written.
+    """
     path = directory / TABLES_FILE
     if not path.exists():
-        path.write_bytes(msgspec.json.encode(tables))
+        write_whole(path, msgspec.json.encode(tables))
 
 
 def read_tables(directory: Path) -> dict[str, tuple[str, ...]]:

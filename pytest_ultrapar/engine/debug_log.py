@@ -70,6 +70,7 @@ class DebugLog:
         """
         path = directory / file_name(worker)
         try:
+            path.touch(mode=0o600)
             # Unbuffered: what was told before a crash is there after it.
             self._file: FileIO | None = path.open("ab", buffering=0)
         except OSError as error:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.settings import KeyLock
 
 _LOOK_S = 0.1
-_STILL_COUNTS = "what an earlier run sent with the same keys still counts against their limits"
+_EARLIER = "an earlier run's requests"
+_STILL_COUNT = "with the same keys they still count against the limits"
 _SAID_S = 1.0
 _PATIENCE_S = 0.5
 """For `fail`: two runs that begin at once may meet for an instant, and a run that was just killed
@@ -136,6 +137,24 @@ def keep_keys(
     Raises:
         ConfigError: Another run has one and `how` is `fail`, or keys cannot be locked here.
     """
+    try:
+        return _keep(keys, run, how, line, clock=clock, pause=pause)
+    except KeyboardInterrupt:
+        line.give_up()
+        raise
+    finally:
+        line.end()
+
+
+def _keep(
+    keys: Mapping[str, LockedKey],
+    run: Path,
+    how: KeyLock,
+    line: WaitingLine,
+    *,
+    clock: Clock,
+    pause: Callable[[float], object],
+) -> KeptKeys:
     directory = lock_directory(os.environ)
     began_s = clock.now_s()
     waited_for = ""
@@ -146,30 +165,29 @@ def keep_keys(
         if isinstance(locks, KeyLocks):
             break
         waited_s = clock.now_s() - began_s
+        key = f"key {keys[locks.name].shown}"
         if how == "fail" and waited_s >= _PATIENCE_S:
             msg = (
-                f"key {keys[locks.name].shown} is in use by {_who(locks)}; two runs would send "
+                f"{key} is in use by {_who(locks)}; two runs would send "
                 "twice as much as it allows: wait for the end of that run, or leave "
                 "--ultrapar-key-lock fail away to have this one wait"
             )
             raise ConfigError(msg)
         if how == "wait":
-            waited_for = f"key {keys[locks.name].shown}, which is in use by {_who(locks)}"
-            line.say(f"waiting for {waited_for}", waited_s)
+            waited_for = f"{key}, which was in use by {_who(locks)}"
+            line.say(key, f", which is in use by {_who(locks)}", waited_s)
         pause(_LOOK_S)
     try:
         free_at_s = max((_free_s(keys[name], locks, name, clock) for name in keys), default=0.0)
         total_s = free_at_s - clock.now_s()
         while (left_s := free_at_s - clock.now_s()) > 0:
             if total_s > _SAID_S:
-                text = f"waiting for {duration(total_s)}: {_STILL_COUNTS}"
-                line.say(text, clock.now_s() - began_s)
+                more = f", {duration(total_s)}: {_STILL_COUNT}"
+                line.say(_EARLIER, more, clock.now_s() - began_s)
             pause(min(left_s, _LOOK_S))
     except BaseException:
         locks.give_back({})
         raise
-    finally:
-        line.end()
     return KeptKeys(keys, locks, clock.now_s() - began_s, waited_for)
 
 

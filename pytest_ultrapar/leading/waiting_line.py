@@ -22,14 +22,22 @@ class WaitingLine:
     def __init__(self, reporter: pytest.TerminalReporter | None) -> None:
         self._reporter = reporter
         self._on_terminal = bool(reporter and reporter.hasmarkup and reporter.isatty)
-        self._said = ""
+        self._said = self._what = ""
         self._is_drawn = False
         self._next_s = self._step_s = _AGAIN_S
 
-    def say(self, text: str, waited_s: float) -> None:
-        """Tell what is waited for; to be called often, with the seconds waited so far."""
+    def say(self, what: str, more: str, waited_s: float) -> None:
+        """Tell what is waited for; to be called often.
+
+        Args:
+            what: In a few words; all that is said again.
+            more: What is said once, at the beginning.
+            waited_s: Seconds waited so far.
+        """
         if self._reporter is None:
             return
+        text = f"waiting for {what}{more}"
+        self._what = what
         if text != self._said:
             self.end()
             self._said = text
@@ -38,7 +46,7 @@ class WaitingLine:
             self._reporter.write_line(f"ultrapar: {text}")
             self._reporter.flush()
         elif waited_s >= self._next_s:
-            again = f"ultrapar: still waiting, {duration(waited_s)}"
+            again = f"ultrapar: still waiting for {what}: {duration(waited_s)}"
             if self._on_terminal:
                 self._reporter.write(_CLEAR + again, flush=True)
                 self._is_drawn = True
@@ -47,6 +55,16 @@ class WaitingLine:
                 self._reporter.flush()
                 self._step_s *= 2
             self._next_s = waited_s + self._step_s
+
+    def give_up(self) -> None:
+        """Tell that the wait was ended before its time, if anything was said of it."""
+        self.end()
+        if self._reporter is not None and self._said:
+            # The terminal has written ^C.
+            self._reporter.write_line("")
+            self._reporter.write_line(
+                f"ultrapar: gave up waiting for {self._what}; nothing was sent"
+            )
 
     def end(self) -> None:
         """Leave no half a line. Idempotent."""

@@ -12,10 +12,11 @@ from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.records import Case
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
 FILE_NAME = "cases.json"
+_LONGEST = 120
 
 
 def write_cases(directory: Path, cases: Sequence[Case]) -> bool:
@@ -59,10 +60,32 @@ def _difference(then: Sequence[Case], now: Sequence[Case]) -> str:
         if [case.params for case in then] == [case.params for case in now]:
             return "the run seed is not the same (--ultrapar-seed)"
         return "the parameters of the cases are not the same, though their names are"
+    said = [
+        *_only_in("cases", [case.nodeid for case in then], [case.nodeid for case in now], shown=1),
+        *_only_in("models", [case.model for case in then], [case.model for case in now], shown=5),
+    ]
+    if not said:
+        return "the order of the planned cases is not the same"
     return (
-        f"the planned cases are not the same ({len(then)} then, {len(now)} now): name the same "
-        "suite, selection (-k, -m, --ultrapar-model) and repetitions"
+        f"the planned cases are not the same ({len(then)} then, {len(now)} now; {'; '.join(said)}):"
+        " name the same suite, selection (-k, -m, --ultrapar-model) and repetitions"
     )
+
+
+def _only_in(what: str, then: Sequence[str], now: Sequence[str], *, shown: int) -> Iterator[str]:
+    """What is on one side alone, in the order of that side."""
+    for when, own, other in (("then", then, now), ("now", now, then)):
+        there = frozenset(other)
+        alone = [name for name in dict.fromkeys(own) if name not in there]
+        if alone:
+            names = ", ".join(_shortened(name) for name in alone[:shown])
+            n_more = len(alone) - shown
+            more = f" and {n_more:,} more" if n_more > 0 else ""
+            yield f"{what} only {when}: {names}{more}"
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
 
 
 def _encode(cases: Sequence[Case]) -> bytes:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.results.publish import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,14 +39,12 @@ def write_taken(directory: Path, taken: Sequence[Taken]) -> None:
         ResultsError: The directory cannot be written.
     """
     path = directory / FILE_NAME
-    temporary = directory / f".{FILE_NAME}.{os.getpid()}.tmp"
+    if taken:
+        write_whole(path, msgspec.json.encode(taken))
+        return
     try:
-        if not taken:
-            # A session that never got as far as its first episode may have left one.
-            path.unlink(missing_ok=True)
-            return
-        temporary.write_bytes(msgspec.json.encode(taken))
-        temporary.replace(path)
+        # A session that never got as far as its first episode may have left one.
+        path.unlink(missing_ok=True)
     except OSError as error:
         msg = f"cannot write {path}: {error.strerror}"
         raise ResultsError(msg) from error

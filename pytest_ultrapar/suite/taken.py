@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar import pytest_internals
+from pytest_ultrapar.results.publish import write_whole
 from pytest_ultrapar.results.taken_file import Taken
 from pytest_ultrapar.suite.collection import REPEAT, case_id_of, parameter, params_of, suite_of
 
@@ -38,10 +39,14 @@ def question_of_case(case: Case) -> Question:
 
 
 def write_reused(directory: Path, reused: Mapping[Question, str]) -> None:
-    """Leave what an earlier run answered where workers find it. Called before they start."""
+    """Leave what an earlier run answered where workers find it. Called before they start.
+
+    Raises:
+        ResultsError: It cannot be written.
+    """
     path = directory / REUSED_FILE
     if reused:
-        path.write_bytes(msgspec.json.encode(sorted(reused.items())))
+        write_whole(path, msgspec.json.encode(sorted(reused.items())))
     else:
         # Left by a session that never got as far as its first episode, it would be believed.
         path.unlink(missing_ok=True)

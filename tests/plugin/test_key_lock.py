@@ -218,6 +218,7 @@ def test_waiting_ends_at_an_interrupt(host, workers):
     assert second.wait(30) == 2
     assert psutil.wait_procs(family, timeout=5)[1] == []
     said = host.output("second").read_text()
+    assert "ultrapar: gave up waiting for key p-second/k-second; nothing was sent" in said
     assert "Traceback" not in said
     assert "INTERNALERROR" not in said
     assert not list((host.folder / "second").glob(".ultrapar/2*"))

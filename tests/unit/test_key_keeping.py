@@ -200,15 +200,54 @@ def test_keys_that_nothing_was_sent_with_keep_nobody_waiting(directory, keys, tm
     found.give_back({})
 
 
+def test_wait_that_is_over_is_told_in_the_past(directory, keys, tmp_path):
+    locks = take_all(directory, keys, holder())
+    time, terminal = VirtualTime(), Terminal(is_terminal=False)
+
+    def pause(seconds):
+        time.pause(seconds)
+        if time.now_s() > 1015:
+            locks.give_back({})
+
+    line = WaitingLine(terminal)
+    kept = keep_keys(keys, tmp_path, "wait", line, clock=time, pause=pause)
+    who = r"the run with process id 99 (results in /runs/\x1bother, since 2026-01-02 03:04:05 UTC)"
+    assert kept.waited_for == f"key a/k1, which was in use by {who}"
+    assert terminal.written == [
+        f"ultrapar: waiting for key a/k1, which is in use by {who}",
+        "ultrapar: still waiting for key a/k1: 10.0 s",
+    ]
+    kept.give_back_unused()
+
+
+def test_wait_that_is_interrupted_ends_with_a_sentence(directory, keys, tmp_path):
+    locks = take_all(directory, keys, holder())
+
+    def pause(_seconds):
+        raise KeyboardInterrupt
+
+    terminal = Terminal(is_terminal=False)
+    with pytest.raises(KeyboardInterrupt):
+        keep_keys(keys, tmp_path, "wait", WaitingLine(terminal), clock=VirtualTime(), pause=pause)
+    assert terminal.written[1:] == [
+        "",
+        "ultrapar: gave up waiting for key a/k1; nothing was sent",
+    ]
+    locks.give_back({})
+
+
 def test_log_is_told_of_waiting_at_growing_distances():
     terminal = Terminal(is_terminal=False)
     line = WaitingLine(terminal)
     for tenths in range(3000):
-        line.say("waiting for key k", tenths / 10)
+        line.say("key k", ", which is in use", tenths / 10)
     line.end()
     assert terminal.written == [
-        "ultrapar: waiting for key k",
-        *(f"ultrapar: still waiting, {at}" for at in ("10.0 s", "30.0 s", "70.0 s", "2 min 30 s")),
+        "ultrapar: waiting for key k, which is in use",
+        *(
+            f"ultrapar: still waiting for key k: {at}"
+            for at in ("10.0 s", "30.0 s", "70.0 s", "2 min 30 s")
+        ),
     ]
 
 
@@ -216,10 +255,10 @@ def test_terminal_shows_one_line_that_is_redrawn_every_ten_seconds():
     terminal = Terminal(is_terminal=True)
     line = WaitingLine(terminal)
     for tenths in range(350):
-        line.say("waiting for key k", tenths / 10)
+        line.say("key k", ", which is in use", tenths / 10)
     assert terminal.written == [
-        "ultrapar: waiting for key k",
-        *(f"\r\x1b[2Kultrapar: still waiting, {at}.0 s" for at in (10, 20, 30)),
+        "ultrapar: waiting for key k, which is in use",
+        *(f"\r\x1b[2Kultrapar: still waiting for key k: {at}.0 s" for at in (10, 20, 30)),
     ]
-    line.say("waiting for key l", 35)
+    line.say("key l", "", 35)
     assert terminal.written[-2:] == ["\r\x1b[2K", "ultrapar: waiting for key l"]

@@ -7,6 +7,7 @@ import sys
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
@@ -150,10 +151,44 @@ def test_cases_of_the_first_writer_stand(tmp_path):
     first, second = [case(0, "aa"), case(1, "bb")], [case(0, "cc")]
     assert write_cases(tmp_path, first)
     assert not write_cases(tmp_path, first)
-    with pytest.raises(ConfigError, match=r"planned cases are not the same \(2 then, 1 now\)"):
+    with pytest.raises(ConfigError, match=r"planned cases are not the same \(2 then, 1 now; "):
         write_cases(tmp_path, second)
     assert read_cases(tmp_path) == first
     assert [path.name for path in tmp_path.iterdir()] == ["cases.json"]
+
+
+def planned(*models, n=2):
+    return [
+        msgspec.structs.replace(
+            case(at, f"{model}{at}"), nodeid=f"t.py::test_it[{model}-{at}]", model=model
+        )
+        for model in models
+        for at in range(n)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        (
+            planned("a", "c"),
+            "(4 then, 4 now; cases only then: t.py::test_it[b-0] and 1 more; cases only now: "
+            "t.py::test_it[c-0] and 1 more; models only then: b; models only now: c): name the",
+        ),
+        (
+            planned("a", "b", n=1),
+            "(4 then, 2 now; cases only then: t.py::test_it[a-1] and 1 more): name the same suite",
+        ),
+        (planned("b", "a"), "the order of the planned cases is not the same"),
+        (planned("a", "b" * 900), f"t.py::test_it[{'b' * 103}... and 1 more; models only then: b;"),
+    ],
+    ids=["other model", "fewer", "other order", "long names"],
+)
+def test_cases_that_differ_are_named(tmp_path, now, said):
+    write_cases(tmp_path, planned("a", "b"))
+    with pytest.raises(ConfigError) as e:
+        write_cases(tmp_path, now)
+    assert said in str(e.value)
 
 
 def test_cases_missing_or_foreign_are_an_error(tmp_path):

@@ -1,0 +1,49 @@
+"""Whatever a run writes about itself is for its owner alone: prompts, answers, names of keys."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from pytest_ultrapar.results.taken_file import Taken, write_taken
+from pytest_ultrapar.suite.taken import write_reused
+
+SUITE = """
+@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(6)])
+def test_it(answer): pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def open_umask():
+    """New files are readable by everybody unless somebody says otherwise."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.parametrize("storage", ["parquet", "json"])
+def test_every_file_of_a_run_is_readable_by_its_owner_only(project, workers, storage):
+    project.suite(SUITE)
+    args = ("--ultrapar-debug-log=all", f"--ultrapar-storage={storage}")
+    assert project.run(workers, *args).ret == 0
+    files = [path for path in project.directory.rglob("*") if path.is_file()]
+    names = {path.name for path in files}
+    assert {
+        "assignment.json",
+        "cases.json",
+        "manifest.json",
+        "summary.json",
+        "tables.json",
+    } <= names
+    assert {path.name: path.stat().st_mode & 0o077 for path in files} == dict.fromkeys(names, 0)
+    folders = [path for path in project.directory.rglob("*") if path.is_dir()]
+    assert {path.stat().st_mode & 0o077 for path in [project.directory, *folders]} == {0}
+
+
+def test_files_about_earlier_runs_are_too(tmp_path):
+    write_taken(tmp_path, [Taken("s", ("c",))])
+    write_reused(tmp_path, {("s", "m", 0, ()): "c"})
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == {"taken.json": 0o600, "reused.json": 0o600}
