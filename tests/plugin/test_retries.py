@@ -247,4 +247,4 @@ def test_server_that_starts_again_costs_neither_case_nor_lane(project, workers):
     lane = read_manifest(project.directory).lanes[0]
     assert lane.state == "up"
     assert lane.n_opened == 1
-    result.stdout.fnmatch_lines(["lane p/m/key0: breaker opened once, *"])
+    result.stdout.fnmatch_lines(["lane p/m/key0: *failed requests (*); breaker opened once, *"])
