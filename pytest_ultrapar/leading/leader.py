@@ -147,7 +147,7 @@ class Leader:
         if self._finished is None:
             return
         if self.config.option.verbose > _SILENT:
-            show(self._finished, terminalreporter)
+            show(self._finished, terminalreporter, self.run.services.unused_faults())
         else:
             show_failures(self._finished, terminalreporter)
 

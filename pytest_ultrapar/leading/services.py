@@ -40,6 +40,7 @@ class Services:
         self.broker: BrokerProcess | None = None
         self.compactor: Compactor | None = None
         self.faults: FaultScript | None = None
+        self._server_log: Path | None = None
         self.base_urls: Mapping[str, str] = {}
         self.inherited: tuple[int, ...] = ()
 
@@ -88,6 +89,7 @@ class Services:
         self._simulator = SimulatorProcess.start(
             self._pool, log_path=log_path, tokens=None, faults=self.faults
         )
+        self._server_log = log_path
         self.base_urls = {name: self._simulator.base_url(name) for name in names}
 
     def start_compactor(self, cwd: Path) -> None:
@@ -118,6 +120,14 @@ class Services:
             inherited=self.inherited,
         )
         return self.broker
+
+    def unused_faults(self) -> tuple[str, ...]:
+        """Faults of the script that took no request of this session; after `stop`."""
+        if self.faults is None or self._server_log is None:
+            return ()
+        from pytest_ultrapar.simulator.faults.unused import unused_faults  # noqa: PLC0415 - only when asked for
+
+        return unused_faults(self.faults, self._server_log)
 
     def stop(self) -> None:
         """End everything that was started. Idempotent."""

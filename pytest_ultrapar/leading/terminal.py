@@ -8,13 +8,23 @@ from pytest_ultrapar.report.escape import visible
 from pytest_ultrapar.report.summary import summary_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pytest
 
     from pytest_ultrapar.leading.finish import FinishedRun
 
 
-def show(finished: FinishedRun, reporter: pytest.TerminalReporter) -> None:
-    """Write the summary. Called by pytest's terminal summary, controller, once."""
+def show(
+    finished: FinishedRun, reporter: pytest.TerminalReporter, unused_faults: Sequence[str] = ()
+) -> None:
+    """Write the summary. Called by pytest's terminal summary, controller, once.
+
+    Args:
+        finished: The run.
+        reporter: Pytest's.
+        unused_faults: What the run's simulated provider was to do wrong and never did.
+    """
     reporter.section("ultrapar")
     if finished.summary is not None:
         lines = summary_lines(
@@ -25,6 +35,9 @@ def show(finished: FinishedRun, reporter: pytest.TerminalReporter) -> None:
         )
         for line in lines:
             reporter.write_line(line)
+    for label in unused_faults:
+        said = f'the simulated provider: fault "{label}" took no request'
+        reporter.write_line(visible(said), yellow=True)
     if finished.gate is not None:
         for line in finished.gate.lines:
             reporter.write_line(line)
