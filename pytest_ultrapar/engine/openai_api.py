@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 PATH = "/chat/completions"
 RESERVED = frozenset({"model", "messages", "stream", "stream_options"})
 """Parameters that a suite may not set: they are the client's own business."""
+MOST_TOKENS = 10**9
+"""Larger counts of one answer are not believed: a thousand times the longest context there is, and
+sums of 10^9 such counts still fit in 64 bits."""
 
 
 class Function(msgspec.Struct):
@@ -87,23 +90,25 @@ class Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
+_NOTHING = msgspec.Raw(b"null")
+
+
 class TokenDetails(msgspec.Struct):
     """Of which tokens there were how many."""
 
-    reasoning_tokens: float | None = None
+    reasoning_tokens: msgspec.Raw = _NOTHING
 
 
 class Usage(msgspec.Struct):
-    """What the API counted; some gateways write 12.0."""
+    """What the API counted, unread: some gateways write 12.0, and no figure spoils an answer."""
 
-    prompt_tokens: float | None = None
-    completion_tokens: float | None = None
+    prompt_tokens: msgspec.Raw = _NOTHING
+    completion_tokens: msgspec.Raw = _NOTHING
     completion_tokens_details: TokenDetails | None = None
 
 
 _NO_USAGE = Usage()
 _ENDS_WITHOUT_CONTENT = frozenset({"length", "content_filter", "function_call"})
-_NO_ERROR = msgspec.Raw(b"null")
 
 
 class Completion(msgspec.Struct):
@@ -111,7 +116,7 @@ class Completion(msgspec.Struct):
 
     choices: list[Choice] | None = None
     usage: Usage | None = None
-    error: msgspec.Raw = _NO_ERROR
+    error: msgspec.Raw = _NOTHING
     object: str | None = None
 
 
@@ -201,7 +206,7 @@ def _may_be_blank(choice: Choice, usage: Usage | None) -> bool:
 
 def error_of(completion: Completion, content: bytes) -> Failure | None:
     """The failure for which an answer of status 200 or a piece of it stands, if it is an error."""
-    if completion.error is not _NO_ERROR and bytes(completion.error) != b"null":
+    if completion.error is not _NOTHING and bytes(completion.error) != b"null":
         return failure_in_answer(bytes(completion.error))
     return failure_in_answer(content) if completion.object == "error" else None
 
@@ -235,8 +240,13 @@ def reply_of(
     )
 
 
-def _count(number: float | None) -> int | None:
-    return int(number) if number is not None and number >= 0 else None
+def _count(figure: msgspec.Raw) -> int | None:
+    """A number of tokens; None where none is said that can be believed."""
+    try:
+        number = float(bytes(figure))
+    except ValueError:
+        return None
+    return int(number) if 0 <= number <= MOST_TOKENS else None
 
 
 def _malformed(reason: str) -> Failure:

@@ -130,8 +130,6 @@ class LaneBroker:
         waiting = self._worker(worker).waiting.get(request_id)
         if waiting is not None:
             self._leave(waiting, now_s)
-            if waiting.request.tokens:
-                self._table.look_at(waiting.lane_set.lanes)
         return self._finish(now_s)
 
     def release(

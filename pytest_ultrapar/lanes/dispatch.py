@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.lanes.actions import Action, Grant, Refusal
 from pytest_ultrapar.lanes.choice import best_lane, next_open, next_turn
+from pytest_ultrapar.lanes.deferral import decide_again, defers
 from pytest_ultrapar.lanes.protocol import Lease
 from pytest_ultrapar.lanes.queueing import HeldLease, Line
 from pytest_ultrapar.lanes.refusals import all_out
-from pytest_ultrapar.lanes.token_use import decide_again, defers, reserve
+from pytest_ultrapar.lanes.token_use import reserve
 
 if TYPE_CHECKING:
     from collections import OrderedDict
@@ -52,9 +53,10 @@ class Dispatcher:
             return False
         free = [lane for lane in waiting.lane_set.lanes if lane.is_free(now_s)]
         while (lane := best_lane(waiting, free)) is not None:
-            if lane.metered and defers(lane, waiting.request.tokens, now_s):
+            if lane.metered and defers(waiting, lane, self._table.changed, now_s):
                 free.remove(lane)
                 continue
+            waiting.stop_deferring()
             self._grant(waiting, lane, now_s)
             return True
         return False
@@ -95,7 +97,7 @@ class Dispatcher:
                 break
             served_by = best_lane(waiting, by_model[waiting.model])
             assert served_by is not None
-            if served_by.metered and defers(served_by, waiting.request.tokens, now_s):
+            if served_by.metered and defers(waiting, served_by, self._table.changed, now_s):
                 continue
             assert waiting.line is not None
             waiting.line.leave(waiting)
@@ -133,8 +135,6 @@ class Dispatcher:
         if lane.metered:
             tokens = request.tokens
             held.reserved = reserve(lane, tokens, now_s)
-            # What others wait for may have been this request.
-            table.look_at(one for one in waiting.lane_set.lanes if one is not lane)
         send_by_s = now_s + lane.send_by_s
         table.begin_term(lane, self._n_leases, worker, send_by_s)
         if lane.health.on_trial:

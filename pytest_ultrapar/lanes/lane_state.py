@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.lanes.adaptive.history import LimitChange
     from pytest_ultrapar.lanes.adaptive.observation import Observation
     from pytest_ultrapar.lanes.adaptive.vllm_metrics import ServerLoad
+    from pytest_ultrapar.lanes.deferral import Deferral
     from pytest_ultrapar.lanes.health import LaneHealth
     from pytest_ultrapar.lanes.instance_state import InstanceState
     from pytest_ultrapar.lanes.lane_set import LaneSet
@@ -39,17 +40,19 @@ class LimitState(Wake):
         window: Requests in flight.
         rates: The limiters of `qps` and `rpm`; both must allow a send.
         tokens: The limiter of `tpm`, if there is one.
-        ready_s: The earliest time of the next send.
+        ready_s: The earliest time of the next send, by all of the following (`reckon`).
         pace_ready_s: The earliest time by the pace that `controller` finds.
         controller: Who finds its cap and pace, in adaptive mode; None leaves them as declared.
-        is_deferred: Whether `ready_s` waits for the tokens of a certain request to fit.
+        deferral: The request whose tokens it waits for to fit, if any; `deferred_until_s`: when
+            they do, -infinity without one.
         lanes: The lanes that share it.
         was_full: Whether the window was full when the lanes were last told.
     """
 
     __slots__ = (
         "controller",
-        "is_deferred",
+        "deferral",
+        "deferred_until_s",
         "lanes",
         "name",
         "pace_ready_s",
@@ -68,7 +71,8 @@ class LimitState(Wake):
         self.rates = rates
         self.tokens: TokenLimiter | None = None
         self.ready_s = self.pace_ready_s = -math.inf
-        self.is_deferred = False
+        self.deferral: Deferral | None = None
+        self.deferred_until_s = -math.inf
         self.lanes: list[LaneState] = []
         self.was_full = False
 
@@ -90,11 +94,11 @@ class LimitState(Wake):
         self.window.take()
         for rate in self.rates:
             rate.take(now_s)
-            self.ready_s = max(self.ready_s, rate.ready_s)
         if self.controller is not None:
             self.controller.sent(now_s)
             self.pace_ready_s = now_s + self.controller.interval_s()
-            self.ready_s = max(self.ready_s, self.pace_ready_s)
+        if self.rates or self.controller is not None:
+            self.reckon()
 
     def control(self, controller: AdaptiveController) -> None:
         """Let a controller find cap and pace from now on; what is declared stays the bound."""
@@ -129,12 +133,20 @@ class LimitState(Wake):
         before, self.window.cap = self.window.cap, self.controller.cap()
         return self.window.cap > before
 
-    def rate_ready_s(self) -> float:
-        """The earliest time that its rates allow, whatever request is to come."""
-        ready_s = self.pace_ready_s
+    def reckon(self) -> None:
+        """Set `ready_s` anew; to be called when anything that it depends on has changed."""
+        ready_s = max(self.pace_ready_s, self.deferred_until_s)
         if self.tokens is not None:
             ready_s = max(ready_s, self.tokens.ready_s)
-        return max(ready_s, *(rate.ready_s for rate in self.rates)) if self.rates else ready_s
+        for rate in self.rates:
+            ready_s = max(ready_s, rate.ready_s)
+        self.ready_s = ready_s
+
+    def let_go(self) -> None:
+        """No longer wait for a certain request to fit."""
+        self.deferral = None
+        self.deferred_until_s = -math.inf
+        self.reckon()
 
 
 class ModelState:

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pytest_ultrapar.lanes.deferral import Deferral
     from pytest_ultrapar.lanes.groups import GroupState
     from pytest_ultrapar.lanes.lane_set import LaneSet
     from pytest_ultrapar.lanes.lane_state import LaneState, ModelState
@@ -24,10 +25,12 @@ class Waiting:
         clock: The lanes whose seats it waits for; `full_s`: their clock when it came; `shut_s`:
             that of its group's gate.
         line: Where it waits; None before and after.
+        deferral: The limits that wait until its tokens fit; None: there never were any.
     """
 
     __slots__ = (
         "clock",
+        "deferral",
         "full_s",
         "group",
         "lane_set",
@@ -69,6 +72,12 @@ class Waiting:
         self.full_s = clock.full_s(now_s)
         self.shut_s = group.shut_s(now_s) if group is not None and opens else 0.0
         self.line: Line | None = None
+        self.deferral: Deferral | None = None
+
+    def stop_deferring(self) -> None:
+        """Let nobody wait until its tokens fit."""
+        if self.deferral is not None:
+            self.deferral.end()
 
 
 class Line:
@@ -132,6 +141,7 @@ class Line:
         """Take a request out, wherever it stands."""
         del self._queue[waiting.order]
         waiting.line = None
+        waiting.stop_deferring()
         del waiting.worker.waiting[waiting.request.request_id]
         if self.worker is None:
             self.model.n_turns -= 1
@@ -155,6 +165,9 @@ class Line:
             return
         self.is_linked = False
         self.model.n_waiting -= len(self._queue)
+        if self._queue:
+            # Only the first of a line is ever tried.
+            self.first.stop_deferring()
         if self.worker is not None:
             lines = self.worker.linked[self.model]
             del lines[self]

@@ -30,7 +30,8 @@ class TokenLimiter:
 
     Guarantee: the tokens reserved in any half-open window of `window_s` seconds are never more than
     `limit`, whatever is asked for, reserved and corrected, as long as nothing turns out larger than
-    its reservation. What does is paid for before the next send.
+    its reservation. What does is paid for before the next send, for one window at most: what was
+    sent before that, no provider counts any more.
 
     A log of the window alone would admit a whole window's tokens in one burst (why that is bad:
     `rate.RateLimiter`). Spacing alone, `tokens * window_s / limit` after each send, is not exact
@@ -112,7 +113,8 @@ class TokenLimiter:
         if reservation.is_counted:
             self._counted += more
         if more > 0:
-            self.ready_s = max(now_s, self.ready_s) + more * self._token_s
+            owed_s = max(0.0, self.ready_s - now_s) + more * self._token_s
+            self.ready_s = now_s + min(owed_s, self.window_s)
         elif reservation.is_counted:
             free_s = -more * self._token_s
             nearer_s = min(free_s, max(0.0, self.ready_s - now_s))

@@ -14,6 +14,7 @@ Another stack than the simulator's, so that the two cannot share a misunderstand
     slow SECONDS WORDS answers with WORDS after that time
     wait VALUE | WORDS refuses with 429 and Retry-After: VALUE the first time, then says WORDS
     use IN OUT WORDS   answers with WORDS and says that it took so many tokens, in and out
+    count IN WORDS     answers with WORDS and says that it took IN tokens, whatever JSON that is
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class ScriptedServer:
             return None
         return _error(status, "only once", {"Retry-After": retry_after})
 
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
+    async def _answer(self, request: web.Request) -> web.StreamResponse:  # noqa: PLR0912
         body = await request.json()
         prompt = body["messages"][-1]["content"]
         token = request.headers["authorization"].removeprefix("Bearer ")
@@ -151,6 +152,9 @@ class ScriptedServer:
                 n_in, n_out = map(int, rest.split()[:2])
                 self.used.append((time.monotonic(), n_in + n_out))
                 return _say(rest, n_in, n_out)
+            case "count":
+                figure, _, words = rest.partition(" ")
+                return _say_odd(words, figure)
             case "slow":
                 seconds, _, words = rest.partition(" ")
                 await asyncio.sleep(float(seconds))
@@ -166,6 +170,13 @@ def _say(words: str, n_in: int = 3, n_out: int = 5) -> web.Response:
     }
     usage = {"prompt_tokens": n_in, "completion_tokens": n_out, "total_tokens": n_in + n_out}
     return web.json_response({"id": "x", "choices": [choice], "usage": usage})
+
+
+def _say_odd(words: str, figure: str) -> web.Response:
+    text = _say(words).text
+    assert text is not None
+    text = text.replace('"prompt_tokens": 3', f'"prompt_tokens": {figure}')
+    return web.Response(text=text, content_type="application/json")
 
 
 def _error(

@@ -100,7 +100,7 @@ def test_sends_follow_each_other_at_the_distance_of_their_tokens_but_for_refunds
 
 
 @given(limits.flatmap(lambda limit: st.tuples(st.just(limit), wishes(limit, honest=False))))
-def test_debts_are_paid_before_the_next_send(case):
+def test_debts_are_paid_before_the_next_send_for_a_window_at_most(case):
     limit, asked = case
     limiter = TokenLimiter(limit, WINDOW_S)
     now_s = 0.0
@@ -110,7 +110,14 @@ def test_debts_are_paid_before_the_next_send(case):
         limiter.correct(reservation, wish.used, now_s)
         if wish.used > wish.reserved:
             owed_s = (wish.used - wish.reserved) * WINDOW_S / limit
-            assert limiter.ready_at_s(0, now_s) >= now_s + owed_s * (1 - 1e-9)
+            assert limiter.ready_at_s(0, now_s) >= now_s + min(owed_s, WINDOW_S) * (1 - 1e-9)
+        assert limiter.ready_at_s(0, now_s) <= now_s + WINDOW_S + 1e-6
+
+
+def test_count_beyond_belief_keeps_the_next_send_waiting_for_one_window():
+    limiter = TokenLimiter(100_000, WINDOW_S)
+    limiter.correct(limiter.take(500, 5.0), 10**12, 6.0)
+    assert limiter.ready_at_s(100, 6.0) == pytest.approx(6.0 + WINDOW_S)
 
 
 @given(

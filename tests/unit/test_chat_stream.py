@@ -65,6 +65,13 @@ def test_usage_of_every_piece_counts_once_by_the_last():
     assert (reply.tokens_in, reply.tokens_out) == (7, 3)
 
 
+@pytest.mark.parametrize("figure", [b"1e19", b"1e30", b"1e400", b"-1", b"null", b'"7"'])
+def test_odd_count_is_not_known_and_spoils_no_stream(figure):
+    odd = USAGE.replace(b"7", figure)
+    reply = result(chunk({"content": "a"}), odd, chunk({"content": "b"}, finish="stop"), odd, DONE)
+    assert (reply.text, reply.tokens_in, reply.tokens_out) == ("ab", None, 3)
+
+
 @pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
 def test_reasoning_has_two_names(name):
     reply = result(

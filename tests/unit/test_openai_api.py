@@ -124,6 +124,29 @@ def test_usage_is_counted_where_it_is_said(usage, counts):
 
 
 @pytest.mark.parametrize(
+    ("figure", "count"),
+    [
+        (b"1000000000", 1_000_000_000),
+        (b"1000000001", None),
+        (b"1e19", None),
+        (b"1e30", None),
+        (b"1e400", None),
+        (b"9" * 1000, None),
+        (b"-1", None),
+        (b"-1e400", None),
+        (b"true", None),
+        (b'"12"', None),
+        (b"[1]", None),
+    ],
+)
+def test_odd_count_is_not_known_and_spoils_no_answer(figure, count):
+    usage = b'{"prompt_tokens": %b, "completion_tokens": 2}' % figure
+    answer = b'{"choices": [{"message": {"content": "a"}}], "usage": %b}' % usage
+    reply = decode_response(answer, LANE, 0.5)
+    assert (reply.text, reply.tokens_in, reply.tokens_out) == ("a", count, 2)
+
+
+@pytest.mark.parametrize(
     "body",
     [
         b"",
