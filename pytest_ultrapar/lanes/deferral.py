@@ -64,8 +64,10 @@ def defers(waiting: Waiting, lane: LaneState, changed: dict[LaneState, None], no
 
 def decide_again(lanes: Iterable[LaneState]) -> None:
     """Let the limits of these lanes no longer wait for a certain request to fit."""
-    found = [
-        limit.deferral for lane in lanes for limit in lane.metered if limit.deferral is not None
-    ]
+    found: list[Deferral] = []
+    for lane in lanes:
+        # Most lanes count no tokens.
+        if lane.metered:
+            found += [limit.deferral for limit in lane.metered if limit.deferral is not None]
     for deferral in found:
         deferral.end()

@@ -92,13 +92,14 @@ class LimitState(Wake):
     def take(self, now_s: float) -> None:
         """Take a seat and a send; both must be free."""
         self.window.take()
+        if not self.rates and self.controller is None:
+            return
         for rate in self.rates:
             rate.take(now_s)
         if self.controller is not None:
             self.controller.sent(now_s)
             self.pace_ready_s = now_s + self.controller.interval_s()
-        if self.rates or self.controller is not None:
-            self.reckon()
+        self.reckon()
 
     def control(self, controller: AdaptiveController) -> None:
         """Let a controller find cap and pace from now on; what is declared stays the bound."""

@@ -141,7 +141,8 @@ class Line:
         """Take a request out, wherever it stands."""
         del self._queue[waiting.order]
         waiting.line = None
-        waiting.stop_deferring()
+        if waiting.deferral is not None:
+            waiting.deferral.end()
         del waiting.worker.waiting[waiting.request.request_id]
         if self.worker is None:
             self.model.n_turns -= 1
