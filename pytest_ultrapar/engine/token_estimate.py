@@ -44,6 +44,8 @@ share of the smallest limit. Dozens of cases ask with it before the first answer
 little costs little: the lease is given back unused, and asked for anew with what is known then."""
 
 _BOUNDS = ("max_completion_tokens", "max_tokens")
+MOST_TOKENS = 10**9
+"""More than any limit allows: what is larger is refused all the same, and fits every message."""
 
 
 class High:
@@ -142,7 +144,8 @@ class TokenEstimates:
         n = parameters.get("n")
         times = n if isinstance(n, int) and n > 1 else 1
         one = known.answer.value if answer is None else answer
-        return math.ceil(n_bytes * known.per_byte.value) + fixed + math.ceil(times * one)
+        tokens = math.ceil(n_bytes * known.per_byte.value) + fixed + math.ceil(times * one)
+        return min(tokens, MOST_TOKENS)
 
     def learn(
         self,

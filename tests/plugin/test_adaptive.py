@@ -85,7 +85,8 @@ def test_json_storage_has_the_history_too(adaptive):
         "-n0", "-k", "1", "--ultrapar-rate-mode=adaptive", "--ultrapar-storage=json"
     )
     assert result.ret == 0
-    rows = [json.loads(line) for line in (adaptive.directory / "limits.jsonl").open()]
+    lines = (adaptive.directory / "limits.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
     assert {row["reason"] for row in rows} >= {"start"}
     assert {"run_id", "limit", "t_s", "at", "workers", "qps", "in_flight", "reason"} == set(rows[0])
 

@@ -8,6 +8,7 @@ from pytest_ultrapar.engine.reply import Reply
 from pytest_ultrapar.engine.token_estimate import (
     ANSWER_TOKENS,
     FEW,
+    MOST_TOKENS,
     REMEMBERED,
     TOKENS_PER_ATTACHMENT,
     TOKENS_PER_BYTE,
@@ -139,3 +140,7 @@ def test_estimates_know_the_smallest_limit_of_each_model():
     assert estimates is not None
     assert [estimates.of_first(model) for model in "mno"] == [20, 50, 0]
     assert TokenEstimates.of(pool(limits, [("o", ("c",))])) is None
+
+
+def test_estimate_of_nonsense_still_fits_a_message(estimates):
+    assert estimates.of_request("m", QUESTION, {"max_tokens": 10**30}) == MOST_TOKENS
