@@ -80,28 +80,13 @@ class BrokerProcess:
         Raises:
             UltraparError: When it does not come up, with what it said.
         """
-        process = cls.spawn(pool, directory, seed=seed, patience_s=patience_s, inherited=inherited)
-        process.wait_ready()
-        return process
-
-    @classmethod
-    def spawn(
-        cls,
-        pool: Pool,
-        directory: Path,
-        *,
-        seed: int = 0,
-        patience_s: float = PATIENCE_S,
-        inherited: Sequence[int] = (),
-    ) -> BrokerProcess:
-        """Start the process without waiting; call `wait_ready` before anybody connects."""
         path = _private_directory(directory) / "s"
         token = secrets.token_hex(32)
         history = str(directory / HISTORY_NAME) if pool.is_adaptive else None
         config = ServerConfig(pool, str(path), token, seed, patience_s, history)
         with (path.parent / "stderr").open("wb") as stderr:
             # -P: a msgspec.py in the user's directory must not become ours.
-            process = subprocess.Popen(  # noqa: S603 - our own interpreter and module, no shell
+            child = subprocess.Popen(  # noqa: S603 - our own interpreter and module, no shell
                 [sys.executable, "-P", "-m", SERVER_MODULE],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -110,18 +95,20 @@ class BrokerProcess:
                 start_new_session=True,
                 pass_fds=inherited,
             )
-        assert process.stdin is not None
+        assert child.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(msgspec.json.encode(config) + b"\n")
-            process.stdin.flush()
-        return cls(process, path, token)
+            child.stdin.write(msgspec.json.encode(config) + b"\n")
+            child.stdin.flush()
+        broker = cls(child, path, token)
+        broker._wait_ready()
+        return broker
 
     @property
     def is_alive(self) -> bool:
         """Whether the process runs."""
         return self._process.poll() is None
 
-    def wait_ready(self) -> None:
+    def _wait_ready(self) -> None:
         """Wait until the process listens.
 
         Raises:

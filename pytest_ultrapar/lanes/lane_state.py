@@ -115,8 +115,7 @@ class LimitState(Wake):
         if self.controller is None:
             return False
         self.controller.told_load(load, self.window.in_flight, now_s)
-        before, self.window.cap = self.window.cap, self.controller.cap()
-        return self.window.cap > before
+        return self._adopt_cap(self.controller)
 
     def take_changes(self) -> list[LimitChange]:
         """What the controller changed since the last call."""
@@ -131,7 +130,10 @@ class LimitState(Wake):
         if self.controller is None:
             return False
         self.controller.observe(seen)
-        before, self.window.cap = self.window.cap, self.controller.cap()
+        return self._adopt_cap(self.controller)
+
+    def _adopt_cap(self, controller: AdaptiveController) -> bool:
+        before, self.window.cap = self.window.cap, controller.cap()
         return self.window.cap > before
 
     def reckon(self) -> None:

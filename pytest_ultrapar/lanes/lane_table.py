@@ -82,8 +82,9 @@ class LaneTable:
             self._add(lane, paths[lane.lane_id], found.get(lane.lane_id), rng)
         for model in self.models.values():
             _set_balance(model.lanes)
-        for limit in dict.fromkeys(lane.found for lane in self.lanes.values()):
-            if limit is not None and limit.controller is not None:
+        self._sought = list(dict.fromkeys(found.values()))
+        for limit in self._sought:
+            if limit.controller is not None:
                 models = {lane.model for lane in limit.lanes}
                 limit.controller.heeds_headers = len(models) == 1
 
@@ -200,12 +201,9 @@ class LaneTable:
 
     def told_load(self, provider: str, instance: str, load: ServerLoad, now_s: float) -> None:
         """Let the limits of one instance alone hear what its server says."""
-        for limit in dict.fromkeys(
-            lane.found
-            for lane in self.lanes.values()
-            if (lane.lane.provider, lane.lane.instance) == (provider, instance)
-        ):
-            if limit is None or any(lane.lane.instance != instance for lane in limit.lanes):
+        for limit in self._sought:
+            its = {(lane.lane.provider, lane.lane.instance) for lane in limit.lanes}
+            if its != {(provider, instance)}:
                 continue
             if limit.told_load(load, now_s):
                 self.look_at(limit.lanes)
@@ -213,8 +211,7 @@ class LaneTable:
 
     def take_changes(self) -> list[LimitChange]:
         """Changes of the limits that are looked for, since the last call; oldest first."""
-        found = {id(lane.found): lane.found for lane in self.lanes.values() if lane.found}
-        changes = [one for limit in found.values() for one in limit.take_changes()]
+        changes = [one for limit in self._sought for one in limit.take_changes()]
         return sorted(changes, key=lambda change: change.t_s)
 
     def settle(self, now_s: float) -> None:

@@ -118,17 +118,16 @@ def _rate_modes(
     value = sources.rate_mode(whole.rate_mode)
     word = check_word(_origin_place(value, where), str(value.value), RATE_MODES)
     sources.note("rate_mode", word, value.origin)
-    modes = []
+    is_for_all = value.origin.startswith(("command line ", "environment "))
+    modes = [word] * len(tables)
     for index, table in enumerate(tables):
+        if table.rate_mode is None:
+            continue
         of_table = place.at("provider").item(index).at("rate_mode")
-        own = word
-        if table.rate_mode is not None:
-            own = check_word(of_table, table.rate_mode, RATE_MODES)
-            if not value.origin.startswith(("command line ", "environment ")):
-                sources.note(f"{table.name} rate_mode", own)
-            else:
-                own = word
-        modes.append(own)
+        own = check_word(of_table, table.rate_mode, RATE_MODES)
+        if not is_for_all:
+            sources.note(f"{table.name} rate_mode", own)
+            modes[index] = own
     return modes
 
 

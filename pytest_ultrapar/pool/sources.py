@@ -43,10 +43,10 @@ class Sources:
             file_name=self.file_name,
         )
 
-    def rate_mode(self, file: str | None, name: str = "rate_mode") -> EffectiveValue:
+    def rate_mode(self, file: str | None) -> EffectiveValue:
         """The rate mode in force, `fixed` unless somebody says otherwise."""
         return resolve(
-            name,
+            "rate_mode",
             command_line=self.overrides.rate_mode,
             environment=self.environment.rate_mode,
             file=file,

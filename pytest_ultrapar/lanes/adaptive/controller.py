@@ -6,10 +6,11 @@ import math
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.lanes.adaptive.history import LimitChange
+from pytest_ultrapar.lanes.adaptive.observation import SATURATED
 from pytest_ultrapar.lanes.adaptive.pace import PaceSearch
 from pytest_ultrapar.lanes.adaptive.plateau import PlateauSearch
 from pytest_ultrapar.lanes.adaptive.queue import QueueSearch
-from pytest_ultrapar.lanes.adaptive.seats import SATURATED, SeatSearch
+from pytest_ultrapar.lanes.adaptive.seats import SeatSearch
 
 if TYPE_CHECKING:
     from pytest_ultrapar.lanes.adaptive.observation import Observation

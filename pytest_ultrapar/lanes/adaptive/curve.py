@@ -14,8 +14,8 @@ class Curve:
     """Where a limit may be, t seconds after it was cut from `target` to `low`.
 
     Up to `span_s` it follows CUBIC's concave part, target - (target - low) * (1 - t/span)^3: after
-    half the span seven eighths of the way are done. It stays at `target` until then; what lies
-    beyond is for `steps`.
+    half the span seven eighths of the way are done. From then on it stays at `target`; what lies
+    beyond is for whoever searches.
 
     Source: RFC 9438, section 4.2 (CUBIC), with K given and not derived.
     """

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pytest_ultrapar.lanes.failure_classes import ANSWERED, CLASSES
 from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, LeaseOutcome, Told
 
+SATURATED = 0.8
+"""Share of a limit that must be in use for a success to say that more may be possible."""
+
 
 @dataclass(frozen=True, slots=True)
 class Observation:

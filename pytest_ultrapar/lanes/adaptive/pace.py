@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.lanes.adaptive.accepted import AcceptedRate
 from pytest_ultrapar.lanes.adaptive.curve import Curve, span_s
+from pytest_ultrapar.lanes.adaptive.observation import SATURATED
 
 if TYPE_CHECKING:
     from pytest_ultrapar.lanes.adaptive.observation import Observation
@@ -68,7 +69,7 @@ class PaceSearch:
         """
         if self._curve is None or seen.granted_s < self._cut_s:
             return False
-        if self.accepted.per_s(seen.now_s) < 0.8 * self.rate:
+        if self.accepted.per_s(seen.now_s) < SATURATED * self.rate:
             return False
         before = self.rate
         if not self._curve.is_over(seen.now_s):

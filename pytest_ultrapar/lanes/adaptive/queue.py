@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+from pytest_ultrapar.lanes.adaptive.observation import SATURATED
+
 MOST_WAITING = 0.05
 """Of the running requests so many may wait: enough that the server never lacks work."""
 GROWTH = 1.25
-SATURATED = 0.8
 
 
 class QueueSearch:

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.lanes.adaptive.curve import Curve, span_s
+from pytest_ultrapar.lanes.adaptive.observation import SATURATED
 
 if TYPE_CHECKING:
     from pytest_ultrapar.lanes.adaptive.observation import Observation
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
 START = 10
 CUT = 0.9
 DEEPEST_CUT = 0.5
-SATURATED = 0.8
-"""Share of the limit that must be in use for a success to say that more may be possible."""
 FIRST_STEP = 0.02
 """The first try beyond a limit that held: so much of it, at least one seat."""
 
@@ -102,7 +101,7 @@ class SeatSearch:
         elif not self._curve.is_over(seen.now_s):
             self.limit = min(self.ceiling, max(self.limit, self._curve.at(seen.now_s)))
         else:
-            self._beyond(seen)
+            self._beyond(seen, self._curve.target)
         return self.limit != before
 
     def refused(self, seen: Observation) -> bool:
@@ -142,7 +141,7 @@ class SeatSearch:
             self.limit = min(self.ceiling, seats)
             self._curve = Curve(self.limit, self.limit, now_s, span_s(self.limit))
 
-    def _beyond(self, seen: Observation) -> None:
+    def _beyond(self, seen: Observation, target: float) -> None:
         if self._step == 0.0:
             self._step = max(1.0, FIRST_STEP * self.limit)
         elif seen.granted_s < self._raised_s:
@@ -154,7 +153,4 @@ class SeatSearch:
             self._step *= 2.0
         self._clean = 0
         self._raised_s = seen.now_s
-        self.limit = min(self.ceiling, max(self.limit, self._curve_target()) + self._step)
-
-    def _curve_target(self) -> float:
-        return self._curve.target if self._curve is not None else 0.0
+        self.limit = min(self.ceiling, max(self.limit, target) + self._step)
