@@ -9,8 +9,6 @@ be shared with the broker, and ends when any library opens and closes the same f
 from __future__ import annotations
 
 import fcntl
-import hashlib
-import hmac
 import os
 import stat
 import tempfile
@@ -18,7 +16,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -28,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 DIRECTORY_VARIABLE = "ULTRAPAR_LOCK_DIR"
-_PORTS = {"http": 80, "https": 443}
 _open_fds: set[int] = set()
 
 
@@ -55,22 +51,6 @@ class Taken:
 
     name: str
     holder: Holder | None
-
-
-def key_name(url: str, secret: str) -> str:
-    """The name of a key's file: the same for the same key at the same server, in any pool file.
-
-    Args:
-        url: Where requests go; only its host and port count.
-        secret: The key itself, or empty for a server that needs none. The name is a keyed digest
-            of 256 bits, from which nothing of it can be read.
-    """
-    parts = urlsplit(url)
-    port = parts.port or _PORTS.get(parts.scheme, 0)
-    server = f"{(parts.hostname or '').lower()}:{port}"
-    # The context keeps the digest apart from any other that may be made of the same secret.
-    said = f"pytest-ultrapar key lock\n{server}".encode()
-    return hmac.new(secret.encode(), said, hashlib.sha256).hexdigest()
 
 
 def lock_directory(environ: Mapping[str, str]) -> Path:

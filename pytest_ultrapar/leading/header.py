@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.lanes.assignment import Assignment
     from pytest_ultrapar.leading.run import Run
-    from pytest_ultrapar.pool.model import LaneId
+    from pytest_ultrapar.pool.model import Lane, LaneId
     from pytest_ultrapar.records import Case
     from pytest_ultrapar.settings import Options
 
@@ -53,12 +53,23 @@ def lines(run: Run) -> list[str]:
     if said:
         text.append("ultrapar: " + ", ".join(said))
     text += _variables(run)
+    text += one_key_lines(lanes)
     if run.options.resume is not None:
         text.append(
             f"ultrapar: resuming {run.directory.run_id}: "
             f"{run.n_recovered} finished episodes are kept"
         )
     return text
+
+
+def one_key_lines(lanes: Sequence[Lane]) -> list[str]:
+    """Which keys of the pool are one key, under all their names; nothing where none is."""
+    names = list(dict.fromkeys(lane.listed_as for lane in lanes if lane.listed_as))
+    if not names:
+        return []
+    n_more = len(names) - _SHOWN_KEYS
+    more = f" and {n_more} more" if n_more > 0 else ""
+    return [f"ultrapar: counted as one key: {', '.join(names[:_SHOWN_KEYS])}{more}"]
 
 
 def assignment_lines(

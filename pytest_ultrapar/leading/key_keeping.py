@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.lanes.carry_over import free_s
-from pytest_ultrapar.lanes.key_lock import Holder, KeyLocks, key_name, lock_directory, take_all
+from pytest_ultrapar.lanes.key_lock import Holder, KeyLocks, lock_directory, take_all
+from pytest_ultrapar.pool.key_identity import key_identity
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.pool.secret import read_secrets
 from pytest_ultrapar.report.escape import visible
@@ -72,16 +73,15 @@ def locked_keys(
     shown: dict[str, str] = {}
     limits: dict[str, dict[str, Limit]] = {}
     for lane in lanes:
-        label = f"{lane.provider}/{lane.key}"
         if lane.provider not in simulated:
             secret = secrets.get((lane.provider, lane.key))
             url = url_of[lane.provider, lane.instance]
-            name = key_name(url, "" if secret is None else secret.reveal())
+            name = key_identity(url, "" if secret is None else secret.reveal())
         elif simulator is not None:
-            name = key_name(simulator, label)
+            name = key_identity(simulator, lane.key_name)
         else:
             continue
-        shown.setdefault(name, label)
+        shown.setdefault(name, lane.key_name)
         limits.setdefault(name, {}).update({one: pool.limits[one] for one in lane.limits})
     return {name: LockedKey(shown[name], tuple(limits[name].values())) for name in shown}
 

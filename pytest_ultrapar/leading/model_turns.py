@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane, Pool
     from pytest_ultrapar.records import Case
 
-    KeyName = tuple[str, str]
-    """(provider, key)."""
-
 _UNLIMITED = 1_000_000
 _DEFAULT_LATENCY_S = 1.0
 
@@ -62,7 +59,7 @@ def batch(
             own = tuple(
                 lane.lane_id
                 for lane in lanes
-                if lane.model == model and _key_of(lane) in keys[model]
+                if lane.model == model and lane.key_name in keys[model]
             )
             groups.append(Group(model, by_model[model], own, after=before))
         before = tuple(members)
@@ -80,19 +77,19 @@ def exclusive(
     del workers
     by_model = _cases_by_model(pool, cases)
     seats = {
-        key: pool.seats(tuple(lane for lane in lanes if _key_of(lane) == key)) or _UNLIMITED
-        for key in dict.fromkeys(_key_of(lane) for lane in lanes)
+        key: pool.seats(tuple(lane for lane in lanes if lane.key_name == key)) or _UNLIMITED
+        for key in dict.fromkeys(lane.key_name for lane in lanes)
     }
     shares = _deal_cases(by_model, _keys_by_model(lanes), seats, _latencies_s(pool))
     return Assignment(
         groups=tuple(
             Group(
-                name=f"{model} on {'/'.join(key)}",
+                name=f"{model} on {key}",
                 cases=tuple(shares[model, key]),
                 lanes=tuple(
-                    lane.lane_id for lane in lanes if lane.model == model and _key_of(lane) == key
+                    lane.lane_id for lane in lanes if lane.model == model and lane.key_name == key
                 ),
-                exclusive="/".join(key),
+                exclusive=key,
             )
             for model in by_model
             for key in seats
@@ -103,13 +100,13 @@ def exclusive(
 
 def _deal_cases(
     by_model: Mapping[str, tuple[str, ...]],
-    keys_of: Mapping[str, list[KeyName]],
-    seats: Mapping[KeyName, int],
+    keys_of: Mapping[str, list[str]],
+    seats: Mapping[str, int],
     latency_s: Mapping[str, float],
-) -> dict[tuple[str, KeyName], list[str]]:
+) -> dict[tuple[str, str], list[str]]:
     """Each case to the key that has least to do; models with few keys to choose from go first."""
     load_s = dict.fromkeys(seats, 0.0)
-    shares: dict[tuple[str, KeyName], list[str]] = {}
+    shares: dict[tuple[str, str], list[str]] = {}
     for model in sorted(by_model, key=lambda name: len(keys_of[name])):
         for case_id in by_model[model]:
             key = min(keys_of[model], key=load_s.__getitem__)
@@ -118,10 +115,10 @@ def _deal_cases(
     return shares
 
 
-def _deal_keys(models: Sequence[str], lanes: Sequence[Lane]) -> dict[str, list[KeyName]]:
+def _deal_keys(models: Sequence[str], lanes: Sequence[Lane]) -> dict[str, list[str]]:
     """Each key to the model that has fewest; a model left without one shares the least shared."""
     keys_of = {model: keys for model, keys in _keys_by_model(lanes).items() if model in models}
-    dealt: dict[str, list[KeyName]] = {model: [] for model in models}
+    dealt: dict[str, list[str]] = {model: [] for model in models}
     for key in dict.fromkeys(key for keys in keys_of.values() for key in keys):
         able = [model for model in models if key in keys_of[model]]
         dealt[min(able, key=lambda model: len(dealt[model]))].append(key)
@@ -139,17 +136,13 @@ def _cases_by_model(pool: Pool, cases: Sequence[Case]) -> dict[str, tuple[str, .
     return {model: tuple(found[model]) for model in pool.models if model in found}
 
 
-def _keys_by_model(lanes: Sequence[Lane]) -> dict[str, list[KeyName]]:
-    found: dict[str, dict[KeyName, None]] = {}
+def _keys_by_model(lanes: Sequence[Lane]) -> dict[str, list[str]]:
+    found: dict[str, dict[str, None]] = {}
     for lane in lanes:
-        found.setdefault(lane.model, {})[_key_of(lane)] = None
+        found.setdefault(lane.model, {})[lane.key_name] = None
     return {model: list(keys) for model, keys in found.items()}
 
 
 def _latencies_s(pool: Pool) -> dict[str, float]:
     models = (model for provider in pool.providers for model in provider.models)
     return {model.name: model.latency_hint_s or _DEFAULT_LATENCY_S for model in models}
-
-
-def _key_of(lane: Lane) -> KeyName:
-    return (lane.provider, lane.key)

@@ -57,7 +57,7 @@ def by_key(
     pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
 ) -> Assignment:
     """Workers to keys, in proportion to the work that falls on each key."""
-    units = _units(pool, lanes, cases, lambda _, lane: f"{lane.provider}/{lane.key}")
+    units = _units(pool, lanes, cases, lambda _, lane: lane.key_name)
     return Assignment(home=_deal(units, workers, capped=False))
 
 
@@ -132,7 +132,7 @@ def _tightest_limit(pool: Pool, lane: Lane) -> str:
     # Of equally tight limits the outermost counts: it binds more lanes together.
     inner = [limit for limit in bounded if limit.level not in {"pool", "provider"}] or bounded
     if not inner:
-        return f"{lane.provider}/{lane.key}"
+        return lane.key_name
     return min(inner, key=lambda limit: limit.workers or 0).name
 
 

@@ -27,14 +27,14 @@ class KeyLoad:
     """What falls on one key.
 
     Attributes:
+        name: `provider/key`, all its names where the pool lists it more than once.
         processes: Names of all processes that may use the key, in the order of their first cases.
         most_at_once: How many of them the assignment lets run at the same time.
         qps: Sends per second if each process sends what a process sends and no limit held.
         qps_limit: The key's own bound, None where it has none.
     """
 
-    provider: str
-    key: str
+    name: str
     processes: tuple[str, ...]
     most_at_once: int
     qps: float
@@ -65,9 +65,7 @@ def key_load(
     """
     group_of = {case_id: group for group in assignment.groups for case_id in group.cases}
     lane_ids = {group.name: frozenset(group.lanes or ()) for group in assignment.groups}
-    shares: dict[tuple[str, str], dict[tuple[str, str], None]] = {
-        (lane.provider, lane.key): {} for lane in lanes
-    }
+    shares: dict[str, dict[tuple[str, str], None]] = {lane.key_name: {} for lane in lanes}
     by_model: dict[str, list[Lane]] = {}
     for lane in lanes:
         by_model.setdefault(lane.model, []).append(lane)
@@ -77,14 +75,14 @@ def key_load(
         share = (name, process_of(case))
         for lane in by_model.get(case.model, ()):
             if group is None or group.lanes is None or lane.lane_id in lane_ids[name]:
-                shares[lane.provider, lane.key][share] = None
+                shares[lane.key_name][share] = None
     before = _before(assignment.groups)
     loads: list[KeyLoad] = []
-    for (provider, key), own in shares.items():
+    for key, own in shares.items():
         most = _most_at_once([group for group, _ in own], before)
         names = tuple(dict.fromkeys(process for _, process in own))
-        limit = _qps_limit(pool, [x for x in lanes if (x.provider, x.key) == (provider, key)])
-        loads.append(KeyLoad(provider, key, names, most, most * qps_per_process, limit))
+        limit = _qps_limit(pool, [lane for lane in lanes if lane.key_name == key])
+        loads.append(KeyLoad(key, names, most, most * qps_per_process, limit))
     return tuple(loads)
 
 

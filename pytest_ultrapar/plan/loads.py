@@ -111,7 +111,7 @@ class KeyShare:
     """What falls on one key, over all its models and instances.
 
     Attributes:
-        name: `provider/key`.
+        name: `provider/key`, all its names where the pool lists it more than once.
         requests: How many it is used for.
         share: Of all requests of the run, 0 to 1.
         busy_s: Seconds of their services together.
@@ -128,7 +128,7 @@ def key_shares(lanes: Sequence[Lane], loads: Mapping[LaneId, LaneLoad]) -> tuple
     whole = sum(load.requests for load in loads.values())
     sums: dict[str, LaneLoad] = defaultdict(LaneLoad)
     for lane in lanes:
-        key = sums[f"{lane.provider}/{lane.key}"]
+        key = sums[lane.key_name]
         own = loads.get(lane.lane_id)
         if own is not None:
             key.requests += own.requests

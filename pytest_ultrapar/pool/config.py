@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.pool.bounds import REPEATS, WORKERS, check_different, check_word
 from pytest_ultrapar.pool.decode import decode
 from pytest_ultrapar.pool.environment import RATE_MODES, Overrides, option_of, read_environment
-from pytest_ultrapar.pool.lane_paths import build_lanes
+from pytest_ultrapar.pool.lane_paths import build_lanes, keys_of_models
 from pytest_ultrapar.pool.limits import LimitBook, read_caps
 from pytest_ultrapar.pool.model import EffectiveValue, Lane, Limit, Pool, Provider, RateMode
+from pytest_ultrapar.pool.one_key import Declared, one_keys
 from pytest_ultrapar.pool.place import Place
 from pytest_ultrapar.pool.pool_file import parse_toml, read_pool_file
 from pytest_ultrapar.pool.prompt_types import check_prompt_types
@@ -32,7 +33,8 @@ __all__ = ["Overrides", "check_secrets", "load_pool"]
 def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overrides) -> Pool:
     """The pool of a file, as the environment and the command line change it.
 
-    No secret is read: see `check_secrets`.
+    Secrets are looked at only to tell which keys are one key, and none is kept; whether all are
+    there is for `check_secrets` to say.
 
     Args:
         path: The pool file.
@@ -59,10 +61,6 @@ def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overri
         place.at("provider").refuse("is empty: a pool needs at least one [[provider]]")
     book = LimitBook(sources, prompt_types=prompt_types or 1)
     providers, lanes = _build(place, file, modes, book)
-    check_different(
-        (place.at("provider").item(i).at("name"), p.name) for i, p in enumerate(providers)
-    )
-    _check_shared_secrets(place, providers)
     return Pool(
         path=str(path),
         digest=content.digest,
@@ -82,14 +80,20 @@ def _build(
     whole = file.pool or WholePoolTable()
     # One bound for all: adaptive providers are a reason for the larger one.
     _add_pool_limit(place.at("pool"), whole, book, max(modes, key=RATE_MODES.index))
-    providers: list[Provider] = []
-    lanes: list[Lane] = []
+    declared: list[Declared] = []
+    n_lanes = 0
     for index, (table, mode) in enumerate(zip(file.provider, modes, strict=True)):
         where = place.at("provider").item(index)
         provider = replace(build_provider(where, table, book.sources), rate_mode=mode)
-        lanes += build_lanes(where, table, provider, book, len(lanes))
-        providers.append(provider)
-    return providers, lanes
+        keys = keys_of_models(where, table, provider, n_lanes)
+        n_lanes += sum(
+            len(model.instances) * len(of) for model, of in zip(provider.models, keys, strict=True)
+        )
+        declared.append(Declared(where, table, provider, keys))
+    check_different((of.place.at("name"), of.provider.name) for of in declared)
+    one_key = one_keys(declared, book.sources.environ)
+    lanes = [lane for of in declared for lane in build_lanes(of, one_key, book)]
+    return [of.provider for of in declared], lanes
 
 
 def _held(
@@ -146,19 +150,3 @@ def _origin_place(value: EffectiveValue, file_place: Place) -> Place:
     if value.origin.startswith("environment "):
         return Place(*value.origin.split(" ", 1))
     return file_place
-
-
-def _check_shared_secrets(place: Place, providers: list[Provider]) -> None:
-    # Two providers may share an address or a variable, but not both: one key, counted twice.
-    seen: dict[tuple[str, str], str] = {}
-    for p, provider in enumerate(providers):
-        for k, key in enumerate(provider.keys):
-            if key.env is None or provider.api == "simulated":
-                continue
-            other = seen.setdefault((provider.base_url, key.env), provider.name)
-            if other != provider.name:
-                where = place.at("provider").item(p).at("keys").item(k).at("env")
-                where.refuse(
-                    f'is the same key at the same base_url as in provider "{other}": its limits'
-                    " would be counted twice; put its models under one provider"
-                )

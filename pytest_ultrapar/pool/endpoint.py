@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from pytest_ultrapar.pool.place import Place, shown
 
 _EXAMPLE = 'such as "https://api.example.com/v1"'
 _URL_CHARS = 2_000
+_PORTS = {"http": 80, "https": 443}
+_THIS_MACHINE = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
 def check_base_url(place: Place, url: str) -> str:
@@ -62,6 +64,35 @@ def with_port(url: str, port: int) -> str:
     host = parts.hostname or ""
     netloc = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     return SplitResult(parts.scheme, netloc, parts.path, "", "").geturl()
+
+
+def server_of(url: str) -> str:
+    """Host and port of a checked URL in one spelling, such as `api.example.com:443`.
+
+    `localhost`, `127.0.0.1` and `[::1]` are one host, and a port that is not given is the scheme's.
+    Other names are compared, not looked up: two that lead to one server are two servers here.
+    """
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    host = str(_address(host) or host)
+    port = _PORTS.get(parts.scheme, 0) if parts.port is None else parts.port
+    return f"{'localhost' if host in _THIS_MACHINE else host}:{port}"
+
+
+def address_of(url: str) -> str:
+    """A checked URL in one spelling: that of `server_of`, with scheme and path.
+
+    In the path, dot segments are resolved, empty segments are left out, and what need not be
+    escaped is not.
+    """
+    parts = urlsplit(url)
+    path: list[str] = []
+    for segment in map(unquote, parts.path.split("/")):
+        if segment == "..":
+            del path[-1:]
+        elif segment not in {"", "."}:
+            path.append(quote(segment, safe=""))
+    return f"{parts.scheme}://{server_of(url)}/{'/'.join(path)}"
 
 
 def _is_local(host: str) -> bool:

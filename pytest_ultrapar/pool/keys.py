@@ -19,14 +19,13 @@ def build_keys(place: Place, tables: list[KeyTable], api: Api, base_url: str) ->
     A key of the simulated provider or of a server on this machine may go without `env`.
 
     Raises:
-        ConfigError: There is none, a name is not allowed or there twice, two keys name the same
-            variable (one key's limits would be counted twice), or `env` is missing where needed.
+        ConfigError: There is none, a name is not allowed or there twice, or `env` is missing where
+            needed.
     """
     if not tables:
         place.refuse('is empty: a provider needs at least one key, { name = "key0", ... }')
     keys = tuple(_key(place.item(i), table, api, base_url) for i, table in enumerate(tables))
     check_different((place.item(i).at("name"), key.name) for i, key in enumerate(keys))
-    check_different((place.item(i).at("env"), key.env) for i, key in enumerate(keys) if key.env)
     return keys
 
 

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.pool.keys import chosen_keys
 from pytest_ultrapar.pool.limits import LimitBook, read_caps
-from pytest_ultrapar.pool.model import Lane, LaneId, Model, Provider
+from pytest_ultrapar.pool.model import Key, Lane, LaneId, Model, Provider
+from pytest_ultrapar.pool.one_key import Declared, Listing, OneKey, joined_name
 from pytest_ultrapar.pool.prompt_types import Multiplier, check_multiplies
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from pytest_ultrapar.pool.place import Place
     from pytest_ultrapar.pool.schema import ProviderTable
 
@@ -26,37 +29,56 @@ GRACE_PER_HINT = 2.0
 """Twice the hinted latency: the hint is a typical request, the orphan may be a slow one."""
 
 
-def build_lanes(
-    place: Place, table: ProviderTable, provider: Provider, book: LimitBook, n_before: int
-) -> tuple[Lane, ...]:
-    """The lanes of a provider by model, instance and key, in the order of the file.
-
-    Its limits are added to `book` on the way, outermost first.
+def keys_of_models(
+    place: Place, table: ProviderTable, provider: Provider, n_before: int
+) -> tuple[tuple[Key, ...], ...]:
+    """The keys that may serve each model of a provider.
 
     Args:
         place: The provider's place.
-        table: Its table, for the bounds and the models' keys.
+        table: Its table, for the models' keys.
         provider: The provider itself.
-        book: Holds the pool's own limit already, if there is one.
         n_before: Lanes of the pool's other providers so far.
 
     Raises:
-        ConfigError: A bound is not allowed, a model names an unknown key, or there are too many
-            lanes.
+        ConfigError: A model names an unknown key, or there are too many lanes.
     """
-    mode = provider.rate_mode
-    book.add(provider.name, "provider", read_caps(place, table, mode))
-    per_key = read_caps(place.at("per_key"), table.per_key, mode)
-    for index, key_table in enumerate(table.keys):
-        caps = read_caps(place.at("keys").item(index), key_table, mode).over(per_key)
-        book.add(f"{provider.name}/{key_table.name}", "key", caps)
-    per_key_model = read_caps(place.at("per_key_model"), table.per_key_model, mode)
-    lanes: list[Lane] = []
+    found = []
     for index, (model, model_table) in enumerate(zip(provider.models, table.model, strict=True)):
         where = place.at("model").item(index)
         keys = chosen_keys(where.at("keys"), model_table.keys, provider.keys)
-        if n_before + len(lanes) + len(model.instances) * len(keys) > MAX_LANES:
+        n_before += len(model.instances) * len(keys)
+        if n_before > MAX_LANES:
             where.refuse(f"brings the pool above {MAX_LANES} lanes (instances times keys)")
+        found.append(keys)
+    return tuple(found)
+
+
+def build_lanes(of: Declared, one_key: Mapping[Listing, OneKey], book: LimitBook) -> list[Lane]:
+    """The lanes of a provider by model, instance and key, in the order of the file.
+
+    Its limits are added to `book` on the way, outermost first. What the file bounds for each key of
+    the provider it bounds once for a key that is listed there twice.
+
+    Args:
+        of: The provider.
+        one_key: The keys of the whole pool.
+        book: Holds the pool's own limit already, if there is one.
+
+    Raises:
+        ConfigError: A bound is not allowed.
+    """
+    place, table, provider = of.place, of.table, of.provider
+    mode = provider.rate_mode
+    book.add(provider.name, "provider", read_caps(place, table, mode))
+    for key in provider.keys:
+        one = one_key[Listing(provider.name, key.name)]
+        book.add(one.name, "key", one.caps)
+    per_key_model = read_caps(place.at("per_key_model"), table.per_key_model, mode)
+    lanes: list[Lane] = []
+    models = zip(provider.models, table.model, of.keys, strict=True)
+    for index, (model, model_table, keys) in enumerate(models):
+        where = place.at("model").item(index)
         per_instance = read_caps(where.at("per_instance"), model_table.per_instance, mode)
         per_lane = read_caps(where.at("per_lane"), model_table.per_lane, mode)
         times = Multiplier(1, book.sources.file_name)
@@ -66,31 +88,46 @@ def build_lanes(
         of_key = times.applied(place.at("per_key_model"), per_key_model)
         of_instance = times.applied(where.at("per_instance"), per_instance)
         of_lane = times.applied(where.at("per_lane"), per_lane)
-        for key in keys:
-            book.add(f"{provider.name}/{key.name}/{model.name}", "key_model", *of_key)
+        names_of = _names_of(provider.name, keys, one_key)
+        key_model = {
+            name: joined_name([f"{provider.name}/{one}/{model.name}" for one in names])
+            for name, names in names_of.items()
+        }
+        for limit in key_model.values():
+            book.add(limit, "key_model", *of_key)
         for instance in model.instances:
-            book.add(f"{provider.name}/{instance.name}", "instance", *of_instance)
-            for key in keys:
-                lane_id = LaneId(f"{provider.name}/{instance.name}/{key.name}")
-                book.add(f"{lane_id} lane", "lane", *of_lane)
-                lanes.append(_lane(lane_id, provider, model, (instance.name, key.name), book))
-    return tuple(lanes)
+            of_this = f"{provider.name}/{instance.name}"
+            book.add(of_this, "instance", *of_instance)
+            for name, names in names_of.items():
+                lane_limit = joined_name([f"{of_this}/{one}" for one in names]) + " lane"
+                book.add(lane_limit, "lane", *of_lane)
+                one_of = one_key[Listing(provider.name, name)]
+                path = book.path(
+                    "pool", provider.name, one_of.name, key_model[name], of_this, lane_limit
+                )
+                lanes.append(_lane(provider, model, (instance.name, name), path, one_of))
+    return lanes
+
+
+def _names_of(
+    provider: str, keys: Sequence[Key], one_key: Mapping[Listing, OneKey]
+) -> dict[str, list[str]]:
+    """By name of each of these keys of a provider, all names that the same key has among them."""
+    names: dict[str, list[str]] = {}
+    found = {}
+    for key in keys:
+        one = one_key[Listing(provider, key.name)]
+        found[key.name] = names.setdefault(one.name, [])
+        found[key.name].append(key.name)
+    return found
 
 
 def _lane(
-    lane_id: LaneId, provider: Provider, model: Model, pair: tuple[str, str], book: LimitBook
+    provider: Provider, model: Model, pair: tuple[str, str], path: tuple[str, ...], one: OneKey
 ) -> Lane:
     instance, key = pair
-    path = book.path(
-        "pool",
-        provider.name,
-        f"{provider.name}/{key}",
-        f"{provider.name}/{key}/{model.name}",
-        f"{provider.name}/{instance}",
-        f"{lane_id} lane",
-    )
     return Lane(
-        lane_id,
+        LaneId(f"{provider.name}/{instance}/{key}"),
         provider.name,
         model.name,
         instance,
@@ -98,6 +135,7 @@ def _lane(
         path,
         orphan_grace_s=_grace_s(provider, model),
         request_s=provider.timeout_s + REQUEST_MARGIN_S,
+        listed_as=one.name if len(one.listings) > 1 else "",
     )
 
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 _N = TypeVar("_N", int, float)
 
+CAP_NAMES = ("workers", "qps", "rpm", "tpm")
+"""The numbers of a limit, by the names of their fields."""
+
 
 @dataclass(frozen=True, slots=True)
 class Caps:
@@ -72,7 +75,7 @@ class LimitBook:
     prompt_types: int = 1
 
     def add(self, name: str, level: Level, caps: Caps, workers_origin: str | None = None) -> None:
-        """Make a limit, unless it would bound nothing.
+        """Make a limit, unless it would bound nothing or is there, as that of a key listed twice.
 
         Args:
             name: Unique in the pool.
@@ -80,7 +83,7 @@ class LimitBook:
             caps: Its numbers.
             workers_origin: Where `workers` comes from, if not from the file.
         """
-        if caps == Caps():
+        if caps == Caps() or name in self.limits:
             return
         self.limits[name] = Limit(name, level, caps.workers, caps.qps, caps.rpm, caps.tpm)
         self.sources.note(f"{name} workers", caps.workers, workers_origin)

@@ -144,6 +144,7 @@ class Lane:
         orphan_grace_s: Seconds for which a seat stays taken after its holder died, since the
             provider may still be at work on the dead holder's request.
         request_s: Seconds after its sending when no request can be in flight any more.
+        listed_as: Where the file lists its key more than once, all its names as one; else empty.
     """
 
     lane_id: LaneId
@@ -154,6 +155,12 @@ class Lane:
     limits: tuple[str, ...]
     orphan_grace_s: float
     request_s: float
+    listed_as: str = ""
+
+    @property
+    def key_name(self) -> str:
+        """Its key, for people, under one name for all its listings: `lab/key0 + other/key0`."""
+        return self.listed_as or f"{self.provider}/{self.key}"
 
 
 @dataclass(frozen=True, slots=True)

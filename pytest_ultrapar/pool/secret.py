@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from pytest_ultrapar.pool.endpoint import is_loopback
 from pytest_ultrapar.pool.place import Place
 
 if TYPE_CHECKING:
@@ -57,8 +56,7 @@ def check_secrets(
         models: Only keys that serve one of these models are needed; None needs all that serve any.
 
     Raises:
-        ConfigError: Variables are unset or empty (all are named), a value cannot be a key, or
-            two keys of a provider hold the same secret, whose limits would be counted twice.
+        ConfigError: Variables are unset or empty (all are named), or a value cannot be a key.
     """
     read_secrets(pool, environ, models)
 
@@ -89,10 +87,7 @@ def read_secrets(
                 f"names {need.env}, whose value cannot be an API key: it holds blanks, line ends or"
                 " characters outside ASCII"
             )
-        secret = Secret(text)
-        if need.is_remote:
-            _refuse_shared(need, secret, secrets)
-        secrets[need.lane_key] = secret
+        secrets[need.lane_key] = Secret(text)
     return secrets
 
 
@@ -101,18 +96,16 @@ class _Need:
     place: Place
     lane_key: tuple[str, str]
     env: str
-    is_remote: bool
 
 
 def _named(pool: Pool) -> Iterator[_Need]:
     for p, provider in enumerate(pool.providers):
         if provider.api == "simulated":
             continue
-        is_remote = not is_loopback(provider.base_url)
         for k, key in enumerate(provider.keys):
             if key.env is not None:
                 place = Place(pool.path).at("provider").item(p).at("keys").item(k).at("env")
-                yield _Need(place, (provider.name, key.name), key.env, is_remote)
+                yield _Need(place, (provider.name, key.name), key.env)
 
 
 def _refuse_missing(missing: list[_Need]) -> None:
@@ -124,12 +117,3 @@ def _refuse_missing(missing: list[_Need]) -> None:
     first.place.refuse(
         f"names the environment variable {first.env}, which is not set or empty{also}"
     )
-
-
-def _refuse_shared(need: _Need, secret: Secret, secrets: Mapping[tuple[str, str], Secret]) -> None:
-    for (provider, key), other in secrets.items():
-        if provider == need.lane_key[0] and other == secret:
-            need.place.refuse(
-                f'names {need.env}, which holds the same secret as key "{key}": the limits of one'
-                " key would be counted twice; list it once"
-            )

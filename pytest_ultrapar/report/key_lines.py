@@ -29,7 +29,7 @@ def key_lines(loads: Sequence[KeyLoad]) -> list[str]:
         more = len(load.processes) - _NAMED
         limit = "" if load.qps_limit is None else f" of {load.qps_limit:g}"
         found.append(
-            f"load: {load.provider}/{load.key}: {load.most_at_once} at once, {load.qps:g}{limit} "
+            f"load: {load.name}: {load.most_at_once} at once, {load.qps:g}{limit} "
             f"QPS: {named}" + (f" and {more} more" if more > 0 else "")
         )
     if found:

@@ -59,6 +59,8 @@ class _Peaks(NamedTuple):
 def audit(log: RequestLog, limits: Iterable[Limit]) -> tuple[LimitAudit, ...]:
     """An audit of each limit on which any request fell, in the order given, and of each other key.
 
+    A key that the pool lists more than once is one key.
+
     Requests of workers that died stand in no record of ours, so they are left out.
 
     Args:
@@ -92,7 +94,7 @@ def _bound_lanes(log: RequestLog, limits: Iterable[Limit]) -> Iterator[tuple[Lim
         yield limit, [at for at, lane in enumerate(log.lanes) if limit.name in lane.limits]
     keys: dict[str, list[int]] = {}
     for at, lane in enumerate(log.lanes):
-        keys.setdefault(f"{lane.provider}/{lane.key}", []).append(at)
+        keys.setdefault(lane.key_name, []).append(at)
     for name, on in keys.items():
         if name not in known:
             yield Limit(name, "key"), on

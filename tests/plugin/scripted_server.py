@@ -1,6 +1,7 @@
 """A foreign chat-completions server for tests: it does what the prompt's last message says.
 
-Another stack than the simulator's, so that the two cannot share a misunderstanding. It understands:
+Another stack than the simulator's, so that the two cannot share a misunderstanding. It works on
+when a client has left, as real servers do. It understands:
 
     say WORDS          answers with WORDS
     status N WORDS     answers with HTTP status N; the error quotes WORDS and the caller's key
@@ -43,6 +44,9 @@ class ScriptedServer:
     status_of: Callable[[int], int | None] = lambda arrival: None
     used: list[tuple[float, int]] = field(default_factory=list)
     """When each `use` came, and the tokens that it took."""
+    at_work: int = 0
+    most_at_work: int = 0
+    """Requests it worked on at once at most, those of clients that left included."""
 
     def __post_init__(self) -> None:
         self._seen: Counter[str] = Counter()
@@ -61,6 +65,7 @@ class ScriptedServer:
         self.prompts.clear()
         self.tokens.clear()
         self.used.clear()
+        self.most_at_work = self.at_work
         self.refused_tokens.clear()
         self.refused_words.clear()
         self.missing_models.clear()
@@ -80,7 +85,7 @@ class ScriptedServer:
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
         app = web.Application()
-        app.router.add_post("/v1/chat/completions", self._answer)
+        app.router.add_post("/v1/chat/completions", self._work)
         # Some answers never come on purpose; the server's end must not wait for them.
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         self._loop.run_until_complete(runner.setup())
@@ -110,6 +115,14 @@ class ScriptedServer:
         if self._seen[prompt] > 1:
             return None
         return _error(status, "only once", {"Retry-After": retry_after})
+
+    async def _work(self, request: web.Request) -> web.StreamResponse:
+        self.at_work += 1
+        self.most_at_work = max(self.at_work, self.most_at_work)
+        try:
+            return await self._answer(request)
+        finally:
+            self.at_work -= 1
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:  # noqa: PLR0912
         body = await request.json()

@@ -16,9 +16,10 @@ import msgspec
 import psutil
 import pytest
 
-from pytest_ultrapar.lanes.key_lock import Holder, KeyLocks, key_name, take_all
+from pytest_ultrapar.lanes.key_lock import Holder, KeyLocks, take_all
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
+from pytest_ultrapar.pool.key_identity import key_identity
 from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.testing import ServerLog, read_server_log
 from tests.plugin.conftest import CANARY
@@ -227,7 +228,7 @@ def test_waiting_ends_at_an_interrupt(host, workers):
 @pytest.fixture
 def held(project) -> KeyLocks:
     """The key of the project, in the hands of this process."""
-    name = key_name(project.server.base_url, f"{CANARY}-0")
+    name = key_identity(project.server.base_url, f"{CANARY}-0")
     holder = Holder(4321, "/runs/other", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
     locks = take_all(project.locks, [name], holder)
     assert isinstance(locks, KeyLocks)

@@ -7,11 +7,12 @@ import pytest
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.lanes.carry_over import free_s
-from pytest_ultrapar.lanes.key_lock import Holder, key_name, take_all
+from pytest_ultrapar.lanes.key_lock import Holder, take_all
 from pytest_ultrapar.leading.key_keeping import KeptKeys, keep_keys, locked_keys
 from pytest_ultrapar.leading.waiting_line import WaitingLine
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
+from pytest_ultrapar.pool.key_identity import key_identity
 from pytest_ultrapar.pool.model import Limit
 
 POOL = """
@@ -57,8 +58,8 @@ def pool(tmp_path):
 
 def test_keys_are_locked_by_server_and_secret_with_the_limits_they_fall_on(pool):
     keys = locked_keys(pool, pool.lanes, ENVIRON, None)
-    k0, k1 = key_name(ONE, "secret-0"), key_name(ONE, "secret-1")
-    boxes = [key_name(f"http://127.0.0.1:{port}/v1", "") for port in (8001, 8002)]
+    k0, k1 = key_identity(ONE, "secret-0"), key_identity(ONE, "secret-1")
+    boxes = [key_identity(f"http://127.0.0.1:{port}/v1", "") for port in (8001, 8002)]
     assert set(keys) == {k0, k1, *boxes}
     assert keys[k0].shown == "a/k0"
     assert [one.name for one in keys[k0].limits] == ["a", "a/k0"]
@@ -83,7 +84,7 @@ def test_two_names_of_one_key_are_one_lock(pool):
     same = {"K0": "same", "K1": "same"}
     keys = locked_keys(pool, [*pool.lanes_of("m"), *pool.lanes_of("n")], ENVIRON, None)
     assert len(keys) == 2
-    assert key_name(ONE, same["K0"]) == key_name("https://one.example.com", same["K1"])
+    assert key_identity(ONE, same["K0"]) == key_identity("https://one.example.com", same["K1"])
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from pytest_ultrapar.lanes.key_lock import (
     Holder,
     KeyLocks,
     Taken,
-    key_name,
     lock_directory,
     take_all,
 )
+from pytest_ultrapar.pool.key_identity import key_identity
 
 SINCE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ME, OTHER = Holder(1, "/mine", SINCE), Holder(2, "/other", SINCE)
@@ -37,27 +37,8 @@ def taken(directory, names, holder=ME) -> KeyLocks:
     return locks
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "https://api.example.com/v1",
-        "https://API.example.com",
-        "https://api.example.com:443/another/path",
-    ],
-)
-def test_key_has_the_same_name_wherever_a_pool_finds_its_server(url):
-    assert key_name(url, SECRET) == key_name(URL, SECRET)
-
-
-def test_keys_of_other_servers_and_other_secrets_have_other_names():
-    urls = [URL, "https://api.example.org/v1", "http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1"]
-    names = {key_name(url, secret) for url in urls for secret in (SECRET, "another", "")}
-    assert len(names) == 12
-    assert {len(name) for name in names} == {64}
-
-
 def test_nothing_of_a_secret_is_in_its_files(directory):
-    locks = taken(directory, [key_name(URL, SECRET)])
+    locks = taken(directory, [key_identity(URL, SECRET)])
     (file,) = directory.iterdir()
     assert SECRET[:8] not in file.name + file.read_text()
     assert directory.stat().st_mode & 0o777 == 0o700

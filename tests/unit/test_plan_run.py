@@ -160,7 +160,7 @@ def test_two_providers_prices_count_by_their_requests(tmp_path):
 
 
 def test_text_says_everything_of_a_plan(pool):
-    loads = (KeyLoad("p", "key0", ("a", "b"), 2, 4.0, 10.0), KeyLoad("p", "key1", ("c",), 1, 2, 10))
+    loads = (KeyLoad("p/key0", ("a", "b"), 2, 4.0, 10.0), KeyLoad("p/key1", ("c",), 1, 2, 10))
     (first, before), (hinted, _) = run(200), run(2, "n", (None, None), "hint")
     plan = planned(pool, [*first, *hinted], before, processes=loads)
     lines = text(
@@ -189,7 +189,7 @@ def test_binding_key_is_told_from_another_limit_that_binds(tmp_path):
     text_of_pool = POOL.replace("qps = 10 }", "qps = 10 }\nper_key_model = { workers = 1 }")
     (tmp_path / "pool.toml").write_text(text_of_pool)
     pool = load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
-    loads = (KeyLoad("p", "key0", ("a", "b"), 2, 4.0, 10.0),)
+    loads = (KeyLoad("p/key0", ("a", "b"), 2, 4.0, 10.0),)
     lines = text(planned(pool, *run(200), processes=loads))
     (said,) = (line for line in lines if "binding key: " in line)
     assert "binding key: p/key0 (qps) and 1 alike, which alone needs 20.0 s; of all limits" in said

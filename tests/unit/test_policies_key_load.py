@@ -40,9 +40,7 @@ def shipped(word, own=PHASE_52):
 
 def test_model_key_in_phase_52_is_the_sum_of_seed_002():
     found = loads(PHASE_52, bind(SEED_003, LANES, PHASE_52, model_key))
-    assert [(load.provider, load.key) for load in found] == [
-        ("ideallab", f"key{n}") for n in range(3)
-    ]
+    assert [load.name for load in found] == [f"ideallab/key{n}" for n in range(3)]
     assert [load.most_at_once for load in found] == [4, 4, 2]
     assert [load.qps for load in found] == [8, 8, 4]
     assert [load.qps_limit for load in found] == [10, 10, 10]

@@ -39,11 +39,6 @@ REFUSED = [
         id="dupinst2",
     ),
     pytest.param(
-        real(keys='[{ name = "a", env = "K" }, { name = "b", env = "K" }]'),
-        'provider[0].keys[1].env must be unique (got "K", as in provider[0].keys[0].env)',
-        id="dupenv",
-    ),
-    pytest.param(
         simulated(model='instances = ["key0"]'),
         ('provider[0].model[0].instances[0] is called "key0" like a key of the same provider'),
         id="instkey",
@@ -157,14 +152,6 @@ REFUSED = [
         ),
         "provider[0].model[0] brings the pool above 10000 lanes (instances times keys)",
         id="lanes",
-    ),
-    pytest.param(
-        real() + without_schema(real(name="q")),
-        (
-            "provider[1].keys[0].env is the same key at the same base_url as in provider "
-            '"p": its limits would be counted twice; put its models under one provider'
-        ),
-        id="shared",
     ),
 ]
 

@@ -85,11 +85,6 @@ def test_simulated_provider_and_local_server_need_no_secret(load):
             f"{ENV_0} KEY_0, whose value cannot be an API key: it holds blanks, line ends or"
             " characters outside ASCII",
         ),
-        (
-            {"KEY_0": CANARY, "KEY_1": CANARY},
-            f'{ENV_1} KEY_1, which holds the same secret as key "key0": the limits of one key'
-            " would be counted twice; list it once",
-        ),
     ],
 )
 def test_secret_that_is_missing_or_unusable_is_refused(load, environ, message):
@@ -97,12 +92,6 @@ def test_secret_that_is_missing_or_unusable_is_refused(load, environ, message):
         check_secrets(load(real(keys=TWO_KEYS)), environ)
 
     assert str(refusal.value) == message
-
-
-def test_local_servers_may_share_a_secret(load):
-    pool = load(real(url='base_url = "http://127.0.0.1:1"', keys=TWO_KEYS))
-
-    assert len(read_secrets(pool, {"KEY_0": "EMPTY", "KEY_1": "EMPTY"})) == 2
 
 
 def test_key_that_serves_no_selected_model_is_not_needed(load):

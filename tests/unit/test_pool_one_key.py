@@ -1,0 +1,180 @@
+"""A key that the pool lists more than once: one limit, one count, names as they are declared."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.model import Limit
+from pytest_ultrapar.pool.secret import read_secrets
+from tests.unit.pool_texts import API_URL, real, simulated, without_schema
+
+CANARY = "sk-canary-0123456789"
+TWICE = '[{ name = "a", env = "A" }, { name = "b", env = "B" }]'
+SAME = {"A": CANARY, "B": f" {CANARY}\n", "KEY_0": CANARY}
+LOCAL = 'base_url = "http://localhost:8000/v1"'
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def loaded(*texts, environ=SAME, **overrides):
+        text = "schema = 1\n" + "".join(map(without_schema, texts))
+        (tmp_path / "pool.toml").write_text(text, encoding="utf-8")
+        return load_pool("pool.toml", environ=environ, overrides=Overrides(**overrides))
+
+    return loaded
+
+
+def refusal(load, *texts, **more) -> str:
+    with pytest.raises(ConfigError) as refused:
+        load(*texts, **more)
+    return str(refused.value)
+
+
+def other(provider="", **fields) -> str:
+    return real(provider, **{"name": "q", "keys": '[{ name = "k", env = "B" }]'} | fields)
+
+
+def paths(pool) -> list[tuple[str, ...]]:
+    return [lane.limits for lane in pool.lanes]
+
+
+def test_rows_of_one_key_in_two_providers_are_one_row(load):
+    pool = load(
+        real("per_key = { workers = 5 }"),
+        other("per_key = { workers = 5 }", url='base_url = "https://API.example.com:443/x"'),
+    )
+    name = "p/key0 + q/k"
+    assert dict(pool.limits) == {name: Limit(name, "key", workers=5)}
+    assert paths(pool) == [(name,), (name,)]
+    assert [lane.lane_id for lane in pool.lanes] == ["p/m/key0", "q/m/k"]
+    assert [lane.key for lane in pool.lanes] == ["key0", "k"]
+    assert {lane.key_name for lane in pool.lanes} == {name}
+    assert pool.seats(pool.lanes) == 5
+    assert [value.name for value in pool.effective if value.value == 5] == [f"{name} workers"]
+    assert CANARY not in repr(pool)
+
+
+def test_a_number_that_one_listing_leaves_out_is_that_of_the_other(load):
+    key = '[{ name = "k", env = "B", qps = 3 }]'
+    pool = load(real("per_key = { workers = 5 }"), other("per_key = { rpm = 90 }", keys=key))
+    (limit,) = pool.limits.values()
+    assert (limit.workers, limit.qps, limit.rpm) == (5, 3, 90)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (
+            real("per_key = { workers = 5 }"),
+            other("per_key = { workers = 6 }"),
+            "provider[1].per_key.workers = 6 contradicts provider[0].per_key.workers = 5",
+        ),
+        (
+            real(keys='[{ name = "key0", env = "A", qps = 2.5 }]'),
+            other("per_key = { qps = 3 }"),
+            "provider[1].per_key.qps = 3 contradicts provider[0].keys[0].qps = 2.5",
+        ),
+        (
+            real('rate_mode = "adaptive"\nper_key = { workers = { fixed = 2, adaptive = 5 } }'),
+            other("per_key = { workers = { fixed = 2, adaptive = 5 } }"),
+            "provider[1].per_key.workers.fixed = 2 contradicts "
+            "provider[0].per_key.workers.adaptive = 5",
+        ),
+    ],
+)
+def test_rows_of_one_key_that_differ_are_refused_naming_both(load, first, second, message):
+    said = refusal(load, first, second)
+    why = '"q/k" is the same key as "p/key0" (same secret, same host and port)'
+    assert said.startswith(f"pool.toml: {message}: {why}")
+    assert CANARY not in said
+
+
+def test_key_listed_twice_in_a_provider_is_one_key(load):
+    bounds = "per_key = { workers = 5 }\nper_key_model = { workers = 3 }"
+    pool = load(real(bounds, keys=TWICE, model="per_lane = { workers = 2 }"))
+    assert paths(pool) == [("p/a + p/b", "p/a/m + p/b/m", "p/m/a + p/m/b lane")] * 2
+    assert pool.seats(pool.lanes) == 2
+    assert len(read_secrets(pool, SAME)) == 2
+    said = refusal(load, real(keys=TWICE.replace('"A"', '"A", workers = 1'), provider=bounds))
+    assert "provider[0].per_key.workers = 5 contradicts provider[0].keys[0].workers = 1" in said
+
+
+def test_rows_of_key_and_model_stay_apart(load):
+    pool = load(
+        real("per_key = { qps = 9 }\nper_key_model = { workers = 5 }"),
+        other("per_key_model = { workers = 3 }"),
+    )
+    assert paths(pool) == [("p/key0 + q/k", "p/key0/m"), ("p/key0 + q/k", "q/k/m")]
+    assert pool.seats(pool.lanes) == 8
+
+
+def test_keys_of_other_secrets_hosts_and_ports_are_others(load):
+    row = "per_key = { workers = 5 }"
+    elsewhere = other(row, url='base_url = "https://api.example.org/v1"')
+    assert len(load(real(row), elsewhere).limits) == 2
+    assert len(load(real(row), other(row), environ={"KEY_0": "x", "B": "y"}).limits) == 2
+    port = other(row, url='base_url = "https://api.example.com:8443/v1"')
+    assert len(load(real(row), port).limits) == 2
+
+
+def test_servers_without_a_secret_are_told_apart_by_address(load):
+    none = '[{ name = "none" }]'
+    row = "per_key = { workers = 5 }"
+    one = real(row, url=LOCAL, keys=none)
+    port = other(row, url=LOCAL.replace("8000", "8001"), keys=none)
+    path = other(row, url=LOCAL.replace("/v1", "/v2"), keys=none, name="r")
+    assert len(load(one, port, path).limits) == 3
+    same = other(row, url='base_url = "HTTP://127.0.0.1:8000/./v1/"', keys=none)
+    assert list(load(one, same).limits) == ["p/none + q/none"]
+    said = refusal(load, one, same.replace("workers = 5", "workers = 6"))
+    assert "(same address)" in said
+
+
+def test_key_used_on_two_hosts_keeps_one_row_over_both(load):
+    instances = f'instances = ["here", {{ name = "there", base_url = "{API_URL}" }}]'
+    row = "per_key = { workers = 5 }"
+    two_hosts = real(row, url='base_url = "https://api.example.org/v1"', model=instances)
+    assert paths(load(two_hosts)) == [("p/key0",), ("p/key0",)]
+    joined = load(two_hosts, other(row))
+    assert paths(joined) == [("p/key0 + q/k",)] * 3
+    assert joined.seats(joined.lanes) == 5
+
+
+def test_instances_own_address_tells_which_key_it_is(load):
+    instance = f'instances = [{{ name = "i", base_url = "{API_URL}" }}]'
+    elsewhere = other(
+        "per_key = { workers = 5 }",
+        url='base_url = "https://api.example.org/v1"',
+        model=instance,
+    )
+    assert list(load(real("per_key = { workers = 5 }"), elsewhere).limits) == ["p/key0 + q/k"]
+
+
+def test_key_that_no_model_uses_is_joined_with_none(load):
+    model = 'keys = ["a"]'
+    pool = load(real("per_key = { workers = 5 }", keys=TWICE, model=model))
+    assert list(pool.limits) == ["p/a", "p/b"]
+
+
+def test_variables_stand_for_secrets_that_are_not_set(load):
+    row = "per_key = { workers = 5 }"
+    same = other(row, keys='[{ name = "k", env = "KEY_0" }]')
+    assert list(load(real(row), same, environ={}).limits) == ["p/key0 + q/k"]
+    assert list(load(real(row), other(row), environ={}).limits) == ["p/key0", "q/k"]
+
+
+def test_simulated_keys_are_told_apart_by_name(load):
+    row = "per_key = { workers = 5 }"
+    keys = '[{ name = "a", env = "A" }, { name = "b", env = "A" }]'
+    pool = load(simulated(row, keys=keys), simulated(row, name="r", keys=keys))
+    assert list(pool.limits) == ["sim/a", "sim/b", "r/a", "r/b"]
+
+
+def test_many_names_are_shortened(load):
+    keys = ", ".join(f'{{ name = "k{n}", env = "A" }}' for n in range(5))
+    pool = load(real("per_key = { workers = 5 }", keys=f"[{keys}]"))
+    assert list(pool.limits) == ["p/k0 + p/k1 + p/k2 + 2 more"]
