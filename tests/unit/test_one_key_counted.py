@@ -1,0 +1,66 @@
+"""Whatever counts per key counts a key once, however often the pool lists it."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from pytest_ultrapar.lanes.assignment import Assignment
+from pytest_ultrapar.leading.key_keeping import locked_keys
+from pytest_ultrapar.leading.policies import find_policy
+from pytest_ultrapar.plan.forecast import LaneLoad
+from pytest_ultrapar.plan.key_load import key_load
+from pytest_ultrapar.plan.loads import key_shares
+from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.records import Case
+from pytest_ultrapar.report.key_lines import key_lines
+from pytest_ultrapar.results.audit import audit
+from tests.unit.pool_texts import real, without_schema
+from tests.unit.request_logs import episode, log_of, request
+
+SECRET = "sk-canary-0123456789"
+ENVIRON = {"KEY_0": SECRET, "OTHER": SECRET, "THIRD": "another"}
+BOTH = "p/key0 + q/k"
+KEYS = '[{ name = "k", env = "OTHER" }, { name = "alone", env = "THIRD" }]'
+
+
+@pytest.fixture
+def pool(tmp_path):
+    second = real(name="q", keys=KEYS, url='base_url = "https://API.example.com:443/other"')
+    path = tmp_path / "pool.toml"
+    path.write_text(real() + without_schema(second))
+    return load_pool(path, environ=ENVIRON, overrides=Overrides())
+
+
+def test_audit_counts_a_key_without_a_limit_once(pool):
+    lanes = pool.lanes[:2]
+    sent = [
+        replace(request(at, at + 2), provider=lane.provider, instance=lane.instance, key=lane.key)
+        for at, lane in enumerate(lanes)
+    ]
+    (found,) = audit(log_of(lanes, *map(episode, sent)), ())
+    assert (found.limit, found.n, found.in_flight) == (BOTH, 2, 2)
+
+
+def test_plan_shows_the_share_of_a_key_once(pool):
+    loads = {lane.lane_id: LaneLoad(requests=4, busy_s=2.0) for lane in pool.lanes}
+    found = {one.name: (one.requests, one.busy_s) for one in key_shares(pool.lanes, loads)}
+    assert found == {BOTH: (8, 4.0), "q/alone": (4, 2.0)}
+
+
+def test_processes_that_meet_on_a_key_are_counted_under_all_its_names(pool):
+    cases = [Case(0, "c", "", "s", "m", 0, {}, 0)]
+    found = key_load(pool, pool.lanes, cases, Assignment(), process_of=lambda _: "one")
+    assert [(load.name, load.most_at_once) for load in found] == [(BOTH, 1), ("q/alone", 1)]
+    assert key_lines(found)[1] == f"load: {BOTH}: 1 at once, 2 QPS: one"
+
+
+def test_key_is_locked_once(pool):
+    keys = locked_keys(pool, pool.lanes, ENVIRON, None)
+    assert sorted(key.shown for key in keys.values()) == [BOTH, "q/alone"]
+
+
+def test_policies_deal_workers_to_a_key_once(pool):
+    cases = [Case(0, "c", "", "s", "m", 0, {}, 0)]
+    made = find_policy("by-key", "ultra")(pool, ["gw0", "gw1"], pool.lanes, cases)
+    assert made.home == {"gw0": ("p/m/key0", "q/m/k"), "gw1": ("q/m/alone",)}
