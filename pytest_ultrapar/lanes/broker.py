@@ -13,6 +13,7 @@ from pytest_ultrapar.lanes.assignment_check import check_assignment
 from pytest_ultrapar.lanes.choice import other_lane
 from pytest_ultrapar.lanes.dispatch import Dispatcher
 from pytest_ultrapar.lanes.episodes import OpenEpisodes
+from pytest_ultrapar.lanes.failure_classes import ANSWERED
 from pytest_ultrapar.lanes.groups import GroupBook, GroupState
 from pytest_ultrapar.lanes.health import PATIENCE_S
 from pytest_ultrapar.lanes.homes import Homes
@@ -153,6 +154,8 @@ class LaneBroker:
         lane = held.lane
         lane.terms.end(lease_id)
         lane.count_outcome(outcome)
+        if outcome in ANSWERED:
+            lane.answered(now_s - held.granted_s)
         if lane.found is not None:
             in_flight = lane.found.window.in_flight
             seen = Observation(outcome, held.granted_s, now_s, in_flight, held.at_grant, told)

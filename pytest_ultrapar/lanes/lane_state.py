@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.lanes.failure_classes import ANSWERED
 from pytest_ultrapar.lanes.headroom import HEADROOM, TOKEN_WINDOW_S
 from pytest_ultrapar.lanes.lease_terms import LeaseTerms
 from pytest_ultrapar.lanes.protocol import FoundLimit, LaneStatus
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 MAX_SEND_BY_S = 1.0
 """With a rate on the path a send may be late by the headroom of the rate's window (50 ms for
 `qps`): n + 1 sends, of which the first is late by that much, still span the whole window."""
+TELLING_ANSWERS = 20
+"""From so many on, the longest tells how long a request may take: the next one takes longer with a
+chance of 1 in 21 at most, if they are alike."""
 UNRATED_SEND_BY_S = 60.0
 """Without a rate on the path a late send harms nobody; this catches a client that slept."""
 
@@ -197,6 +201,7 @@ class LaneState(Wake):
             and were granted another lane.
         out_after_s: When it went out, seconds after the run's start.
         terms: Its leases that are out.
+        longest_s: From lease to answer, the longest so far.
     """
 
     __slots__ = (
@@ -210,6 +215,7 @@ class LaneState(Wake):
         "is_lendable",
         "is_up",
         "lane",
+        "longest_s",
         "metered",
         "model",
         "n_full",
@@ -275,6 +281,7 @@ class LaneState(Wake):
         self.used_order = 0
         self.in_flight = self.peak = self.granted = self.orphans = 0
         self.n_retries = self.n_moved = 0
+        self.longest_s = 0.0
         self.rests = RestLog()
         self.out_after_s: float | None = None
         self.waited_s: dict[str, float] = {}
@@ -313,6 +320,18 @@ class LaneState(Wake):
         for window in self.balance:
             load = max(load, window.in_flight / window.cap)
         return load
+
+    def answered(self, took_s: float) -> None:
+        """The provider answered a lease after so many seconds; to be counted as outcome as well."""
+        self.longest_s = max(self.longest_s, took_s)
+
+    def grace_s(self) -> float:
+        """Seconds for which the provider may still be at work on what a dead worker sent."""
+        most_s = self.lane.longest_grace_s
+        n_answers = sum(self.outcomes.get(outcome, 0) for outcome in ANSWERED)
+        if most_s is None or n_answers < TELLING_ANSWERS:
+            return self.lane.orphan_grace_s
+        return min(self.longest_s, most_s)
 
     def count_wait(self, label: str, waited_s: float) -> None:
         """Add to the seconds waited for `label`."""

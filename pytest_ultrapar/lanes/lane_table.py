@@ -153,7 +153,7 @@ class LaneTable:
 
     def orphan(self, lane: LaneState, now_s: float) -> None:
         """A lease lost its holder: free its seat when the provider can be at work no more."""
-        grace_s = lane.lane.orphan_grace_s
+        grace_s = lane.grace_s()
         self.in_flight -= 1
         lane.count_outcome("lost")
         if grace_s <= 0:

@@ -23,6 +23,8 @@ SIMULATED_GRACE_S = 0.05
 """The simulated server frees a seat when the connection drops; it needs a moment to see that."""
 
 DEFAULT_GRACE_S = 10.0
+"""Until the lane's own answers tell: see `Lane.longest_grace_s`."""
+
 REQUEST_MARGIN_S = 5.0
 """What a busy client may need beyond a request's deadline until its lease is back."""
 GRACE_PER_HINT = 2.0
@@ -126,6 +128,7 @@ def _lane(
     provider: Provider, model: Model, pair: tuple[str, str], path: tuple[str, ...], one: OneKey
 ) -> Lane:
     instance, key = pair
+    grace_s, longest_s = _graces_s(provider, model)
     return Lane(
         LaneId(f"{provider.name}/{instance}/{key}"),
         provider.name,
@@ -133,15 +136,17 @@ def _lane(
         instance,
         key,
         path,
-        orphan_grace_s=_grace_s(provider, model),
+        orphan_grace_s=grace_s,
         request_s=provider.timeout_s + REQUEST_MARGIN_S,
+        longest_grace_s=longest_s,
         listed_as=one.name if len(one.listings) > 1 else "",
     )
 
 
-def _grace_s(provider: Provider, model: Model) -> float:
+def _graces_s(provider: Provider, model: Model) -> tuple[float, float | None]:
+    """`orphan_grace_s` and `longest_grace_s` of a model's lanes."""
     if provider.api == "simulated":
-        return SIMULATED_GRACE_S
+        return SIMULATED_GRACE_S, None
     if model.latency_hint_s is None:
-        return DEFAULT_GRACE_S
-    return GRACE_PER_HINT * model.latency_hint_s
+        return DEFAULT_GRACE_S, provider.timeout_s
+    return GRACE_PER_HINT * model.latency_hint_s, None

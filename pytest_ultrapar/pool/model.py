@@ -144,6 +144,8 @@ class Lane:
         orphan_grace_s: Seconds for which a seat stays taken after its holder died, since the
             provider may still be at work on the dead holder's request.
         request_s: Seconds after its sending when no request can be in flight any more.
+        longest_grace_s: Where `orphan_grace_s` is a guess, the most that it becomes once the lane's
+            own answers tell how long requests take; None where it is no guess.
         listed_as: Where the file lists its key more than once, all its names as one; else empty.
     """
 
@@ -155,6 +157,7 @@ class Lane:
     limits: tuple[str, ...]
     orphan_grace_s: float
     request_s: float
+    longest_grace_s: float | None = None
     listed_as: str = ""
 
     @property

@@ -130,7 +130,9 @@ def test_seat_of_a_lost_worker_stays_taken_as_long_as_its_request_may_run(load):
 
     assert hinted.orphan_grace_s == 16
     assert unhinted.orphan_grace_s == 10
-    assert load(simulated(model="latency_hint_s = 8")).lanes[0].orphan_grace_s == 0.05
+    assert (hinted.longest_grace_s, unhinted.longest_grace_s) == (None, 60)
+    of_simulator = load(simulated(model="latency_hint_s = 8")).lanes[0]
+    assert (of_simulator.orphan_grace_s, of_simulator.longest_grace_s) == (0.05, None)
 
 
 def test_azure_url_and_version_are_kept(load):

@@ -1,0 +1,62 @@
+"""A worker that is killed, and a server that works on: judged by what the server worked on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+
+import pytest
+
+SEATS = 20
+TAKES_S = 12
+"""More than the grace of a lane that knows nothing of its answers."""
+SUITE = f"""
+import os
+from pathlib import Path
+import pytest
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def answer(llm, prompt) -> str:
+    Path(f"{{prompt}}.pid").write_text(str(os.getpid()))
+    return (await llm.chat([{{"role": "user", "content": prompt}}])).text
+
+@pytest.mark.parametrize("prompt", [f"slow {TAKES_S} {{n}}" for n in range({2 * SEATS})])
+def test_it(answer): pass
+"""
+
+
+class Killer(threading.Thread):
+    """Kills the worker whose request is the last of the second round, when all are at work."""
+
+    def __init__(self, project) -> None:
+        super().__init__()
+        self._project = project
+        self.has_killed = False
+
+    def run(self) -> None:
+        server = self._project.server
+        if server.wait_for(lambda prompts: len(prompts) == 2 * SEATS, 120):
+            pid = self._project.pytester.path / f"{server.prompts[2 * SEATS - 1]}.pid"
+            os.kill(int(pid.read_text()), signal.SIGKILL)
+            self.has_killed = True
+
+
+@pytest.mark.slow
+def test_seats_of_a_killed_worker_stay_taken_while_its_requests_are_at_work(project):
+    project.write_pool()
+    pool = project.pytester.path / "pool.toml"
+    text = pool.read_text().replace("workers = 4", f"workers = {SEATS}")
+    pool.write_text(text.replace("timeout_s = 5", "timeout_s = 60"))
+    project.pytester.path.joinpath("test_suite.py").write_text(SUITE)
+    killer = Killer(project)
+    killer.start()
+    result = project.run("-n2")
+    killer.join()
+    assert killer.has_killed, result.stdout.str()
+    assert result.ret == 0, result.stdout.str()
+    assert Counter(row["outcome"] for row in project.rows()) == {"solved": 2 * SEATS}
+    assert len(project.server.prompts) > 2 * SEATS
+    assert project.server.most_at_work == SEATS
