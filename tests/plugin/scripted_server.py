@@ -31,6 +31,14 @@ from aiohttp import web
 
 
 @dataclass
+class Work:
+    """Requests that a server works on: now, and at once at most; those whose client left, too."""
+
+    now: int = 0
+    most: int = 0
+
+
+@dataclass
 class ScriptedServer:
     """A server in a thread of this process."""
 
@@ -44,9 +52,7 @@ class ScriptedServer:
     status_of: Callable[[int], int | None] = lambda arrival: None
     used: list[tuple[float, int]] = field(default_factory=list)
     """When each `use` came, and the tokens that it took."""
-    at_work: int = 0
-    most_at_work: int = 0
-    """Requests it worked on at once at most, those of clients that left included."""
+    work: Work = field(default_factory=Work)
 
     def __post_init__(self) -> None:
         self._seen: Counter[str] = Counter()
@@ -65,7 +71,7 @@ class ScriptedServer:
         self.prompts.clear()
         self.tokens.clear()
         self.used.clear()
-        self.most_at_work = self.at_work
+        self.work = Work()
         self.refused_tokens.clear()
         self.refused_words.clear()
         self.missing_models.clear()
@@ -117,12 +123,14 @@ class ScriptedServer:
         return _error(status, "only once", {"Retry-After": retry_after})
 
     async def _work(self, request: web.Request) -> web.StreamResponse:
-        self.at_work += 1
-        self.most_at_work = max(self.at_work, self.most_at_work)
+        # Some requests hang for ever, and those of an earlier test are not this one's.
+        work = self.work
+        work.now += 1
+        work.most = max(work.now, work.most)
         try:
             return await self._answer(request)
         finally:
-            self.at_work -= 1
+            work.now -= 1
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:  # noqa: PLR0912
         body = await request.json()

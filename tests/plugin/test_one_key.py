@@ -74,7 +74,7 @@ def check_run(project) -> None:
     result = project.run("-n0")
     assert result.ret == 0, result.stdout.str()
     assert len(project.server.prompts) == N_REQUESTS
-    assert 1 < project.server.most_at_work <= 5
+    assert 1 < project.server.work.most <= 5
     assert {row["outcome"] for row in project.rows()} == {"solved"}
     (audited,) = read_summary(project.directory).audit
     assert (audited.n, audited.workers, audited.passed) == (N_REQUESTS, 5, ())

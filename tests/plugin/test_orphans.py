@@ -59,4 +59,4 @@ def test_seats_of_a_killed_worker_stay_taken_while_its_requests_are_at_work(proj
     assert result.ret == 0, result.stdout.str()
     assert Counter(row["outcome"] for row in project.rows()) == {"solved": 2 * SEATS}
     assert len(project.server.prompts) > 2 * SEATS
-    assert project.server.most_at_work == SEATS
+    assert project.server.work.most == SEATS
