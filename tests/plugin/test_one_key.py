@@ -55,23 +55,26 @@ LISTED = {
 def test_key_of_two_providers_has_its_workers_once(project, server, monkeypatch, listed):
     monkeypatch.setenv("TEST_KEY_1", f"{CANARY}-0")
     first = second(server, name="p", model="m")
-    project.pytester.path.joinpath("pool.toml").write_text(f"schema = 1\n{first}{listed(server)}")
-    check_run(project)
+    write(project, first, listed(server))
+    check_run(project, "-n0")
 
 
-def test_key_listed_twice_in_a_provider_has_its_workers_once(project, server, monkeypatch):
+def test_key_listed_twice_in_a_provider_has_its_workers_once(project, server, monkeypatch, workers):
     monkeypatch.setenv("TEST_KEY_1", f"{CANARY}-0")
     keys = '[{ name = "key0", env = "TEST_KEY_0" }, { name = "other", env = "TEST_KEY_1" }]'
     more = '[[provider.model]]\nname = "n"'
-    pool = second(server, keys=keys, model="m", more=more)
-    project.pytester.path.joinpath("pool.toml").write_text(f"schema = 1\n{pool}")
-    check_run(project)
+    write(project, second(server, keys=keys, model="m", more=more))
+    check_run(project, workers)
 
 
-def check_run(project) -> None:
+def write(project, *providers: str) -> None:
+    project.pytester.path.joinpath("pool.toml").write_text("schema = 1\n" + "".join(providers))
+
+
+def check_run(project, workers: str) -> None:
     """All cases answered, with never more than 5 in flight; and the run's own audit counts so."""
     project.suite(SUITE)
-    result = project.run("-n0")
+    result = project.run(workers)
     assert result.ret == 0, result.stdout.str()
     assert len(project.server.prompts) == N_REQUESTS
     assert 1 < project.server.work.most <= 5
@@ -83,3 +86,28 @@ def check_run(project) -> None:
     assert len({(row["provider"], row["key"]) for row in project.rows("attempts")}) == 2
     assert leaks(project) == []
     assert CANARY not in result.stdout.str() + result.stderr.str()
+
+
+def test_two_amounts_for_one_key_are_refused_before_any_request(project, server):
+    other = second(server).replace("workers = 5", "workers = 6")
+    write(project, second(server, name="p", model="m"), other)
+    project.suite(SUITE)
+    result = project.run("-n0")
+    assert result.ret == 4
+    said = "provider[1].per_key.workers = 6 contradicts provider[0].per_key.workers = 5"
+    assert said in result.stderr.str()
+    assert project.server.prompts == []
+
+
+def test_plan_without_secrets_counts_one_variable_once(project, server, monkeypatch):
+    monkeypatch.delenv("TEST_KEY_0")
+    write(project, second(server, name="p", model="m"), second(server))
+    project.suite(SUITE)
+    result = project.run("-n0", "--ultrapar-plan")
+    assert result.ret == 0
+    result.stdout.re_match_lines(
+        [
+            r"p/key0 \+ q/key0 +20 +100.0 %",
+            r"p/key0 \+ q/key0 +5 in flight +20 +100.0 %",
+        ]
+    )
