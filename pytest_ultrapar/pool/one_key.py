@@ -157,7 +157,7 @@ def _common_caps(
                 place.refuse(
                     f"= {number:g} contradicts {where.path} = {first:g}: "
                     f'"{"/".join(listing)}" is the same key as "{"/".join(other)}" ({why}), and a '
-                    "key has one limit; give both the same number, or only one of them any"
+                    "key has one limit; write the same number in both places, or in one only"
                 )
         caps = caps.over(own)
     return caps

@@ -167,6 +167,14 @@ def test_variables_stand_for_secrets_that_are_not_set(load):
     assert list(load(real(row), other(row), environ={}).limits) == ["p/key0", "q/k"]
 
 
+def test_value_that_can_be_no_key_is_refused_where_keys_are_needed(load):
+    environ = {"KEY_0": f"{CANARY}\udcff", "B": f"{CANARY}\udcfe"}
+    pool = load(real("workers = 5"), other(), environ=environ)
+    with pytest.raises(ConfigError, match="names KEY_0, whose value cannot be an API key") as said:
+        read_secrets(pool, environ)
+    assert CANARY not in str(said.value)
+
+
 def test_simulated_keys_are_told_apart_by_name(load):
     row = "per_key = { workers = 5 }"
     keys = '[{ name = "a", env = "A" }, { name = "b", env = "A" }]'
