@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.key_identity import key_identity
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.pool.secret import read_secrets
 from tests.unit.pool_texts import API_URL, real, simulated, without_schema
@@ -186,3 +191,59 @@ def test_many_names_are_shortened(load):
     keys = ", ".join(f'{{ name = "k{n}", env = "A" }}' for n in range(5))
     pool = load(real("per_key = { workers = 5 }", keys=f"[{keys}]"))
     assert list(pool.limits) == ["p/k0 + p/k1 + p/k2 + 2 more"]
+
+
+ADDRESSES = (
+    "http://localhost:8000/v1",
+    "HTTP://127.0.0.1:8000/./v1/",
+    "http://[::1]:8000/other",
+    "http://localhost:8001/v1",
+    "https://api.example.com:443/v1",
+)
+SECRETS = {"A": CANARY, "B": CANARY, "OTHER": "another"}
+addresses = st.sampled_from(ADDRESSES)
+entries = st.lists(st.sampled_from(["A", "B", "OTHER", None]), min_size=1, max_size=3)
+providers = st.tuples(entries, st.lists(addresses, min_size=1, max_size=2))
+
+
+@given(st.lists(providers, min_size=1, max_size=3))
+def test_lanes_share_the_row_of_a_key_exactly_where_listings_lead_to_one(tmp_path_factory, drawn):
+    text, ours = "schema = 1\n", []
+    for p, (variables, urls) in enumerate(drawn):
+        named = [("" if env is None else f', env = "{env}"') for env in variables]
+        keys = ", ".join(f'{{ name = "k{n}"{env} }}' for n, env in enumerate(named))
+        instances = ", ".join(f'{{ name = "i{n}", base_url = "{u}" }}' for n, u in enumerate(urls))
+        text += without_schema(
+            real(
+                "per_key = { workers = 5 }",
+                name=f"p{p}",
+                keys=f"[{keys}]",
+                url='base_url = "http://localhost:9/"',
+                model=f"instances = [{instances}]",
+            )
+        )
+        for k, env in enumerate(variables):
+            secret = "" if env is None else SECRETS[env]
+            ours.append((f"p{p}/k{k}", {key_identity(url, secret) for url in urls}))
+    path = tmp_path_factory.mktemp("drawn") / "pool.toml"
+    path.write_text(text)
+    pool = load_pool(path, environ=SECRETS, overrides=Overrides())
+
+    # Merged until nothing changes, by brute force.
+    groups = [({name}, set(identities)) for name, identities in ours]
+    while (pair := _meeting(groups)) is not None:
+        (names, identities), (more, others) = pair
+        groups = [group for group in groups if group not in pair]
+        groups.append((names | more, identities | others))
+    expected = {frozenset(names) for names, _ in groups}
+    found: dict[str, set[str]] = {}
+    for lane in pool.lanes:
+        (row,) = lane.limits
+        found.setdefault(row, set()).add(f"{lane.provider}/{lane.key}")
+    assert {frozenset(names) for names in found.values()} == expected
+    assert pool.seats(pool.lanes) == 5 * len(expected)
+
+
+def _meeting(groups):
+    pairs = itertools.combinations(groups, 2)
+    return next(((one, two) for one, two in pairs if one[1] & two[1]), None)
