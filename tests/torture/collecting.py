@@ -64,6 +64,7 @@ def served(folder: Path) -> tuple[Served, ...]:
             status=seen.status,
             refused=not seen.admitted,
             left=seen.disconnected,
+            server=log.name,
         )
         for log in logs
         if log.exists() and log.stat().st_size
@@ -104,12 +105,17 @@ def table(folder: Path) -> tuple[Sent, ...]:
 
 
 def left_paths(folder: Path) -> tuple[str, ...]:
-    """Private folders, sockets and temporary files that are still there."""
+    """Private folders, sockets and the run's temporary files that are still there.
+
+    A temporary file of a run that was killed before its first request, and that nobody goes on
+    with, is as good as the rest of its directory.
+    """
+    run = (folder / LATEST).resolve()
     found = [
         path
         for path in folder.rglob("*")
         if path.name.startswith("broker-")
-        or path.name.endswith(TEMPORARY_SUFFIX)
+        or (path.name.endswith(TEMPORARY_SUFFIX) and path.is_relative_to(run))
         # pytest's own stays: it keeps the last three.
         or (path.parent == folder / "tmp" and not path.name.startswith("pytest-of-"))
         or stat.S_ISSOCK(path.lstat().st_mode)

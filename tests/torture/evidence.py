@@ -53,9 +53,10 @@ class Served:
     """A request as the server saw it.
 
     Attributes:
-        t_end_s: None while it was not over.
+        t_end_s: None if its end is not known, since the server was killed.
         refused: Never held a seat.
         left: The client left before its answer.
+        server: Which one, where a round has several.
     """
 
     key: str
@@ -64,6 +65,7 @@ class Served:
     status: int | None
     refused: bool = False
     left: bool = False
+    server: str = ""
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,8 @@ def strike_at(session: Session, kind: Kind, strike: Strike) -> Hit | None:
     for number, what in enumerate(kind.signals):
         if number:
             time.sleep(strike.gap_s)
+        if session.has_said_all:
+            break
         reached = _send(session, kind, strike, what, victims) or reached
     if kind.pauses:
         time.sleep(strike.gap_s)

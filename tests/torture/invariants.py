@@ -109,11 +109,11 @@ def limits_hold(evidence: Evidence) -> Iterator[str]:
     A request whose client was killed holds nothing from then on: when the server notices, depends
     on the machine.
     """
-    by_key: defaultdict[str, list[Served]] = defaultdict(list)
+    of_key: defaultdict[tuple[str, str], list[Served]] = defaultdict(list)
     for served in evidence.served:
-        by_key[served.key].append(served)
+        of_key[served.server, served.key].append(served)
     times_s = sorted(evidence.fault_times_s)
-    for key, requests in sorted(by_key.items()):
+    for (_, key), requests in sorted(of_key.items()):
         most, when_s = _most_in_flight(requests, times_s)
         if most > evidence.seats:
             yield f"{key} had {most} requests in flight at {when_s:.6f}, allowed {evidence.seats}"
@@ -149,18 +149,20 @@ def violations(evidence: Evidence) -> list[str]:
 
 
 def _match(sent: list[Sent], served: Iterable[Served]) -> tuple[list[Sent], list[Served]]:
-    """Pair requests recorded and seen: arrived between send and end; returns what is left of both.
+    """Pair requests recorded and seen, of one status; returns what is left of both.
+
+    One was seen if it arrived between its send and its end.
 
     The earliest end first: if a pairing of all exists, this finds one.
     """
-    arrivals: defaultdict[str, list[Served]] = defaultdict(list)
+    arrivals: defaultdict[tuple[str, int | None], list[Served]] = defaultdict(list)
     for one in sorted(served, key=lambda one: one.t_arrival_s):
-        arrivals[one.key].append(one)
+        arrivals[one.key, one.status].append(one)
     unseen = []
     for one in sorted(sent, key=lambda one: one.t_end_s):
         if one.status is None:
             continue
-        there = arrivals[one.key]
+        there = arrivals[one.key, one.status]
         first = bisect.bisect_left(there, one.t_send_s, key=lambda seen: seen.t_arrival_s)
         if first < len(there) and there[first].t_arrival_s <= one.t_end_s:
             del there[first]

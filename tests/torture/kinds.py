@@ -46,6 +46,8 @@ OWN_PROCESS: dict[Victim, tuple[Moment, ...]] = {
 
 KILLED = -signal.SIGKILL
 INTERRUPTED = 2
+REFUSED = 4
+"""The run could not begin, which was said in a sentence."""
 LOST_SOME = 1
 """Cases became `infra`, or no tables could be written."""
 
@@ -100,14 +102,15 @@ _INT = signal.SIGINT
 _KINDS = (
     _killed("startup", "controller", KILLED, workers=_ANY),
     _killed("startup", "worker", 0, workers=_SOME),
-    _killed("startup", "broker", LOST_SOME, workers=_SOME),
+    _killed("startup", "broker", LOST_SOME, REFUSED, workers=_SOME),
     _killed("startup", "compaction", 0, workers=_ANY),
     _killed("startup", "group", KILLED, workers=_SOME),
     _killed("startup", "all", KILLED, workers=_ANY),
-    Kind("startup/INT", "startup", "group", frozenset({INTERRUPTED}), (_INT,)),
+    # Not the group: the interpreters of workers that just start greet it with a traceback.
+    Kind("startup/INT", "startup", "controller", frozenset({INTERRUPTED}), (_INT,)),
     _killed("collection", "controller", KILLED, workers=_ANY),
     _killed("collection", "worker", 0, workers=_SOME),
-    _killed("collection", "broker", LOST_SOME, workers=_SOME),
+    _killed("collection", "broker", LOST_SOME, REFUSED, workers=_SOME),
     _killed("collection", "all", KILLED, workers=_ANY),
     Kind("collection/INT", "collection", "group", frozenset({INTERRUPTED}), (_INT,)),
     _killed("running", "controller", KILLED, workers=_ANY),

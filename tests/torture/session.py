@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ GONE_S = 60.0
 """How long processes may take to notice that their run has ended."""
 EPISODE_S = 15
 """An episode's deadline where the provider dies; nothing there can be answered any more."""
+_LAST_LINE = re.compile(r"^=+ .* in [0-9.]+s\b.*=+$", re.MULTILINE)
 _ROLES = (
     ("worker", "sys.stdin.readline"),
     ("broker", "pytest_ultrapar.lanes.broker_server"),
@@ -68,6 +70,13 @@ class Session:
     def code(self) -> int | None:
         """The exit code, or minus the signal that ended it; None while it runs."""
         return self._process.poll()
+
+    @property
+    def has_said_all(self) -> bool:
+        """Whether pytest has written its last line; then only the interpreter is left to end."""
+        return (
+            _LAST_LINE.search(self.output.read_text(encoding="utf-8", errors="replace")) is not None
+        )
 
     def wait(self) -> bool:
         """Wait for its end; False when it hangs and had to be killed.
