@@ -48,10 +48,13 @@ def nothing_is_lost(evidence: Evidence) -> Iterator[str]:
     unsolved = {case: row.outcome for case, row in sorted(rows.items()) if row.outcome != "solved"}
     if unsolved:
         yield f"{len(unsolved)} cases are not solved: {_some(unsolved.items())}"
-    for one in evidence.journaled:
-        row = rows.get(one.case)
-        if one.finished and row is not None and row.episode != one.episode:
-            yield f"case {one.case}: journaled episode {one.episode}, graded {row.episode}"
+    ungraded = [
+        f"case {one.case} (episode {one.episode}, graded {rows[one.case].episode})"
+        for one in evidence.journaled
+        if one.finished and one.case in rows and rows[one.case].episode != one.episode
+    ]
+    if ungraded:
+        yield f"{len(ungraded)} journaled answers were not graded: {_some(ungraded)}"
 
 
 def nothing_is_doubled(evidence: Evidence) -> Iterator[str]:
@@ -64,17 +67,14 @@ def nothing_is_doubled(evidence: Evidence) -> Iterator[str]:
 
 def nothing_is_asked_again(evidence: Evidence) -> Iterator[str]:
     """A case whose episode's end was journaled sends no request afterwards."""
-    finished = {
-        one.case: one.episode
-        for one in evidence.journaled
-        if one.finished and one.episode is not None
-    }
+    ends_s: defaultdict[int, list[tuple[float, int]]] = defaultdict(list)
+    for one in evidence.journaled:
+        if one.finished and one.episode in evidence.episode_ended_s:
+            ends_s[one.case].append((evidence.episode_ended_s[one.episode], one.episode))
     again = {
         ask.case
         for ask in evidence.asked
-        if ask.case in finished
-        and ask.episode != finished[ask.case]
-        and ask.t_s > evidence.episode_ended_s.get(finished[ask.case], float("inf"))
+        if any(end_s < ask.t_s and episode != ask.episode for end_s, episode in ends_s[ask.case])
     }
     if again:
         yield f"{len(again)} cases were asked again although they had ended: {_some(sorted(again))}"

@@ -102,6 +102,16 @@ def test_request_after_the_journaled_end_is_asked_again():
     assert "nothing_is_asked_again" in violated(asked=(*GOOD.asked, again))
 
 
+def test_case_asked_again_and_journaled_again_is_asked_again():
+    again = {
+        "journaled": (*GOOD.journaled, Journaled(0, True, 55)),
+        "asked": (*GOOD.asked, Ask(0, 55, 2.5)),
+    }
+    assert "nothing_is_asked_again" in violated(**again)
+    ended_s = GOOD.episode_ended_s | {55: 3.0}
+    assert "nothing_is_asked_again" in violated(**again, episode_ended_s=ended_s)
+
+
 def test_request_before_the_journaled_end_is_not_asked_again():
     assert "nothing_is_asked_again" not in violated(asked=(*GOOD.asked, Ask(0, 55, 0.5)))
 
