@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.torture.session import pids_of, send
+from tests.torture.session import HANG_S, POLL_S, pids_of, send
 
 if TYPE_CHECKING:
     from tests.torture.kinds import Kind
@@ -31,6 +31,7 @@ class Hit:
 
 def strike_at(session: Session, kind: Kind, strike: Strike) -> Hit | None:
     """Do what the kind says to a running session; None when nobody was there any more."""
+    before = set(pids_of(session.folder).get("worker", []))
     victims = _victims(session, kind, strike)
     now_s = time.monotonic()
     reached: list[int] = []
@@ -45,6 +46,8 @@ def strike_at(session: Session, kind: Kind, strike: Strike) -> Hit | None:
         send(signal.SIGCONT, victims)
     if not reached:
         return None
+    if kind.victim == "replacement":
+        reached += _replacement(session, before, strike)
     names = "+".join(one.name for one in kind.signals)
     return Hit(now_s, f"{names} to {kind.victim} {reached} at {strike.moment!r}")
 
@@ -57,10 +60,23 @@ def _victims(session: Session, kind: Kind, strike: Strike) -> list[int]:
         everyone = [pid for role in pids.values() for pid in role]
         random.Random(strike.which).shuffle(everyone)
         return everyone
+    workers = pids.get("worker", [])
     if kind.victim == "workers":
-        return pids.get("worker", [])
-    there = pids.get(kind.victim, [])
+        return workers
+    there = workers if kind.victim == "replacement" else pids.get(kind.victim, [])
     return [there[int(strike.which * len(there))]] if there else []
+
+
+def _replacement(session: Session, before: set[int], strike: Strike) -> list[int]:
+    """Kill the worker that takes the place of one that was killed, as soon as it is there."""
+    deadline_s = time.monotonic() + HANG_S
+    while session.code is None and time.monotonic() < deadline_s:
+        fresh = [pid for pid in pids_of(session.folder).get("worker", []) if pid not in before]
+        if fresh:
+            time.sleep(strike.delay_s)
+            return send(signal.SIGKILL, fresh)
+        time.sleep(POLL_S)
+    return []
 
 
 def _send(

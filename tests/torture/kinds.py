@@ -9,7 +9,15 @@ from typing import Literal
 
 Phase = Literal["startup", "collection", "running", "compaction"]
 Victim = Literal[
-    "controller", "worker", "workers", "broker", "compaction", "simulator", "group", "all"
+    "controller",
+    "worker",
+    "workers",
+    "replacement",
+    "broker",
+    "compaction",
+    "simulator",
+    "group",
+    "all",
 ]
 Moment = Literal[
     "process",
@@ -60,7 +68,8 @@ class Kind:
         name: `phase/victim`, `signal/WHAT` or `stop/VICTIM`; what `--kind` matches.
         phase: When it happens.
         victim: Whom it hits; `group` is the controller's process group, as a terminal's Ctrl-C
-            hits it, and `all` every process of the run.
+            hits it, `all` every process of the run, and `replacement` a worker and then the one
+            that takes its place.
         codes: Exit codes that the session may have which was hit.
         signals: What is sent, in turn.
         pauses: Whether the victim goes on afterwards.
@@ -116,6 +125,7 @@ _KINDS = (
     _killed("running", "controller", KILLED, workers=_ANY),
     _killed("running", "worker", 0, workers=_SOME),
     _killed("running", "workers", 0, workers=_SOME),
+    _killed("running", "replacement", 0, workers=_SOME),
     _killed("running", "broker", 0, LOST_SOME, workers=_SOME),
     _killed("running", "compaction", 0, workers=_ANY),
     Kind(

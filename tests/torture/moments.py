@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.results.publish import TEMPORARY_SUFFIX
 from tests.torture.project import N_MODULES, WITNESS, Witness
-from tests.torture.session import HANG_S, pids_of
+from tests.torture.session import HANG_S, POLL_S, pids_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tests.torture.plan import Plan, Strike
     from tests.torture.session import Session
 
-_POLL_S = 0.003
 _FIRST_TABLE = "results.parquet"
 _LAST_TABLE = "summary.json"
 
@@ -47,7 +46,7 @@ class Watch:
         while not self._is_now(strike.moment, strike.share):
             if self._session.code is not None or time.monotonic() > deadline_s:
                 return False
-            time.sleep(_POLL_S)
+            time.sleep(POLL_S)
         time.sleep(strike.delay_s)
         return self._session.code is None
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 HANG_S = 300.0
 """Against hanging alone: the longest session takes some 20 s on a quiet machine."""
+POLL_S = 0.003
 GONE_S = 60.0
 """How long processes may take to notice that their run has ended."""
 EPISODE_S = 15
