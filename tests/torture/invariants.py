@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import re
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,13 @@ _NOISE = (
     "Fatal Python error",
 )
 
+_BOOTSTRAP = re.compile(
+    r'^Traceback \(most recent call last\):\n  File "<string>", line 1, in <module>\n'
+    r"(?:  .*\n)*\S.*\n",
+    re.MULTILINE,
+)
+"""An interpreter whose controller ended before it had sent it a line of code; not ours to say."""
+
 
 def sessions_end_as_expected(evidence: Evidence) -> Iterator[str]:
     """Exit codes are those of the fault, and 0 at the end; nothing hangs."""
@@ -35,7 +43,7 @@ def outputs_are_clean(evidence: Evidence) -> Iterator[str]:
     """No internal error and no traceback reaches the terminal."""
     for number, session in enumerate(evidence.sessions, start=1):
         for noise in _NOISE:
-            if noise in session.output and not session.hung:
+            if noise in _BOOTSTRAP.sub("", session.output) and not session.hung:
                 yield f"session {number} wrote {noise!r}"
 
 

@@ -66,6 +66,23 @@ def test_noise_on_the_terminal_is_a_violation(line):
     assert "outputs_are_clean" in violated(sessions=sessions)
 
 
+BOOTSTRAP = """created: 2/2 workers
+Traceback (most recent call last):
+  File "<string>", line 1, in <module>
+  File "<string>", line 5, in <module>
+BrokenPipeError: [Errno 32] Broken pipe
+"""
+
+
+def test_worker_that_is_orphaned_before_it_has_read_a_line_of_ours_is_no_noise():
+    def noise(output: str) -> list[str]:
+        sessions = (Ended(-9, frozenset({-9}), output),)
+        return list(invariants.outputs_are_clean(replace(GOOD, sessions=sessions)))
+
+    assert noise(BOOTSTRAP) == []
+    assert noise(BOOTSTRAP + "Traceback (most recent call last):\n  File 'ours.py'\nBoom\n")
+
+
 def test_case_without_a_row_is_lost():
     assert "nothing_is_lost" in violated(rows=GOOD.rows[:2])
 
