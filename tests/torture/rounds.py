@@ -133,20 +133,25 @@ class _Round:
             resume=(folder / collecting.LATEST).exists(),
             simulator=None if self._judge is None else f"http://127.0.0.1:{self._judge.port}",
         )
-        # Every session may find that all is done and end with 0; whether it is, others judge.
-        codes = {0}
+        codes = frozenset({0})
         if strike is not None:
             watch = Watch(session, plan, collecting.n_graded(folder))
-            hit = strike_at(session, plan.kind, strike) if watch.wait_for(strike) else None
-            if hit is not None:
+            hit = None
+            if watch.wait_for(strike):
+                # With all graded it may be over before the fault can do anything.
+                is_late = collecting.n_graded(folder) == plan.n_cases
+                hit = strike_at(session, plan.kind, strike)
+                codes = plan.kind.codes | (codes if is_late else set())
+            if hit is None:
+                codes = frozenset({0})
+            else:
                 self.hits.append(hit)
-                codes |= plan.kind.codes
         hung = not session.wait()
         self._left_processes += wait_gone(folder)
         output = session.output.read_text(encoding="utf-8", errors="replace")
         code = session.code
         assert code is not None
-        ended = Ended(code, frozenset(codes), output, hung)
+        ended = Ended(code, codes, output, hung)
         self.sessions.append(ended)
         return ended
 
