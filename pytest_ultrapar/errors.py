@@ -18,6 +18,10 @@ class ConfigError(UltraparError):
     """
 
 
+class BrokerGoneError(UltraparError, ConnectionError):
+    """The broker's process has ended or does not answer."""
+
+
 class InfraError(UltraparError):
     """A request could not be answered for a reason that says nothing about the model.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import BrokerGoneError, ConfigError
 from pytest_ultrapar.lanes import wire
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class BlockingBrokerClient:
             timeout_s: Longest wait for one answer, > 0 seconds.
 
         Raises:
-            ConnectionError: When nothing listens there or the token is wrong.
+            BrokerGoneError: When nothing listens there or the token is wrong.
         """
         self._lock = threading.Lock()
         self._reader = wire.FrameReader(wire.CONTROLLER_FRAME_BYTES)
@@ -48,7 +48,7 @@ class BlockingBrokerClient:
         except OSError as error:
             self._socket.close()
             msg = f"no broker listens at {path}: {error.strerror or error}"
-            raise ConnectionError(msg) from error
+            raise BrokerGoneError(msg) from error
         self._ask(wire.Hello(token, name, "controller"), wire.Welcome)
 
     def assign(self, assignment: Assignment) -> None:
@@ -56,7 +56,7 @@ class BlockingBrokerClient:
 
         Raises:
             ConfigError: When it cannot be carried out on the broker's pool.
-            ConnectionError: When the broker is gone.
+            BrokerGoneError: When the broker is gone.
         """
         error = self._ask(wire.Assign(assignment), wire.Assigned).error
         if error is not None:
@@ -66,7 +66,7 @@ class BlockingBrokerClient:
         """A snapshot for progress and summary.
 
         Raises:
-            ConnectionError: When the broker is gone.
+            BrokerGoneError: When the broker is gone.
         """
         return self._ask(wire.AskStatus(), wire.StatusNow).status
 
@@ -74,7 +74,7 @@ class BlockingBrokerClient:
         """Say that a case needs no further lease, as when an earlier journal has its result.
 
         Raises:
-            ConnectionError: When the broker is gone.
+            BrokerGoneError: When the broker is gone.
         """
         with self._lock:
             self._send(wire.EpisodeOver(case_id, group))
@@ -89,7 +89,7 @@ class BlockingBrokerClient:
             received = self._receive()
         if not isinstance(received, answer):
             msg = f"the broker answered {type(received).__name__} instead of {answer.__name__}"
-            raise ConnectionError(msg)
+            raise BrokerGoneError(msg)
         return received
 
     def _send(self, message: wire.ClientMessage) -> None:
@@ -100,7 +100,7 @@ class BlockingBrokerClient:
         except OSError as error:
             self.close()
             msg = f"the broker is gone: {error}"
-            raise ConnectionError(msg) from error
+            raise BrokerGoneError(msg) from error
 
     def _receive(self) -> wire.ServerMessage:
         try:
@@ -114,5 +114,5 @@ class BlockingBrokerClient:
         except (OSError, msgspec.MsgspecError, wire.FrameError) as error:
             self.close()
             msg = f"the broker is gone: {error}"
-            raise ConnectionError(msg) from error
+            raise BrokerGoneError(msg) from error
         return answer

@@ -121,8 +121,13 @@ class BrokerProcess:
         if line == READY_LINE:
             return
         said = self.said() or "nothing"
+        # The end of its output without a word: it is about to end, or has.
+        ended = bool(readable) and not line
         self.stop()
-        msg = f"the broker's process did not start within {START_S:g} s; it said: {said}"
+        code = self._process.returncode
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        what = f"ended before it was ready: {how}" if ended else f"was not ready in {START_S:g} s"
+        msg = f"the broker's process {what}; it said {said}"
         raise UltraparError(msg)
 
     def said(self) -> str:

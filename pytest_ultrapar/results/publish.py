@@ -18,6 +18,27 @@ def temporary_for(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
 
 
+def sweep_temporaries(directory: Path) -> None:
+    """Remove what killed processes had not yet published in a directory.
+
+    A temporary file of a process that lives stays, as does one whose process id was taken again.
+    """
+    for path in directory.glob(f".*{TEMPORARY_SUFFIX}"):
+        pid = path.stem.rpartition(".")[2]
+        if pid.isdecimal() and not _lives(int(pid)):
+            path.unlink(missing_ok=True)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def publish(temporary: Path, path: Path) -> None:
     """Let a finished temporary file take the place of `path`.
 

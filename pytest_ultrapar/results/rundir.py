@@ -16,6 +16,7 @@ from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.results.cases_file import FILE_NAME as CASES_NAME
 from pytest_ultrapar.results.cases_file import read_cases, suite_digest, write_cases
 from pytest_ultrapar.results.journal import segments
+from pytest_ultrapar.results.publish import sweep_temporaries
 from pytest_ultrapar.results.recovered import FILE_NAME as RECOVERED_NAME
 
 __all__ = ["RunDirectory", "read_cases", "resolve_run", "suite_digest", "write_cases"]
@@ -213,6 +214,7 @@ def _refuse_earlier_run(path: Path) -> None:
 
 def _prepare(path: Path, lock_fd: int, run_id: str) -> None:
     (path / JOURNAL_NAME).mkdir(mode=0o700, exist_ok=True)
+    sweep_temporaries(path)
     os.ftruncate(lock_fd, 0)
     os.pwrite(lock_fd, msgspec.json.encode(_Holder(run_id, os.getpid())) + b"\n", 0)
 

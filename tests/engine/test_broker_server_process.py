@@ -137,6 +137,15 @@ def test_process_that_cannot_start_says_why(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_process_that_is_killed_as_it_starts_is_not_called_slow(tmp_path, monkeypatch):
+    dies = tmp_path / "dies_as_it_starts.py"
+    dies.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    monkeypatch.setattr(broker_process, "SERVER_MODULE", dies.stem)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(UltraparError, match="ended before it was ready: signal 9; it said"):
+        BrokerProcess.start(POOL, tmp_path)
+
+
 def test_modules_in_the_users_directory_do_not_become_the_brokers(tmp_path, monkeypatch):
     (tmp_path / "msgspec.py").write_text("raise SystemExit('the wrong msgspec')")
     monkeypatch.chdir(tmp_path)

@@ -232,6 +232,31 @@ def test_run_whose_broker_dies_ends_with_a_row_for_every_case(folder):
     assert "the broker is gone" in output
 
 
+BROKER_DIES_BEFORE_THE_FIRST_CASE = """
+import os, signal
+
+def pytest_configure(config):
+    CONFIG.append(config)
+
+def pytest_xdist_node_collection_finished(node):
+    broker = CONFIG[0].pluginmanager.getplugin("ultrapar-controller").run.services.broker
+    os.kill(broker.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, broker.pid, os.WEXITED | os.WNOWAIT)
+
+CONFIG = []
+"""
+
+
+def test_run_whose_broker_dies_before_the_first_case_ends_with_one_sentence(folder):
+    folder.joinpath("conftest.py").write_text(BROKER_DIES_BEFORE_THE_FIRST_CASE)
+    _write(folder, n=4)
+    code, output = _finish(_start(folder, "-n2"), folder)
+    assert code == 4, output
+    assert "ERROR: the broker is gone: " in output
+    assert "INTERNALERROR" not in output
+    assert "Traceback" not in output
+
+
 DIES_AFTER_ITS_CALL = """
 import os, pathlib, pytest
 

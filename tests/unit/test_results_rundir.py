@@ -129,6 +129,21 @@ def test_run_directory_keeps_its_run_id_when_opened_again(parent):
     again.close()
 
 
+def test_temporary_files_of_processes_that_are_gone_are_swept_when_a_run_goes_on(parent):
+    run = RunDirectory.create(None, NOW, parent=parent)
+    run.close()
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    left = run.path / f".assignment.json.{gone.pid}.tmp"
+    in_use = run.path / f".results.parquet.{os.getpid()}.tmp"
+    users = [run.path / ".notes.tmp", run.path / ".bashrc"]
+    for path in (left, in_use, *users):
+        path.touch()
+    RunDirectory.open_existing(run.path).close()
+    assert not left.exists()
+    assert all(path.exists() for path in (in_use, *users))
+
+
 def test_latest_run_that_was_removed_is_said_to_be_gone(parent, tmp_path):
     run = RunDirectory.create(tmp_path / "elsewhere", NOW, parent=parent)
     run.point_latest(parent=parent)

@@ -1,0 +1,168 @@
+"""One pytest process of a round, with all that it starts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.torture.plan import Plan
+
+HANG_S = 300.0
+"""Against hanging alone: the longest session takes some 20 s on a quiet machine."""
+POLL_S = 0.003
+GONE_S = 60.0
+"""How long processes may take to notice that their run has ended."""
+EPISODE_S = 15
+"""An episode's deadline where the provider dies; nothing there can be answered any more."""
+_LAST_LINE = re.compile(r"^=+ .* in [0-9.]+s\b.*=+$", re.MULTILINE)
+_ROLES = (
+    ("worker", "sys.stdin.readline"),
+    ("broker", "pytest_ultrapar.lanes.broker_server"),
+    ("simulator", "pytest_ultrapar.simulator"),
+    ("compaction", "pytest_ultrapar.results.compact"),
+)
+
+
+class Session:
+    """A run of pytest, in a process group of its own, as a shell starts it.
+
+    Attributes:
+        pid: The controller's.
+        output: Where standard output and error go.
+    """
+
+    def __init__(
+        self, folder: Path, plan: Plan, *, number: int, resume: bool, simulator: str | None
+    ) -> None:
+        self.folder = folder
+        self.output = folder / f"output-{number}.txt"
+        command = [sys.executable, "-m", "pytest", "-n", str(plan.workers)]
+        command += ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
+        command += ["--ultrapar-pool", "pool.toml"]
+        if resume:
+            command += ["--ultrapar-resume", "latest"]
+        if simulator is None:
+            command += ["--ultrapar-episode-timeout", str(EPISODE_S)]
+        else:
+            command += ["--ultrapar-simulator", simulator]
+        self.command = command
+        self.started_ns = time.time_ns()
+        with self.output.open("wb") as output:
+            self._process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=_environment(folder),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+
+    @property
+    def code(self) -> int | None:
+        """The exit code, or minus the signal that ended it; None while it runs."""
+        return self._process.poll()
+
+    @property
+    def has_said_all(self) -> bool:
+        """Whether pytest has written its last line; then only the interpreter is left to end."""
+        return (
+            _LAST_LINE.search(self.output.read_text(encoding="utf-8", errors="replace")) is not None
+        )
+
+    def wait(self) -> bool:
+        """Wait for its end; False when it hangs and had to be killed.
+
+        Who hangs is asked for the stacks of its threads first; they stand in the output.
+        """
+        try:
+            self._process.wait(HANG_S)
+        except subprocess.TimeoutExpired:
+            send(signal.SIGABRT, pids_of(self.folder).get("worker", []))
+            time.sleep(1)
+            send(signal.SIGABRT, [self.pid])
+            time.sleep(1)
+            self.end()
+            return False
+        return True
+
+    def end(self) -> None:
+        """Kill all of it; for a session that hangs or whose round is broken off."""
+        send(signal.SIGKILL, [pid for pids in pids_of(self.folder).values() for pid in pids])
+        self._process.kill()
+        self._process.wait()
+
+
+def pids_of(folder: Path) -> dict[str, list[int]]:
+    """The living processes that work in a folder, by role, each role in order of their start.
+
+    Processes are known by their working directory, since those whose parent is dead have no other
+    tie to their run.
+    """
+    found: dict[str, list[tuple[int, int]]] = {}
+    prefix = f"{folder}/"
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdecimal():
+            continue
+        # It may end between any two of these lines.
+        with contextlib.suppress(OSError, IndexError):
+            cwd = str(Path(f"/proc/{entry.name}/cwd").readlink()).removesuffix(" (deleted)")
+            if cwd != str(folder) and not cwd.startswith(prefix):
+                continue
+            arguments = Path(f"/proc/{entry.name}/cmdline").read_bytes()
+            after_name = Path(f"/proc/{entry.name}/stat").read_text().rpartition(")")[2].split()
+            if after_name[0] in {"Z", "X"} or not arguments:
+                continue
+            role = _role(arguments.decode(errors="replace").replace("\0", " "))
+            found.setdefault(role, []).append((int(after_name[19]), int(entry.name)))
+    return {role: [pid for _, pid in sorted(pids)] for role, pids in found.items()}
+
+
+def send(what: signal.Signals, pids: list[int]) -> list[int]:
+    """Send a signal to those processes that are still there; returns them."""
+    reached = []
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, what)
+            reached.append(pid)
+    return reached
+
+
+def wait_gone(folder: Path) -> list[str]:
+    """Wait until no process works in a folder; those that stay are described and killed."""
+    deadline_s = time.monotonic() + GONE_S
+    while left := pids_of(folder):
+        if time.monotonic() > deadline_s:
+            send(signal.SIGKILL, [pid for pids in left.values() for pid in pids])
+            return [f"{role} {pid}" for role, pids in left.items() for pid in pids]
+        time.sleep(0.02)
+    return []
+
+
+def _role(command: str) -> str:
+    for role, sign in _ROLES:
+        if sign in command:
+            return role
+    return "controller" if " pytest " in command else "other"
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTEST_", "ULTRAPAR_")) and name != "PYTHONDONTWRITEBYTECODE"
+    }
+    return {
+        **kept,
+        "TMPDIR": str(folder / "tmp"),
+        "ULTRAPAR_LOCK_DIR": str(folder / "locks"),
+    }
