@@ -15,6 +15,7 @@ from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.results import benchmark_json as bench
 from pytest_ultrapar.results.cases_file import read_cases
+from pytest_ultrapar.results.graded import GRADED
 from pytest_ultrapar.results.history import read_history
 from pytest_ultrapar.results.journal import Damage, JournalReader
 from pytest_ultrapar.results.kept import earlier_summary, keep_speed
@@ -106,6 +107,9 @@ def compact(run_dir: Path) -> RunSummary:
         resumed=manifest.resumed,
         n_requests=tables.n_requests,
         n_maybe_billed=tables.n_maybe_billed,
+        n_without_request=sum(
+            measure.outcome in GRADED and not measure.n_attempts for measure in measures
+        ),
         kinds=count_kinds(grade for _, grade in graded),
         notes=make_notes(graded),
         never_ran=never_ran(cases, {case.case_id for case, _ in graded}),
