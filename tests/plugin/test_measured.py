@@ -42,7 +42,7 @@ def test_a_run_says_how_it_compares_with_what_its_pool_allowed(project, workers)
         [
             "no schedule takes less than * s (*): efficiency *.* %",
             "of * s, *.* % is the bound*",
-            "* requests in flight at most; no limit was passed by requests sent through llm, by our own records: p/key0 *",
+            "* in flight at most; no limit was passed by requests sent through llm, by *: p/key0 *",
         ]
     )
     summary = json.loads((project.directory / "summary.json").read_text())
