@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,13 +18,14 @@ from pytest_ultrapar.lanes.protocol import BIN, ModelCourse
 from pytest_ultrapar.plan.bound import lower_bound
 from pytest_ultrapar.plan.demand import RequestClass, resources
 from pytest_ultrapar.plan.survival import Survival, merged
+from pytest_ultrapar.pool.model import Lane, LaneId, Limit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_ultrapar.lanes.protocol import BrokerStatus
     from pytest_ultrapar.plan.bound import Bound
-    from pytest_ultrapar.pool.model import Lane, LaneId, Limit
+    from pytest_ultrapar.plan.demand import Resource
 
 LEAST_USE = 0.001
 """Of the limits that bind; below it nothing was asked of them yet, and nothing can be said."""
@@ -90,14 +92,14 @@ class Looks:
     used: tuple[Used, ...]
 
     @classmethod
-    def first(cls, status: BrokerStatus) -> Looks:
-        """One look."""
-        return cls(status.now_s, (Used.of(status),))
+    def at(cls, now_s: float) -> Looks:
+        """Nothing has been taken yet."""
+        return cls(now_s, (Used(now_s, {}, {}),))
 
     def then(self, status: BrokerStatus) -> Looks:
         """These and a later look, less those that are too old or too close to each other."""
-        if not any(self.used[-1].requests.values()):
-            return Looks.first(status)
+        if not any(lane.granted for lane in status.lanes):
+            return Looks.at(status.now_s)
         window_s = (status.now_s - self.started_s) / 2
         used = self.used
         if len(used) < 2 or status.now_s - used[-1].now_s >= window_s / MOST_LOOKS:  # noqa: PLR2004
@@ -234,7 +236,9 @@ def _seconds(at: int) -> float:
 def _steady(bound: Bound, to_ask: ToAsk, now: Used, since: Used) -> tuple[float, float]:
     """The bound for a run that is in full swing, and how fully what binds was used since then."""
     elapsed_s = now.now_s - since.now_s
-    parts = {(part.limit, part.kind): part for part in resources(to_ask.limits)}
+    parts: dict[tuple[str, str], Resource] = {
+        (part.limit, part.kind): part for part in resources(to_ask.limits)
+    }
     seconds, use = bound.seconds, 0.0
     for price in bound.prices:
         part = parts[price.limit, price.kind]

@@ -81,9 +81,10 @@ class Survival:
         return max(0.0, longest - (moment + rests[-1] * self._tail) / whole)
 
 
-def merged(parts: Iterable[Mapping[float, int]]) -> Counter[float]:
+def merged(parts: Iterable[Mapping[int, int] | Mapping[float, int]]) -> Counter[float]:
     """Counts of several kinds together."""
     whole: Counter[float] = Counter()
     for part in parts:
-        whole.update(part)
+        for length, n in part.items():
+            whole[length] += n
     return whole

@@ -13,13 +13,14 @@ from pytest_ultrapar.plan.forecast import Course, _Play
 from pytest_ultrapar.plan.survival import Survival
 from pytest_ultrapar.pool.config import Overrides, load_pool
 
+FREE = Assignment()
 TOLERANCE = 0.25
 
 
 class Watched(_Play):
     """A forecast whose broker is looked at whenever an episode ends."""
 
-    def __init__(self, pool, courses, assignment=Assignment(), most_open=1_000_000, between_s=0.0):
+    def __init__(self, pool, courses, assignment=FREE, most_open=1_000_000, between_s=0.0):
         self.seen = []
         super().__init__(pool, courses, assignment, between_s, most_open, 0)
 
@@ -31,15 +32,14 @@ class Watched(_Play):
 def estimates(pool, courses, **options):
     """At each tenth of the run: what was estimated, and what was the truth."""
     play = Watched(pool, courses, **options)
-    looks = Looks.first(play._broker.status(0.0))
+    looks = Looks.at(0.0)
     end_s = play.run().makespan_s
     to_ask = ToAsk(
         Counter(course.model for course in courses),
         0,
         pool.lanes,
         tuple(pool.limits.values()),
-        options.get("assignment", Assignment()).is_restricted
-        or options.get("most_open", 1_000_000) == 1,
+        options.get("assignment", FREE).is_restricted or options.get("most_open", 1_000_000) == 1,
     )
     found = []
     for status in play.seen:
@@ -184,7 +184,7 @@ def test_nothing_is_said_before_anything_is_known(pool):
 def test_episodes_that_ask_for_nothing_leave_less_to_ask(pool):
     found = pool(provider("p", "per_key = { workers = 4 }", "m"))
     play = Watched(found, courses("m", 40, 1, 1.0))
-    first = Used.of(play._broker.status(0.0))
+    first = Looks.at(0.0).since
     for n in range(100):
         play._broker.episode_ended("forecast", f"silent{n}", "", 0.0)
     end_s = play.run().makespan_s
