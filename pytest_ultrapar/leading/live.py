@@ -12,6 +12,7 @@ from pytest_ultrapar.plan.eta import Looks, estimate
 from pytest_ultrapar.report.progress import (
     ProgressState,
     collecting_line,
+    next_line_s,
     observe,
     progress_line,
     tables_line,
@@ -26,10 +27,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.plan.eta import ToAsk
 
 _REDRAW_S = 0.5
-_LINE_S = 10.0
-_LINE_SHARE = 0.02
-"""Without a terminal a line comes every ten seconds or every 50th of the time so far: 150 in an
-hour, 310 in a day."""
+_WIDE = 160
+"""Characters of a line without a terminal, where nothing is drawn over."""
 
 _ESTIMATE_S = 1.0
 _ESTIMATE_SHARE = 0.05
@@ -122,7 +121,8 @@ class LiveProgress:
 
     def _tick(self) -> None:
         while not self._stopped.wait(self._pause_s()):
-            line = self._line(time.monotonic(), self._writer.fullwidth - 1)
+            width = self._writer.fullwidth - 1
+            line = self._line(time.monotonic(), width if self._on_terminal else _WIDE)
             if line is None:
                 continue
             if self._on_terminal:
@@ -135,7 +135,7 @@ class LiveProgress:
     def _pause_s(self) -> float:
         if self._on_terminal:
             return _REDRAW_S
-        return max(_LINE_S, _LINE_SHARE * (time.monotonic() - self._began_s))
+        return next_line_s(time.monotonic() - self._began_s)
 
 
 class _Asking:
@@ -173,6 +173,7 @@ class _Asking:
         if now_s >= self._next_estimate_s:
             eta = estimate(self._to_ask, status, self._looks.since)
             self._state = replace(self._state, eta=eta, eta_at_s=now_s)
-            took_s = time.monotonic() - now_s
-            self._next_estimate_s = now_s + max(_ESTIMATE_S, took_s / _ESTIMATE_SHARE)
+            if eta is not None:
+                took_s = time.monotonic() - now_s
+                self._next_estimate_s = now_s + max(_ESTIMATE_S, took_s / _ESTIMATE_SHARE)
         return progress_line(self._state, now_s, width)

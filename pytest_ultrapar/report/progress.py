@@ -11,6 +11,10 @@ from pytest_ultrapar.report.numbers import duration, rate
 WINDOW_S = 30.0
 """Seconds over which rates are taken: enough for slow models, few enough to see a pause."""
 
+LINE_S = 10.0
+LINE_SHARE = 0.02
+"""Of the time so far."""
+
 _STEP_S = 0.5
 _BACKLOG_S = 2.0
 _LEAST_BACKLOG = 20
@@ -131,6 +135,15 @@ def progress_line(state: ProgressState, now_s: float, width: int) -> str:
         if not state.all_answered and state.eta is not None and state.eta.slowest:
             parts.append((7, f"slowest: {state.eta.slowest}"))
     return _fitted(parts, width)
+
+
+def next_line_s(waited_s: float) -> float:
+    """Seconds to the next line where lines stay, as in the log of a CI: 150 in an hour, 310 a day.
+
+    Args:
+        waited_s: Seconds since the first step began.
+    """
+    return max(LINE_S, LINE_SHARE * waited_s)
 
 
 def collecting_line(waited_s: float, before: tuple[float, int] | None, width: int) -> str:

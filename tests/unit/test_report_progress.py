@@ -12,6 +12,7 @@ from pytest_ultrapar.report.progress import (
     answered_per_s,
     collecting_line,
     graded_per_s,
+    next_line_s,
     observe,
     progress_line,
     seconds_left,
@@ -111,6 +112,14 @@ def test_tables_have_an_end_too():
     assert tables_line(25_000, 100_000, 4.0, 200) == (
         "writing tables: 25,000/100,000 cases, ETA 12.0 s"
     )
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(60, 6), (3600, 160), (86_400, 320)])
+def test_log_of_a_long_run_has_few_lines(seconds, most):
+    n, at_s = 0, next_line_s(0.0)
+    while at_s <= seconds:
+        n, at_s = n + 1, at_s + next_line_s(at_s)
+    assert 5 <= n <= most
 
 
 def test_progress_rate_is_that_of_the_recent_past():
