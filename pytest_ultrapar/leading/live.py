@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.lanes.protocol import BrokerStatus
     from pytest_ultrapar.plan.eta import ToAsk
 
-_REDRAW_S = 0.5
+_LOOK_S = 0.5
+"""Also between lines that stay: an estimate goes by how the second half of a run went."""
+
 _WIDE = 160
 """Characters of a line without a terminal, where nothing is drawn over."""
 
@@ -60,6 +62,7 @@ class LiveProgress:
         self._counts_items = counts_items
         self._began_s = time.monotonic()
         self._line: Callable[[float, int], str | None] = lambda _now_s, _width: None
+        self._look: Callable[[float], None] = lambda _now_s: None
         self._tables = (0, 0)
 
     @property
@@ -89,11 +92,13 @@ class LiveProgress:
             status: The broker's words; called in this object's thread.
         """
         self._clear()
-        self._line = _Asking(to_ask, n_planned, status, self._counts).line
+        asking = _Asking(to_ask, n_planned, status, self._counts)
+        self._line, self._look = asking.line, asking.look
 
     def writing_tables(self) -> None:
         """All is over but the tables."""
         began_s = time.monotonic()
+        self._look = lambda _now_s: None
         self._line = lambda now_s, width: (
             tables_line(*self._tables, now_s - began_s, width) if self._tables[1] else None
         )
@@ -120,9 +125,14 @@ class LiveProgress:
             self._writer.write(_CLEAR, flush=True)
 
     def _tick(self) -> None:
-        while not self._stopped.wait(self._pause_s()):
-            width = self._writer.fullwidth - 1
-            line = self._line(time.monotonic(), width if self._on_terminal else _WIDE)
+        next_s = 0.0 if self._on_terminal else time.monotonic() + next_line_s(0.0)
+        while not self._stopped.wait(min(_LOOK_S, max(0.0, next_s - time.monotonic()))):
+            now_s = time.monotonic()
+            self._look(now_s)
+            if now_s < next_s:
+                continue
+            next_s = now_s + (_LOOK_S if self._on_terminal else next_line_s(now_s - self._began_s))
+            line = self._line(now_s, self._writer.fullwidth - 1 if self._on_terminal else _WIDE)
             if line is None:
                 continue
             if self._on_terminal:
@@ -131,11 +141,6 @@ class LiveProgress:
                 self._reporter.ensure_newline()
                 self._reporter.write_line(line)
                 self._reporter.flush()
-
-    def _pause_s(self) -> float:
-        if self._on_terminal:
-            return _REDRAW_S
-        return next_line_s(time.monotonic() - self._began_s)
 
 
 class _Asking:
@@ -154,13 +159,14 @@ class _Asking:
         self._counts = counts
         self._state = ProgressState(n_planned)
         self._looks = Looks.at(time.monotonic())
+        self._seen: BrokerStatus | None = None
         self._next_estimate_s = 0.0
 
-    def line(self, now_s: float, width: int) -> str | None:
-        """The line now; None when the broker does not answer."""
-        status = self._status()
+    def look(self, now_s: float) -> None:
+        """See how far the run is, if the broker answers."""
+        self._seen = status = self._status()
         if status is None:
-            return None
+            return
         self._looks = self._looks.then(status)
         self._state = observe(
             self._state,
@@ -170,8 +176,13 @@ class _Asking:
             now_s=now_s,
             all_answered=status.ended_episodes >= self._n_to_answer,
         )
+
+    def line(self, now_s: float, width: int) -> str | None:
+        """The line of the last look, with an estimate; None when the broker did not answer."""
+        if self._seen is None:
+            return None
         if now_s >= self._next_estimate_s:
-            eta = estimate(self._to_ask, status, self._looks.since)
+            eta = estimate(self._to_ask, self._seen, self._looks.since)
             self._state = replace(self._state, eta=eta, eta_at_s=now_s)
             if eta is not None:
                 took_s = time.monotonic() - now_s

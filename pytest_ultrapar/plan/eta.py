@@ -21,7 +21,7 @@ from pytest_ultrapar.plan.survival import Survival, merged
 from pytest_ultrapar.pool.model import Lane, LaneId, Limit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from pytest_ultrapar.lanes.protocol import BrokerStatus
     from pytest_ultrapar.plan.bound import Bound
@@ -173,7 +173,8 @@ def estimate(to_ask: ToAsk, status: BrokerStatus, since: Used) -> Eta | None:
     if bound is None or not bound.prices:
         seconds = _at_this_pace(left.values(), now, since)
         return None if seconds is None else Eta(max(seconds, longest_s), "")
-    steady_s, use = _steady(bound, to_ask, now, since)
+    services_s = {model: own.service_s for model, own in left.items()}
+    steady_s, use = _steady(bound, to_ask, services_s, now, since)
     if use < LEAST_USE:
         return None
     return Eta(max(steady_s / use + _drain_s(bound, lanes, left), longest_s), bound.binding)
@@ -233,7 +234,9 @@ def _seconds(at: int) -> float:
     return math.pow(BIN, at)
 
 
-def _steady(bound: Bound, to_ask: ToAsk, now: Used, since: Used) -> tuple[float, float]:
+def _steady(
+    bound: Bound, to_ask: ToAsk, services_s: Mapping[str, float], now: Used, since: Used
+) -> tuple[float, float]:
     """The bound for a run that is in full swing, and how fully what binds was used since then."""
     elapsed_s = now.now_s - since.now_s
     parts: dict[tuple[str, str], Resource] = {
@@ -244,12 +247,17 @@ def _steady(bound: Bound, to_ask: ToAsk, now: Used, since: Used) -> tuple[float,
         part = parts[price.limit, price.kind]
         # A bound allows for a burst at the start, which is over.
         seconds += price.price * part.burst
-        on = [lane.lane_id for lane in to_ask.lanes if price.limit in lane.limits]
-        taken = _taken(now.requests if part.is_rate else now.busy_s, on) - _taken(
-            since.requests if part.is_rate else since.busy_s, on
+        # Seats by requests, too: times of the first requests, which set the estimate, are often
+        # longer than those of later ones, and then seats look as if they were hardly used.
+        taken = sum(
+            (now.requests.get(lane.lane_id, 0) - since.requests.get(lane.lane_id, 0))
+            * (1.0 if part.is_rate else services_s.get(lane.model, 0.0))
+            for lane in to_ask.lanes
+            if price.limit in lane.limits
         )
-        use += price.share * taken / (part.per_s * elapsed_s) if elapsed_s > 0 else 0.0
-    return seconds, min(1.0, use)
+        if elapsed_s > 0:
+            use += price.share * min(1.0, taken / (part.per_s * elapsed_s))
+    return seconds, use
 
 
 def _drain_s(bound: Bound, lanes: Iterable[Lane], left: Mapping[str, _Left]) -> float:
@@ -258,10 +266,6 @@ def _drain_s(bound: Bound, lanes: Iterable[Lane], left: Mapping[str, _Left]) -> 
     models = {lane.model for lane in lanes if not seats.keys().isdisjoint(lane.limits)}
     longest_s = max((left[model].drain_s for model in models if model in left), default=0.0)
     return sum(seats.values()) * longest_s
-
-
-def _taken(amounts: Mapping[LaneId, float], lanes: Sequence[LaneId]) -> float:
-    return sum(amounts.get(lane, 0) for lane in lanes)
 
 
 def _at_this_pace(left: Iterable[_Left], now: Used, since: Used) -> float | None:
