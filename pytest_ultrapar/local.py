@@ -49,6 +49,7 @@ class LocalSession:
         if collected.faults:
             raise pytest.UsageError(process.faults_message(collected.faults))
         if not collected.case_ids:
+            self._leader.plan_nothing()
             return
         with self._leader.usage_errors():
             write_cases(run.directory.path, collected.cases)

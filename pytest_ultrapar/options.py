@@ -136,6 +136,12 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="RUN",
     )
     option(
+        "gate-undecided",
+        "What becomes of a run with a rule that nothing decides (too few cases, or a client that "
+        "was the limit itself) and none that fails (default: pass).",
+        choices=("pass", "fail"),
+    )
+    option(
         "storage",
         "Format of the results (default: parquet; environment: STORAGE_FORMAT).",
         choices=("parquet", "json"),

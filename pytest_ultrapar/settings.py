@@ -51,6 +51,7 @@ class Options:
         gate: Rules that the run must keep, as they were given.
         gate_baseline: The earlier run that they compare with, or `latest`; with it and no rule the
             default ones hold.
+        gate_undecided: Whether a run passes or fails with rules that nothing decides.
         resume: An interrupted run to finish, or `latest`.
         reuse: A finished run whose answers are taken over, or `latest`.
         key_lock: What to do while another run of the host has one of the keys.
@@ -79,6 +80,7 @@ class Options:
     debug_log: WhichLog = field(default_factory=WhichLog)
     gate: tuple[str, ...] = ()
     gate_baseline: str | None = None
+    gate_undecided: Literal["pass", "fail"] = "pass"
     key_lock: KeyLock = "wait"
     faults: Path | None = None
 
@@ -155,6 +157,7 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
         key_lock=values["key_lock"],
         gate=tuple(given("gate") or ()),
         gate_baseline=given("gate_baseline"),
+        gate_undecided=_gate_undecided(config),
         faults=Path(given("faults")) if given("faults") else None,
         effective=(
             mode,
@@ -223,6 +226,18 @@ def _debug_log(given: object, environment: Environment) -> tuple[WhichLog, Effec
         )
     which, origin = in_environment(environment)
     return which, EffectiveValue("debug_log", which.setting, origin)
+
+
+def _gate_undecided(config: pytest.Config) -> Literal["pass", "fail"]:
+    given: Literal["pass", "fail"] | None = config.getoption("ultrapar_gate_undecided")
+    is_judged = config.getoption("ultrapar_gate") or config.getoption("ultrapar_gate_baseline")
+    if given is not None and not is_judged:
+        msg = (
+            f"{option_of('gate_undecided')} {given} has nothing to judge: give "
+            "--ultrapar-gate RULE, or --ultrapar-gate-baseline RUN for the default rules"
+        )
+        raise ConfigError(msg)
+    return given or "pass"
 
 
 def _check(options: Options) -> None:

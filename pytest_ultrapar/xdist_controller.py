@@ -277,6 +277,7 @@ class ControllerSession:
     def begin(self, workers: list[str], collection: Sequence[str]) -> list[Feedable]:
         """Make the assignment, say what there is to feed. Called once, when all have collected."""
         if not (self.run.directory.path / "cases.json").exists():
+            self._leader.plan_nothing()
             return [Feedable(index, None) for index in range(len(collection))]
         with self._leader.usage_errors():
             cases = read_cases(self.run.directory.path)

@@ -20,6 +20,7 @@ ON_THE_COMMAND_LINE = {
     "--ultrapar-baseline": _SERIAL,
     "--ultrapar-gate": _ONE_RUN,
     "--ultrapar-gate-baseline": _ONE_RUN,
+    "--ultrapar-gate-undecided": _ONE_RUN,
     **dict.fromkeys(
         (
             *("--lf", "--last-failed", "--sw", "--stepwise", "--sw-skip", "--stepwise-skip"),
@@ -56,6 +57,7 @@ FROM_CONFIGURATION = {
     "ultrapar_baseline": ("--ultrapar-baseline", _SERIAL),
     "ultrapar_gate": ("--ultrapar-gate", _ONE_RUN),
     "ultrapar_gate_baseline": ("--ultrapar-gate-baseline", _ONE_RUN),
+    "ultrapar_gate_undecided": ("--ultrapar-gate-undecided", _ONE_RUN),
     "xmlpath": ("--junit-xml", _ONE_FILE),
     "log_file": ("--log-file", _ONE_FILE),
 }

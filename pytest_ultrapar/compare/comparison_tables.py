@@ -84,7 +84,13 @@ def _verdict(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
             if (figure := comparison.figures.get(metric)) is not None and figure.interval
         ]
         if changes:
-            notes.append(f"{prefix}speed: {'; '.join(changes)}")
+            measured = "; ".join(changes)
+            slowed = _slowed(base, name, comparison)
+            undecided = (
+                f"undecided, for the client itself was the limit of {' and of '.join(slowed)};"
+                " measured were "
+            )
+            notes.append(f"{prefix}speed: {undecided if slowed else ''}{measured}")
         n_changed = sum(cell.changed for cell in comparison.cells)
         notes.append(
             f"{prefix}{n_changed} of {counted(comparison.n_cells, 'cell')} changed;"
@@ -92,6 +98,12 @@ def _verdict(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
         )
     others = ", ".join(comparison.pairing.new.run_id for comparison in comparisons)
     return Section(title=f"{others} against {base.run_id}", notes=tuple(notes))
+
+
+def _slowed(base: MeasuredRun, name: str, comparison: Comparison) -> list[str]:
+    """The runs, by their names here, of which the client was the limit and not the pool."""
+    runs = {"the baseline": base, name: comparison.pairing.new}
+    return [each for each, run in runs.items() if run.summary.client_bound]
 
 
 def _runs(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
@@ -165,7 +177,7 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
             )
         elif not comparison.pairing.same_timed:
             notes.append(f"{name}: throughput and makespan are those of the common cases alone")
-    measured = {"baseline": comparisons[0].pairing.base} | {
+    measured = {"the baseline": comparisons[0].pairing.base} | {
         name: comparison.pairing.new for name, comparison in _named(comparisons)
     }
     if any("speedup" in comparison.figures for comparison in comparisons):
@@ -173,7 +185,7 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
             {name: run.summary.statistics.basis for name, run in measured.items()}
         )
     notes += [
-        f"{name} was held up by its client: {run.summary.client_bound}"
+        f"the client itself was the limit of {name}: {run.summary.client_bound}"
         for name, run in measured.items()
         if run.summary.client_bound
     ]

@@ -36,6 +36,8 @@ ALIKE = (
 )
 
 Verdict = Literal["pass", "undecided", "FAIL", "no figure"]
+Undecided = Literal["pass", "fail"]
+"""What becomes of a run with undecided rules of which none fails."""
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +51,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
         low: Of the interval; None where it is unbounded or there is none.
         n: Cases, or pairs of cases.
         verdict: `FAIL` where the bound is passed over with confidence, `undecided` where the
-            interval holds the bound: no failure. `no figure` fails, too.
+            interval holds the bound or, of speed, where a client was the limit. `no figure` fails.
         n_to_decide: Of an undecided rule: about so many cases would decide it; None where no number
             would, or nothing is known.
         note: A sentence, perhaps empty.
@@ -70,7 +72,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> bool:
-        """Whether the run must not pass."""
+        """Whether the run must not pass, whatever becomes of undecided rules."""
         return self.verdict in {"FAIL", "no figure"}
 
 
@@ -80,6 +82,7 @@ class GateResult(msgspec.Struct, frozen=True):
     Attributes:
         base: Id of the baseline; None without one.
         notes: What a reader must know of the comparison, a sentence each.
+        undecided: Whether the run passes or fails with rules that nothing decides.
     """
 
     run: str
@@ -87,6 +90,12 @@ class GateResult(msgspec.Struct, frozen=True):
     simulated: bool
     judged: tuple[Judged, ...]
     notes: tuple[str, ...]
+    undecided: Undecided = "pass"
+
+    @property
+    def failed(self) -> bool:
+        """Whether the run must not pass."""
+        return bool(self.n_failed or (self.undecided == "fail" and self.n_undecided))
 
     @property
     def n_failed(self) -> int:
@@ -99,13 +108,20 @@ class GateResult(msgspec.Struct, frozen=True):
         return sum(each.verdict == "undecided" for each in self.judged)
 
 
-def judge(rules: Sequence[Rule], run: MeasuredRun, baseline: MeasuredRun | None) -> GateResult:
+def judge(
+    rules: Sequence[Rule],
+    run: MeasuredRun,
+    baseline: MeasuredRun | None,
+    *,
+    undecided: Undecided = "pass",
+) -> GateResult:
     """Judge every rule.
 
     Args:
         rules: Empty takes the default ones, which need a baseline.
         run: The run that is judged.
         baseline: What it is compared with.
+        undecided: What becomes of the run where nothing decides a rule and none fails.
 
     Raises:
         ConfigError: A rule names something that the run has not, or needs a baseline where there is
@@ -127,13 +143,14 @@ def judge(rules: Sequence[Rule], run: MeasuredRun, baseline: MeasuredRun | None)
                 judged.append(_same_answers(rule, pairing))
             elif rule.needs_baseline:
                 assert pairing is not None
-                judged.append(_judged(rule, _change(rule, pairing)))
+                figure = _change(rule, pairing)
+                judged.append(_judged(rule, figure, held_up_by_client(run, baseline)))
             else:
                 wanted = selected(rule, run.cases)
                 figure = figure_of_run(
                     rule.metric, run, list(rows.values()), wanted, confidence=rule.confidence
                 )
-                judged.append(_judged(rule, figure))
+                judged.append(_judged(rule, figure, held_up_by_client(run)))
         except NoFigureError as error:
             judged.append(Judged(rule=rule, verdict="no figure", form=rule.form, note=str(error)))
     return GateResult(
@@ -142,6 +159,17 @@ def judge(rules: Sequence[Rule], run: MeasuredRun, baseline: MeasuredRun | None)
         simulated=run.manifest.simulated or (baseline is not None and baseline.manifest.simulated),
         judged=tuple(judged),
         notes=_notes(run, pairing, judged),
+        undecided=undecided,
+    )
+
+
+def held_up_by_client(run: MeasuredRun, baseline: MeasuredRun | None = None) -> str:
+    """How a client, and not the pool, was the limit of a run; empty where none was."""
+    measured = {"the run": run} | ({"the baseline": baseline} if baseline is not None else {})
+    return "; ".join(
+        f"the client itself was the limit of {name}: {one.summary.client_bound}"
+        for name, one in measured.items()
+        if one.summary.client_bound
     )
 
 
@@ -181,16 +209,15 @@ def _change(rule: Rule, pairing: Pairing) -> Figure:
     )
 
 
-def _judged(rule: Rule, figure: Figure) -> Judged:
-    interval = figure.interval or Interval(figure.value, figure.value)
-    low, high = interval
-    better_above = rule.side == ">="
-    failed = high < rule.bound if better_above else low > rule.bound
-    passed = low >= rule.bound if better_above else high <= rule.bound
-    if figure.alike and not failed:
-        # Nothing changed in any case, which is no estimate; `same_answers` takes it so, too.
-        passed = figure.value >= rule.bound if better_above else figure.value <= rule.bound
-    verdict: Verdict = "FAIL" if failed else "pass" if passed else "undecided"
+def _judged(rule: Rule, figure: Figure, held_up: str) -> Judged:
+    """Judge a rule by its figure; `held_up` says how a client slowed a run down, empty if none."""
+    point = Interval(figure.value, figure.value)
+    interval = figure.interval or point
+    verdict = _verdict(rule, figure, point if rule.point else interval)
+    note = ALIKE if figure.alike and figure.interval is not None else ""
+    too_few = verdict == "undecided"
+    if held_up and rule.of_speed:
+        verdict, too_few, note = "undecided", False, held_up
     return Judged(
         rule=rule,
         verdict=verdict,
@@ -202,9 +229,20 @@ def _judged(rule: Rule, figure: Figure) -> Judged:
         high=interval.known[1],
         has_interval=figure.interval is not None,
         n=figure.n,
-        n_to_decide=_n_to_decide(figure, interval, rule.bound) if verdict == "undecided" else None,
-        note=ALIKE if figure.alike and figure.interval is not None else "",
+        n_to_decide=_n_to_decide(figure, interval, rule.bound) if too_few else None,
+        note=note,
     )
+
+
+def _verdict(rule: Rule, figure: Figure, interval: Interval) -> Verdict:
+    low, high = interval
+    better_above = rule.side == ">="
+    failed = high < rule.bound if better_above else low > rule.bound
+    passed = low >= rule.bound if better_above else high <= rule.bound
+    if figure.alike and not failed:
+        # Nothing changed in any case, which is no estimate; `same_answers` takes it so, too.
+        passed = figure.value >= rule.bound if better_above else figure.value <= rule.bound
+    return "FAIL" if failed else "pass" if passed else "undecided"
 
 
 def _n_to_decide(figure: Figure, interval: Interval, bound: float) -> int | None:
@@ -237,11 +275,7 @@ def _same_answers(rule: Rule, pairing: Pairing) -> Judged:
 
 def _notes(run: MeasuredRun, pairing: Pairing | None, judged: Sequence[Judged]) -> tuple[str, ...]:
     measured = {"the run": run} | ({"the baseline": pairing.base} if pairing is not None else {})
-    notes = [
-        f"{name} was held up by its client: {one.summary.client_bound}"
-        for name, one in measured.items()
-        if one.summary.client_bound
-    ]
+    notes: list[str] = []
     if any(each.rule.confidence != CONFIDENCE for each in judged):
         notes.append("the intervals of all models' solved rates hold together (Bonferroni)")
     if any(each.rule.metric == "speedup" for each in judged):

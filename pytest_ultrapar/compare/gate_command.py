@@ -49,12 +49,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a rule, see above; may be repeated (default: see above)",
     )
     parser.add_argument(
+        "--undecided",
+        choices=("pass", "fail"),
+        default="pass",
+        help="what becomes of the run where nothing decides a rule and none fails (default: pass)",
+    )
+    parser.add_argument(
         "--markdown", action="store_true", help="print the table as GitHub-flavoured Markdown"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the table; 1 if a rule fails.
+    """Print the table; 1 if the run does not pass.
 
     Raises:
         ConfigError: A rule or a run cannot be used.
@@ -74,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.baseline is None:
         check_baseline(rules)
     baseline = find_measured_run(arguments.baseline) if arguments.baseline is not None else None
-    result = judge(rules, find_measured_run(arguments.run), baseline)
+    result = judge(rules, find_measured_run(arguments.run), baseline, undecided=arguments.undecided)
     lines = markdown_lines if arguments.markdown else text_lines
     sys.stdout.write("\n".join(lines([gate_section(result)])) + "\n")
-    return 1 if result.n_failed else 0
+    return 1 if result.failed else 0

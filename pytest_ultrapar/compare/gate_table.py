@@ -24,7 +24,7 @@ HEADER = (
     "n to decide",
 )
 _MOST_CASES = 1_000_000
-_VERDICTS = {"undecided": "pass, not decided"}
+_WHAT_BECOMES = {"pass": "(passes)", "fail": "(FAILS)"}
 
 
 def gate_section(result: GateResult) -> Section:
@@ -33,13 +33,18 @@ def gate_section(result: GateResult) -> Section:
     passed = len(result.judged) - result.n_failed - result.n_undecided
     verdicts = f"{result.n_failed} failed, {passed} passed"
     if result.n_undecided:
-        verdicts += f", {result.n_undecided} not decided"
+        verdicts += f", {result.n_undecided} undecided {_WHAT_BECOMES[result.undecided]}"
     notes = [f"{each.rule.text}: {each.note}" for each in result.judged if each.note]
-    if any(each.verdict == "undecided" and each.n for each in result.judged):
+    if any(each.verdict == "undecided" and not each.note for each in result.judged):
         notes.append(
-            "not decided: the interval holds the bound, so that chance may have done it; n to"
-            " decide: about so many cases would tell, if the figure stays what it is (no n: it lies"
-            " on the bound, or too little is known)"
+            "undecided: the interval holds the bound, so chance may have done it; n to decide:"
+            " about so many cases would tell, if the figure stays what it is (no n: it lies on the"
+            " bound, or too little is known)"
+        )
+    if result.n_undecided and result.undecided == "pass":
+        notes.append(
+            "undecided rules pass; --undecided fail (in a run --ultrapar-gate-undecided fail) makes"
+            " them fail, METRIC.point judges by the figure alone"
         )
     notes += result.notes
     if result.simulated:
@@ -54,39 +59,55 @@ def gate_section(result: GateResult) -> Section:
 
 
 def failure_line(result: GateResult) -> str:
-    """Which rules failed, of a gate with one that did."""
-    failed = "; ".join(_failure(each) for each in result.judged if each.failed)
-    return f"{counted(result.n_failed, 'rule')} failed: {failed}"
+    """Why a gate fails, of one that does."""
+    parts = []
+    if result.n_failed:
+        failed = "; ".join(_failure(each) for each in result.judged if each.failed)
+        parts.append(f"{counted(result.n_failed, 'rule')} failed: {failed}")
+    if result.n_undecided and result.undecided == "fail":
+        undecided = "; ".join(
+            _failure(each) for each in result.judged if each.verdict == "undecided"
+        )
+        parts.append(
+            f"{counted(result.n_undecided, 'rule')} undecided, and undecided rules fail:"
+            f" {undecided}"
+        )
+    return "; ".join(parts)
 
 
 def _failure(judged: Judged) -> str:
     if judged.value is None:
         return f"{judged.rule.text} ({judged.note})"
-    value = figure_text(judged.rule.metric, judged.value, judged.form)
-    return f"{judged.rule.text} (got {value})"
+    said = f"got {figure_text(judged.rule.metric, judged.value, judged.form)}"
+    if judged.verdict == "undecided":
+        said += f"; {judged.note}" if judged.note else f", 95 % interval {_interval(judged)}"
+    return f"{judged.rule.text} ({said})"
+
+
+def _interval(judged: Judged) -> str:
+    if not judged.has_interval:
+        return NONE
+    return interval_text(judged.rule.metric, judged.low, judged.high, judged.form)
 
 
 def _row(judged: Judged) -> tuple[str, ...]:
     metric, form = judged.rule.metric, judged.form
     changed = form in {"difference", "relative"}
-    interval = NONE
-    if judged.has_interval:
-        interval = interval_text(metric, judged.low, judged.high, form)
     return (
         judged.rule.text,
-        _VERDICTS.get(judged.verdict, judged.verdict),
+        judged.verdict,
         figure_text(metric, judged.base),
         figure_text(metric, judged.new),
         figure_text(metric, judged.value, form) if changed else NONE,
         figure_text(metric, judged.rule.bound, form) if judged.rule.side else NONE,
-        interval,
+        _interval(judged),
         f"{judged.n:,}" if judged.n else NONE,
         _n_to_decide(judged),
     )
 
 
 def _n_to_decide(judged: Judged) -> str:
-    if judged.verdict != "undecided" or not judged.rule.side:
+    if judged.verdict != "undecided" or not judged.rule.side or judged.note:
         return NONE
     n = judged.n_to_decide
     return f"~{int(float(f'{n:.2g}')):,}" if n is not None and n <= _MOST_CASES else "no n"

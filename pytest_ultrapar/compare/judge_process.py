@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.compare.gate import GateResult, judge
+from pytest_ultrapar.compare.gate import GateResult, Undecided, judge
 from pytest_ultrapar.compare.rules import Rule
 from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.results.apart import run_apart
@@ -27,17 +27,19 @@ class Order(msgspec.Struct, frozen=True):
     run: str
     baseline: str | None
     rules: tuple[Rule, ...]
+    undecided: Undecided
 
 
 def judge_in_subprocess(
-    run_dir: Path, baseline: Path | None, rules: tuple[Rule, ...]
+    run_dir: Path, baseline: Path | None, rules: tuple[Rule, ...], undecided: Undecided
 ) -> GateResult:
     """Judge a finished run in a new process and wait for it.
 
     Raises:
         ResultsError: It could not be judged.
     """
-    order = Order(str(run_dir), str(baseline) if baseline is not None else None, rules)
+    base = str(baseline) if baseline is not None else None
+    order = Order(str(run_dir), base, rules, undecided)
     said = run_apart(__name__, stdin=msgspec.json.encode(order))
     return msgspec.json.decode(said, type=GateResult)
 
@@ -47,7 +49,8 @@ def main() -> int:
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
     try:
         baseline = find_measured_run(order.baseline) if order.baseline is not None else None
-        result = judge(order.rules, find_measured_run(order.run), baseline)
+        run = find_measured_run(order.run)
+        result = judge(order.rules, run, baseline, undecided=order.undecided)
     except UltraparError as error:
         sys.stderr.write(f"{error}\n")
         return 1

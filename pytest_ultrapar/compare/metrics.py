@@ -16,6 +16,8 @@ class Metric:
         name: As in rules; `score.NAME` stands for any score.
         of_run: Of the run as a whole, so that no filter makes sense.
         paired: Only there with a baseline, whatever the bound.
+        estimated: Whether it has an interval, in one run or beside a baseline; others are counts.
+        of_speed: Whether it says how fast the run was, so that a slow client changes it.
         says: What it is, for people.
     """
 
@@ -24,9 +26,13 @@ class Metric:
     says: str
     of_run: bool = False
     paired: bool = False
+    estimated: bool = True
+    of_speed: bool = False
 
 
 SCORE = "score."
+POINT = ".point"
+"""After a metric's name: the figure itself decides, whatever its interval."""
 SAME_ANSWERS = "same_answers"
 COVERAGE = "coverage"
 KEPT = "kept"
@@ -34,19 +40,41 @@ _QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 QUANTILES = {f"latency.{name}": share for name, share in _QUANTILES.items()}
 
 METRICS = (
-    Metric("throughput", "per second", "cases per second of the makespan", of_run=True),
-    Metric("makespan", "seconds", "first send to the end of the last episode", of_run=True),
-    Metric("efficiency", "share", "lower bound of the makespan / makespan", of_run=True),
+    Metric(
+        "throughput",
+        "per second",
+        "cases per second of the makespan",
+        of_run=True,
+        of_speed=True,
+    ),
+    Metric(
+        "makespan",
+        "seconds",
+        "first send to the end of the last episode",
+        of_run=True,
+        of_speed=True,
+    ),
+    Metric(
+        "efficiency",
+        "share",
+        "lower bound of the makespan / makespan",
+        of_run=True,
+        estimated=False,
+        of_speed=True,
+    ),
     Metric(
         "speedup",
         "factor",
         "serial time / makespan; where serial times are estimated (no --ultrapar-baseline) it rises"
         " with a slower provider and is no measure of a regression",
         of_run=True,
+        of_speed=True,
     ),
-    Metric("latency.mean", "seconds", "mean time of an episode, first lease to end"),
+    Metric("latency.mean", "seconds", "mean time of an episode, first lease to end", of_speed=True),
     *(
-        Metric(name, "seconds", f"{share * 100:.0f} % of the episodes take no longer")
+        Metric(
+            name, "seconds", f"{share * 100:.0f} % of the episodes take no longer", of_speed=True
+        )
         for name, share in QUANTILES.items()
     ),
     Metric(
@@ -54,16 +82,18 @@ METRICS = (
         "seconds",
         "mean time of an episode without waiting for limits; relative to the baseline the typical"
         " ratio of each case's two times",
+        of_speed=True,
     ),
     Metric("tokens_in", "number", "mean prompt tokens of an episode"),
     Metric("tokens_out", "number", "mean completion tokens of an episode"),
-    Metric(COVERAGE, "share", "graded cases / cases that were to be measured"),
+    Metric(COVERAGE, "share", "graded cases / cases that were to be measured", estimated=False),
     Metric(
         KEPT,
         "share",
         "cases of the baseline that the run has and did not skip / all that it did not skip",
         of_run=True,
         paired=True,
+        estimated=False,
     ),
     Metric("solved_rate", "share", "solved cases / graded cases"),
     Metric(f"{SCORE}NAME", "number", "mean of a score of the suite over graded cases"),
@@ -75,6 +105,7 @@ METRICS = (
         "none",
         "solved rate and scores, of all models and of each, are those of the baseline",
         paired=True,
+        estimated=False,
     ),
 )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 
 import msgspec
 
-from pytest_ultrapar.compare.metrics import Metric, Unit, find_metric, metric_names
+from pytest_ultrapar.compare.metrics import POINT, Metric, Unit, find_metric, metric_names
 from pytest_ultrapar.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ since a shell reads [, > and < itself. The bound's form says what is compared:
     score.workflow>=-0.05        with sign: the difference to the baseline's figure
     throughput>=-10%             with sign and %: the same in per cent of the baseline's figure
     same_answers                 no bound
+    solved_rate.point>=0.7       with .point: the figure itself decides, whatever its interval
 
 Times have a unit: latency.p95<=2.5s, latency.p95<=+300ms. A filter is model=NAME, suite=NAME or
 PARAMETER=VALUE; a value with , or ] or spaces around it stands in double quotes. All filters of a
@@ -33,9 +34,12 @@ rule must fit. Values are
 taken as they stand, without patterns. Metrics of the whole run take none.
 
 A rule fails only when it is passed over with confidence: when the 95 % interval of the figure, or
-of its change, lies wholly beyond the bound. So the bound is the least effect that counts. Counts of
-the run itself have no interval and are compared as they are: kept, coverage, efficiency, and
-without sign throughput and makespan. A rule without a figure fails.
+of its change, lies wholly beyond the bound. So the bound is the least effect that counts. Where the
+interval holds the bound, the rule is undecided: too few cases to tell. So is every rule on speed
+where the client itself, and not the pool, was the limit of a run. Undecided rules pass unless
+--undecided fail (in a run --ultrapar-gate-undecided fail) says otherwise. Counts of the run itself
+have no interval and are compared as they are: kept, coverage, efficiency, and without sign
+throughput and makespan. A rule without a figure fails.
 """
 
 _RULE = re.compile(
@@ -71,6 +75,7 @@ class Rule(msgspec.Struct, frozen=True):
         side: Where the figure must be, seen from the bound; empty for a metric without bound.
         bound: In cases per second, seconds, or as it is; relative ones as a share: -0.1.
         confidence: Of the interval that decides.
+        point: Whether the figure decides alone, whatever its interval.
     """
 
     text: str
@@ -80,6 +85,13 @@ class Rule(msgspec.Struct, frozen=True):
     bound: float = 0.0
     form: Form = "none"
     confidence: float = 0.95
+    point: bool = False
+
+    @property
+    def of_speed(self) -> bool:
+        """Whether it speaks of how fast a run was."""
+        metric = find_metric(self.metric)
+        return metric is not None and metric.of_speed
 
     @property
     def needs_baseline(self) -> bool:
@@ -98,10 +110,13 @@ def parse_rule(text: str) -> Rule:
     found = _RULE.fullmatch(plain)
     if found is None:
         _refuse(plain, "it must be METRIC[FILTER=VALUE,...] >= BOUND, such as throughput>=-10%")
-    name = found["metric"]
+    name = found["metric"].removesuffix(POINT)
+    is_point = found["metric"] != name
     metric = find_metric(name)
     if metric is None:
         _refuse(plain, f"{name} is no metric{nearest(name, metric_names())}")
+    if is_point and not metric.estimated:
+        _refuse(plain, f"{name} has no interval, so leave {POINT} out")
     filters = _filters(plain, found["filters"])
     if filters and metric.of_run:
         _refuse(plain, f"{name} is of the whole run and takes no filter")
@@ -114,7 +129,7 @@ def parse_rule(text: str) -> Rule:
         said = f"{side} is not known" if side else f"{name} needs a bound"
         _refuse(plain, f"{said}; write {name}>=BOUND or {name}<=BOUND")
     bound, form = _bound(plain, metric, found["bound"])
-    return Rule(plain, name, filters, ">=" if side == ">=" else "<=", bound, form)
+    return Rule(plain, name, filters, ">=" if side == ">=" else "<=", bound, form, point=is_point)
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:

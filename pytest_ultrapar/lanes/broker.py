@@ -156,6 +156,7 @@ class LaneBroker:
         lane.count_outcome(outcome)
         if outcome in ANSWERED:
             lane.answered(now_s - held.granted_s)
+        self._table.courses.came_back(held, outcome, now_s)
         if lane.found is not None:
             in_flight = lane.found.window.in_flight
             seen = Observation(outcome, held.granted_s, now_s, in_flight, held.at_grant, told)
@@ -173,6 +174,7 @@ class LaneBroker:
     def episode_ended(self, worker: str, case_id: str, group: str, now_s: float) -> list[Action]:
         """Say that a case needs no further lease. Anybody may say so, any number of times."""
         now_s = self._advance(now_s)
+        self._table.courses.ended(case_id)
         state = self._workers.get(worker)
         if state is not None:
             known = self._groups.get(group)
@@ -198,6 +200,7 @@ class LaneBroker:
             verdict = held.lane.health.decide("lost", None, held.granted_s, now_s)
             if verdict is not None:
                 self._table.apply(held.lane, verdict, now_s)
+        self._table.courses.lost(state.open_cases)
         for group in self._episodes.close_all(state):
             self._has_less(group, now_s)
         del self._rotation[worker]
@@ -233,14 +236,20 @@ class LaneBroker:
 
     def status(self, now_s: float) -> BrokerStatus:
         """A snapshot of all counts. A pause whose end was not ticked yet still shows."""
+        now_s = max(now_s, self._now_s)
+        held = [lease for state in self._workers.values() for lease in state.leases.values()]
+        under_way_s = dict.fromkeys(self._table.lanes.values(), 0.0)
+        for lease in held:
+            under_way_s[lease.lane] += now_s - lease.granted_s
         return BrokerStatus(
-            now_s=max(now_s, self._now_s),
+            now_s=now_s,
             in_flight=self._table.in_flight,
             peak_in_flight=self._table.peak,
             open_episodes=self._episodes.n_open,
             ended_episodes=len(self._groups.ended),
-            lanes=[lane.status(now_s) for lane in self._table.lanes.values()],
+            lanes=[lane.status(now_s, seconds) for lane, seconds in under_way_s.items()],
             waiting=sum(len(state.waiting) for state in self._workers.values()),
+            models=self._table.courses.status(held, now_s),
         )
 
     def told_load(

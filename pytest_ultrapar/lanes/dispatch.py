@@ -128,6 +128,7 @@ class Dispatcher:
         if now_s > waiting.since_s:
             seat_wait_s, rate_wait_s = _split_wait(waiting, lane, now_s)
         table.take(lane, now_s)
+        table.courses.sent(lane.model.name, request.case_id)
         self._n_leases += 1
         at_grant = lane.found.window.in_flight if lane.found is not None else 0
         held = worker.leases[self._n_leases] = HeldLease(lane, now_s, at_grant)

@@ -202,10 +202,12 @@ class LaneState(Wake):
         out_after_s: When it went out, seconds after the run's start.
         terms: Its leases that are out.
         longest_s: From lease to answer, the longest so far.
+        busy_s: Seconds that leases were out which came back.
     """
 
     __slots__ = (
         "balance",
+        "busy_s",
         "found",
         "granted",
         "health",
@@ -282,6 +284,7 @@ class LaneState(Wake):
         self.in_flight = self.peak = self.granted = self.orphans = 0
         self.n_retries = self.n_moved = 0
         self.longest_s = 0.0
+        self.busy_s = 0.0
         self.rests = RestLog()
         self.out_after_s: float | None = None
         self.waited_s: dict[str, float] = {}
@@ -341,8 +344,13 @@ class LaneState(Wake):
         """Count one lease that came back."""
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
 
-    def status(self, now_s: float) -> LaneStatus:
-        """A snapshot; its numbers do not change afterwards."""
+    def status(self, now_s: float, under_way_s: float = 0.0) -> LaneStatus:
+        """A snapshot; its numbers do not change afterwards.
+
+        Args:
+            now_s: The time.
+            under_way_s: Seconds that its leases have been out which have not come back.
+        """
         counts = self.outcomes
         n_ok = counts.get("ok", 0) + counts.get("refused", 0)
         n_rate = counts.get("rate", 0)
@@ -366,6 +374,7 @@ class LaneState(Wake):
             n_moved=self.n_moved,
             out_after_s=self.out_after_s,
             found=self._found_now(),
+            busy_s=self.busy_s + under_way_s,
         )
 
     def _found_now(self) -> FoundLimit | None:

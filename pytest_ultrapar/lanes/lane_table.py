@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.lanes.adaptive.controller import AdaptiveController
+from pytest_ultrapar.lanes.courses import Courses
 from pytest_ultrapar.lanes.health import PATIENCE_S, LaneHealth, Out, Pause, Resume
 from pytest_ultrapar.lanes.instance_state import InstanceState
 from pytest_ultrapar.lanes.lane_set import LaneSet
@@ -47,6 +48,7 @@ class LaneTable:
         gone: Lanes that went out; the dispatcher refuses who waits for them and empties it.
         in_flight: Leases out; `peak`: most at once.
         started_s: When the first worker connected, infinity before.
+        courses: How it went so far with each model.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class LaneTable:
         self._patience_s = patience_s
         self._instances: dict[str, InstanceState] = {}
         self.started_s = math.inf
+        self.courses = Courses()
         self._limits = {name: LimitState.of(limit) for name, limit in pool.limits.items()}
         self._touched: list[LimitState] = []
         self._n_grants = 0

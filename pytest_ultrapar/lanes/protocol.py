@@ -175,6 +175,7 @@ class LaneStatus(msgspec.Struct, frozen=True):
         n_moved: Requests that failed here and were tried again on another lane.
         out_after_s: Seconds from the run's start until it went out.
         found: The limit that adaptive mode looks for on its path; None in fixed mode.
+        busy_s: Seconds that its leases were out, all of them together.
     """
 
     lane: LaneId
@@ -195,6 +196,29 @@ class LaneStatus(msgspec.Struct, frozen=True):
     n_moved: int = 0
     out_after_s: float | None = None
     found: FoundLimit | None = None
+    busy_s: float = 0.0
+
+
+BIN = 1.1
+"""Seconds are counted by powers of it."""
+
+
+class ModelCourse(msgspec.Struct, frozen=True):
+    """How the episodes and requests of one model went so far.
+
+    Attributes:
+        ended: Episodes that are over, by their number of requests; those without any are missing.
+        open: Episodes that are not, by their requests so far, the one in flight included.
+        seconds: Requests that are over, by the time that their lease was out: n stands for about
+            `BIN ** n` seconds.
+        under_way: Requests in flight, by the time that their lease has been out, likewise.
+    """
+
+    model: str
+    ended: dict[int, int]
+    open: dict[int, int]
+    seconds: dict[int, int]
+    under_way: dict[int, int]
 
 
 class BrokerStatus(msgspec.Struct, frozen=True):
@@ -205,6 +229,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
         open_episodes: Episodes that have had a first lease and are not reported ended.
         ended_episodes: Distinct cases reported ended.
         waiting: Requests without a lease yet, those of groups that may not start included.
+        models: How it went so far with each model that was asked.
     """
 
     now_s: float
@@ -214,6 +239,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     ended_episodes: int
     lanes: list[LaneStatus]
     waiting: int = 0
+    models: list[ModelCourse] = []
 
 
 class BrokerPort(Protocol):

@@ -14,6 +14,8 @@ from pytest_ultrapar.results.manifest import Manifest, write_manifest
 from pytest_ultrapar.results.run_summary import RunSummary
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pytest_ultrapar.leading.run import Run
     from pytest_ultrapar.leading.run_gate import RunGate
 
@@ -53,13 +55,16 @@ class FinishedRun:
     gate: Judgement | None = None
 
 
-def finish(run: Run, gate: RunGate | None, *, stopped: bool) -> FinishedRun:
+def finish(
+    run: Run, gate: RunGate | None, *, stopped: bool, written: Callable[[int, int], None]
+) -> FinishedRun:
     """Write manifest and results, and judge them. Controller, once, when workers are gone.
 
     Args:
         run: The run.
         gate: What it is judged by besides coverage.
         stopped: Whether somebody wanted it to end early; what never ran is no failure then.
+        written: Called now and then with how many cases are in the tables, and of how many.
     """
     assert run.manifest is not None
     manifest = msgspec.structs.replace(
@@ -70,7 +75,7 @@ def finish(run: Run, gate: RunGate | None, *, stopped: bool) -> FinishedRun:
     path = run.directory.path
     try:
         write_manifest(path, manifest)
-        summary = run.services.compact()
+        summary = run.services.compact(written)
     except ResultsError as error:
         return FinishedRun(path, manifest, None, (str(error),))
     if stopped and summary.n_never_ran:

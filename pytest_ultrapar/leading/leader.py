@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,22 @@ class Leader:
             raise pytest.UsageError(str(error)) from error
 
     @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> None:
+        """Show that pytest collects, here or in xdist's workers."""
+        reporter = self.config.pluginmanager.getplugin("terminalreporter")
+        if reporter is None or self.config.option.verbose <= _SILENT:
+            return
+        self.run.collecting_since_s = time.monotonic()
+        collects_here = not self.config.pluginmanager.hasplugin("dsession")
+        self._live = LiveProgress(reporter, counts_items=collects_here)
+        self._live.collecting(self.run.collected_before())
+
+    def plan_nothing(self) -> None:
+        """Show no progress, as no selected test is a case."""
+        if self._live is not None:
+            self._live.stop()
+
+    @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
         """Make the run's directory, wait for its keys, start the simulated provider.
 
@@ -85,9 +102,8 @@ class Leader:
         if self.config.option.verbose >= 0:
             for line in header.assignment_lines(self.run, assignment, workers, cases):
                 reporter.write_line(line)
-        if self.config.option.verbose > _SILENT:
-            self._live = LiveProgress(reporter, len(cases), lambda: self.status_source())  # noqa: PLW0108 - it is set after this
-            self._live.start()
+        if self._live is not None:
+            self._live.asking(self.run.to_ask(cases), len(cases), lambda: self.status_source())  # noqa: PLW0108 - it is set after this
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -126,21 +142,29 @@ class Leader:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the results, judge them; when workers are gone, before pytest's summary."""
-        if self._live is not None:
-            self._live.stop()
         if self._run is None:
             return
         try:
             if self.run.manifest is not None:
+                if self._live is not None:
+                    self._live.writing_tables()
                 stopped = session.exitstatus == pytest.ExitCode.INTERRUPTED or bool(
                     session.shouldfail or session.shouldstop
                 )
-                self._finished = finish.finish(self.run, self._gate, stopped=stopped)
+                self._finished = finish.finish(
+                    self.run, self._gate, stopped=stopped, written=self._tables_written
+                )
                 self.config.hook.pytest_ultrapar_finish(run=self._finished)
                 if session.exitstatus == pytest.ExitCode.OK and self._finished.failures:
                     session.exitstatus = pytest.ExitCode.TESTS_FAILED
         finally:
+            if self._live is not None:
+                self._live.stop()
             self.run.close()
+
+    def _tables_written(self, done: int, total: int) -> None:
+        if self._live is not None:
+            self._live.tables_written(done, total)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say what has happened."""

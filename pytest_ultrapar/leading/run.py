@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import os
+import time
+from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from pytest_ultrapar import process
 from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.lanes.assignment import Assignment
 from pytest_ultrapar.leading.assigning import make_assignment
 from pytest_ultrapar.leading.baseline import draw_sample, with_baseline
 from pytest_ultrapar.leading.key_keeping import keep_keys, locked_keys
 from pytest_ultrapar.leading.run_manifest import finished_sample, make_manifest
 from pytest_ultrapar.leading.services import Services
-from pytest_ultrapar.results.manifest import write_manifest
+from pytest_ultrapar.plan.eta import ToAsk
+from pytest_ultrapar.results.manifest import read_manifest, write_manifest
 from pytest_ultrapar.results.recovered import RecoveredIndex, find_finished
-from pytest_ultrapar.results.rundir import RunDirectory, resolve_run
+from pytest_ultrapar.results.rundir import LATEST, RunDirectory, resolve_run
 from pytest_ultrapar.runtime import write_assignment
 from pytest_ultrapar.suite.taken import write_reused
 
@@ -39,6 +45,7 @@ class Run:
     Attributes:
         planned: Cases that are going to run; 0 until they are collected.
         n_recovered: Finished episodes that an earlier, interrupted session left behind.
+        collecting_since_s: Monotonic seconds at which pytest began to collect.
         assignment: In force; empty until it is made.
         keys: The API keys, ours alone on this host; None until they are.
         last_status: The broker's last words.
@@ -51,6 +58,8 @@ class Run:
         self.started_at = datetime.now(UTC)
         self.planned = 0
         self.n_recovered = 0
+        self._recovered: frozenset[str] = frozenset()
+        self.collecting_since_s = time.monotonic()
         self.assignment = Assignment()
         self.manifest: Manifest | None = None
         self.last_status: BrokerStatus | None = None
@@ -70,6 +79,7 @@ class Run:
         finally:
             recovered.close()
         self.n_recovered = len(finished)
+        self._recovered = frozenset(finished)
         return directory
 
     @property
@@ -111,10 +121,39 @@ class Run:
             serial_sample=sample,
             faults=None if self.services.faults is None else self.services.faults.digest,
         )
+        self.manifest = msgspec.structs.replace(
+            self.manifest, collected_s=time.monotonic() - self.collecting_since_s
+        )
         write_manifest(self.directory.path, self.manifest)
         self.directory.point_latest()
         write_assignment(self.directory.path, assignment)
         return assignment
+
+    def collected_before(self) -> tuple[float, int] | None:
+        """Seconds that collecting took in the run before, or in this one's earlier session.
+
+        Returns:
+            The seconds and how many cases were found; None where nobody knows.
+        """
+        try:
+            earlier = read_manifest(resolve_run(self.options.resume or LATEST))
+        except UltraparError:
+            return None
+        if earlier.collected_s is None:
+            return None
+        return earlier.collected_s, earlier.n_planned
+
+    def to_ask(self, cases: Sequence[Case]) -> ToAsk:
+        """What this session has to ask of the planned cases; after `assign`."""
+        wanted = [case for case in cases if case.skipped is None]
+        recovered = self._recovered
+        return ToAsk(
+            Counter(case.model for case in wanted if case.case_id not in recovered),
+            sum(case.case_id in recovered for case in wanted),
+            self.lanes,
+            tuple(self.pool.limits.values()),
+            restricted=self.assignment.is_restricted,
+        )
 
     def keep_keys(self, line: WaitingLine) -> None:
         """Have the keys that the run may use for itself on this host; may wait for another run.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.compare.gate import Undecided
 from pytest_ultrapar.compare.gate_table import failure_line, gate_section
 from pytest_ultrapar.compare.judge_process import judge_in_subprocess
 from pytest_ultrapar.compare.pairing import refuse_nothing_common
@@ -32,11 +33,13 @@ class RunGate:
         rules: Empty takes the default ones.
         baseline: Directory of the run to compare with, if any.
         seed: Seed of the run that is going to be judged.
+        undecided: What becomes of the run where nothing decides a rule and none fails.
     """
 
     rules: tuple[Rule, ...]
     baseline: Path | None
     seed: int
+    undecided: Undecided
 
     def check_cases(self, cases: Sequence[Case]) -> None:
         """Make sure that rules and baseline fit the planned cases; before any request.
@@ -55,10 +58,10 @@ class RunGate:
         Raises:
             ResultsError: It could not be judged.
         """
-        result = judge_in_subprocess(run_dir, self.baseline, self.rules)
+        result = judge_in_subprocess(run_dir, self.baseline, self.rules, self.undecided)
         return Judgement(
             lines=tuple(text_lines([gate_section(result)])),
-            failures=(f"gate: {failure_line(result)}",) if result.n_failed else (),
+            failures=(f"gate: {failure_line(result)}",) if result.failed else (),
         )
 
 
@@ -75,7 +78,7 @@ def prepare_gate(options: Options) -> RunGate:
     rules = tuple(map(parse_rule, options.gate))
     if options.gate_baseline is None:
         check_baseline(rules)
-        return RunGate(rules, None, options.seed)
+        return RunGate(rules, None, options.seed, options.gate_undecided)
     try:
         base = find_measured_run(options.gate_baseline)
     except ConfigError as error:
@@ -89,4 +92,4 @@ def prepare_gate(options: Options) -> RunGate:
         base.summary.statistics.scores,
         run=f"the baseline {base.run_id}",
     )
-    return RunGate(rules, base.directory, options.seed)
+    return RunGate(rules, base.directory, options.seed, options.gate_undecided)

@@ -13,7 +13,7 @@ from pytest_ultrapar.results.compactor import Compactor
 from pytest_ultrapar.simulator.process import SimulatorProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from pytest_ultrapar.lanes.broker_process import BrokerProcess
@@ -100,14 +100,17 @@ class Services:
         """
         self.compactor = Compactor.start(self._directory, cwd=cwd)
 
-    def compact(self) -> RunSummary:
+    def compact(self, written: Callable[[int, int], None]) -> RunSummary:
         """Make the run's tables of its journal, once.
+
+        Args:
+            written: Called now and then with how many cases are in the tables, and of how many.
 
         Raises:
             ResultsError: It could not be done.
         """
         assert self.compactor is not None
-        return self.compactor.compact()
+        return self.compactor.compact(written)
 
     def start_broker(self, patience_s: float) -> BrokerProcess:
         """Have a broker process, where episodes may last `patience_s`; with xdist only."""

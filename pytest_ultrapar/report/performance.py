@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.report.escape import visible
-from pytest_ultrapar.report.numbers import duration, percent
+from pytest_ultrapar.report.numbers import counted, duration, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -53,6 +53,12 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
         yield f"CLIENT-BOUND: {summary.client_bound}"
     if summary.audit:
         yield from _audit(summary)
+    if summary.n_without_request:
+        n_graded = counted(summary.statistics.n_graded, "graded case")
+        yield (
+            f"{summary.n_without_request:,} of {n_graded} sent no request through llm; what they"
+            " may have sent by other means is under no limit and in no count"
+        )
 
 
 def _parts(parts: Parts, makespan_s: float, *, out: bool) -> str:
@@ -76,7 +82,7 @@ def _audit(summary: RunSummary) -> Iterator[str]:
     fullest = sorted(audited, key=lambda one: -_use(one))[:MOST_LIMITS]
     n_more = len(audited) - len(fullest)
     more = f"; {n_more} more in summary.json" if n_more > 0 else ""
-    held = "no limit was passed" if not passed else "the limits"
+    held = "the limits" if passed else "no limit was passed by requests sent through llm"
     falls = "; ".join(map(_fall, fullest))
     yield (
         f"{summary.peak_in_flight:,} requests{summary.session} in flight at most; {held}, by our"

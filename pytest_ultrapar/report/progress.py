@@ -1,16 +1,24 @@
-"""How far a run is, in one line; pure."""
+"""How far a run is, in one line for each of its steps; pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from pytest_ultrapar.plan.eta import Eta
 from pytest_ultrapar.report.numbers import duration, rate
 
 WINDOW_S = 30.0
-"""Seconds over which the rate is taken: enough for slow models, few enough to see a pause."""
+"""Seconds over which rates are taken: enough for slow models, few enough to see a pause."""
+
+LINE_S = 10.0
+LINE_SHARE = 0.02
+"""Of the time so far."""
 
 _STEP_S = 0.5
+_BACKLOG_S = 2.0
+_LEAST_BACKLOG = 20
+"""Cases answered and not graded; with fewer of them grading waits for answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,58 +27,164 @@ class ProgressState:
 
     Attributes:
         total: Planned cases.
-        done: Cases whose episode has ended, whether pytest has reported them or not.
-        counts: Reported cases by outcome.
+        answered: Cases whose episode has ended, whether pytest has graded them or not.
+        counts: Graded cases by outcome.
         in_flight: Requests in flight.
-        seen: (monotonic seconds, done) of the recent past, oldest first, at most two a second.
+        all_answered: Whether no episode is left.
+        seen: (monotonic seconds, answered, graded) of the recent past, oldest first, at most two a
+            second.
+        eta: When the last episode ends, estimated at `eta_at_s`; None while nobody knows.
     """
 
     total: int
-    done: int = 0
+    answered: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
     in_flight: int = 0
-    seen: tuple[tuple[float, int], ...] = ()
+    all_answered: bool = False
+    seen: tuple[tuple[float, int, int], ...] = ()
+    eta: Eta | None = None
+    eta_at_s: float = 0.0
+
+    @property
+    def graded(self) -> int:
+        """Graded cases, those without a measurement among them."""
+        return sum(self.counts.values())
 
 
 def observe(
-    state: ProgressState, *, done: int, counts: Mapping[str, int], in_flight: int, now_s: float
+    state: ProgressState,
+    *,
+    answered: int,
+    counts: Mapping[str, int],
+    in_flight: int,
+    now_s: float,
+    all_answered: bool = False,
 ) -> ProgressState:
     """The state after a look at the run at `now_s`."""
     seen = state.seen
     if not seen or now_s - seen[-1][0] >= _STEP_S:
-        seen = (*seen, (now_s, done))
+        seen = (*seen, (now_s, answered, sum(counts.values())))
     # The newest look that is older than the window stays, so that the window is always full.
     while len(seen) > 1 and now_s - seen[1][0] >= WINDOW_S:
         seen = seen[1:]
-    return replace(state, done=done, counts=dict(counts), in_flight=in_flight, seen=seen)
+    return replace(
+        state,
+        answered=answered,
+        counts=dict(counts),
+        in_flight=in_flight,
+        all_answered=all_answered,
+        seen=seen,
+    )
 
 
-def cases_per_s(state: ProgressState, now_s: float) -> float | None:
-    """Episodes ended per second over the recent past; None before anything has ended."""
+def answered_per_s(state: ProgressState, now_s: float) -> float | None:
+    """Episodes ended per second over the recent past; None where none has."""
     if not state.seen:
         return None
-    since_s, done_then = state.seen[0]
-    ended = state.done - done_then
-    return ended / (now_s - since_s) if ended > 0 and now_s > since_s else None
+    since_s, answered, _ = state.seen[0]
+    return _per_s(state.answered - answered, now_s - since_s)
+
+
+def graded_per_s(state: ProgressState, now_s: float) -> float | None:
+    """Cases graded per second over the recent past; None where none has."""
+    if not state.seen:
+        return None
+    since_s, _, graded = state.seen[0]
+    return _per_s(state.graded - graded, now_s - since_s)
+
+
+def seconds_left(state: ProgressState, now_s: float) -> float | None:
+    """Seconds until all is asked and graded; None while nobody knows."""
+    per_s = graded_per_s(state, now_s)
+    backlog = state.answered - state.graded
+    grading_s = None
+    if per_s and (state.all_answered or backlog >= max(_LEAST_BACKLOG, _BACKLOG_S * per_s)):
+        grading_s = (state.total - state.graded) / per_s
+    if state.all_answered:
+        return grading_s
+    if state.eta is None:
+        return None
+    asking_s = max(0.0, state.eta.seconds - (now_s - state.eta_at_s))
+    return max(asking_s, grading_s or 0.0)
 
 
 def progress_line(state: ProgressState, now_s: float, width: int) -> str:
-    """One line of at most `width` characters; what matters least is left out first."""
-    per_s = cases_per_s(state, now_s)
+    """One line of at most `width` characters; what matters least is left out first.
+
+    The step is `asking` while episodes run, with the limit that is done last, then `grading`.
+    """
+    step = "grading" if state.all_answered else "asking"
+    per_s = graded_per_s(state, now_s) if state.all_answered else answered_per_s(state, now_s)
+    left_s = seconds_left(state, now_s)
     counts = state.counts
     # (Rank, text) in the order shown; the highest rank goes first when the line is too long.
-    parts = [(0, f"{state.done}/{state.total}")]
+    parts = [(0, f"{step}: {state.graded:,}/{state.total:,} graded")]
     for rank, outcome in ((3, "solved"), (6, "partial"), (5, "unsolved")):
-        parts.append((rank, f"{counts.get(outcome, 0)} {outcome}"))
+        parts.append((rank, f"{counts.get(outcome, 0):,} {outcome}"))
     parts.extend(
-        (2, f"{counts[outcome]} {outcome}") for outcome in ("infra", "error") if counts.get(outcome)
+        (2, f"{counts[outcome]:,} {outcome}")
+        for outcome in ("infra", "error")
+        if counts.get(outcome)
     )
-    parts.append((4, f"{state.in_flight} in flight"))
+    if not state.all_answered:
+        parts.append((4, f"{state.in_flight:,} in flight"))
     if per_s is not None:
-        parts.append((7, rate(per_s)))
-        if state.done < state.total:
-            parts.append((1, f"ETA {duration((state.total - state.done) / per_s)}"))
-    for limit in range(7, -1, -1):
+        parts.append((8, rate(per_s)))
+    if left_s is not None and state.graded < state.total:
+        parts.append((1, f"ETA {duration(left_s)}"))
+        if not state.all_answered and state.eta is not None and state.eta.slowest:
+            parts.append((7, f"slowest: {state.eta.slowest}"))
+    return _fitted(parts, width)
+
+
+def next_line_s(waited_s: float) -> float:
+    """Seconds to the next line where lines stay, as in the log of a CI: 150 in an hour, 310 a day.
+
+    Args:
+        waited_s: Seconds since the first step began.
+    """
+    return max(LINE_S, LINE_SHARE * waited_s)
+
+
+def collecting_line(waited_s: float, before: tuple[float, int] | None, width: int) -> str:
+    """One line while pytest collects, which says nothing of how much is left.
+
+    Args:
+        waited_s: Seconds so far.
+        before: Seconds that it took in the run before, and how many cases it found; None if nobody
+            knows.
+        width: Most characters.
+    """
+    parts = [(0, f"collecting: {duration(waited_s)} so far")]
+    if before is not None:
+        before_s, n_cases = before
+        if waited_s < before_s:
+            parts.append((1, f"ETA {duration(before_s - waited_s)}"))
+        parts.append((2, f"the run before took {duration(before_s)} for {n_cases:,} cases"))
+    return _fitted(parts, width)
+
+
+def tables_line(done: int, total: int, waited_s: float, width: int) -> str:
+    """One line while tables are written.
+
+    Args:
+        done: Cases that are written.
+        total: All of them.
+        waited_s: Seconds so far.
+        width: Most characters.
+    """
+    parts = [(0, f"writing tables: {done:,}/{total:,} cases")]
+    if done:
+        parts.append((1, f"ETA {duration(waited_s * (total - done) / done)}"))
+    return _fitted(parts, width)
+
+
+def _per_s(n: int, seconds: float) -> float | None:
+    return n / seconds if n > 0 and seconds > 0 else None
+
+
+def _fitted(parts: list[tuple[int, str]], width: int) -> str:
+    for limit in range(max(rank for rank, _ in parts), -1, -1):
         line = ", ".join(text for rank, text in parts if rank <= limit)
         if len(line) <= width:
             return line

@@ -15,6 +15,8 @@ from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.results import benchmark_json as bench
 from pytest_ultrapar.results.cases_file import read_cases
+from pytest_ultrapar.results.compactor import unheard
+from pytest_ultrapar.results.graded import GRADED
 from pytest_ultrapar.results.history import read_history
 from pytest_ultrapar.results.journal import Damage, JournalReader
 from pytest_ultrapar.results.kept import earlier_summary, keep_speed
@@ -39,7 +41,7 @@ from pytest_ultrapar.results.table_set import TableSet, opener
 from pytest_ultrapar.results.tables import RunWords
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from pytest_ultrapar.records import Case
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
 from pytest_ultrapar.results.manifest import Manifest
 
 
-def compact(run_dir: Path) -> RunSummary:
+def compact(run_dir: Path, written: Callable[[int, int], None] = unheard) -> RunSummary:
     """Write tables, benchmark JSON and summary of a run, and return the summary.
 
     The journal is only read. Each file takes the place of an earlier one whole or not at all, so
@@ -55,6 +57,7 @@ def compact(run_dir: Path) -> RunSummary:
 
     Args:
         run_dir: A run directory with manifest and planned cases, whether the run came to its end.
+        written: Called with how many cases are in the tables, and of how many.
 
     Raises:
         ResultsError: Something there cannot be read, or a table did not read back as written.
@@ -64,7 +67,9 @@ def compact(run_dir: Path) -> RunSummary:
         cases = read_cases(run_dir)
         history = read_history(run_dir / "journal")
         log = RequestLog(manifest.pool_lanes, from_us=manifest.measured_part.from_us)
-        measures, files, tables = _write_tables(run_dir, manifest, cases, history, log)
+        measures, files, tables = _write_tables(
+            run_dir, manifest, cases, history, log, written=written
+        )
         limits = write_limits(run_dir, manifest)
         if limits is not None:
             files.append(limits)
@@ -106,6 +111,9 @@ def compact(run_dir: Path) -> RunSummary:
         resumed=manifest.resumed,
         n_requests=tables.n_requests,
         n_maybe_billed=tables.n_maybe_billed,
+        n_without_request=sum(
+            measure.outcome in GRADED and not measure.n_attempts for measure in measures
+        ),
         kinds=count_kinds(grade for _, grade in graded),
         notes=make_notes(graded),
         never_ran=never_ran(cases, {case.case_id for case, _ in graded}),
@@ -133,6 +141,8 @@ def _write_tables(
     cases: Sequence[Case],
     history: JournalHistory,
     log: RequestLog,
+    *,
+    written: Callable[[int, int], None],
 ) -> tuple[list[CaseMeasure], list[Path], TableSet]:
     grades = [found.grade for found in history.cases.values() if found.grade is not None]
     tables = TableSet(
@@ -145,7 +155,8 @@ def _write_tables(
     part = manifest.measured_part
     measures: list[CaseMeasure] = []
     try:
-        for case in cases:
+        for number, case in enumerate(cases):
+            written(number, len(cases))
             found = history.cases.get(case.case_id)
             if found is None:
                 continue
@@ -169,6 +180,7 @@ def _write_tables(
             episode = _add_episodes(tables, log, reader, history.cases[case_id], history.damage)
             if episode is not None:
                 log.add(episode, measured=False)
+        written(len(cases), len(cases))
         tables.finish()
         tables.publish()
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.results.apart import failure_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pytest_ultrapar.results.run_summary import RunSummary
 
 MODULE = "pytest_ultrapar.results.compact"
@@ -21,6 +24,10 @@ WAIT = "--wait"
 """Load everything, then wait for a line on the standard input; its end without one means: never."""
 
 _GO = b"go\n"
+
+
+def unheard(_done: int, _total: int) -> None:
+    """Where nobody wants to know how far a compaction is."""
 
 
 class Compactor:
@@ -48,8 +55,11 @@ class Compactor:
         """
         return cls(run_dir, _spawn(run_dir, cwd), cwd)
 
-    def compact(self) -> RunSummary:
+    def compact(self, written: Callable[[int, int], None] = unheard) -> RunSummary:
         """Have the run compacted and wait for it.
+
+        Args:
+            written: Called now and then with how many cases are in the tables, and of how many.
 
         Raises:
             ResultsError: The process failed; the journal is as it was, and the message says how to
@@ -61,7 +71,8 @@ class Compactor:
             # Whatever ended it while it waited has nothing to do with this run's tables.
             self._child = _spawn(self._run_dir, self._cwd)
         try:
-            stdout, stderr = self._child.communicate(_GO)
+            said = self._say_go_and_listen(written)
+            _, stderr = self._child.communicate()
         except BaseException:
             self._child.kill()
             self._child.communicate()
@@ -73,7 +84,20 @@ class Compactor:
                 f"The journal is whole; try again with: python -m {MODULE} {self._run_dir}"
             )
             raise ResultsError(msg)
-        return msgspec.json.decode(stdout, type=RunSummary)
+        return msgspec.json.decode(said, type=RunSummary)
+
+    def _say_go_and_listen(self, written: Callable[[int, int], None]) -> bytes:
+        """Returns the last line: the summary, if all went well."""
+        child, line = self._child, b""
+        assert child.stdin is not None
+        assert child.stdout is not None
+        with suppress(BrokenPipeError):
+            child.stdin.write(_GO)
+            child.stdin.flush()
+        for line in child.stdout:
+            if line.startswith(b"["):
+                written(*msgspec.json.decode(line, type=tuple[int, int]))
+        return line
 
     def stop(self) -> None:
         """End the process if it still waits. Idempotent."""

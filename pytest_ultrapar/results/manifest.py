@@ -68,6 +68,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         data: What the suites say of their data, such as digests, by name.
         reused: Id of the run whose answers were taken over; None when there is none.
         summary_by: The names (`model`, `suite`, `repeat` or parameters) that the summary counts by.
+        collected_s: Seconds that pytest took to collect; None where nobody looked.
         restricted: Whether rules of the assignment may have kept episodes from free lanes.
         measured_from: Episodes that began earlier (of a resumed run) count in the scores but not in
             makespan, throughput and speed-up; None measures all.
@@ -109,6 +110,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     resumed: bool = False
     measured_from: datetime | None = None
     restricted: bool = False
+    collected_s: float | None = None
     serial_sample: tuple[str, ...] = ()
     pool_lanes: tuple[Lane, ...] = ()
     pool_limits: tuple[Limit, ...] = ()

@@ -67,6 +67,8 @@ class RunSummary(msgspec.Struct, frozen=True):
         measured_earlier: Whether speed and limits are those of an earlier session, because the last
             one had nothing left to run.
         n_requests: All requests of the run, those of episodes that were not graded among them.
+        n_without_request: Graded cases whose episode sent nothing through `llm`. What it sent by
+            other means, if anything, nobody knows.
         n_maybe_billed: Those of them that brought no answer and may have been billed.
         kinds: How often each kind of `infra`, `error` and refused prompt came, as `outcome/kind`.
         notes: The first `MOST_NOTES` cases with outcome `error` or `infra`, errors first.
@@ -108,6 +110,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     client_bound: str = ""
     first_token: Latency | None = None
     n_maybe_billed: int = 0
+    n_without_request: int = 0
 
     @property
     def session(self) -> str:

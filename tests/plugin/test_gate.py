@@ -63,6 +63,19 @@ def test_gate_that_a_run_does_not_keep_ends_with_exit_code_1(project, workers, o
     assert result.parseoutcomes()["unsolved"] == N
 
 
+@pytest.mark.parametrize(("word", "code"), [("pass", 0), ("fail", 1)])
+def test_run_says_what_becomes_of_a_rule_that_is_not_decided(project, outcome, word, code):
+    project.suite(SUITE)
+    result = project.run_here(
+        "--ultrapar-gate=solved_rate>=0.9", f"--ultrapar-gate-undecided={word}"
+    )
+    said = result.stdout.str()
+    assert result.ret == code, said
+    assert gate_rows(said) == {"solved_rate>=0.9": "undecided"}
+    failed = "FAILED: gate: 1 rule undecided, and undecided rules fail: solved_rate>=0.9"
+    assert (failed in said) is bool(code)
+
+
 def test_failed_gate_is_said_at_every_verbosity(project, outcome):
     project.suite(SUITE)
     outcome("unsolved")
@@ -139,6 +152,10 @@ BAD_RULES = {
     "parameter": (
         ("--ultrapar-gate=solved_rate[promt=a]>=0.5",),
         "promt is no parameter of a case; did you mean prompt?",
+    ),
+    "nothing undecided": (
+        ("--ultrapar-gate-undecided=fail",),
+        "--ultrapar-gate-undecided fail has nothing to judge",
     ),
     "no baseline": (("--ultrapar-gate=throughput>=-10%",), "and there is none: name one"),
     "answers without baseline": (("--ultrapar-gate=same_answers",), "and there is none"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ultrapar.results.manifest import read_manifest
+from tests.plugin.conftest import CANARY
 
 ASKING = """
 @pytest.mark.parametrize("prompt", [f"say yes {n}" for n in range(12)])
@@ -41,7 +42,7 @@ def test_a_run_says_how_it_compares_with_what_its_pool_allowed(project, workers)
         [
             "no schedule takes less than * s (*): efficiency *.* %",
             "of * s, *.* % is the bound*",
-            "* requests in flight at most; no limit was passed, by our own records: p/key0 *",
+            "* in flight at most; no limit was passed by requests sent through llm, by *: p/key0 *",
         ]
     )
     summary = json.loads((project.directory / "summary.json").read_text())
@@ -117,3 +118,41 @@ def test_an_interrupted_or_empty_measurement_has_no_bound(project):
     result.stdout.no_fnmatch_line("no schedule takes*")
     summary = json.loads((project.directory / "summary.json").read_text())
     assert (summary["bound_s"], summary["attribution"], summary["audit"]) == (None, None, [])
+
+
+BYPASSING = """
+import asyncio
+import os
+import urllib.request
+
+@prefetch
+async def reply(llm, n) -> str:
+    if n % 2:
+        return (await llm.chat([{"role": "user", "content": f"say yes {n}"}])).text
+    def send():
+        body = b'{"model": "m", "messages": [{"role": "user", "content": "say yes"}]}'
+        headers = {"Authorization": f"Bearer {os.environ['TEST_KEY_0']}"}
+        request = urllib.request.Request(os.environ["URL"], body, headers)
+        with urllib.request.urlopen(request) as answer:
+            return answer.read().decode()
+    return await asyncio.to_thread(send)
+
+@pytest.mark.parametrize("n", range(6))
+def test_ask(reply):
+    assert "yes" in reply
+"""
+
+
+def test_a_run_counts_cases_that_sent_nothing_through_llm(project, monkeypatch):
+    monkeypatch.setenv("URL", f"{project.server.base_url}/chat/completions")
+    project.suite(BYPASSING)
+    result = project.run_here()
+    assert result.ret == 0, result.stdout.str()
+    result.stdout.fnmatch_lines(
+        [
+            "* no limit was passed by requests sent through llm, by our own records: p/key0 *",
+            "3 of 6 graded cases sent no request through llm; *",
+        ]
+    )
+    assert len(project.server.prompts) == 6
+    assert CANARY not in result.stdout.str()

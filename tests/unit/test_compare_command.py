@@ -190,18 +190,18 @@ def test_gate_catches_a_worse_model_and_other_answers_in_either_direction(ultrap
     ("rule", "verdict"),
     [
         ("solved_rate>=0.7", "pass"),
-        ("solved_rate>=0.93", "pass, not decided"),
+        ("solved_rate>=0.93", "undecided"),
         ("solved_rate>=0.99", "FAIL"),
         ("solved_rate<=0.99", "pass"),
-        ("solved_rate[model=beta,flaw=order]>=0.96", "pass, not decided"),
+        ("solved_rate[model=beta,flaw=order]>=0.96", "undecided"),
         ("solved_rate[level=2, repeat=0]>=0.4", "pass"),
         ("solved_rate[deep=true]>=0.4", "pass"),
         ("score.workflow>=0.95", "FAIL"),
-        ("latency.p95<=2s", "pass, not decided"),
+        ("latency.p95<=2s", "undecided"),
         ("latency.p90<=2s", "pass"),
         ("latency.p50<=1000ms", "FAIL"),
         ("latency.p99<=1100ms", "FAIL"),
-        ("latency.p99<=1300ms", "pass, not decided"),
+        ("latency.p99<=1300ms", "undecided"),
         ("service<=1s", "FAIL"),
         ("makespan<=1min", "pass"),
         ("throughput>=4", "FAIL"),
@@ -217,7 +217,7 @@ def test_gate_judges_a_run_alone(ultrapar, rule, verdict):
     code, said, _ = ultrapar("gate", "base", "--rule", rule)
     line = next(line for line in said.splitlines() if line.startswith(rule))
     assert line.removeprefix(rule).strip().startswith(verdict)
-    assert ("not decided" in line) is ("not decided" in verdict)
+    assert ("undecided" in line) is ("undecided" in verdict)
     assert code == (verdict == "FAIL")
 
 

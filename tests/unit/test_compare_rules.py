@@ -166,4 +166,5 @@ def test_examples_of_the_grammar_are_rules():
         "difference",
         "relative",
         "none",
+        "absolute",
     ]

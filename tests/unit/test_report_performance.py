@@ -52,3 +52,27 @@ def test_audit_says_how_many_tokens_a_minute_had_at_most():
     assert line.endswith(
         "p/k 2 of 5 in flight, 3 in 1 s, 3 in 60 s, 12,345 of 60,000 tokens in 60 s"
     )
+
+
+AUDITED = msgspec.structs.replace(
+    SUMMARY,
+    audit=(LimitAudit("p/k", 3, 2, 5, 3, None, 3, None, ()),),
+    peak_in_flight=2,
+)
+
+
+def test_audit_speaks_of_what_was_seen():
+    (line,) = lines(AUDITED)
+    assert line == (
+        "2 requests in flight at most; no limit was passed by requests sent through llm, by our own"
+        " records: p/k 2 of 5 in flight, 3 in 1 s, 3 in 60 s"
+    )
+
+
+def test_cases_that_sent_nothing_through_llm_are_counted():
+    said = list(lines(msgspec.structs.replace(AUDITED, n_without_request=12)))[-1]
+    assert said == (
+        "12 of 24 graded cases sent no request through llm; what they may have sent by other means"
+        " is under no limit and in no count"
+    )
+    assert lines(msgspec.structs.replace(SUMMARY, n_without_request=1))[0].startswith("1 of 24 ")

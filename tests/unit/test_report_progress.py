@@ -4,67 +4,134 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_ultrapar.plan.eta import Eta
 from pytest_ultrapar.report.numbers import duration, rate, times
 from pytest_ultrapar.report.progress import (
     WINDOW_S,
     ProgressState,
-    cases_per_s,
+    answered_per_s,
+    collecting_line,
+    graded_per_s,
+    next_line_s,
     observe,
     progress_line,
+    seconds_left,
+    tables_line,
 )
 
 COUNTS = {"solved": 20, "partial": 5, "unsolved": 10, "infra": 2, "error": 1}
+KEY = Eta(15.0, "lab/key0 (qps)")
 
 
-def after(*looks, total=100, counts=COUNTS, in_flight=15):
-    state = ProgressState(total)
-    for now_s, done in looks:
-        state = observe(state, done=done, counts=counts, in_flight=in_flight, now_s=now_s)
+def after(*looks, total=100, in_flight=15, eta=KEY, counts=None, all_answered=False):
+    """Looks at a run: time, answered cases, graded ones."""
+    state = ProgressState(total, eta=eta, eta_at_s=looks[-1][0])
+    for now_s, answered, *graded in looks:
+        n_graded = graded[0] if graded else answered
+        state = observe(
+            state,
+            answered=answered,
+            counts={"solved": n_graded} if counts is None else counts,
+            in_flight=in_flight,
+            now_s=now_s,
+            all_answered=all_answered,
+        )
     return state
 
 
 def test_progress_line_says_everything_where_there_is_room():
-    state = after((0.0, 0), (10.0, 40))
+    state = after((0.0, 0), (10.0, 40), counts=COUNTS)
     assert progress_line(state, 10.0, 200) == (
-        "40/100, 20 solved, 5 partial, 10 unsolved, 2 infra, 1 error, 15 in flight, 4.0/s,"
-        " ETA 15.0 s"
+        "asking: 38/100 graded, 20 solved, 5 partial, 10 unsolved, 2 infra, 1 error, 15 in flight,"
+        " 4.0/s, ETA 15.0 s, slowest: lab/key0 (qps)"
     )
 
 
 def test_progress_line_leaves_the_least_out_first():
-    state = after((0.0, 0), (10.0, 40))
+    state = after((0.0, 0), (10.0, 40), counts=COUNTS)
     lines = {progress_line(state, 10.0, width) for width in range(200)}
     by_length = sorted(lines, key=len)
-    assert by_length[-3:] == [
-        "40/100, 20 solved, 10 unsolved, 2 infra, 1 error, 15 in flight, ETA 15.0 s",
-        "40/100, 20 solved, 5 partial, 10 unsolved, 2 infra, 1 error, 15 in flight, ETA 15.0 s",
-        progress_line(state, 10.0, 200),
-    ]
-    assert "40/100, ETA 15.0 s" in lines
+    assert by_length[-2].endswith("15 in flight, ETA 15.0 s, slowest: lab/key0 (qps)")
+    assert by_length[-3].endswith("1 error, 15 in flight, ETA 15.0 s")
+    assert "asking: 38/100 graded, ETA 15.0 s" in lines
 
 
 @given(st.integers(0, 200), st.integers(0, 10**6), st.integers(1, 10**6), st.floats(0.001, 1e5))
 def test_progress_line_fits_any_width(width, done, more, seconds):
     state = after((0.0, 0), (seconds, done), total=done + more)
     assert len(progress_line(state, seconds, width)) <= width
+    assert len(collecting_line(seconds, (seconds + 1, more), width)) <= width
+    assert len(tables_line(done, done + more, seconds, width)) <= width
 
 
-def test_progress_says_no_rate_and_no_end_before_anything_has_ended():
-    state = after((0.0, 0), (3.0, 0), counts={})
+def test_progress_says_no_rate_and_no_end_before_anything_is_known():
+    state = after((0.0, 0), (3.0, 0), counts={}, eta=None)
     line = progress_line(state, 3.0, 200)
-    assert line == "0/100, 0 solved, 0 partial, 0 unsolved, 15 in flight"
+    assert line == "asking: 0/100 graded, 0 solved, 0 partial, 0 unsolved, 15 in flight"
+
+
+def test_progress_counts_down_between_estimates():
+    state = after((0.0, 0), (10.0, 40))
+    assert seconds_left(state, 14.0) == pytest.approx(11)
+    assert seconds_left(state, 40.0) == 0
+
+
+def test_cases_are_counted_when_they_are_graded():
+    state = after((0.0, 0, 0), (10.0, 90, 30))
+    assert progress_line(state, 10.0, 200).startswith("asking: 30/100 graded, 30 solved")
+
+
+def test_grading_that_trails_behind_decides_when_all_is_over():
+    # 60 answers wait to be graded, three a second.
+    assert seconds_left(after((0.0, 0, 0), (10.0, 90, 30)), 10.0) == pytest.approx(70 / 3)
+    # A few that wait are on their way.
+    assert seconds_left(after((0.0, 0, 0), (10.0, 40, 35)), 10.0) == pytest.approx(15)
+
+
+def test_grading_is_a_step_of_its_own_with_its_own_end():
+    state = after((0.0, 100, 10), (10.0, 100, 40), all_answered=True, in_flight=0)
+    assert progress_line(state, 10.0, 200) == (
+        "grading: 40/100 graded, 40 solved, 0 partial, 0 unsolved, 3.0/s, ETA 20.0 s"
+    )
 
 
 def test_progress_done_has_no_end_to_wait_for():
-    assert "ETA" not in progress_line(after((0.0, 0), (5.0, 100)), 5.0, 200)
+    assert "ETA" not in progress_line(after((0.0, 0), (5.0, 100), all_answered=True), 5.0, 200)
+
+
+def test_collection_shows_that_time_passes_and_how_long_it_took_before():
+    assert collecting_line(20.0, None, 200) == "collecting: 20.0 s so far"
+    assert collecting_line(20.0, (70.0, 100_000), 200) == (
+        "collecting: 20.0 s so far, ETA 50.0 s, the run before took 70.0 s for 100,000 cases"
+    )
+    assert "ETA" not in collecting_line(80.0, (70.0, 100_000), 200)
+
+
+def test_tables_have_an_end_too():
+    assert tables_line(0, 100_000, 0.1, 200) == "writing tables: 0/100,000 cases"
+    assert tables_line(25_000, 100_000, 4.0, 200) == (
+        "writing tables: 25,000/100,000 cases, ETA 12.0 s"
+    )
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(60, 6), (3600, 160), (86_400, 320)])
+def test_log_of_a_long_run_has_few_lines(seconds, most):
+    n, at_s = 0, next_line_s(0.0)
+    while at_s <= seconds:
+        n, at_s = n + 1, at_s + next_line_s(at_s)
+    assert 5 <= n <= most
 
 
 def test_progress_rate_is_that_of_the_recent_past():
-    looks = [(float(t), 10 * t) for t in range(61)] + [(60.0 + t, 600) for t in range(1, 91)]
-    slow = after(*looks, total=10_000)
-    assert cases_per_s(slow, 150.0) is None
-    assert cases_per_s(after(*looks[:61], total=10_000), 60.0) == pytest.approx(10)
-    assert slow.seen[-1][0] - slow.seen[0][0] == pytest.approx(WINDOW_S)
+    looks = [(float(t), 10 * t, 5 * t) for t in range(61)]
+    slow = [(60.0 + t, 600, 600) for t in range(1, 91)]
+    state = after(*looks, *slow, total=10_000)
+    assert answered_per_s(state, 150.0) is None
+    assert graded_per_s(state, 150.0) is None
+    busy = after(*looks, total=10_000)
+    assert answered_per_s(busy, 60.0) == pytest.approx(10)
+    assert graded_per_s(busy, 60.0) == pytest.approx(5)
+    assert state.seen[-1][0] - state.seen[0][0] == pytest.approx(WINDOW_S)
 
 
 def test_progress_keeps_few_looks_however_often_it_looks():

@@ -373,3 +373,24 @@ def test_a_session_with_nothing_left_to_run_keeps_what_was_measured(run):
     assert (first.session, again.session) == ("", " of an earlier session")
     assert (run.path / "benchmark.json").read_bytes() == benchmark
     assert read_manifest(run.path).bound == manifest.bound
+
+
+def test_compact_counts_graded_cases_that_sent_no_request_through_llm(tmp_path):
+    run = make_run(tmp_path / "out", [case(n) for n in range(6)])
+    write_journal(
+        run,
+        "gw0",
+        episode(0, 1.0, 2.0),
+        grade(0),
+        episode(1, 1.0, 2.0, attempts=[]),
+        grade(1),
+        episode(2, 1.0, 2.0, attempts=[]),
+        grade(2, "unsolved", test="failed"),
+        # None of these could have been answered.
+        episode(3, 1.0, 2.0, "infra", kind="no_lane", attempts=[]),
+        grade(3, "infra", kind="no_lane", test="skipped"),
+        grade(4, "skipped", test="skipped"),
+        episode(5, 1.0, 2.0, "error", kind="ValueError", attempts=[]),
+        grade(5, "error", kind="ValueError", test="error"),
+    )
+    assert compact(run.path).n_without_request == 2

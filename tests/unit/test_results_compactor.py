@@ -31,6 +31,14 @@ def test_compactor_returns_the_summary_and_keeps_pyarrow_out(run):
     assert done.stdout.split() == ["6", run.run_id, "False", "False"]
 
 
+def test_compactor_says_how_far_it_is(run):
+    said = []
+    compactor = Compactor.start(run.path)
+    assert compactor.compact(lambda *how_far: said.append(how_far)).run_id == run.run_id
+    assert said[0] == (0, 7)
+    assert all(0 <= done <= total == 7 for done, total in said)
+
+
 def test_compactor_says_why_it_failed_and_how_to_try_again(tmp_path):
     with pytest.raises(ResultsError, match=r"(?s)cannot read .*manifest\.json.*try again with"):
         Compactor.start(tmp_path).compact()

@@ -1,0 +1,277 @@
+"""When a run in progress will have all its answers; pure.
+
+What is left of each model is laid on the lanes as `bound` lays a whole run, which says how long the
+slowest limit needs. Limits are seldom used to the full: the bound is stretched by how fully those
+that bind were used of late, be it headroom, refusals, a rate on tokens or a slow client that keeps
+them from it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_ultrapar.lanes.protocol import BIN, ModelCourse
+from pytest_ultrapar.plan.bound import lower_bound
+from pytest_ultrapar.plan.demand import RequestClass, resources
+from pytest_ultrapar.plan.survival import Survival, merged
+from pytest_ultrapar.pool.model import Lane, LaneId, Limit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_ultrapar.lanes.protocol import BrokerStatus
+    from pytest_ultrapar.plan.bound import Bound
+    from pytest_ultrapar.plan.demand import Resource
+
+LEAST_USE = 0.001
+"""Of the limits that bind; below it nothing was asked of them yet, and nothing can be said."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToAsk:
+    """What a session has to ask, and where.
+
+    Attributes:
+        cases: By model, cases whose episodes are to be run.
+        n_recovered: Cases whose episode ended in an earlier session.
+        lanes: Those of the run.
+        limits: Those on the lanes' paths, as declared.
+        restricted: Whether rules of mode or assignment keep episodes from lanes that are free.
+    """
+
+    cases: Mapping[str, int]
+    n_recovered: int
+    lanes: tuple[Lane, ...]
+    limits: tuple[Limit, ...]
+    restricted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What had been taken of the lanes at one moment.
+
+    Attributes:
+        now_s: Monotonic seconds.
+        requests: By lane, leases ever granted.
+        busy_s: By lane, seconds that they were out.
+    """
+
+    now_s: float
+    requests: Mapping[LaneId, int]
+    busy_s: Mapping[LaneId, float]
+
+    @classmethod
+    def of(cls, status: BrokerStatus) -> Used:
+        """What the broker counts now."""
+        return cls(
+            status.now_s,
+            {lane.lane: lane.granted for lane in status.lanes},
+            {lane.lane: lane.busy_s for lane in status.lanes},
+        )
+
+
+MOST_LOOKS = 32
+"""In the second half of a run so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """What had been taken of the lanes at some moments of a run.
+
+    Attributes:
+        started_s: The last moment at which nothing had been taken.
+        used: Oldest first, over some more than the second half of the run so far: a run changes its
+            pace as models end, limits are found and lanes come and go.
+    """
+
+    started_s: float
+    used: tuple[Used, ...]
+
+    @classmethod
+    def at(cls, now_s: float) -> Looks:
+        """Nothing has been taken yet."""
+        return cls(now_s, (Used(now_s, {}, {}),))
+
+    def then(self, status: BrokerStatus) -> Looks:
+        """These and a later look, less those that are too old or too close to each other."""
+        if not any(lane.granted for lane in status.lanes):
+            return Looks.at(status.now_s)
+        window_s = (status.now_s - self.started_s) / 2
+        used = self.used
+        if len(used) < 2 or status.now_s - used[-1].now_s >= window_s / MOST_LOOKS:  # noqa: PLR2004
+            used = (*used, Used.of(status))
+        while len(used) > 1 and status.now_s - used[1].now_s >= window_s:
+            used = used[1:]
+        return Looks(self.started_s, used)
+
+    @property
+    def since(self) -> Used:
+        """The look that the pace is taken from."""
+        return self.used[0]
+
+
+class Eta(NamedTuple):
+    """An estimate.
+
+    Attributes:
+        seconds: Until the last episode ends, >= 0.
+        slowest: What takes so long, such as `lab/key0 (qps)`; empty where nobody knows.
+    """
+
+    seconds: float
+    slowest: str
+
+
+class _Left(NamedTuple):
+    """What is left of one model.
+
+    Attributes:
+        requests: Those not yet sent.
+        service_s: Mean seconds of each.
+        in_flight_s: Seconds that those in flight still take, together.
+        longest_s: How long an open episode goes on.
+        drain_s: How much longer than their mean the last of its open episodes takes.
+    """
+
+    requests: float
+    service_s: float
+    in_flight_s: float
+    longest_s: float
+    drain_s: float
+
+
+def estimate(to_ask: ToAsk, status: BrokerStatus, since: Used) -> Eta | None:
+    """How long the episodes that are left will take.
+
+    Args:
+        to_ask: What there is to do in all.
+        status: The broker's words now.
+        since: What it said some time before; limits are taken to be used as they were since then.
+
+    Returns:
+        None as long as too little is known.
+    """
+    out = {lane.lane for lane in status.lanes if lane.state == "out"}
+    lanes = tuple(lane for lane in to_ask.lanes if lane.lane_id not in out)
+    left = _left(to_ask, status, {lane.model for lane in lanes})
+    if left is None:
+        return None
+    longest_s = max((own.longest_s for own in left.values()), default=0.0)
+    requests = [
+        RequestClass(model, own.service_s, n)
+        for model, own in left.items()
+        if (n := round(own.requests)) >= 1
+    ]
+    if not requests:
+        return Eta(longest_s, "")
+    now = Used.of(status)
+    bound = None if to_ask.restricted else lower_bound(lanes, to_ask.limits, requests)
+    if bound is None or not bound.prices:
+        seconds = _at_this_pace(left.values(), now, since)
+        return None if seconds is None else Eta(max(seconds, longest_s), "")
+    services_s = {model: own.service_s for model, own in left.items()}
+    steady_s, use = _steady(bound, to_ask, services_s, now, since)
+    if use < LEAST_USE:
+        return None
+    return Eta(max(steady_s / use + _drain_s(bound, lanes, left), longest_s), bound.binding)
+
+
+def _left(to_ask: ToAsk, status: BrokerStatus, served: set[str]) -> dict[str, _Left] | None:
+    courses = {course.model: course for course in status.models}
+    everyone = _Course(courses.values())
+    if not (everyone.turns.is_known and everyone.seconds.is_known):
+        return None
+    unseen = Counter(to_ask.cases)
+    for model, course in courses.items():
+        unseen[model] -= sum(course.ended.values()) + sum(course.open.values())
+    # Episodes that ended and had asked for nothing: nobody knows of which models.
+    n_seen = sum(sum(course.ended.values()) for course in courses.values())
+    n_silent = max(0, status.ended_episodes - to_ask.n_recovered - n_seen)
+    n_unseen = sum(max(0, n) for n in unseen.values())
+    part = max(0.0, 1 - n_silent / n_unseen) if n_unseen else 0.0
+    left = {}
+    for model, n in unseen.items():
+        if model not in served:
+            continue
+        course = courses.get(model, ModelCourse(model, {}, {}, {}, {}))
+        own = _Course([course])
+        turns = own.turns if own.turns.is_known else everyone.turns
+        seconds = own.seconds if own.seconds.is_known else everyone.seconds
+        more = {k: max(0.0, turns.rest(k - 1) - 1) for k in course.open}
+        service_s = seconds.rest()
+        in_flight = {at: seconds.rest(_seconds(at)) for at in course.under_way}
+        left[model] = _Left(
+            max(0, n) * part * turns.rest() + sum(more[k] * m for k, m in course.open.items()),
+            service_s,
+            sum(in_flight[at] * m for at, m in course.under_way.items()),
+            max(more.values(), default=0.0) * service_s + max(in_flight.values(), default=0.0),
+            turns.uneven(sum(course.open.values())) * service_s,
+        )
+    return left
+
+
+class _Course:
+    """How long episodes are, in requests, and requests, in seconds."""
+
+    def __init__(self, courses: Iterable[ModelCourse]) -> None:
+        courses = list(courses)
+        self.turns = Survival(
+            merged(course.ended for course in courses),
+            # The last of them is in flight or just over: as many as there are before it are known.
+            merged({k - 1: n for k, n in course.open.items()} for course in courses),
+        )
+        self.seconds = Survival(
+            merged({_seconds(at): n for at, n in course.seconds.items()} for course in courses),
+            merged({_seconds(at): n for at, n in course.under_way.items()} for course in courses),
+        )
+
+
+def _seconds(at: int) -> float:
+    return math.pow(BIN, at)
+
+
+def _steady(
+    bound: Bound, to_ask: ToAsk, services_s: Mapping[str, float], now: Used, since: Used
+) -> tuple[float, float]:
+    """The bound for a run that is in full swing, and how fully what binds was used since then."""
+    elapsed_s = now.now_s - since.now_s
+    parts: dict[tuple[str, str], Resource] = {
+        (part.limit, part.kind): part for part in resources(to_ask.limits)
+    }
+    seconds, use = bound.seconds, 0.0
+    for price in bound.prices:
+        part = parts[price.limit, price.kind]
+        # A bound allows for a burst at the start, which is over.
+        seconds += price.price * part.burst
+        # Seats by requests, too: times of the first requests, which set the estimate, are often
+        # longer than those of later ones, and then seats look as if they were hardly used.
+        taken = sum(
+            (now.requests.get(lane.lane_id, 0) - since.requests.get(lane.lane_id, 0))
+            * (1.0 if part.is_rate else services_s.get(lane.model, 0.0))
+            for lane in to_ask.lanes
+            if price.limit in lane.limits
+        )
+        if elapsed_s > 0:
+            use += price.share * min(1.0, taken / (part.per_s * elapsed_s))
+    return seconds, use
+
+
+def _drain_s(bound: Bound, lanes: Iterable[Lane], left: Mapping[str, _Left]) -> float:
+    """What a run takes longer since seats that bind are not all taken while its last cases end."""
+    seats = {price.limit: price.share for price in bound.prices if price.kind == "workers"}
+    models = {lane.model for lane in lanes if not seats.keys().isdisjoint(lane.limits)}
+    longest_s = max((left[model].drain_s for model in models if model in left), default=0.0)
+    return sum(seats.values()) * longest_s
+
+
+def _at_this_pace(left: Iterable[_Left], now: Used, since: Used) -> float | None:
+    """Where rules say who may go when, or no limit is known: work left by work done per second."""
+    elapsed_s = now.now_s - since.now_s
+    done_s = sum(now.busy_s.values()) - sum(since.busy_s.values())
+    if elapsed_s <= 0 or done_s <= 0:
+        return None
+    return sum(own.requests * own.service_s + own.in_flight_s for own in left) * elapsed_s / done_s

@@ -1,0 +1,165 @@
+"""Rules that nothing decides: too few cases, or a client that was the limit itself."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from pytest_ultrapar import cli
+from pytest_ultrapar.compare.comparison import compare_runs
+from pytest_ultrapar.compare.comparison_tables import comparison_sections
+from pytest_ultrapar.compare.gate import judge
+from pytest_ultrapar.compare.gate_table import failure_line, gate_section
+from pytest_ultrapar.compare.metrics import METRICS
+from pytest_ultrapar.compare.rules import parse_rule
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.results.measured_run import find_measured_run
+from pytest_ultrapar.results.run_summary import SUMMARY_FILE, read_summary
+from tests.unit.compared_runs import outcomes_of, same_cases, write_run
+
+BUSY = "31% of the makespan was the client's own time"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undecided")
+    write_run(folder / "ten", {"alpha": outcomes_of(10, solved=0.5)}, scores=True)
+    write_run(folder / "base", same_cases(), scores=True)
+    write_run(folder / "slow", same_cases(), factor=1.2, scores=True)
+    for name, factor in (("busy", 1.0), ("busy-slow", 1.2)):
+        path = write_run(folder / name, same_cases(), factor=factor, scores=True)
+        summary = msgspec.structs.replace(read_summary(path), client_bound=BUSY)
+        (path / SUMMARY_FILE).write_bytes(msgspec.json.encode(summary))
+    return folder
+
+
+def gate(folder, run, base, *rules, undecided="pass"):
+    baseline = find_measured_run(str(folder / base)) if base else None
+    run = find_measured_run(str(folder / run))
+    return judge(list(map(parse_rule, rules)), run, baseline, undecided=undecided)
+
+
+def test_five_of_ten_against_seven_tenths_is_said_to_be_undecided(folder):
+    result = gate(folder, "ten", None, "solved_rate>=0.7", "solved_rate>=0.1")
+    section = gate_section(result)
+    assert section.title.endswith(": 0 failed, 1 passed, 1 undecided (passes)")
+    assert [row[1] for row in section.rows] == ["undecided", "pass"]
+    assert any("--ultrapar-gate-undecided fail" in note for note in section.notes)
+    assert not result.failed
+
+
+def test_undecided_rule_fails_where_that_is_asked_for(folder):
+    result = gate(folder, "ten", None, "solved_rate>=0.7", undecided="fail")
+    assert result.failed
+    assert gate_section(result).title.endswith(": 0 failed, 0 passed, 1 undecided (FAILS)")
+    assert failure_line(result) == (
+        "1 rule undecided, and undecided rules fail: solved_rate>=0.7 (got 0.500, 95 % interval"
+        " 0.237 to 0.763)"
+    )
+    both = gate(folder, "ten", None, "solved_rate>=0.7", "solved_rate>=0.9", undecided="fail")
+    assert failure_line(both).startswith(
+        "1 rule failed: solved_rate>=0.9 (got 0.500); 1 rule undecided, and undecided rules fail:"
+    )
+    assert not gate(folder, "ten", None, "solved_rate>=0.1", undecided="fail").failed
+
+
+@pytest.mark.parametrize(("words", "code"), [((), 0), (("pass",), 0), (("fail",), 1)])
+def test_command_takes_the_word_for_undecided_rules(folder, capsys, words, code):
+    options = ["--undecided", *words] if words else []
+    assert cli.main(["gate", str(folder / "ten"), "--rule", "solved_rate>=0.7", *options]) == code
+    assert ("(FAILS)" if code else "(passes)") in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("rule", "verdict"),
+    [
+        ("solved_rate.point>=0.7", "FAIL"),
+        ("solved_rate.point[model=alpha]>=0.5", "pass"),
+        ("score.workflow.point>=0.6", "FAIL"),
+        ("latency.p95.point<=1100ms", "FAIL"),
+        ("latency.mean.point<=2s", "pass"),
+        ("tokens_out.point<=2", "pass"),
+        ("speedup.point>=100", "FAIL"),
+    ],
+)
+def test_point_estimate_decides_whatever_its_interval(folder, rule, verdict):
+    (judged,) = gate(folder, "ten", None, rule).judged
+    assert judged.verdict == verdict
+
+
+def test_point_estimate_of_a_change_decides_too(folder):
+    rules = ("throughput.point>=-10%", "service.point<=+25%", "changed.point<=0")
+    assert [each.verdict for each in gate(folder, "slow", "base", *rules).judged] == [
+        "FAIL",
+        "pass",
+        "pass",
+    ]
+
+
+@pytest.mark.parametrize("metric", [each for each in METRICS if each.unit != "none"])
+def test_every_metric_with_an_interval_has_a_point_estimate(metric):
+    bound = "1s" if metric.unit == "seconds" else "1"
+    text = f"{metric.name}.point>={bound}"
+    if metric.name in {"coverage", "kept", "efficiency"}:
+        with pytest.raises(ConfigError, match="has no interval"):
+            parse_rule(text)
+    else:
+        rule = parse_rule(text)
+        assert (rule.metric, rule.point) == (metric.name, True)
+
+
+def test_point_estimate_of_nothing_is_refused():
+    with pytest.raises(ConfigError, match="same_answers has no interval"):
+        parse_rule("same_answers.point")
+    with pytest.raises(ConfigError, match="did you mean solved_rate"):
+        parse_rule("solvedrate.point>=0.5")
+
+
+SPEED_RULES = (
+    "throughput>=-7%",
+    "makespan<=+7%",
+    "service<=+7%",
+    "latency.p95<=+5%",
+    "latency.mean<=1s",
+    "throughput>=100",
+    "speedup>=100",
+    "efficiency>=0.99",
+    "throughput.point>=-7%",
+)
+
+
+@pytest.mark.parametrize(("run", "base"), [("busy-slow", "base"), ("slow", "busy")])
+def test_speed_is_undecided_where_a_client_was_the_limit(folder, run, base):
+    judged = gate(folder, run, base, *SPEED_RULES).judged
+    relative = [each for each in judged if each.rule.needs_baseline]
+    absolute = [each for each in judged if not each.rule.needs_baseline]
+    assert {each.verdict for each in relative} == {"undecided"}
+    assert all(BUSY in each.note for each in relative)
+    # A baseline has no part in the run's own figures.
+    expected = {"undecided"} if run == "busy-slow" else {"FAIL"}
+    assert {each.verdict for each in absolute} == expected
+    assert {each.n_to_decide for each in relative} == {None}
+
+
+def test_answers_are_judged_whatever_the_client_did(folder):
+    rules = ("solved_rate>=-0.02", "same_answers", "solved_rate>=0.99", "kept>=1", "tokens_out<=3")
+    result = gate(folder, "busy", "base", *rules)
+    assert [each.verdict for each in result.judged] == ["pass", "pass", "FAIL", "pass", "pass"]
+
+
+def test_gate_that_fails_undecided_rules_names_the_busy_client(folder):
+    result = gate(folder, "busy-slow", "base", "throughput>=-7%", undecided="fail")
+    assert BUSY in failure_line(result)
+
+
+def test_compare_does_not_call_the_speed_of_a_busy_client_a_change(folder):
+    base, slow, busy = (
+        find_measured_run(str(folder / name)) for name in ("base", "slow", "busy-slow")
+    )
+    verdict, *_ = comparison_sections(base, compare_runs(base, [busy]))
+    (said,) = [note for note in verdict.notes if "speed" in note]
+    assert said.startswith("speed: undecided, for the client itself was the limit of new")
+    assert "throughput -16.7 %" in said
+    verdict, *_ = comparison_sections(base, compare_runs(base, [slow]))
+    (said,) = [note for note in verdict.notes if "speed" in note]
+    assert said.startswith("speed: throughput -16.7 %")

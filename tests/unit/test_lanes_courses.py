@@ -1,0 +1,55 @@
+"""What the broker counts of episodes and requests, for an estimate of the rest."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ultrapar.lanes.broker import LaneBroker
+from pytest_ultrapar.lanes.protocol import BIN, NOTHING_TOLD, LeaseRequest
+from pytest_ultrapar.pool.model import Limit
+from tests.property.broker_judge import lane, pool
+
+
+@pytest.fixture
+def broker():
+    broker = LaneBroker(pool([lane("m", "k", "k", model="m")], Limit("k", "key", 5)))
+    broker.connect("gw0", 0.0)
+    return broker
+
+
+def ask(broker, number, case_id, now_s, *, opens=False):
+    request = LeaseRequest(number, "m", opens=opens, case_id=case_id)
+    (grant,) = broker.request("gw0", request, now_s)
+    return grant.lease.lease_id
+
+
+def test_courses_tell_what_is_over_from_what_is_under_way(broker):
+    first = ask(broker, 1, "a", 0.0, opens=True)
+    ask(broker, 2, "b", 0.0, opens=True)
+    broker.release("gw0", first, "ok", NOTHING_TOLD, 2.0)
+    second = ask(broker, 3, "a", 2.0)
+    broker.release("gw0", second, "ok", NOTHING_TOLD, 3.0)
+    broker.episode_ended("gw0", "a", "", 3.0)
+    broker.episode_ended("gw0", "silent", "", 3.0)
+    status = broker.status(4.0)
+    (course,) = status.models
+    assert (course.model, course.ended, course.open) == ("m", {2: 1}, {1: 1})
+    assert sorted(BIN**n for n in course.seconds) == pytest.approx([1.0, 2.0], rel=0.05)
+    assert [BIN**n for n in course.under_way] == pytest.approx([4.0], rel=0.05)
+    assert status.lanes[0].busy_s == pytest.approx(2.0 + 1.0 + 4.0)
+
+
+def test_episodes_of_a_dead_worker_are_begun_anew(broker):
+    ask(broker, 1, "a", 0.0, opens=True)
+    broker.disconnect("gw0", 1.0)
+    broker.connect("gw1", 1.0)
+    assert broker.status(2.0).models == []
+    broker.episode_ended("gw1", "a", "", 2.0)
+    assert broker.status(2.0).models == []
+
+
+def test_lease_that_came_back_unsent_took_no_time(broker):
+    lease = ask(broker, 1, "a", 0.0, opens=True)
+    broker.release("gw0", lease, "unsent", NOTHING_TOLD, 2.0)
+    (course,) = broker.status(2.0).models
+    assert (course.seconds, course.under_way) == ({}, {})

@@ -1,0 +1,211 @@
+"""Estimates in mid-run against what became of the run, on a clock that costs no time."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from pytest_ultrapar.lanes.assignment import Assignment, Group
+from pytest_ultrapar.plan.eta import MOST_LOOKS, Looks, ToAsk, Used, estimate
+from pytest_ultrapar.plan.forecast import Course, _Play
+from pytest_ultrapar.plan.survival import Survival
+from pytest_ultrapar.pool.config import Overrides, load_pool
+
+FREE = Assignment()
+TOLERANCE = 0.25
+
+
+class Watched(_Play):
+    """A forecast whose broker is looked at whenever an episode ends."""
+
+    def __init__(self, pool, courses, assignment=FREE, most_open=1_000_000, between_s=0.0):
+        self.seen = []
+        super().__init__(pool, courses, assignment, between_s, most_open, 0)
+
+    def _over(self, course):
+        super()._over(course)
+        self.seen.append(self._broker.status(self._now_s))
+
+
+def estimates(pool, courses, **options):
+    """At each tenth of the run: what was estimated, and what was the truth."""
+    play = Watched(pool, courses, **options)
+    looks = Looks.at(0.0)
+    end_s = play.run().makespan_s
+    to_ask = ToAsk(
+        Counter(course.model for course in courses),
+        0,
+        pool.lanes,
+        tuple(pool.limits.values()),
+        options.get("assignment", FREE).is_restricted or options.get("most_open", 1_000_000) == 1,
+    )
+    found = []
+    for status in play.seen:
+        looks = looks.then(status)
+        assert len(looks.used) <= 2 * MOST_LOOKS
+        tenth = int(status.now_s / end_s * 10)
+        if tenth > len(found) and tenth < 10:
+            eta = estimate(to_ask, status, looks.since)
+            assert eta is not None
+            found.append((tenth, eta.seconds, end_s - status.now_s, eta.slowest))
+    return found
+
+
+def assert_true(found, slowest=None):
+    assert len(found) >= 8
+    wrong = [one for one in found if abs(one[1] / one[2] - 1) > TOLERANCE]
+    # The last episodes are few, and nobody knows which of them is the longest.
+    assert [one for one in wrong if one[0] < 9] == [], found
+    if slowest is not None:
+        assert all(one[3].startswith(slowest) for one in found if one[0] < 9), found
+
+
+@pytest.fixture
+def pool(tmp_path):
+    def made(text):
+        path = tmp_path / "pool.toml"
+        path.write_text("schema = 1\n" + text)
+        return load_pool(path, environ={}, overrides=Overrides())
+
+    return made
+
+
+def provider(name, limits, *models, keys='[{ name = "key0" }]', more=""):
+    listed = "".join(f'[[provider.model]]\nname = "{model}"\n{more}\n' for model in models)
+    return f'[[provider]]\nname = "{name}"\napi = "simulated"\nkeys = {keys}\n{limits}\n{listed}'
+
+
+def courses(model, n, n_turns, service_s, seed=1):
+    """Episodes of random length around these means."""
+    draw = random.Random(seed)
+    return [
+        Course(
+            f"{model}{number}",
+            model,
+            "",
+            tuple(
+                service_s * draw.lognormvariate(-0.125, 0.5)
+                for _ in range(max(1, round(n_turns * draw.uniform(0.5, 1.5))))
+            ),
+        )
+        for number in range(n)
+    ]
+
+
+def mixed(*parts):
+    """Cases of several models, as pytest collects them: all mixed up."""
+    cases = [course for part in parts for course in part]
+    random.Random(3).shuffle(cases)
+    return cases
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_slow_key_decides_while_fast_models_end_early(pool, seed):
+    found = pool(
+        provider("wide", "per_key = { workers = 100 }", "fast", "faster")
+        + provider("narrow", "per_key = { workers = 5, qps = 4 }", "slow")
+    )
+    cases = mixed(
+        courses("fast", 400, 6, 0.8),
+        courses("faster", 400, 1, 0.1),
+        courses("slow", 150, 6, 0.9, seed),
+    )
+    assert_true(estimates(found, cases), "narrow/key0 (qps)")
+
+
+def test_seats_decide(pool):
+    found = pool(
+        provider("wide", "per_key = { workers = 100 }", "fast")
+        + provider("narrow", "per_key = { workers = 8 }", "slow")
+    )
+    cases = mixed(courses("fast", 300, 2, 1.0), courses("slow", 120, 5, 4.0))
+    assert_true(estimates(found, cases), "narrow/key0 (workers)")
+
+
+def test_all_seats_are_taken_by_few_rounds(pool):
+    found = pool(provider("p", "per_key = { workers = 60 }", "m"))
+    assert_true(estimates(found, courses("m", 600, 6, 2.0)), "p/key0 (workers)")
+
+
+def test_models_that_share_keys_with_others(pool):
+    keys = '[{ name = "key0" }, { name = "key1" }, { name = "key2" }]'
+    text = provider("p", "per_key = { workers = 5 }", "a", "b", keys=keys)
+    found = pool(f'{text}[[provider.model]]\nname = "c"\nkeys = ["key2"]\n')
+    cases = mixed(courses("a", 100, 2, 1.0), courses("b", 60, 4, 2.0), courses("c", 90, 3, 3.0))
+    assert_true(estimates(found, cases), "p/key2 (workers)")
+
+
+def test_rate_per_minute_lets_few_go(pool):
+    found = pool(provider("p", "per_key = { rpm = 30 }", "m"))
+    assert_true(estimates(found, courses("m", 120, 2, 1.0)), "p/key0 (rpm)")
+
+
+def test_limit_that_is_not_declared_stretches_the_estimate(pool):
+    """A client that takes as long between two turns as an answer takes keeps seats empty."""
+    found = pool(provider("p", "per_key = { workers = 50 }", "m"))
+    cases = courses("m", 300, 6, 0.5)
+    assert_true(estimates(found, cases, most_open=10, between_s=0.5), "p/key0 (workers)")
+
+
+def test_one_at_a_time(pool):
+    found = pool(provider("p", "per_key = { workers = 50 }", "m"))
+    assert_true(estimates(found, courses("m", 200, 3, 0.5), most_open=1, between_s=0.2))
+
+
+def test_groups_that_follow_one_another(pool):
+    found = pool(provider("p", "per_key = { workers = 10 }", "a", "b"))
+    cases = [
+        Course(course.case_id, course.model, course.model, course.services_s)
+        for course in (*courses("a", 300, 2, 1.0), *courses("b", 300, 2, 1.0, seed=2))
+    ]
+    groups = tuple(
+        Group(name, tuple(one.case_id for one in cases if one.model == name), after=after)
+        for name, after in (("a", ()), ("b", ("a",)))
+    )
+    assert_true(estimates(found, cases, assignment=Assignment(groups=groups)))
+
+
+def test_no_limit_but_tokens(pool):
+    found = pool(provider("p", "per_key = { tpm = 6000 }", "m"))
+    cases = [Course(f"c{n}", "m", "", (1.0,), tokens=100) for n in range(300)]
+    assert_true(estimates(found, cases))
+
+
+def test_nothing_is_said_before_anything_is_known(pool):
+    found = pool(provider("p", "per_key = { workers = 4 }", "m"))
+    play = Watched(found, courses("m", 9, 1, 1.0))
+    status = play._broker.status(0.0)
+    to_ask = ToAsk({"m": 9}, 0, found.lanes, tuple(found.limits.values()), restricted=False)
+    assert estimate(to_ask, status, Used.of(status)) is None
+
+
+def test_episodes_that_ask_for_nothing_leave_less_to_ask(pool):
+    found = pool(provider("p", "per_key = { workers = 4 }", "m"))
+    play = Watched(found, courses("m", 40, 1, 1.0))
+    first = Looks.at(0.0).since
+    for n in range(100):
+        play._broker.episode_ended("forecast", f"silent{n}", "", 0.0)
+    end_s = play.run().makespan_s
+    status = play.seen[len(play.seen) // 2]
+    to_ask = ToAsk({"m": 240}, 100, found.lanes, tuple(found.limits.values()), restricted=False)
+    all_asked = estimate(to_ask, status, first)
+    to_ask = ToAsk({"m": 140}, 0, found.lanes, tuple(found.limits.values()), restricted=False)
+    some_silent = estimate(to_ask, status, first)
+    assert some_silent.seconds < end_s
+    assert all_asked.seconds > 2 * end_s
+
+
+def test_survival_is_the_mean_where_all_have_ended():
+    assert Survival({1.0: 2, 4.0: 2}, {}).rest() == pytest.approx(2.5)
+    assert Survival({1.0: 2, 4.0: 2}, {}).rest(1.0) == pytest.approx(3.0)
+    assert not Survival({}, {3.0: 5}).is_known
+
+
+def test_survival_counts_what_is_under_way():
+    # 100 of 6 turns each, half of them seen in the middle: no shorter and no longer for that.
+    assert Survival({6: 10}, {3: 40, 5: 50}).rest() == pytest.approx(6)
+    assert Survival({6: 10}, {3: 40, 5: 50}).rest(3) == pytest.approx(3)
+    # Short ones have ended, long ones not: the mean of those that ended is too short.
+    assert Survival({1: 10}, {1: 10}).rest() == pytest.approx(1 + 0.5 * 1)
