@@ -133,6 +133,8 @@ class LaneHealth:
         granted_s: float,
         now_s: float,
         pending: int = 0,
+        *,
+        is_relieved: bool = False,
     ) -> Verdict | None:
         """What the outcome of a lease does to the lane.
 
@@ -143,6 +145,8 @@ class LaneHealth:
             granted_s: When the lease was granted, monotonic seconds.
             now_s: Now, monotonic seconds.
             pending: Requests of the lane that are out beside it.
+            is_relieved: Whether a refusal for too much lowered the lane, so that it needs no pause
+                beyond what the provider asks for.
 
         Returns:
             None when nothing changes. A `Pause` ends later than the one before it, except after a
@@ -163,7 +167,7 @@ class LaneHealth:
         is_back = self._breaker.answered(granted_s, now_s)
         if is_back:
             self._failed_until_s = -math.inf
-        verdict = self._limited(retry_after_s, granted_s, now_s)
+        verdict = self._limited(retry_after_s, granted_s, now_s, is_relieved=is_relieved)
         # Another refusal may ask for longer than this one: then that is waited, not the probe.
         return self._resume(now_s) if is_back and verdict is None else verdict
 
@@ -223,7 +227,7 @@ class LaneHealth:
         return f"{said}: out for the rest of the run"
 
     def _limited(
-        self, retry_after_s: float | None, granted_s: float, now_s: float
+        self, retry_after_s: float | None, granted_s: float, now_s: float, *, is_relieved: bool
     ) -> Pause | Out | None:
         is_new = granted_s >= self._rate_until_s
         if is_new:
@@ -232,10 +236,11 @@ class LaneHealth:
             self._rate_count += 1
         lane = self._lane.lane_id
         longest_s = max(MAX_RETRY_AFTER_S, self._patience_s)
-        if self._rate_count > _HOPELESS_COUNT and now_s - self._rate_since_s >= longest_s:
+        refused_s = now_s - self._rate_since_s
+        if self._rate_count > _HOPELESS_COUNT and refused_s >= longest_s:
             return Out(
                 "lane",
-                f"lane {lane} has answered nothing but 429 for {now_s - self._rate_since_s:.0f} s: "
+                f"lane {lane} has answered nothing but refusals for {refused_s:.0f} s: "
                 "out for the rest of the run",
             )
         if retry_after_s is not None and math.isfinite(retry_after_s) and retry_after_s > 0:
@@ -248,7 +253,7 @@ class LaneHealth:
             pause_s = retry_after_s * (1 + self._rng.uniform(0, RETRY_AFTER_JITTER))
             said = f"and asked for {retry_after_s:g} s"
             return self._rest(now_s + pause_s, f"{said}: paused {pause_s:.2f} s")
-        if not is_new:
+        if not is_new or is_relieved:
             # One draw per burst: the largest of fifty draws would be no jitter at all.
             return None
         # The exponent is bounded because 2.0**1024 overflows, not because the cap needs it.

@@ -10,7 +10,7 @@ from pytest_ultrapar.lanes.adaptive.observation import SATURATED
 from pytest_ultrapar.lanes.adaptive.pace import PaceSearch
 from pytest_ultrapar.lanes.adaptive.plateau import PlateauSearch
 from pytest_ultrapar.lanes.adaptive.queue import QueueSearch
-from pytest_ultrapar.lanes.adaptive.seats import SeatSearch
+from pytest_ultrapar.lanes.adaptive.seats import START, SeatSearch
 
 if TYPE_CHECKING:
     from pytest_ultrapar.lanes.adaptive.observation import Observation
@@ -49,6 +49,8 @@ class AdaptiveController:
         heeds_headers: Whether the limits that answers state are for all that it controls: they
             are a model's own.
         n_cuts: How often a refusal lowered seats or rate.
+        is_relieved: Whether the last refusal is dealt with: by a cut below which the provider has
+            room, since it served requests until then. Nobody need pause as well.
     """
 
     __slots__ = (
@@ -59,10 +61,12 @@ class AdaptiveController:
         "_load_s",
         "_name",
         "_noted",
+        "_served_since_cut",
         "_tokens",
         "_trouble",
         "_votes",
         "heeds_headers",
+        "is_relieved",
         "n_cuts",
         "pace",
         "plateau",
@@ -70,21 +74,24 @@ class AdaptiveController:
         "seats",
     )
 
-    def __init__(self, name: str, ceiling: float = math.inf) -> None:
+    def __init__(self, name: str, ceiling: float = math.inf, *, start: float = START) -> None:
         """Start the search.
 
         Args:
             name: Of the limit, for the history.
             ceiling: Never more seats than this, >= 1.
+            start: Seats to begin with, >= 1; the ceiling if that is lower.
         """
         self._name = name
-        self.seats = SeatSearch(ceiling)
+        self.seats = SeatSearch(ceiling, start)
         self.pace = PaceSearch()
         self.plateau = PlateauSearch()
         self.queue = QueueSearch()
         self._votes = 0
         self.heeds_headers = True
         self.n_cuts = 0
+        self.is_relieved = False
+        self._served_since_cut = False
         self._cut_s = self._load_s = -math.inf
         self._noted = (0, math.inf)
         self._is_new = True
@@ -164,6 +171,8 @@ class AdaptiveController:
         if seen.told.tokens:
             n = seen.told.tokens
             self._tokens += 0.1 * (n - self._tokens) if self._tokens else n
+        if seen.granted_s >= self._cut_s:
+            self._served_since_cut = True
         if seen.granted_s >= self.seats.cut_s:
             self._level = max(self._level, seen.at_grant)
         if self._trouble > MOST_TROUBLE:
@@ -175,7 +184,8 @@ class AdaptiveController:
         if self.plateau.is_reached:
             self.plateau.served(seen)
             return "plateau"
-        if self.seats.is_doubling and self.plateau.doubles(seen):
+        # Who refuses does not queue: then longer answers are no plateau.
+        if self.seats.is_doubling and not self.n_cuts and self.plateau.doubles(seen):
             return "plateau"
         return "seats grow" if self.seats.served(seen) else ""
 
@@ -185,7 +195,9 @@ class AdaptiveController:
             self.plateau = PlateauSearch()
         if seen.granted_s < self._cut_s:
             # Of the same burst, whatever it says: one burst is one piece of news.
+            self.is_relieved = True
             return "refused"
+        before = self.cap(), self.pace.rate
         exceeded = seen.told.exceeded
         is_rate = self._vote(seen) if exceeded is None else exceeded != "in_flight"
         if is_rate:
@@ -195,13 +207,25 @@ class AdaptiveController:
                 self._cut_s = seen.now_s
                 if was_free:
                     self.seats.widen(2.0 * self._level, seen.now_s)
+                self._relieve(before)
+            else:
+                self.is_relieved = False
             return "refused: rate"
         if self.seats.refused(seen):
             self.queue.cut(self.seats.limit)
             self.n_cuts += 1
             self._cut_s = seen.now_s
             self._level = 0
+            self._relieve(before)
+        else:
+            self.is_relieved = False
         return "refused: seats"
+
+    def _relieve(self, before: tuple[int, float]) -> None:
+        """A cut was made: it is enough where requests were served since the one before it."""
+        was_lowered = self.cap() < before[0] or self.pace.rate < before[1]
+        self.is_relieved = self._served_since_cut and was_lowered
+        self._served_since_cut = False
 
     def _vote(self, seen: Observation) -> bool:
         """Whether a refusal that does not say so is about the rate."""

@@ -48,14 +48,15 @@ class SeatSearch:
         "limit",
     )
 
-    def __init__(self, ceiling: float) -> None:
-        """Start at `START`, or the ceiling when that is lower.
+    def __init__(self, ceiling: float, start: float = START) -> None:
+        """Start the search.
 
         Args:
             ceiling: Never more seats than this, >= 1; infinity for no bound.
+            start: Seats to begin with, >= 1; the ceiling if that is lower.
         """
         self.ceiling = ceiling
-        self.limit = float(min(START, ceiling))
+        self.limit = float(min(start, ceiling))
         self._curve: Curve | None = None
         self.cut_s = -math.inf
         self._raised_s = -math.inf
