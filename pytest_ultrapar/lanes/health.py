@@ -229,6 +229,9 @@ class LaneHealth:
     def _limited(
         self, retry_after_s: float | None, granted_s: float, now_s: float, *, is_relieved: bool
     ) -> Pause | Out | None:
+        is_asked = retry_after_s is not None and math.isfinite(retry_after_s) and retry_after_s > 0
+        if is_relieved and not is_asked:
+            return None
         is_new = granted_s >= self._rate_until_s
         if is_new:
             if self._rate_count == 0:
@@ -243,7 +246,7 @@ class LaneHealth:
                 f"lane {lane} has answered nothing but refusals for {refused_s:.0f} s: "
                 "out for the rest of the run",
             )
-        if retry_after_s is not None and math.isfinite(retry_after_s) and retry_after_s > 0:
+        if retry_after_s is not None and is_asked:
             if retry_after_s > longest_s:
                 return Out(
                     "lane",
@@ -253,7 +256,7 @@ class LaneHealth:
             pause_s = retry_after_s * (1 + self._rng.uniform(0, RETRY_AFTER_JITTER))
             said = f"and asked for {retry_after_s:g} s"
             return self._rest(now_s + pause_s, f"{said}: paused {pause_s:.2f} s")
-        if not is_new or is_relieved:
+        if not is_new:
             # One draw per burst: the largest of fifty draws would be no jitter at all.
             return None
         # The exponent is bounded because 2.0**1024 overflows, not because the cap needs it.

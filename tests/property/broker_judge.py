@@ -43,8 +43,11 @@ class Wish:
     worker: str
     request: LeaseRequest
     came_s: float
+    queued_s: float
+    """When it joined its line: when it came, or when the retry budget let it go."""
     moves_to: Lane | None = None
     """Where a retry waits: the broker's own choice, judged when it was made."""
+    was_parked: bool = False
 
 
 @dataclass
@@ -96,16 +99,12 @@ class Judge:
 
     def request(self, worker: str, request: LeaseRequest) -> None:
         before = set(self.waiting)
-        self.waiting[worker, request.request_id] = Wish(worker, request, self.now_s)
+        self.waiting[worker, request.request_id] = Wish(worker, request, self.now_s, self.now_s)
         self.first_request_s = min(self.first_request_s, self.now_s)
         self.spoken.add(worker)
         wish = self.waiting[worker, request.request_id]
         actions = self.broker.request(worker, request, self.now_s)
-        waiting = self.broker._workers[worker].waiting.get(request.request_id)
-        if request.after is not None and waiting is not None and waiting.prefers is not None:
-            wish.moves_to = waiting.prefers.lane
-            others = {one.lane_id for one in self._allowed(request) if self._is_up(one)}
-            assert wish.moves_to.lane_id != request.after or others <= {request.after}
+        self._note_move(wish)
         self._book(actions, before)
 
     def release(self, lease_id: int, outcome: str, retry_after_s: float | None = None) -> None:
@@ -167,6 +166,7 @@ class Judge:
             # A retry joins its line when its instance's budget lets it go.
             if wish.was_parked:
                 wish.queued_s, wish.was_parked = self.now_s, False
+                self._note_move(wish)
         still = [wish for key, wish in queued.items() if key in came_before]
         for action, wish in zip(actions, left, strict=True):
             if isinstance(action, Grant):
@@ -175,6 +175,15 @@ class Judge:
                 assert action.reason
                 assert not [one for one in self._allowed(wish.request) if not self._is_out(one)]
         self.check()
+
+    def _note_move(self, wish: Wish) -> None:
+        request = wish.request
+        worker = self.broker._workers.get(wish.worker)
+        waiting = worker.waiting.get(request.request_id) if worker is not None else None
+        if request.after is not None and waiting is not None and waiting.prefers is not None:
+            wish.moves_to = waiting.prefers.lane
+            others = {one.lane_id for one in self._allowed(request) if self._is_up(one)}
+            assert wish.moves_to.lane_id != request.after or others <= {request.after}
 
     def _book_grant(self, action: Grant, wish: Wish, still: list[Wish]) -> None:
         lease, request = action.lease, wish.request

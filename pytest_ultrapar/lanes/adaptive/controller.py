@@ -26,6 +26,9 @@ _MINUTE_S = 60.0
 NEAR_LEVEL = 0.93
 LOAD_HOLDS_S = 5.0
 """A server's word on its queue is five reports old by then."""
+SPREAD, LEAST_SPREAD_S = 0.5, 0.02
+"""Sends are at least this share of the time apart in which a seat's turn comes; not where that is
+too short to matter to anybody, and would only wake us up more often."""
 WORTH_NOTING = 0.02
 """Changes of the rate below this share of it are not in the history."""
 OF_STATED = 0.95
@@ -106,8 +109,13 @@ class AdaptiveController:
         return self.seats.seats if held is None else int(min(held, self.seats.ceiling))
 
     def interval_s(self) -> float:
-        """Seconds between sends; 0 when nothing bounds the rate."""
-        return 1.0 / self.pace.rate
+        """Seconds between sends; 0 when nothing bounds the rate.
+
+        Once refused, few seats are not all used at the same instant: a provider that counts a rate
+        would let one of two such requests in, and look as if it had one seat.
+        """
+        spread_s = SPREAD * self.seats.service_s / self.cap() if self.n_cuts else 0.0
+        return max(1.0 / self.pace.rate, spread_s if spread_s >= LEAST_SPREAD_S else 0.0)
 
     def sent(self, now_s: float) -> None:
         """A lease was granted."""
@@ -200,6 +208,9 @@ class AdaptiveController:
         before = self.cap(), self.pace.rate
         exceeded = seen.told.exceeded
         is_rate = self._vote(seen) if exceeded is None else exceeded != "in_flight"
+        if exceeded is None and not self.pace.accepted.is_known(seen.now_s):
+            # Nobody can say yet which rate was let in.
+            is_rate = False
         if is_rate:
             was_free = not self.pace.is_bounded
             if self.pace.refused(seen):

@@ -34,6 +34,7 @@ class SeatSearch:
         limit: Seats, 1 to the ceiling; fractions wait until they are whole.
         ceiling: Never more seats than this; infinity for no bound.
         cut_s: When the last epoch began.
+        service_s: How long an answer takes lately, seconds; 0 before the first.
     """
 
     __slots__ = (
@@ -41,11 +42,11 @@ class SeatSearch:
         "_curve",
         "_raised_s",
         "_served_since_cut",
-        "_service_s",
         "_step",
         "ceiling",
         "cut_s",
         "limit",
+        "service_s",
     )
 
     def __init__(self, ceiling: float, start: float = START) -> None:
@@ -61,7 +62,7 @@ class SeatSearch:
         self.cut_s = -math.inf
         self._raised_s = -math.inf
         self._served_since_cut = False
-        self._service_s = 0.0
+        self.service_s = 0.0
         self._clean = 0
         self._step = 0.0
 
@@ -91,7 +92,7 @@ class SeatSearch:
             Whether the limit may have changed.
         """
         took_s = seen.now_s - seen.granted_s
-        self._service_s += 0.1 * (took_s - self._service_s) if self._service_s else took_s
+        self.service_s += 0.1 * (took_s - self.service_s) if self.service_s else took_s
         if seen.granted_s >= self.cut_s:
             self._served_since_cut = True
         if not self.is_saturated(seen):
@@ -111,7 +112,7 @@ class SeatSearch:
         Returns:
             Whether this refusal began a new epoch.
         """
-        settled_s = self.cut_s if self._served_since_cut else self.cut_s + 0.5 * self._service_s
+        settled_s = self.cut_s if self._served_since_cut else self.cut_s + 0.5 * self.service_s
         if seen.granted_s < settled_s:
             return False
         bound = float(max(1, seen.at_grant - 1))
@@ -128,7 +129,7 @@ class SeatSearch:
             low = min(CUT * self.limit, target)
         self.limit = min(self.ceiling, max(1.0, low))
         target = max(self.limit, min(self.ceiling, target))
-        rate = self.seats / self._service_s if self._service_s else self.seats
+        rate = self.seats / self.service_s if self.service_s else self.seats
         if self._curve is not None or self._served_since_cut:
             self._curve = Curve(self.limit, target, seen.now_s, span_s(rate))
         self.cut_s = seen.now_s
