@@ -171,7 +171,7 @@ class LaneBroker:
         is_early = told.is_wordless and pending > 0 and lane.instance.is_starting(now_s)
         is_crowded = is_early and outcome == "overload"
         said = "congestion" if is_crowded else outcome
-        is_relieved = self._observe(held, said, told, now_s)
+        rest_s = self._observe(held, said, told, now_s)
         if not is_crowded:
             verdict = lane.health.decide(
                 outcome,
@@ -179,7 +179,7 @@ class LaneBroker:
                 held.granted_s,
                 now_s,
                 pending,
-                is_relieved=is_relieved,
+                rest_s=rest_s,
             )
             if verdict is not None:
                 self._table.apply(lane, verdict, now_s)
@@ -314,23 +314,25 @@ class LaneBroker:
         self._dispatcher.actions = []
         return actions
 
-    def _observe(self, held: HeldLease, outcome: LeaseOutcome, told: Told, now_s: float) -> bool:
+    def _observe(
+        self, held: HeldLease, outcome: LeaseOutcome, told: Told, now_s: float
+    ) -> float | None:
         """Show a returned lease to whoever estimates its limit; a first refusal brings one along.
 
         Returns:
-            Whether a refusal is dealt with by a lower limit.
+            After a refusal: seconds that the lane should rest, None for a back-off.
         """
         lane = held.lane
         if (limit := lane.counted) is None or limit.controller is None:
             if outcome not in LIMITED:
-                return False
+                return None
             limit = self._table.estimate(lane, held.at_grant)
         in_flight = limit.window.in_flight
         if limit.observe(
             Observation(outcome, held.granted_s, now_s, in_flight, held.at_grant, told)
         ):
             self._table.look_at(limit.lanes)
-        return limit.controller is not None and limit.controller.is_relieved
+        return None if limit.controller is None else limit.controller.rest_s
 
     def _let_retries_go(self, instance: InstanceState, now_s: float) -> None:
         """Queue the parked retries of an instance that its budget now allows."""

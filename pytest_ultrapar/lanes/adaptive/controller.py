@@ -29,6 +29,7 @@ LOAD_HOLDS_S = 5.0
 SPREAD, LEAST_SPREAD_S = 0.5, 0.02
 """Sends are at least this share of the time apart in which a seat's turn comes; not where that is
 too short to matter to anybody, and would only wake us up more often."""
+LEAST_REST_S = 0.01
 WORTH_NOTING = 0.02
 """Changes of the rate below this share of it are not in the history."""
 OF_STATED = 0.95
@@ -52,8 +53,9 @@ class AdaptiveController:
         heeds_headers: Whether the limits that answers state are for all that it controls: they
             are a model's own.
         n_cuts: How often a refusal lowered seats or rate.
-        is_relieved: Whether the last refusal is dealt with: by a cut below which the provider has
-            room, since it served requests until then. Nobody need pause as well.
+        rest_s: How long its lanes should rest after the last refusal if the provider does not say:
+            0 where a cut is enough, since requests were served until then; until the cut shows its
+            effect where it is too fresh; None for a back-off, since nothing is served.
     """
 
     __slots__ = (
@@ -69,11 +71,11 @@ class AdaptiveController:
         "_trouble",
         "_votes",
         "heeds_headers",
-        "is_relieved",
         "n_cuts",
         "pace",
         "plateau",
         "queue",
+        "rest_s",
         "seats",
     )
 
@@ -93,7 +95,7 @@ class AdaptiveController:
         self._votes = 0
         self.heeds_headers = True
         self.n_cuts = 0
-        self.is_relieved = False
+        self.rest_s: float | None = None
         self._served_since_cut = False
         self._cut_s = self._load_s = -math.inf
         self._noted = (0, math.inf)
@@ -179,8 +181,7 @@ class AdaptiveController:
         if seen.told.tokens:
             n = seen.told.tokens
             self._tokens += 0.1 * (n - self._tokens) if self._tokens else n
-        if seen.granted_s >= self._cut_s:
-            self._served_since_cut = True
+        self._served_since_cut = True
         if seen.granted_s >= self.seats.cut_s:
             self._level = max(self._level, seen.at_grant)
         if self._trouble > MOST_TROUBLE:
@@ -203,7 +204,7 @@ class AdaptiveController:
             self.plateau = PlateauSearch()
         if seen.granted_s < self._cut_s:
             # Of the same burst, whatever it says: one burst is one piece of news.
-            self.is_relieved = True
+            self.rest_s = 0.0
             return "refused"
         before = self.cap(), self.pace.rate
         exceeded = seen.told.exceeded
@@ -220,7 +221,7 @@ class AdaptiveController:
                     self.seats.widen(2.0 * self._level, seen.now_s)
                 self._relieve(before)
             else:
-                self.is_relieved = False
+                self._rest(self.pace.settles_s - seen.now_s)
             return "refused: rate"
         if self.seats.refused(seen):
             self.queue.cut(self.seats.limit)
@@ -229,14 +230,17 @@ class AdaptiveController:
             self._level = 0
             self._relieve(before)
         else:
-            self.is_relieved = False
+            self._rest(self.seats.settles_s - seen.now_s)
         return "refused: seats"
 
     def _relieve(self, before: tuple[int, float]) -> None:
         """A cut was made: it is enough where requests were served since the one before it."""
         was_lowered = self.cap() < before[0] or self.pace.rate < before[1]
-        self.is_relieved = self._served_since_cut and was_lowered
+        self.rest_s = 0.0 if self._served_since_cut and was_lowered else None
         self._served_since_cut = False
+
+    def _rest(self, settles_s: float) -> None:
+        self.rest_s = max(LEAST_REST_S, settles_s) if self._served_since_cut else None
 
     def _vote(self, seen: Observation) -> bool:
         """Whether a refusal that does not say so is about the rate."""

@@ -55,6 +55,11 @@ class PaceSearch:
             return min(self._curve.target, self._ceiling)
         return None if math.isinf(self.rate) else self.rate
 
+    @property
+    def settles_s(self) -> float:
+        """From when on a request tells something about the rate since the last cut."""
+        return self._cut_s + SETTLES_S
+
     def state(self, rate: float) -> None:
         """Take over what the provider says of itself: never faster than that."""
         self._ceiling = max(LOWEST, rate)
@@ -87,7 +92,7 @@ class PaceSearch:
         Returns:
             Whether this refusal began a new epoch.
         """
-        if seen.granted_s < self._cut_s + SETTLES_S:
+        if seen.granted_s < self.settles_s:
             return False
         accepted = self.accepted.per_s(seen.now_s)
         if self._curve is None:

@@ -72,6 +72,11 @@ class SeatSearch:
         return None if self._curve is None else max(1, int(self._curve.target + 1e-9))
 
     @property
+    def settles_s(self) -> float:
+        """From when on a request tells something about the limit since the last cut."""
+        return self.cut_s if self._served_since_cut else self.cut_s + 0.5 * self.service_s
+
+    @property
     def is_doubling(self) -> bool:
         """Whether no refusal has shown a limit yet."""
         return self._curve is None
@@ -112,8 +117,7 @@ class SeatSearch:
         Returns:
             Whether this refusal began a new epoch.
         """
-        settled_s = self.cut_s if self._served_since_cut else self.cut_s + 0.5 * self.service_s
-        if seen.granted_s < settled_s:
+        if seen.granted_s < self.settles_s:
             return False
         bound = float(max(1, seen.at_grant - 1))
         target = self._curve.target if self._curve is not None else self.limit
