@@ -166,23 +166,14 @@ class LaneBroker:
         if held.probes is not None:
             _end_probe(held.probes, outcome, now_s)
         pending = lane.in_flight - 1
-        # A wordless 503 is no failure while the first requests are out: others of them may be
-        # answered yet, and then there were only too many.
-        is_early = told.is_wordless and pending > 0 and lane.instance.is_starting(now_s)
-        is_crowded = is_early and outcome == "overload"
+        is_crowded = told.is_wordless and _is_crowded(lane.instance, outcome, pending, now_s)
         said = "congestion" if is_crowded else outcome
         rest_s = self._observe(held, said, told, now_s)
-        if not is_crowded:
-            verdict = lane.health.decide(
-                outcome,
-                told.retry_after_s,
-                held.granted_s,
-                now_s,
-                pending,
-                rest_s=rest_s,
-            )
-            if verdict is not None:
-                self._table.apply(lane, verdict, now_s)
+        verdict = lane.health.decide(
+            said, told.retry_after_s, held.granted_s, now_s, pending, rest_s=rest_s
+        )
+        if verdict is not None:
+            self._table.apply(lane, verdict, now_s)
         if held.reserved:
             self._table.look_at(settle(held.reserved, outcome, told, now_s))
         self._table.give_back(lane)
@@ -480,3 +471,14 @@ def _end_probe(budget: RetryBudget, outcome: LeaseOutcome, now_s: float) -> None
         budget.probe_over()
     else:
         budget.probe_failed(now_s)
+
+
+def _is_crowded(instance: InstanceState, outcome: LeaseOutcome, pending: int, now_s: float) -> bool:
+    """Whether a wordless refusal that came too early to be called so is congestion all the same.
+
+    When it was sent, the instance had not answered anything yet. Now it has; or it has not had the
+    time, and others of its first requests may be answered yet: then there were only too many.
+    """
+    if instance.is_answering(now_s):
+        return True
+    return outcome == "overload" and pending > 0 and instance.is_starting(now_s)

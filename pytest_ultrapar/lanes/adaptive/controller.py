@@ -26,9 +26,13 @@ _MINUTE_S = 60.0
 NEAR_LEVEL = 0.93
 LOAD_HOLDS_S = 5.0
 """A server's word on its queue is five reports old by then."""
-SPREAD, LEAST_SPREAD_S = 0.5, 0.02
-"""Sends are at least this share of the time apart in which a seat's turn comes; not where that is
-too short to matter to anybody, and would only wake us up more often."""
+SPREAD, TRY_SPREAD, LEAST_SPREAD_S = 0.5, 1.1, 0.02
+"""Sends are at least this share of the time apart in which a seat's turn comes, a larger one while
+more at once than ever is tried; not where that is too short to matter to anybody, and would only
+wake us up more often."""
+QUEUED = 0.3
+"""A refusal that took this share of the time of an answer came after a queue: a queue is kept for
+seats."""
 LEAST_REST_S = 0.01
 WORTH_NOTING = 0.02
 """Changes of the rate below this share of it are not in the history."""
@@ -116,7 +120,8 @@ class AdaptiveController:
         Once refused, few seats are not all used at the same instant: a provider that counts a rate
         would let one of two such requests in, and look as if it had one seat.
         """
-        spread_s = SPREAD * self.seats.service_s / self.cap() if self.n_cuts else 0.0
+        spread = TRY_SPREAD if self.cap() > self._level else SPREAD
+        spread_s = spread * self.seats.service_s / self.cap() if self.n_cuts else 0.0
         return max(1.0 / self.pace.rate, spread_s if spread_s >= LEAST_SPREAD_S else 0.0)
 
     def sent(self, now_s: float) -> None:
@@ -244,6 +249,8 @@ class AdaptiveController:
 
     def _vote(self, seen: Observation) -> bool:
         """Whether a refusal that does not say so is about the rate."""
+        if seen.now_s - seen.granted_s >= QUEUED * self.seats.service_s > 0:
+            return False
         if not self._level:
             return self._votes > 0
         if self.pace.is_bounded and seen.at_grant < SATURATED * self.seats.seats:
