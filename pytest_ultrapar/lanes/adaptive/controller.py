@@ -209,6 +209,7 @@ class AdaptiveController:
             self.plateau = PlateauSearch()
         if seen.granted_s < self._cut_s:
             # Of the same burst, whatever it says: one burst is one piece of news.
+            self.seats.follow(seen)
             self.rest_s = 0.0
             return "refused"
         before = self.cap(), self.pace.rate

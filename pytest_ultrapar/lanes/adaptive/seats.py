@@ -141,6 +141,15 @@ class SeatSearch:
         self._step = 0.0
         return True
 
+    def follow(self, seen: Observation) -> None:
+        """Another refusal of the burst that was cut for: what is left of it was let in.
+
+        Only for the first burst, of which nobody knows how many were too many. Later on fewer may
+        be in flight for other reasons.
+        """
+        if self._curve is None:
+            self.limit = max(1.0, min(self.limit, seen.in_flight - 1.0))
+
     def widen(self, seats: float, now_s: float) -> None:
         """Have at least so many seats, since what was refused was not for want of them."""
         if seats > self.limit:
