@@ -1,4 +1,4 @@
-"""The production broker in adaptive mode against providers in virtual time."""
+"""The production broker against providers in virtual time, whatever the pool declares of them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench_suites.overhead.provider_play import REFUSED_AFTER_S, Serving
+from pytest_ultrapar.engine.failure import Failure
+from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.lanes.actions import Grant
 from pytest_ultrapar.lanes.broker import LaneBroker
-from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, LeaseRequest
+from pytest_ultrapar.lanes.failure_classes import CLASSES
+from pytest_ultrapar.lanes.protocol import LeaseRequest, Told
 from pytest_ultrapar.pool.model import Instance, Key, Lane, LaneId, Limit, Model, Pool, Provider
 
 if TYPE_CHECKING:
     from bench_suites.overhead.provider_play import Provider as Played
     from pytest_ultrapar.lanes.actions import Action
     from pytest_ultrapar.lanes.protocol import Lease, LeaseOutcome
+    from pytest_ultrapar.pool.model import RateMode
 
 MEAN_OVER_S = 10.0
 _MODEL = "m"
@@ -30,24 +34,39 @@ class Outcome:
 
     Attributes:
         utilisation: Answers / what the provider would have given at best.
-        refused: Share of attempts that were answered 429.
+        refused: Share of attempts that were refused as too much.
+        n_refused_late: Refusals of requests that were sent after the first answer had come.
         t90_s: Until ten seconds' mean reached 90 % of the best; infinity for never.
         recovery_s: The same after the last change of what the provider bears; None without one.
         peak: Most requests at once.
         ceiling: The most there might have been.
+        end_s: When the last request was over.
+        n_infra: Requests given up.
     """
 
     utilisation: float
     refused: float
+    n_refused_late: int
     t90_s: float
     recovery_s: float | None
     peak: int
     ceiling: int
     attempts: int
+    end_s: float
+    n_infra: int
+
+
+class _Job:
+    """One request until it is answered or given up."""
+
+    __slots__ = ("failed",)
+
+    def __init__(self) -> None:
+        self.failed: list[LeaseOutcome] = []
 
 
 class LimitPlay:
-    """One provider, as many lanes as asked for, and always somebody who waits."""
+    """One provider, as many lanes as asked for, and somebody who waits until the end."""
 
     def __init__(
         self,
@@ -58,27 +77,49 @@ class LimitPlay:
         span_s: float = 300.0,
         n_lanes: int = 1,
         stall_s: tuple[float, float] = (math.inf, 0.0),
+        rate_mode: RateMode = "adaptive",
+        n_requests: float = math.inf,
+        qps: float | None = None,
     ) -> None:
+        """Prepare a play.
+
+        Args:
+            provider: What it really bears.
+            ceiling: Seats that the pool declares, over all lanes.
+            seed: Of provider, broker and back-offs.
+            span_s: The play ends then at the latest.
+            n_lanes: Lanes that share the provider without knowing it.
+            stall_s: When the client stands still, and for how long.
+            rate_mode: The pool's.
+            n_requests: The play ends when so many are over.
+            qps: Rate that the pool declares, over all lanes; None for none.
+        """
         self._provider = provider
         self._ceiling = ceiling
         self._span_s = span_s
         self._stall_s = stall_s
         self._serving = Serving(provider, random.Random(seed))
-        self.broker = LaneBroker(_pool(ceiling, n_lanes), seed=seed)
+        self._rng = random.Random(seed)
+        self._retry = RetryPolicy()
+        self.broker = LaneBroker(_pool(ceiling, n_lanes, rate_mode, qps), seed=seed)
         self._ids = itertools.count()
-        self._events: list[tuple[float, int, Lease, LeaseOutcome]] = []
+        self._jobs: dict[int, _Job] = {}
+        self._n_left = n_requests
+        self._n_open = 0
+        # Ends of requests (with a lease) and of back-offs (without one).
+        self._events: list[tuple[float, int, _Job, Lease | None, LeaseOutcome, LaneId | None]] = []
         self._now_s = 0.0
         self._served_s: list[float] = []
-        self._n_attempts = self._n_refused = 0
+        self._n_attempts = self._n_refused = self._n_refused_late = self._n_infra = 0
         self._peak = 0
         self._in_flight = 0
         self._book(self.broker.connect("main", 0.0))
 
     def run(self) -> Outcome:
-        """To the end of the span."""
+        """To the end of the span, or of the requests."""
         for _ in range(2 * self._ceiling):
-            self._ask()
-        while True:
+            self._next_job()
+        while self._n_open:
             wake_s = self.broker.next_wake_s()
             at_s = self._events[0][0] if self._events else math.inf
             next_s = min(at_s, math.inf if wake_s is None else wake_s)
@@ -91,34 +132,72 @@ class LimitPlay:
             if at_s > next_s:
                 self._book(self.broker.tick(self._now_s))
                 continue
-            came_s, _, lease, outcome = heapq.heappop(self._events)
-            self._end(came_s, lease, outcome)
+            came_s, _, job, lease, outcome, after = heapq.heappop(self._events)
+            if lease is None:
+                self._ask(job, after)
+            else:
+                self._end(came_s, job, lease, outcome)
         return self._outcome()
 
-    def _end(self, came_s: float, lease: Lease, outcome: LeaseOutcome) -> None:
+    def _next_job(self) -> None:
+        if self._n_left > 0:
+            self._n_left -= 1
+            self._n_open += 1
+            self._ask(_Job(), None)
+
+    def _end(self, came_s: float, job: _Job, lease: Lease, outcome: LeaseOutcome) -> None:
         self._in_flight -= 1
+        is_wordless = outcome == "overload" == self._provider.refusal
+        if is_wordless and lease.is_answering:
+            outcome = "congestion"
         if outcome == "ok":
             self._serving.in_flight -= 1
             self._served_s.append(came_s)
-        elif outcome == "rate":
+        elif is_wordless or outcome == "rate":
             self._n_refused += 1
-        released = self.broker.release("main", lease.lease_id, outcome, NOTHING_TOLD, self._now_s)
-        self._book(released)
-        self._ask()
+            self._n_refused_late += bool(self._served_s) and lease.granted_s > self._served_s[0]
+        told = Told(is_wordless=is_wordless)
+        self._book(self.broker.release("main", lease.lease_id, outcome, told, self._now_s))
+        if outcome == "ok":
+            self._over()
+            return
+        job.failed.append(outcome)
+        if self._retry.decide(Failure(outcome, ""), job.failed) != "again":
+            self._n_infra += 1
+            self._over()
+            return
+        its_class = CLASSES[outcome]
+        after = lease.lane if its_class.budget else None
+        n_own = self._retry.n_own(job.failed) if its_class.costs_attempt else 0
+        backoff_s = self._retry.backoff_s(n_own, self._rng)
+        if backoff_s > 0:
+            event = (self._now_s + backoff_s, next(self._ids), job, None, outcome, after)
+            heapq.heappush(self._events, event)
+        else:
+            self._ask(job, after)
 
-    def _ask(self) -> None:
-        request = LeaseRequest(next(self._ids), _MODEL, opens=False)
+    def _over(self) -> None:
+        self._n_open -= 1
+        self._next_job()
+
+    def _ask(self, job: _Job, after: LaneId | None) -> None:
+        request = LeaseRequest(next(self._ids), _MODEL, opens=False, after=after)
+        self._jobs[request.request_id] = job
         self._book(self.broker.request("main", request, self._now_s))
 
     def _book(self, actions: list[Action]) -> None:
         for action in actions:
-            assert isinstance(action, Grant), action
+            job = self._jobs.pop(action.request_id)
+            if not isinstance(action, Grant):
+                self._n_infra += 1
+                self._n_open -= 1
+                continue
             self._n_attempts += 1
             self._in_flight += 1
             self._peak = max(self._peak, self._in_flight)
             outcome = self._serving.judge(self._now_s)
             took_s = self._serving.takes_s() if outcome == "ok" else REFUSED_AFTER_S
-            event = (self._now_s + took_s, next(self._ids), action.lease, outcome)
+            event = (self._now_s + took_s, next(self._ids), job, action.lease, outcome, None)
             heapq.heappush(self._events, event)
 
     def _outcome(self) -> Outcome:
@@ -129,11 +208,14 @@ class LimitPlay:
         return Outcome(
             utilisation=len(times) / best,
             refused=self._n_refused / max(1, self._n_attempts),
+            n_refused_late=self._n_refused_late,
             t90_s=self._reaches(times, 0.0, changes[0] if changes else self._span_s),
             recovery_s=self._reaches(times, last_s, self._span_s) if changes else None,
             peak=self._peak,
             ceiling=self._ceiling,
             attempts=self._n_attempts,
+            end_s=self._now_s,
+            n_infra=self._n_infra,
         )
 
     def _best(self, from_s: float, to_s: float) -> float:
@@ -156,17 +238,22 @@ class LimitPlay:
         return math.inf
 
 
-def _pool(ceiling: int, n_lanes: int) -> Pool:
+def _pool(ceiling: int, n_lanes: int, rate_mode: RateMode, qps: float | None) -> Pool:
     lanes = []
     limits = {}
     for i in range(n_lanes):
         lane_id = LaneId(f"p/i{i}/k")
-        limits[f"p/i{i}"] = Limit(f"p/i{i}", "instance", workers=max(1, ceiling // n_lanes))
+        limits[f"p/i{i}"] = Limit(
+            f"p/i{i}",
+            "instance",
+            workers=max(1, ceiling // n_lanes),
+            qps=None if qps is None else qps / n_lanes,
+        )
         lanes.append(
             Lane(lane_id, "p", _MODEL, f"i{i}", "k", (f"p/i{i}",), orphan_grace_s=0, request_s=600)
         )
     instances = tuple(Instance(f"i{i}", "m", "") for i in range(n_lanes))
     provider = Provider(
-        "p", "openai", "", (Key("k"),), (Model(_MODEL, instances),), rate_mode="adaptive"
+        "p", "openai", "", (Key("k"),), (Model(_MODEL, instances),), rate_mode=rate_mode
     )
     return Pool("play", "", (provider,), tuple(lanes), limits)

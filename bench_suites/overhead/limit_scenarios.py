@@ -36,8 +36,8 @@ class Scenario:
     most_t90_s: float = math.inf
 
 
-def _seats(n: int, **more: float) -> Provider:
-    return Provider((Bears(seats=n),), **more)
+def _seats(n: int, *, errors: float = 0.0, slow: float = 0.0) -> Provider:
+    return Provider((Bears(seats=n),), errors=errors, slow=slow)
 
 
 def _aimed(name: str, provider: Provider, size: float, ceiling: int) -> Scenario:

@@ -41,6 +41,9 @@ class Provider:
         sigma: Spread of the logarithm of an answer's time, whose mean is one second.
         slow: Share of answers that take `slow_s` instead.
         errors: Share of requests answered 500.
+        typical_s: Mean time of an answer, the slow ones left out.
+        refusal: How it says that something is too much: 429 (`rate`) or a 503 without Retry-After
+            (`overload`).
     """
 
     bears: tuple[Bears, ...] = (Bears(),)
@@ -49,11 +52,13 @@ class Provider:
     slow: float = 0.0
     slow_s: float = 8.0
     errors: float = 0.0
+    typical_s: float = 1.0
+    refusal: LeaseOutcome = "rate"
 
     @property
     def mean_s(self) -> float:
         """Mean time of an answer."""
-        return (1 - self.slow) + self.slow * self.slow_s
+        return (1 - self.slow) * self.typical_s + self.slow * self.slow_s
 
     def at(self, now_s: float) -> Bears:
         """What it bears at `now_s`."""
@@ -79,17 +84,17 @@ class Serving:
     _filled_s: float = field(default=0.0)
 
     def judge(self, now_s: float) -> LeaseOutcome:
-        """What becomes of a request that arrives now: `ok`, `rate` or `overload`."""
+        """What becomes of a request that arrives now: `ok`, `overload`, or what a refusal is."""
         bears = self.provider.at(now_s)
         if bears.rate < math.inf:
             burst = max(1.0, bears.rate)
             self._tokens = min(burst, self._tokens + (now_s - self._filled_s) * bears.rate)
             self._filled_s = now_s
         if bears.refuses or self.in_flight >= bears.seats:
-            return "rate"
+            return self.provider.refusal
         if bears.rate < math.inf:
             if self._tokens < 1.0:
-                return "rate"
+                return self.provider.refusal
             self._tokens -= 1.0
         if self.provider.errors and self.rng.random() < self.provider.errors:
             return "overload"
@@ -104,5 +109,5 @@ class Serving:
             took_s = provider.slow_s
         else:
             sigma = provider.sigma
-            took_s = self.rng.lognormvariate(-sigma * sigma / 2, sigma)
+            took_s = provider.typical_s * self.rng.lognormvariate(-sigma * sigma / 2, sigma)
         return took_s * max(1.0, self.in_flight / provider.knee)

@@ -47,6 +47,8 @@ class Failure:
         maybe_billed: Whether the provider may have charged for it although no answer came.
         exceeded: Of what there was too much, with outcome `rate`.
         is_final: Whether the server wants the request not to be sent again.
+        is_wordless: Whether it is a 503 or a refused connection that names no time to come back:
+            `congestion` where the instance answers others meanwhile.
     """
 
     outcome: LeaseOutcome
@@ -56,6 +58,7 @@ class Failure:
     maybe_billed: bool = False
     exceeded: Exceeded | None = None
     is_final: bool = False
+    is_wordless: bool = False
 
 
 def _of_class(status: int) -> LeaseOutcome:
@@ -103,6 +106,7 @@ def classify_status(
         retry_after_s=retry_after_s,
         # Whoever stood between has stopped waiting, not the model.
         maybe_billed=status in _GATEWAY_TIMEOUTS,
+        is_wordless=status == HTTPStatus.SERVICE_UNAVAILABLE and outcome == "overload",
     )
     if outcome == "rate":
         failure = _sort_out(failure, body, headers)

@@ -21,7 +21,7 @@ from pytest_ultrapar.engine.chat_stream import ChatStream
 from pytest_ultrapar.engine.content_coding import Unpacker
 from pytest_ultrapar.engine.failure import Failure
 from pytest_ultrapar.engine.transport import Address, Body, SessionTransport
-from pytest_ultrapar.engine.transport_errors import BrokenHttpError, UntrustedError
+from pytest_ultrapar.engine.transport_errors import BrokenHttpError, RefusedError, UntrustedError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterable
@@ -198,7 +198,8 @@ def _transport_failure(error: httpx.HTTPError) -> Failure:
     if isinstance(error, BrokenHttpError):
         return Failure("malformed", f"the answer is no HTTP: {_say(error)}", maybe_billed=True)
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-        return Failure("connect", f"cannot connect: {_say(error)}")
+        is_refused = isinstance(error, RefusedError)
+        return Failure("connect", f"cannot connect: {_say(error)}", is_wordless=is_refused)
     if isinstance(error, httpx.TimeoutException):
         return Failure("timeout", _say(error), maybe_billed=True)
     return Failure("transport", _say(error), maybe_billed=True)

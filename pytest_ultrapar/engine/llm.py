@@ -6,7 +6,7 @@ import asyncio
 import math
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Protocol
 
 import msgspec
@@ -270,6 +270,8 @@ class Llm:
         try:
             answer = await wire.exchange.exchange(endpoint, body, timeout_s=endpoint.timeout_s)
             result = read_answer(answer, lease.lane, wire.clock.now_s() - t_send_s)
+            if lease.is_answering and isinstance(result, Failure) and result.is_wordless:
+                result = replace(result, outcome="congestion")
             outcome = "ok" if isinstance(result, Reply) else result.outcome
         finally:
             # Before the seat is given back: in the records, too, nobody else has it until then.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import aiohttp
 import httpx
 
@@ -14,6 +16,10 @@ class UntrustedError(httpx.ConnectError):
     """The server's certificate does not verify; nothing was sent."""
 
 
+class RefusedError(httpx.ConnectError):
+    """The host is up and takes no connection at this port; nothing was sent."""
+
+
 def as_httpx(error: Exception, request: httpx.Request) -> httpx.TransportError:
     """The error of httpx that says what aiohttp's says."""
     kind = next((to for of, to in _KINDS if isinstance(error, of)), httpx.NetworkError)
@@ -22,6 +28,8 @@ def as_httpx(error: Exception, request: httpx.Request) -> httpx.TransportError:
         # Cut off by the network, not by whoever wrote it. Only the words tell: the error's cause is
         # the parser's complaint (`client_proto.py:156`, aiohttp 3.14.5).
         kind = httpx.ReadError
+    if isinstance(error, aiohttp.ClientConnectorError) and error.errno == errno.ECONNREFUSED:
+        kind = RefusedError
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         said = getattr(error.certificate_error, "verify_message", said)
     return kind(said, request=request)

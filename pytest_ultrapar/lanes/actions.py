@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pytest_ultrapar.lanes.protocol import Lease, RefusalKind
+from pytest_ultrapar.lanes.protocol import Lease
 
 
 class Grant(msgspec.Struct, frozen=True):
@@ -21,7 +21,6 @@ class Refusal(msgspec.Struct, frozen=True):
     worker: str
     request_id: int
     reason: str
-    kind: RefusalKind = "no_lane"
 
 
 Action = Grant | Refusal

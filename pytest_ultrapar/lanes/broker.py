@@ -13,7 +13,7 @@ from pytest_ultrapar.lanes.assignment_check import check_assignment
 from pytest_ultrapar.lanes.choice import other_lane
 from pytest_ultrapar.lanes.dispatch import Dispatcher
 from pytest_ultrapar.lanes.episodes import OpenEpisodes
-from pytest_ultrapar.lanes.failure_classes import ANSWERED
+from pytest_ultrapar.lanes.failure_classes import ANSWERED, CLASSES, LIMITED
 from pytest_ultrapar.lanes.groups import GroupBook, GroupState
 from pytest_ultrapar.lanes.health import PATIENCE_S
 from pytest_ultrapar.lanes.homes import Homes
@@ -21,8 +21,9 @@ from pytest_ultrapar.lanes.lane_state import LaneState, LimitState, ModelState
 from pytest_ultrapar.lanes.lane_table import LaneTable, OrphanSeat
 from pytest_ultrapar.lanes.lease_terms import LeaseTerms
 from pytest_ultrapar.lanes.protocol import BrokerStatus
-from pytest_ultrapar.lanes.queueing import Waiting, WorkerState
+from pytest_ultrapar.lanes.queueing import HeldLease, Waiting, WorkerState
 from pytest_ultrapar.lanes.refusals import all_out, no_such_group, no_such_model, too_large
+from pytest_ultrapar.lanes.retry_budget import ParkedRetry, RetryBudget
 from pytest_ultrapar.lanes.token_use import settle
 from pytest_ultrapar.lanes.wakes import WakeQueue
 
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.lanes.adaptive.history import LimitChange
     from pytest_ultrapar.lanes.adaptive.vllm_metrics import ServerLoad
     from pytest_ultrapar.lanes.assignment import Assignment
+    from pytest_ultrapar.lanes.instance_state import InstanceState
     from pytest_ultrapar.lanes.lane_set import LaneSet
-    from pytest_ultrapar.lanes.protocol import LeaseOutcome, LeaseRequest, RefusalKind, Told
+    from pytest_ultrapar.lanes.protocol import LeaseOutcome, LeaseRequest, Told
     from pytest_ultrapar.pool.model import Pool
 
 __all__ = ["Action", "Grant", "LaneBroker", "Refusal"]
@@ -73,6 +75,7 @@ class LaneBroker:
         self._workers: dict[str, WorkerState] = {}
         # Workers in order of their last granted open, the one longest without at the front.
         self._rotation: OrderedDict[str, WorkerState] = OrderedDict()
+        self._parking: dict[InstanceState, None] = {}
         self._episodes = OpenEpisodes()
         self._dispatcher = Dispatcher(self._table, self._groups, self._episodes, self._rotation)
         self._now_s = -math.inf
@@ -102,7 +105,7 @@ class LaneBroker:
         """
         now_s = self._advance(now_s)
         state = self._worker(worker)
-        if request.request_id in state.waiting:
+        if request.request_id in state.waiting or request.request_id in state.parked:
             msg = f"request {request.request_id} of {worker} is waiting already; ids must be unique"
             raise ValueError(msg)
         if not state.has_spoken:
@@ -128,9 +131,11 @@ class LaneBroker:
     def withdraw(self, worker: str, request_id: int, now_s: float) -> list[Action]:
         """Take back a waiting request; nothing happens when it does not wait (any more)."""
         now_s = self._advance(now_s)
-        waiting = self._worker(worker).waiting.get(request_id)
+        state = self._worker(worker)
+        waiting = state.waiting.get(request_id)
         if waiting is not None:
             self._leave(waiting, now_s)
+        self._unpark(state, request_id)
         return self._finish(now_s)
 
     def release(
@@ -155,15 +160,17 @@ class LaneBroker:
         lane.terms.end(lease_id)
         lane.count_outcome(outcome)
         if outcome in ANSWERED:
-            lane.answered(now_s - held.granted_s)
+            lane.answered(held.granted_s, now_s)
         self._table.courses.came_back(held, outcome, now_s)
-        if lane.found is not None:
-            in_flight = lane.found.window.in_flight
-            seen = Observation(outcome, held.granted_s, now_s, in_flight, held.at_grant, told)
-            if lane.found.observe(seen):
-                self._table.look_at(lane.found.lanes)
+        if held.probes is not None:
+            _end_probe(held.probes, outcome, now_s)
         pending = lane.in_flight - 1
-        verdict = lane.health.decide(outcome, told.retry_after_s, held.granted_s, now_s, pending)
+        is_crowded = told.is_wordless and _is_crowded(lane.instance, outcome, pending, now_s)
+        said = "congestion" if is_crowded else outcome
+        rest_s = self._observe(held, said, told, now_s)
+        verdict = lane.health.decide(
+            said, told.retry_after_s, held.granted_s, now_s, pending, rest_s=rest_s
+        )
         if verdict is not None:
             self._table.apply(lane, verdict, now_s)
         if held.reserved:
@@ -194,8 +201,12 @@ class LaneBroker:
             return self._finish(now_s)
         for waiting in list(state.waiting.values()):
             self._leave(waiting, now_s)
+        for request_id in list(state.parked):
+            self._unpark(state, request_id)
         for lease_id, held in state.leases.items():
             held.lane.terms.end(lease_id)
+            if held.probes is not None:
+                held.probes.probe_over()
             self._table.orphan(held.lane, now_s)
             verdict = held.lane.health.decide("lost", None, held.granted_s, now_s)
             if verdict is not None:
@@ -248,7 +259,7 @@ class LaneBroker:
             open_episodes=self._episodes.n_open,
             ended_episodes=len(self._groups.ended),
             lanes=[lane.status(now_s, seconds) for lane, seconds in under_way_s.items()],
-            waiting=sum(len(state.waiting) for state in self._workers.values()),
+            waiting=sum(len(one.waiting) + len(one.parked) for one in self._workers.values()),
             models=self._table.courses.status(held, now_s),
         )
 
@@ -280,6 +291,9 @@ class LaneBroker:
                 self._table.orphan_over(wake)
             elif isinstance(wake, GroupState):
                 self._look_at_models(self._groups.refresh(wake, now_s))
+            elif isinstance(wake, RetryBudget):
+                # `_finish` looks at all that have somebody waiting.
+                pass
             elif isinstance(wake, Homes):
                 self._table.look_at(wake.end_hold(now_s))
         return now_s
@@ -288,6 +302,9 @@ class LaneBroker:
         # Not as soon as they go out: who is just being withdrawn is told nothing any more.
         if self._table.gone:
             self._dispatcher.refuse_without_lane()
+            self._refuse_parked(now_s)
+        for instance in list(self._parking):
+            self._let_retries_go(instance, now_s)
         while self._table.changed:
             self._dispatcher.dispatch(now_s)
         self._table.settle(now_s)
@@ -295,8 +312,72 @@ class LaneBroker:
         self._dispatcher.actions = []
         return actions
 
-    def _admit(self, worker: WorkerState, request: LeaseRequest, now_s: float) -> Waiting | None:
-        """The request with everything its names stand for, or None after refusing it."""
+    def _observe(
+        self, held: HeldLease, outcome: LeaseOutcome, told: Told, now_s: float
+    ) -> float | None:
+        """Show a returned lease to whoever estimates its limit; a first refusal brings one along.
+
+        Returns:
+            After a refusal: seconds that the lane should rest, None for a back-off.
+        """
+        lane = held.lane
+        if (limit := lane.counted) is None or limit.controller is None:
+            if outcome not in LIMITED:
+                return None
+            limit = self._table.estimate(lane, held.at_grant)
+        in_flight = limit.window.in_flight
+        if limit.observe(
+            Observation(outcome, held.granted_s, now_s, in_flight, held.at_grant, told)
+        ):
+            self._table.look_at(limit.lanes)
+        return None if limit.controller is None else limit.controller.rest_s
+
+    def _let_retries_go(self, instance: InstanceState, now_s: float) -> None:
+        """Queue the parked retries of an instance that its budget now allows."""
+        budget = instance.retries
+        while (taken := budget.take(instance.n_requests(), now_s)) is not None:
+            retry, is_probe = taken
+            del retry.worker.parked[retry.request.request_id]
+            waiting = self._admit(retry.worker, retry.request, now_s, parked=retry)
+            if waiting is None:
+                if is_probe:
+                    budget.probe_over()
+                continue
+            waiting.probes = budget if is_probe else None
+            self._dispatcher.enqueue(waiting)
+            self._table.look_at(waiting.lane_set.lanes)
+        if not budget.parked:
+            del self._parking[instance]
+        elif (next_s := budget.next_probe_s) is not None:
+            self._wakes.ensure(budget, next_s)
+
+    def _refuse_parked(self, now_s: float) -> None:
+        """Refuse the parked retries that no lane is left for."""
+        for instance in self._parking:
+            for retry in list(instance.retries.parked.values()):
+                model = self._table.models[retry.request.model]
+                lane_set = self._lane_set(model, self._groups.get(retry.request.group), now_s)
+                if lane_set.n_alive == 0:
+                    self._unpark(retry.worker, retry.request.request_id)
+                    self._refuse(retry.worker, retry.request, all_out(model.name, lane_set.lanes))
+
+    def _unpark(self, worker: WorkerState, request_id: int) -> None:
+        budget = worker.parked.pop(request_id, None)
+        if budget is not None:
+            del budget.parked[worker.name, request_id]
+
+    def _admit(
+        self,
+        worker: WorkerState,
+        request: LeaseRequest,
+        now_s: float,
+        *,
+        parked: ParkedRetry | None = None,
+    ) -> Waiting | None:
+        """The request with everything its names stand for; None after refusing or parking it.
+
+        One that is `parked` may go now: it is not parked again.
+        """
         model = self._table.models.get(request.model)
         if model is None:
             self._refuse(worker, request, no_such_model(request.model, self._table.models))
@@ -317,9 +398,13 @@ class LaneBroker:
             self._refuse(worker, request, all_out(model.name, lane_set.lanes))
             return None
         failed = self._table.lanes.get(request.after) if request.after is not None else None
-        if failed is not None and (spent := failed.instance.draw_retry()):
-            self._refuse(worker, request, spent, "retry_budget")
-            return None
+        if failed is not None and parked is None:
+            instance = failed.instance
+            if not instance.retries.draw(instance.n_requests()):
+                instance.retries.park(ParkedRetry(worker, request, now_s), now_s)
+                worker.parked[request.request_id] = instance.retries
+                self._parking[instance] = None
+                return None
         self._n_requests += 1
         opens = self._episodes.is_opening(worker, request)
         prefers = None
@@ -332,7 +417,7 @@ class LaneBroker:
         clock = lane_set
         if prefers is not None and prefers.is_up:
             clock = self._table.lane_set(model, (prefers,), now_s)
-        return Waiting(
+        waiting = Waiting(
             order=self._n_requests,
             worker=worker,
             request=request,
@@ -344,6 +429,9 @@ class LaneBroker:
             now_s=now_s,
             opens=opens,
         )
+        if parked is not None:
+            waiting.since_s, waiting.parked_s = parked.came_s, now_s - parked.came_s
+        return waiting
 
     def _lane_set(self, model: ModelState, group: GroupState | None, now_s: float) -> LaneSet:
         if group is None or group.rule is None or group.rule.lanes is None:
@@ -357,16 +445,12 @@ class LaneBroker:
             lane_set = group.sets[model] = self._table.lane_set(model, lanes, now_s)
         return lane_set
 
-    def _refuse(
-        self,
-        worker: WorkerState,
-        request: LeaseRequest,
-        reason: str,
-        kind: RefusalKind = "no_lane",
-    ) -> None:
-        self._dispatcher.actions.append(Refusal(worker.name, request.request_id, reason, kind))
+    def _refuse(self, worker: WorkerState, request: LeaseRequest, reason: str) -> None:
+        self._dispatcher.actions.append(Refusal(worker.name, request.request_id, reason))
 
     def _leave(self, waiting: Waiting, now_s: float) -> None:
+        if waiting.probes is not None:
+            waiting.probes.probe_over()
         if waiting.line is not None:
             waiting.line.leave(waiting)
         if waiting.group is not None:
@@ -386,3 +470,22 @@ class LaneBroker:
             msg = f"no worker named {name!r} is connected"
             raise ValueError(msg)
         return worker
+
+
+def _end_probe(budget: RetryBudget, outcome: LeaseOutcome, now_s: float) -> None:
+    its_class = CLASSES.get(outcome)
+    if its_class is None or outcome in ANSWERED:
+        budget.probe_over()
+    else:
+        budget.probe_failed(now_s)
+
+
+def _is_crowded(instance: InstanceState, outcome: LeaseOutcome, pending: int, now_s: float) -> bool:
+    """Whether a wordless refusal that came too early to be called so is congestion all the same.
+
+    When it was sent, the instance had not answered anything yet. Now it has; or it has not had the
+    time, and others of its first requests may be answered yet: then there were only too many.
+    """
+    if instance.is_answering(now_s):
+        return True
+    return outcome == "overload" and pending > 0 and instance.is_starting(now_s)

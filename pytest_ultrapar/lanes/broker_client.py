@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import ConfigError, NoLaneError
 from pytest_ultrapar.lanes import wire
 from pytest_ultrapar.lanes.broker_blocking import BlockingBrokerClient
 from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, Told
-from pytest_ultrapar.lanes.refusals import as_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -177,10 +176,10 @@ class BrokerClient(asyncio.Protocol):
                     self._send(wire.Release(lease.lease_id, "unsent"))
                 else:
                     future.set_result(lease)
-            case wire.Refused(request_id, reason, kind):
+            case wire.Refused(request_id, reason):
                 future = self._leases.pop(request_id, None)
                 if future is not None and not future.cancelled():
-                    future.set_exception(as_error(kind, reason))
+                    future.set_exception(NoLaneError(reason))
             case wire.StatusNow(status):
                 _resolve(self._statuses.popleft(), status)
             case wire.Assigned(error):

@@ -6,13 +6,13 @@ import asyncio  # noqa: TC003 - the loop and futures are what this is about
 import math
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.errors import NoLaneError
 from pytest_ultrapar.lanes.actions import Action, Grant
 from pytest_ultrapar.lanes.adaptive.history import WRITE_EVERY_S, HistoryFile
 from pytest_ultrapar.lanes.adaptive.load_watch import LoadWatch, Place, watched
 from pytest_ultrapar.lanes.broker import LaneBroker
 from pytest_ultrapar.lanes.health import PATIENCE_S
 from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, Told
-from pytest_ultrapar.lanes.refusals import as_error
 
 if TYPE_CHECKING:
     from pytest_ultrapar.clock import Clock
@@ -156,7 +156,7 @@ class LocalBroker:
                 else:
                     future.set_result(action.lease)
             elif future is not None and not future.cancelled():
-                future.set_exception(as_error(action.kind, action.reason))
+                future.set_exception(NoLaneError(action.reason))
         for lease in unwanted:
             self.release(lease, "unsent")
         self._arm()

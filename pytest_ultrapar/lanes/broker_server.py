@@ -194,7 +194,7 @@ class BrokerServer:
             if isinstance(action, Grant):
                 self.answer(connection, wire.Granted(action.request_id, action.lease))
             else:
-                self.answer(connection, wire.Refused(action.request_id, action.reason, action.kind))
+                self.answer(connection, wire.Refused(action.request_id, action.reason))
 
     def _arm(self) -> None:
         wake_s = self._broker.next_wake_s()

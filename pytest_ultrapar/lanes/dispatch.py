@@ -110,6 +110,8 @@ class Dispatcher:
         """Refuse all requests of a line."""
         for waiting in line.requests():
             line.leave(waiting)
+            if waiting.probes is not None:
+                waiting.probes.probe_over()
             refusal = Refusal(waiting.worker.name, waiting.request.request_id, reason)
             self.actions.append(refusal)
 
@@ -130,8 +132,9 @@ class Dispatcher:
         table.take(lane, now_s)
         table.courses.sent(lane.model.name, request.case_id)
         self._n_leases += 1
-        at_grant = lane.found.window.in_flight if lane.found is not None else 0
-        held = worker.leases[self._n_leases] = HeldLease(lane, now_s, at_grant)
+        at_grant = lane.in_flight if lane.counted is None else lane.counted.window.in_flight
+        held = HeldLease(lane, now_s, at_grant, waiting.probes)
+        worker.leases[self._n_leases] = held
         tokens = 0
         if lane.metered:
             tokens = request.tokens
@@ -151,6 +154,7 @@ class Dispatcher:
             rate_wait_s,
             lane.in_flight,
             tokens,
+            lane.instance.is_answering(now_s),
         )
         self.actions.append(Grant(worker.name, request.request_id, lease))
         if waiting.opens:
@@ -168,6 +172,10 @@ def _split_wait(waiting: Waiting, lane: LaneState, now_s: float) -> tuple[float,
     never leaves a free lane and a request for it side by side.
     """
     waited_s = now_s - waiting.since_s
+    parked_s = waiting.parked_s
+    if parked_s > 0:
+        lane.count_wait("retry budget", parked_s)
+        waited_s -= parked_s
     if waiting.opens and waiting.group is not None:
         shut_s = min(waited_s, waiting.group.shut_s(now_s) - waiting.shut_s)
         if shut_s > 0:
@@ -185,4 +193,4 @@ def _split_wait(waiting: Waiting, lane: LaneState, now_s: float) -> tuple[float,
             waited_s -= held_s
     if waited_s > 0:
         lane.count_wait(lane.rate_label or lane.seat_label, waited_s)
-    return seat_wait_s, waited_s
+    return seat_wait_s, max(0.0, waited_s) + parked_s

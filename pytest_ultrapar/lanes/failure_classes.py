@@ -92,6 +92,12 @@ CLASSES: dict[str, FailureClass] = {
         budget=True,
         controller="pause_growth",
     ),
+    "congestion": FailureClass(
+        "503 without Retry-After, or a refused connection, while the instance answers others",
+        "free",
+        pauses=True,
+        controller="cut",
+    ),
     "timeout": FailureClass(
         "no whole answer in time, 408",
         "once",
@@ -114,6 +120,11 @@ time.
 
 ANSWERED: frozenset[str] = frozenset(("ok", "refused", "bad_request"))
 """Outcomes by which a lane has shown that it works."""
+
+LIMITED: frozenset[str] = frozenset(
+    word for word, one in CLASSES.items() if one.controller == "cut"
+)
+"""Outcomes by which a provider says that this was too much."""
 
 _LANE: dict[Scope, str] = {
     "lane": "out",

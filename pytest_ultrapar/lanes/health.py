@@ -133,6 +133,8 @@ class LaneHealth:
         granted_s: float,
         now_s: float,
         pending: int = 0,
+        *,
+        rest_s: float | None = None,
     ) -> Verdict | None:
         """What the outcome of a lease does to the lane.
 
@@ -143,6 +145,8 @@ class LaneHealth:
             granted_s: When the lease was granted, monotonic seconds.
             now_s: Now, monotonic seconds.
             pending: Requests of the lane that are out beside it.
+            rest_s: After a refusal that names no time to come back: how long the lane should rest,
+                since its limit was lowered; None for a back-off.
 
         Returns:
             None when nothing changes. A `Pause` ends later than the one before it, except after a
@@ -163,7 +167,7 @@ class LaneHealth:
         is_back = self._breaker.answered(granted_s, now_s)
         if is_back:
             self._failed_until_s = -math.inf
-        verdict = self._limited(retry_after_s, granted_s, now_s)
+        verdict = self._limited(retry_after_s, granted_s, now_s, rest_s=rest_s)
         # Another refusal may ask for longer than this one: then that is waited, not the probe.
         return self._resume(now_s) if is_back and verdict is None else verdict
 
@@ -223,8 +227,13 @@ class LaneHealth:
         return f"{said}: out for the rest of the run"
 
     def _limited(
-        self, retry_after_s: float | None, granted_s: float, now_s: float
+        self, retry_after_s: float | None, granted_s: float, now_s: float, *, rest_s: float | None
     ) -> Pause | Out | None:
+        is_asked = retry_after_s is not None and math.isfinite(retry_after_s) and retry_after_s > 0
+        if rest_s is not None and not is_asked:
+            # The lower limit is the cure; it may need a moment to show.
+            said = f"and lowered: paused {rest_s:.2f} s"
+            return self._rest(now_s + rest_s, said) if rest_s > 0 else None
         is_new = granted_s >= self._rate_until_s
         if is_new:
             if self._rate_count == 0:
@@ -232,13 +241,14 @@ class LaneHealth:
             self._rate_count += 1
         lane = self._lane.lane_id
         longest_s = max(MAX_RETRY_AFTER_S, self._patience_s)
-        if self._rate_count > _HOPELESS_COUNT and now_s - self._rate_since_s >= longest_s:
+        refused_s = now_s - self._rate_since_s
+        if self._rate_count > _HOPELESS_COUNT and refused_s >= longest_s:
             return Out(
                 "lane",
-                f"lane {lane} has answered nothing but 429 for {now_s - self._rate_since_s:.0f} s: "
+                f"lane {lane} has answered nothing but refusals for {refused_s:.0f} s: "
                 "out for the rest of the run",
             )
-        if retry_after_s is not None and math.isfinite(retry_after_s) and retry_after_s > 0:
+        if retry_after_s is not None and is_asked:
             if retry_after_s > longest_s:
                 return Out(
                     "lane",

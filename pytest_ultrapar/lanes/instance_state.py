@@ -2,47 +2,63 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.lanes.failure_classes import ANSWERED
-from pytest_ultrapar.lanes.retry_budget import FIXED, SHARE, RetryBudget
+from pytest_ultrapar.lanes.retry_budget import RetryBudget
 
 if TYPE_CHECKING:
     from pytest_ultrapar.lanes.lane_state import LaneState
 
+ANSWERING_S = 10.0
+"""An instance that answered something so lately is at work. When it then refuses a request without
+a word about when to come back, it is congested; an instance that is silent has failed."""
+
 
 class InstanceState:
-    """The lanes of an instance, one per key, and its retry budget.
+    """The lanes of an instance, one per key, when it last answered, and its retry budget.
 
-    What it says of them is summed up when asked, which happens only after a failure: a request that
-    goes well pays nothing for it.
+    Attributes:
+        answered_s: When a request on any of its lanes was last answered, monotonic seconds;
+            -infinity before the first answer.
+        started_s: When it was first sent a request; infinity before.
     """
 
-    __slots__ = ("_budget", "_name", "lanes")
+    __slots__ = ("answered_s", "lanes", "retries", "started_s")
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._budget = RetryBudget()
+    def __init__(self) -> None:
+        self.answered_s = -math.inf
+        self.started_s = math.inf
         self.lanes: list[LaneState] = []
+        self.retries = RetryBudget()
+
+    def answered(self, now_s: float) -> None:
+        """A request on one of its lanes was answered."""
+        self.answered_s = now_s
+        if self.retries.parked:
+            self.retries.answered(now_s)
 
     def has_answered(self) -> bool:
         """Whether any request on any of its lanes was answered."""
-        return any(not ANSWERED.isdisjoint(lane.outcomes) for lane in self.lanes)
+        return self.answered_s > -math.inf
 
-    def draw_retry(self) -> str:
-        """Take one retry from the budget.
+    def is_answering(self, now_s: float) -> bool:
+        """Whether it answered something in the last `ANSWERING_S` seconds."""
+        return now_s - self.answered_s <= ANSWERING_S
 
-        Returns:
-            Why there is none, for people; empty when there was.
+    def is_starting(self, now_s: float) -> bool:
+        """Whether it has answered nothing yet and may just not have had the time."""
+        return not self.has_answered() and now_s - self.started_s <= ANSWERING_S
+
+    def n_requests(self) -> int:
+        """Requests that it was sent, retries left out.
+
+        Summed up when asked, which happens only after a failure: a request that goes well pays
+        nothing for it.
         """
         # What came back unsent is no request; retries that did so are subtracted twice, which
         # errs on the careful side.
-        n_requests = sum(
+        n = sum(
             lane.granted - lane.n_retries - lane.outcomes.get("unsent", 0) for lane in self.lanes
         )
-        if self._budget.draw(max(0, n_requests)):
-            return ""
-        return (
-            f"the retry budget of instance {self._name} is used up: {self._budget.n_drawn} retries "
-            f"for {n_requests} requests, of {FIXED} and {SHARE:.0%} that are allowed"
-        )
+        return max(0, n)

@@ -46,7 +46,8 @@ class LimitState(Wake):
         tokens: The limiter of `tpm`, if there is one.
         ready_s: The earliest time of the next send, by all of the following (`reckon`).
         pace_ready_s: The earliest time by the pace that `controller` finds.
-        controller: Who finds its cap and pace, in adaptive mode; None leaves them as declared.
+        controller: Who estimates what the provider bears below cap and rate: in adaptive mode, and
+            in fixed mode from the first refusal on; None leaves them as declared.
         deferral: The request whose tokens it waits for to fit, if any; `deferred_until_s`: when
             they do, -infinity without one.
         lanes: The lanes that share it.
@@ -186,7 +187,9 @@ class LaneState(Wake):
         windows: Those of them with a cap; `rated`: those with a rate; `metered`: those of them
             that count tokens; `balance`: the windows that tell this lane from the others of its
             model, by which requests are spread.
-        found: The limit that a controller finds for it in adaptive mode, else None.
+        counted: The limit by which the provider counts its requests, as far as the pool says: the
+            innermost that is not the run's own. A refusal says something about it. None: there is
+            none yet.
         is_up: Neither paused nor out, as of the last wake.
         paused_until_s: -infinity when not paused; infinity when out.
         reason: Why it is paused or out.
@@ -208,7 +211,7 @@ class LaneState(Wake):
     __slots__ = (
         "balance",
         "busy_s",
-        "found",
+        "counted",
         "granted",
         "health",
         "hold_ended_s",
@@ -254,23 +257,19 @@ class LaneState(Wake):
         super().__init__()
         self.lane = lane
         self.model = model
-        self.path = path
         self.instance = instance
         instance.lanes.append(self)
         self.health = health
-        self.windows = tuple(limit.window for limit in path if limit.window.cap < math.inf)
+        self.balance: tuple[Window, ...] = ()
         self.metered = tuple(limit for limit in path if limit.tokens is not None)
-        self.rated = tuple(
-            limit for limit in path if limit.rates or limit.tokens is not None or limit.controller
-        )
-        self.balance = self.windows
+        self.follow(path)
         windows_s = [rate.window_s for limit in path for rate in limit.rates]
         windows_s += [limit.tokens.window_s for limit in path if limit.tokens is not None]
         self.send_by_s = (
             min(MAX_SEND_BY_S, HEADROOM * min(windows_s)) if windows_s else UNRATED_SEND_BY_S
         )
         self.terms = LeaseTerms()
-        self.found: LimitState | None = None
+        self.counted: LimitState | None = None
         self.sets: list[LaneSet] = []
         self.is_up = True
         self.paused_until_s = -math.inf
@@ -289,6 +288,14 @@ class LaneState(Wake):
         self.out_after_s: float | None = None
         self.waited_s: dict[str, float] = {}
         self.outcomes: dict[str, int] = {}
+
+    def follow(self, path: tuple[LimitState, ...]) -> None:
+        """Have a path of limits; to be called again when one of them gets a cap or a controller."""
+        self.path = path
+        self.windows = tuple(limit.window for limit in path if limit.window.cap < math.inf)
+        self.rated = tuple(
+            limit for limit in path if limit.rates or limit.tokens is not None or limit.controller
+        )
 
     @property
     def is_out(self) -> bool:
@@ -324,9 +331,10 @@ class LaneState(Wake):
             load = max(load, window.in_flight / window.cap)
         return load
 
-    def answered(self, took_s: float) -> None:
-        """The provider answered a lease after so many seconds; to be counted as outcome as well."""
-        self.longest_s = max(self.longest_s, took_s)
+    def answered(self, granted_s: float, now_s: float) -> None:
+        """The provider answered a lease; to be counted as outcome as well."""
+        self.longest_s = max(self.longest_s, now_s - granted_s)
+        self.instance.answered(now_s)
 
     def grace_s(self) -> float:
         """Seconds for which the provider may still be at work on what a dead worker sent."""
@@ -378,7 +386,7 @@ class LaneState(Wake):
         )
 
     def _found_now(self) -> FoundLimit | None:
-        limit = self.found
+        limit = self.counted
         if limit is None or limit.controller is None:
             return None
         workers, qps = limit.controller.found()

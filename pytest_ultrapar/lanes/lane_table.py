@@ -22,11 +22,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.lanes.health import Verdict
     from pytest_ultrapar.lanes.lease_terms import LeaseTerms
     from pytest_ultrapar.lanes.queueing import WorkerState
-    from pytest_ultrapar.pool.model import Lane, LaneId, Level, Pool
-
-
-_THE_POOLS_OWN: frozenset[Level] = frozenset(("pool", "provider"))
-"""Levels of limits that bound a run and not what a provider counts by."""
+    from pytest_ultrapar.pool.model import Lane, LaneId, Limit, Pool
 
 
 class OrphanSeat(Wake):
@@ -74,22 +70,18 @@ class LaneTable:
         self.in_flight = self.peak = 0
         adaptive = {p.name for p in pool.providers if p.rate_mode == "adaptive"}
         paths = {lane.lane_id: [self._limits[name] for name in lane.limits] for lane in pool.lanes}
-        # All controllers first: a limit that one lane's search controls binds all lanes that share
-        # it, those that come before that lane as well.
-        found = {
-            lane.lane_id: self._found(lane, paths[lane.lane_id], pool)
-            for lane in pool.lanes
-            if lane.provider in adaptive
-        }
+        self._estimated: list[LimitState] = []
         for lane in pool.lanes:
-            self._add(lane, paths[lane.lane_id], found.get(lane.lane_id), rng)
+            path = paths[lane.lane_id]
+            counts = (one for one in reversed(path) if not _is_the_runs_own(pool.limits[one.name]))
+            self._add(lane, path, next(counts, None), rng)
+        for lane_state in self.lanes.values():
+            limit = lane_state.counted
+            if lane_state.lane.provider in adaptive and (limit is None or limit.controller is None):
+                cap = math.inf if limit is None else limit.window.cap
+                self._estimate(lane_state, AdaptiveController(_counted_name(lane_state), cap))
         for model in self.models.values():
             _set_balance(model.lanes)
-        self._sought = list(dict.fromkeys(found.values()))
-        for limit in self._sought:
-            if limit.controller is not None:
-                models = {lane.model for lane in limit.lanes}
-                limit.controller.heeds_headers = len(models) == 1
 
     def lane_set(self, model: ModelState, lanes: Iterable[LaneState], now_s: float) -> LaneSet:
         """The set of those lanes of a model, the same object for the same lanes."""
@@ -125,6 +117,8 @@ class LaneTable:
         self._touched += lane.path
         self._n_grants += 1
         lane.used_order = self._n_grants
+        if lane.granted == 0:
+            lane.instance.started_s = min(lane.instance.started_s, now_s)
         lane.granted += 1
         lane.in_flight += 1
         lane.peak = max(lane.peak, lane.in_flight)
@@ -147,7 +141,10 @@ class LaneTable:
     def end_terms(self, terms: LeaseTerms, now_s: float) -> None:
         """Free the seats of leases that nobody gave back although nothing can be in flight."""
         for lease_id, worker in terms.pop_over(now_s):
-            lane = worker.leases.pop(lease_id).lane
+            held = worker.leases.pop(lease_id)
+            if held.probes is not None:
+                held.probes.probe_over()
+            lane = held.lane
             lane.count_outcome("lost")
             self.give_back(lane)
         next_s = terms.next_end_s()
@@ -182,6 +179,23 @@ class LaneTable:
         if failed is not None and failed is not lane:
             failed.n_moved += 1
 
+    def estimate(self, lane: LaneState, at_grant: int) -> LimitState:
+        """Begin to estimate the limit of a lane that was refused: it is lower than declared.
+
+        So fixed mode, too, settles where the provider does not refuse, and goes on trying whether
+        it bears more, up to what is declared.
+
+        Args:
+            lane: Where the request was refused; nobody estimates its limit yet.
+            at_grant: Requests that were in flight there when it was granted, its own included.
+        """
+        cap = math.inf if lane.counted is None else lane.counted.window.cap
+        start = at_grant if cap == math.inf else cap
+        limit = self._estimate(lane, AdaptiveController(_counted_name(lane), cap, start=start))
+        for model in {one.model for one in limit.lanes}:
+            _set_balance(model.lanes)
+        return limit
+
     def apply(self, lane: LaneState, verdict: Verdict, now_s: float) -> None:
         """Carry out what a lane's health demands."""
         if isinstance(verdict, Pause):
@@ -204,7 +218,7 @@ class LaneTable:
 
     def told_load(self, provider: str, instance: str, load: ServerLoad, now_s: float) -> None:
         """Let the limits of one instance alone hear what its server says."""
-        for limit in self._sought:
+        for limit in self._estimated:
             its = {(lane.lane.provider, lane.lane.instance) for lane in limit.lanes}
             if its != {(provider, instance)}:
                 continue
@@ -213,8 +227,8 @@ class LaneTable:
             self._touched.append(limit)
 
     def take_changes(self) -> list[LimitChange]:
-        """Changes of the limits that are looked for, since the last call; oldest first."""
-        changes = [one for limit in self._sought for one in limit.take_changes()]
+        """Changes of the limits that are estimated, since the last call; oldest first."""
+        changes = [one for limit in self._estimated for one in limit.take_changes()]
         return sorted(changes, key=lambda change: change.t_s)
 
     def settle(self, now_s: float) -> None:
@@ -239,25 +253,28 @@ class LaneTable:
                             lane_set.lane_freed(now_s)
         self._touched.clear()
 
-    def _found(self, lane: Lane, path: list[LimitState], pool: Pool) -> LimitState:
-        """The limit of a lane's path that a controller finds: the innermost the provider may hold.
+    def _estimate(self, lane: LaneState, controller: AdaptiveController) -> LimitState:
+        """Have a controller estimate the limit by which a lane's requests are counted.
 
-        Lanes that share it share what is found: a refusal counts for all of them, and so does room.
-        A lane without such a limit has one of its own.
+        Lanes that share it share the estimate: a refusal counts for all of them, and so does room.
+        A lane without such a limit gets one of its own.
         """
-        for limit in reversed(path):
-            declared = pool.limits[limit.name]
-            if declared.level not in _THE_POOLS_OWN:
-                if limit.controller is None:
-                    limit.control(AdaptiveController(limit.name, limit.window.cap))
-                return limit
-        own = LimitState(lane.lane_id, math.inf, ())
-        own.control(AdaptiveController(lane.lane_id))
-        path.append(own)
-        return own
+        limit = lane.counted
+        if limit is None:
+            limit = lane.counted = LimitState(lane.lane.lane_id, math.inf, ())
+            limit.lanes.append(lane)
+            limit.window.in_flight = limit.window.peak = lane.in_flight
+            lane.follow((*lane.path, limit))
+        controller.heeds_headers = len({one.model for one in limit.lanes}) == 1
+        limit.control(controller)
+        self._estimated.append(limit)
+        self._touched.append(limit)
+        for sharing in limit.lanes:
+            sharing.follow(sharing.path)
+        return limit
 
     def _add(
-        self, lane: Lane, path: list[LimitState], found: LimitState | None, rng: random.Random
+        self, lane: Lane, path: list[LimitState], counted: LimitState | None, rng: random.Random
     ) -> None:
         model = self.models.setdefault(lane.model, ModelState(lane.model))
         instance = self._instance(lane)
@@ -265,7 +282,7 @@ class LaneTable:
             lane, rng, patience_s=self._patience_s, has_answered=instance.has_answered
         )
         state = LaneState(lane, model, tuple(path), instance, health)
-        state.found = found
+        state.counted = counted
         for limit in path:
             limit.lanes.append(state)
         model.lanes.append(state)
@@ -273,7 +290,7 @@ class LaneTable:
 
     def _instance(self, lane: Lane) -> InstanceState:
         name = f"{lane.provider}/{lane.instance}"
-        return self._instances.setdefault(name, InstanceState(name))
+        return self._instances.setdefault(name, InstanceState())
 
     def _free_seat(self, lane: LaneState) -> None:
         lane.in_flight -= 1
@@ -337,6 +354,15 @@ def _is_struck(lane: Lane, other: Lane, verdict: Out) -> bool:
     if verdict.scope == "instance":
         return lane.instance == other.instance
     return lane.lane_id == other.lane_id
+
+
+def _is_the_runs_own(limit: Limit) -> bool:
+    """Whether a limit bounds the run and is not what a provider counts by."""
+    return limit.level in {"pool", "provider"}
+
+
+def _counted_name(lane: LaneState) -> str:
+    return lane.lane.lane_id if lane.counted is None else lane.counted.name
 
 
 def _set_balance(lanes: list[LaneState]) -> None:

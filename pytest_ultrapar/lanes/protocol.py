@@ -31,15 +31,13 @@ LeaseOutcome = Literal[
     "transport",  # broken after connecting
     "timeout",  # no answer in time
     "overload",  # 5xx
+    "congestion",  # 503 or a refused connection from an instance that is answering others
     "malformed",  # an answer that cannot be read
     "refused",  # context length, content filter: a result of the case
     "bad_request",  # other 400, 422
     "cancelled",  # given up by us
 ]
 
-
-RefusalKind = Literal["no_lane", "retry_budget"]
-"""Why a request gets no lease: no lane is left for it, or it is one retry too many."""
 
 Exceeded = Literal["rate", "tokens", "in_flight"]
 """What a refusal for too much says there was too much of: requests or tokens per time, or at
@@ -75,6 +73,7 @@ class Told(msgspec.Struct, frozen=True, array_like=True):
         tokens: Tokens in and out that the request took.
         tokens_out: Those of them that are the answer's.
         allowance: The provider's own limits.
+        is_wordless: Whether it is a 503 or a refused connection that names no time to come back.
     """
 
     retry_after_s: float | None = None
@@ -82,6 +81,7 @@ class Told(msgspec.Struct, frozen=True, array_like=True):
     tokens: int | None = None
     allowance: Allowance | None = None
     tokens_out: int | None = None
+    is_wordless: bool = False
 
 
 NOTHING_TOLD = Told()
@@ -129,6 +129,8 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
         in_flight: Leases out on this lane including this one.
         tokens: What was reserved on the limits that count tokens; 0 where none does. A request that
             may take more must not be sent on it.
+        is_answering: Whether the lane's instance has answered something lately: a wordless refusal
+            is then `congestion`.
     """
 
     lease_id: int
@@ -139,10 +141,13 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
     rate_wait_s: float
     in_flight: int
     tokens: int = 0
+    is_answering: bool = False
 
 
 class FoundLimit(msgspec.Struct, frozen=True):
-    """A limit that adaptive mode looks for, as far as it is found; lanes may share one.
+    """A limit that is estimated, as far as it is known; lanes may share one.
+
+    Adaptive mode estimates from the start, fixed mode from the first refusal on.
 
     Attributes:
         limit: Its name.
@@ -174,7 +179,8 @@ class LaneStatus(msgspec.Struct, frozen=True):
         n_opened: How often its breaker opened.
         n_moved: Requests that failed here and were tried again on another lane.
         out_after_s: Seconds from the run's start until it went out.
-        found: The limit that adaptive mode looks for on its path; None in fixed mode.
+        found: The limit on its path that is estimated: in adaptive mode always, in fixed mode once
+            the provider has refused a request as too much.
         busy_s: Seconds that its leases were out, all of them together.
     """
 
@@ -248,10 +254,9 @@ class BrokerPort(Protocol):
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
         """A future of the lease; cancelling it withdraws the request.
 
-        It fails with `NoLaneError` when every lane of the model is out, with another `InfraError`
-        when it is a retry beyond the budget, and with `ConnectionError` when the broker is gone. A
-        task that is cancelled between the grant and its own next step loses the result of the
-        future: `holding.acquire_lease` gives such a lease back.
+        It fails with `NoLaneError` when every lane of the model is out, and with `ConnectionError`
+        when the broker is gone. A task that is cancelled between the grant and its own next step
+        loses the result of the future: `holding.acquire_lease` gives such a lease back.
         """
         ...
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.lanes.lane_set import LaneSet
     from pytest_ultrapar.lanes.lane_state import LaneState, ModelState
     from pytest_ultrapar.lanes.protocol import LeaseRequest
+    from pytest_ultrapar.lanes.retry_budget import RetryBudget
     from pytest_ultrapar.lanes.token_use import Reserved
 
 
@@ -26,6 +27,8 @@ class Waiting:
             that of its group's gate.
         line: Where it waits; None before and after.
         deferral: The limits that wait until its tokens fit; None: there never were any.
+        parked_s: Seconds it waited for the retry budget before it joined a line.
+        probes: The retry budget whose probe it is; None for all other requests.
     """
 
     __slots__ = (
@@ -38,7 +41,9 @@ class Waiting:
         "model",
         "opens",
         "order",
+        "parked_s",
         "prefers",
+        "probes",
         "request",
         "shut_s",
         "since_s",
@@ -73,6 +78,8 @@ class Waiting:
         self.shut_s = group.shut_s(now_s) if group is not None and opens else 0.0
         self.line: Line | None = None
         self.deferral: Deferral | None = None
+        self.parked_s = 0.0
+        self.probes: RetryBudget | None = None
 
     def stop_deferring(self) -> None:
         """Let nobody wait until its tokens fit."""
@@ -200,7 +207,8 @@ class WorkerState:
 
     Attributes:
         home: Lanes it is at home on; None for all of them.
-        waiting: Its requests without a lease, by request id.
+        waiting: Its requests without a lease, by request id, those that are parked left out.
+        parked: Its retries that wait for a budget, by request id, and for which.
         leases: Its leases out, by lease id.
         linked: Its lines of opens that may be served now, by model.
         lines: All its lines of opens, by lane set and group.
@@ -218,6 +226,7 @@ class WorkerState:
         "name",
         "open_cases",
         "open_unnamed",
+        "parked",
         "waiting",
     )
 
@@ -226,6 +235,7 @@ class WorkerState:
         self.home = home
         self.has_spoken = False
         self.waiting: dict[int, Waiting] = {}
+        self.parked: dict[int, RetryBudget] = {}
         self.leases: dict[int, HeldLease] = {}
         self.linked: dict[ModelState, dict[Line, None]] = {}
         self.lines: dict[tuple[LaneSet, GroupState | None], Line] = {}
@@ -238,12 +248,19 @@ class WorkerState:
 
 
 class HeldLease:
-    """One lease out: on which lane, since when, as which of those at once, and its tokens."""
+    """One lease out: on which lane, since when, as which of those at once, and its tokens.
 
-    __slots__ = ("at_grant", "granted_s", "lane", "reserved")
+    Attributes:
+        probes: The retry budget whose probe it is; None for all other leases.
+    """
 
-    def __init__(self, lane: LaneState, granted_s: float, at_grant: int) -> None:
+    __slots__ = ("at_grant", "granted_s", "lane", "probes", "reserved")
+
+    def __init__(
+        self, lane: LaneState, granted_s: float, at_grant: int, probes: RetryBudget | None
+    ) -> None:
         self.lane = lane
         self.granted_s = granted_s
         self.at_grant = at_grant
+        self.probes = probes
         self.reserved: Reserved = ()

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.errors import InfraError, NoLaneError
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_ultrapar.lanes.lane_state import LaneState
-    from pytest_ultrapar.lanes.protocol import RefusalKind
 
 MAX_SHOWN = 8
-
-
-def as_error(kind: RefusalKind, reason: str) -> InfraError:
-    """The error that a request fails with."""
-    return NoLaneError(reason) if kind == "no_lane" else InfraError(kind, reason)
 
 
 def no_such_model(model: str, models: Iterable[str]) -> str:

@@ -17,7 +17,6 @@ from pytest_ultrapar.lanes.protocol import (
     Lease,
     LeaseOutcome,
     LeaseRequest,
-    RefusalKind,
     Told,
 )
 
@@ -94,7 +93,6 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
     request_id: int
     reason: str
-    kind: RefusalKind = "no_lane"
 
 
 class Assigned(msgspec.Struct, frozen=True, array_like=True, tag=3):

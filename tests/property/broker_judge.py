@@ -43,8 +43,11 @@ class Wish:
     worker: str
     request: LeaseRequest
     came_s: float
+    queued_s: float
+    """When it joined its line: when it came, or when the retry budget let it go."""
     moves_to: Lane | None = None
     """Where a retry waits: the broker's own choice, judged when it was made."""
+    was_parked: bool = False
 
 
 @dataclass
@@ -96,16 +99,12 @@ class Judge:
 
     def request(self, worker: str, request: LeaseRequest) -> None:
         before = set(self.waiting)
-        self.waiting[worker, request.request_id] = Wish(worker, request, self.now_s)
+        self.waiting[worker, request.request_id] = Wish(worker, request, self.now_s, self.now_s)
         self.first_request_s = min(self.first_request_s, self.now_s)
         self.spoken.add(worker)
         wish = self.waiting[worker, request.request_id]
         actions = self.broker.request(worker, request, self.now_s)
-        waiting = self.broker._workers[worker].waiting.get(request.request_id)
-        if request.after is not None and waiting is not None and waiting.prefers is not None:
-            wish.moves_to = waiting.prefers.lane
-            others = {one.lane_id for one in self._allowed(request) if self._is_up(one)}
-            assert wish.moves_to.lane_id != request.after or others <= {request.after}
+        self._note_move(wish)
         self._book(actions, before)
 
     def release(self, lease_id: int, outcome: str, retry_after_s: float | None = None) -> None:
@@ -160,17 +159,31 @@ class Judge:
     def _book(self, actions: list, before: set | None = None) -> None:
         came_before = set(self.waiting) if before is None else before
         left = [self.waiting.pop((action.worker, action.request_id)) for action in actions]
-        still = [wish for key, wish in self.waiting.items() if key in came_before]
+        queued = {key: wish for key, wish in self.waiting.items() if not self._is_parked(wish)}
+        for wish in self.waiting.values():
+            wish.was_parked |= self._is_parked(wish)
+        for wish in [*queued.values(), *left]:
+            # A retry joins its line when its instance's budget lets it go.
+            if wish.was_parked:
+                wish.queued_s, wish.was_parked = self.now_s, False
+                self._note_move(wish)
+        still = [wish for key, wish in queued.items() if key in came_before]
         for action, wish in zip(actions, left, strict=True):
             if isinstance(action, Grant):
                 self._book_grant(action, wish, still)
             else:
                 assert action.reason
-                if action.kind == "retry_budget":
-                    assert wish.request.after is not None
-                    continue
                 assert not [one for one in self._allowed(wish.request) if not self._is_out(one)]
         self.check()
+
+    def _note_move(self, wish: Wish) -> None:
+        request = wish.request
+        worker = self.broker._workers.get(wish.worker)
+        waiting = worker.waiting.get(request.request_id) if worker is not None else None
+        if request.after is not None and waiting is not None and waiting.prefers is not None:
+            wish.moves_to = waiting.prefers.lane
+            others = {one.lane_id for one in self._allowed(request) if self._is_up(one)}
+            assert wish.moves_to.lane_id != request.after or others <= {request.after}
 
     def _book_grant(self, action: Grant, wish: Wish, still: list[Wish]) -> None:
         lease, request = action.lease, wish.request
@@ -199,7 +212,8 @@ class Judge:
         else:
             rivals = [one for one in turns if one.request.lane == request.lane]
             rivals = [one for one in rivals if one.request.group == request.group]
-            assert all(one.came_s >= wish.came_s for one in rivals), "turns are not served in order"
+            in_order = all(one.queued_s >= wish.queued_s for one in rivals)
+            assert in_order, "turns are not served in order"
 
     def _book_open(self, worker: str, request: LeaseRequest) -> None:
         if not request.group:
@@ -291,12 +305,22 @@ class Judge:
             name in one.limits for until_s, one in self.orphans if until_s > self.now_s
         )
 
+    def _is_parked(self, wish: Wish) -> bool:
+        worker = self.broker._workers.get(wish.worker)
+        return worker is not None and wish.request.request_id in worker.parked
+
     def _in_flight_of_lane(self, of: Lane) -> int:
         live = sum(held.lane == of for held in self._live())
         return live + sum(one == of and until_s > self.now_s for until_s, one in self.orphans)
 
     def is_free(self, candidate: Lane) -> bool:
         if not self._is_up(candidate):
+            return False
+        estimated = self.broker._table.lanes[candidate.lane_id].counted
+        # How far a refusal lowers a limit is its controller's business, not the judge's.
+        if estimated is not None and (
+            estimated.window.is_full or self.now_s < estimated.pace_ready_s
+        ):
             return False
         for limit in (self.pool.limits[name] for name in candidate.limits):
             if limit.workers is not None and self._taken(limit.name) >= limit.workers:
@@ -345,7 +369,7 @@ class Judge:
     def check_nobody_is_left_waiting(self) -> None:
         """No request waits that some free lane could serve now."""
         for wish in self.waiting.values():
-            if not self._is_admitted(wish.request):
+            if self._is_parked(wish) or not self._is_admitted(wish.request):
                 continue
             for candidate in self._allowed(wish.request):
                 if not (self.is_free(candidate) and self._can_use(wish, candidate)):

@@ -24,7 +24,6 @@ class Play:
         self.leases: dict[int, Lease] = {}
         self.whose: dict[int, str] = {}
         self.refused: dict[int, str] = {}
-        self.kinds: dict[int, str] = {}
         self.order: list[int] = []
         self._ids = itertools.count(1)
         self._connected: set[str] = set()
@@ -78,7 +77,6 @@ class Play:
             else:
                 assert isinstance(action, Refusal)
                 self.refused[action.request_id] = action.reason
-                self.kinds[action.request_id] = action.kind
 
     def lane(self, request_id: int) -> str | None:
         """Where a request got its lease, None while it waits."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from pytest_ultrapar.pool.model import Limit
@@ -187,19 +189,101 @@ def test_retry_never_leaves_its_model():
     assert play.lane(play.ask(lane=A, after=A)) == A
 
 
-def test_retry_budget_is_a_fifth_of_the_requests_and_ten():
+def test_retry_budget_is_a_fifth_of_the_requests_and_ten_and_the_others_wait():
     play = one_lane(workers=1000)
     for request_id in [play.ask() for _ in range(50)]:
         play.back(request_id)
     retries = [play.ask(lane=A, after=A) for _ in range(30)]
-    assert sum(n in play.leases for n in retries) == 20
-    refused = [n for n in retries if n in play.refused]
-    assert refused == retries[20:]
-    assert (
-        play.refused[refused[0]] == "the retry budget of instance p/a is used up: 20 retries for "
-        "50 requests, of 10 and 20% that are allowed"
-    )
-    assert {play.kinds[n] for n in refused} == {"retry_budget"}
+    assert [n for n in retries if n in play.leases] == retries[:20]
+    assert not play.refused
+    assert play.broker.status(play.now_s).waiting == 10
+
+
+def test_retry_that_waits_for_its_budget_goes_when_new_requests_let_it_grow():
+    play = one_lane(workers=1000)
+    held = [play.ask(lane=A, after=A) for _ in range(10)]
+    waiting = [play.ask(lane=A, after=A) for _ in range(2)]
+    for _ in range(4):
+        play.ask()
+    assert [play.lane(n) for n in waiting] == [None, None]
+    play.ask()
+    assert [play.lane(n) for n in waiting] == [A, None]
+    assert all(play.lane(n) == A for n in held)
+    first = play.leases[waiting[0]]
+    assert (first.seat_wait_s, first.rate_wait_s) == (0.0, 0.0)
+
+
+def test_probes_of_an_instance_that_answers_nothing_go_at_most_twice_a_minute():
+    play = one_lane(workers=1000, patience_s=1e6)
+    play.back(play.ask())
+    for request_id in [play.ask(lane=A, after=A) for _ in range(10)]:
+        play.back(request_id, "malformed")
+    waiting = [play.ask(lane=A, after=A) for _ in range(20)]
+    sent_s: list[float] = []
+    until_s = play.now_s + 600.0
+    while play.now_s < until_s:
+        play.wait(0.25)
+        for request_id in waiting:
+            if request_id in play.leases:
+                sent_s.append(play.now_s)
+                play.back(request_id, "malformed")
+    gaps_s = [b - a for a, b in pairwise(sent_s)]
+    assert all(gap_s >= 29.0 for gap_s in gaps_s[5:])
+    assert 8 <= len(sent_s) <= 25
+    assert gaps_s == sorted(gaps_s) or max(gaps_s) >= 29.0
+
+
+def test_probes_follow_each_other_at_once_while_the_instance_answers():
+    play = one_lane(workers=1000)
+    for _ in range(10):
+        play.ask(lane=A, after=A)
+    waiting = [play.ask(lane=A, after=A) for _ in range(3)]
+    play.wait(0.9)
+    assert not any(n in play.leases for n in waiting)
+    play.wait(0.2)
+    for done, request_id in enumerate(waiting):
+        assert [play.lane(n) for n in waiting[done:]] == [A, *[None] * (2 - done)]
+        assert play.leases[request_id].rate_wait_s == pytest.approx(1.05, abs=0.06)
+        play.back(request_id)
+
+
+def test_answer_of_the_instance_lets_the_next_probe_go_before_its_time():
+    play = one_lane(workers=1000)
+    other = play.ask()
+    for _ in range(10):
+        play.ask(lane=A, after=A)
+    waiting = play.ask(lane=A, after=A)
+    assert play.lane(waiting) is None
+    play.back(other)
+    assert play.lane(waiting) == A
+
+
+def test_retries_that_wait_end_with_their_lanes():
+    play = one_lane(workers=1000)
+    held = [play.ask(lane=A, after=A) for _ in range(10)]
+    waiting = [play.ask(lane=A, after=A) for _ in range(3)]
+    play.back(held[0], "not_found")
+    assert set(play.refused) == set(waiting)
+    assert all("not found (404)" in play.refused[n] for n in waiting)
+    assert play.broker.status(play.now_s).waiting == 0
+
+
+@pytest.mark.parametrize("how", ["withdraw", "disconnect"])
+def test_probe_that_nobody_wants_any_more_makes_room_for_the_next(how):
+    play = one_lane(workers=11)
+    held = [play.ask(lane=A, after=A) for _ in range(10)]
+    play.ask(lane=A)
+    probe = play.ask("gw1", lane=A, after=A)
+    last = play.ask(lane=A, after=A)
+    play.wait(1.5)
+    # The probe waits for a seat; the last one for the probe.
+    if how == "withdraw":
+        play.book(play.broker.withdraw("gw1", probe, play.now_s))
+    else:
+        play.leave("gw1")
+    play.back(held[0])
+    assert play.lane(last) == A
+    assert probe not in play.leases
 
 
 def test_retry_budget_counts_retries_that_wait_and_not_what_was_never_sent():
@@ -207,8 +291,10 @@ def test_retry_budget_counts_retries_that_wait_and_not_what_was_never_sent():
     for _ in range(40):
         play.back(play.ask(), "unsent")
     held = play.ask()
-    retries = [play.ask(lane=A, after=A) for _ in range(12)]
-    assert len([n for n in retries if n in play.refused]) == 2
+    for _ in range(12):
+        play.ask(lane=A, after=A)
+    parked = play.broker._table.lanes[A].instance.retries.parked
+    assert len(parked) == 2
     play.back(held)
 
 
@@ -216,9 +302,9 @@ def test_retry_budget_is_shared_by_the_lanes_of_an_instance_and_by_no_others():
     lanes = [lane("a", "k0", "pool"), lane("a", "k1", "pool"), lane("b", "k0", "pool")]
     play = Play(pool(lanes, Limit("pool", "pool", 1000)))
     on_a = [play.ask(lane=A, after=which) for which in (A, "p/a/k1") * 10]
-    assert sum(n in play.refused for n in on_a) == 10
+    assert sum(play.lane(n) is None for n in on_a) == 10
     on_b = [play.ask(lane=B, after=B) for _ in range(10)]
-    assert not any(n in play.refused for n in on_b)
+    assert all(play.lane(n) is not None for n in on_b)
 
 
 def test_clock_that_jumps_an_hour_takes_no_lane_out():

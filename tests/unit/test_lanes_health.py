@@ -62,7 +62,7 @@ def test_rate_without_end_takes_the_lane_out():
     assert verdict.scope == "lane"
     assert n >= 5
     assert 120.0 <= now_s <= 150.0
-    assert "nothing but 429" in verdict.reason
+    assert "nothing but refusals" in verdict.reason
 
 
 @pytest.mark.parametrize("retry_after_s", [None, 0.0, -5.0, math.nan, math.inf])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 SHORT_S, LONG_S, LONGEST_S = 2.0, 10.0, 60.0
+LEAST_S = 1.0
 ENOUGH = 10
 """So many in the long span tell the rate."""
 
@@ -31,13 +32,19 @@ class AcceptedRate:
             self._counts.popleft()
 
     def refused(self, sent_s: float) -> None:
-        """Take a send back."""
+        """Take a send back, unless it went before anybody counted."""
+        if self._first_s is None or sent_s < self._first_s:
+            return
         second = int(sent_s)
         for entry in reversed(self._counts):
             if entry[0] <= second:
                 if entry[0] == second:
                     entry[1] -= 1
                 return
+
+    def is_known(self, now_s: float) -> bool:
+        """Whether sends were counted for long enough to tell a rate."""
+        return self._first_s is not None and now_s - self._first_s >= LEAST_S
 
     def per_s(self, now_s: float) -> float:
         """Sends per second: the better of the last two and the last ten seconds.

@@ -10,7 +10,7 @@ from pytest_ultrapar.lanes.adaptive.observation import SATURATED
 from pytest_ultrapar.lanes.adaptive.pace import PaceSearch
 from pytest_ultrapar.lanes.adaptive.plateau import PlateauSearch
 from pytest_ultrapar.lanes.adaptive.queue import QueueSearch
-from pytest_ultrapar.lanes.adaptive.seats import SeatSearch
+from pytest_ultrapar.lanes.adaptive.seats import START, SeatSearch
 
 if TYPE_CHECKING:
     from pytest_ultrapar.lanes.adaptive.observation import Observation
@@ -26,6 +26,14 @@ _MINUTE_S = 60.0
 NEAR_LEVEL = 0.93
 LOAD_HOLDS_S = 5.0
 """A server's word on its queue is five reports old by then."""
+SPREAD, TRY_SPREAD, LEAST_SPREAD_S = 0.5, 1.1, 0.02
+"""Sends are at least this share of the time apart in which a seat's turn comes, a larger one while
+more at once than ever is tried; not where that is too short to matter to anybody, and would only
+wake us up more often."""
+QUEUED = 0.3
+"""A refusal that took this share of the time of an answer came after a queue: a queue is kept for
+seats."""
+LEAST_REST_S = 0.01
 WORTH_NOTING = 0.02
 """Changes of the rate below this share of it are not in the history."""
 OF_STATED = 0.95
@@ -49,6 +57,9 @@ class AdaptiveController:
         heeds_headers: Whether the limits that answers state are for all that it controls: they
             are a model's own.
         n_cuts: How often a refusal lowered seats or rate.
+        rest_s: How long its lanes should rest after the last refusal if the provider does not say:
+            0 where a cut is enough, since requests were served until then; until the cut shows its
+            effect where it is too fresh; None for a back-off, since nothing is served.
     """
 
     __slots__ = (
@@ -59,6 +70,7 @@ class AdaptiveController:
         "_load_s",
         "_name",
         "_noted",
+        "_served_since_cut",
         "_tokens",
         "_trouble",
         "_votes",
@@ -67,24 +79,28 @@ class AdaptiveController:
         "pace",
         "plateau",
         "queue",
+        "rest_s",
         "seats",
     )
 
-    def __init__(self, name: str, ceiling: float = math.inf) -> None:
+    def __init__(self, name: str, ceiling: float = math.inf, *, start: float = START) -> None:
         """Start the search.
 
         Args:
             name: Of the limit, for the history.
             ceiling: Never more seats than this, >= 1.
+            start: Seats to begin with, >= 1; the ceiling if that is lower.
         """
         self._name = name
-        self.seats = SeatSearch(ceiling)
+        self.seats = SeatSearch(ceiling, start)
         self.pace = PaceSearch()
         self.plateau = PlateauSearch()
         self.queue = QueueSearch()
         self._votes = 0
         self.heeds_headers = True
         self.n_cuts = 0
+        self.rest_s: float | None = None
+        self._served_since_cut = False
         self._cut_s = self._load_s = -math.inf
         self._noted = (0, math.inf)
         self._is_new = True
@@ -99,8 +115,14 @@ class AdaptiveController:
         return self.seats.seats if held is None else int(min(held, self.seats.ceiling))
 
     def interval_s(self) -> float:
-        """Seconds between sends; 0 when nothing bounds the rate."""
-        return 1.0 / self.pace.rate
+        """Seconds between sends; 0 when nothing bounds the rate.
+
+        Once refused, few seats are not all used at the same instant: a provider that counts a rate
+        would let one of two such requests in, and look as if it had one seat.
+        """
+        spread = TRY_SPREAD if self.cap() > self._level else SPREAD
+        spread_s = spread * self.seats.service_s / self.cap() if self.n_cuts else 0.0
+        return max(1.0 / self.pace.rate, spread_s if spread_s >= LEAST_SPREAD_S else 0.0)
 
     def sent(self, now_s: float) -> None:
         """A lease was granted."""
@@ -164,6 +186,7 @@ class AdaptiveController:
         if seen.told.tokens:
             n = seen.told.tokens
             self._tokens += 0.1 * (n - self._tokens) if self._tokens else n
+        self._served_since_cut = True
         if seen.granted_s >= self.seats.cut_s:
             self._level = max(self._level, seen.at_grant)
         if self._trouble > MOST_TROUBLE:
@@ -175,7 +198,8 @@ class AdaptiveController:
         if self.plateau.is_reached:
             self.plateau.served(seen)
             return "plateau"
-        if self.seats.is_doubling and self.plateau.doubles(seen):
+        # Who refuses does not queue: then longer answers are no plateau.
+        if self.seats.is_doubling and not self.n_cuts and self.plateau.doubles(seen):
             return "plateau"
         return "seats grow" if self.seats.served(seen) else ""
 
@@ -185,9 +209,15 @@ class AdaptiveController:
             self.plateau = PlateauSearch()
         if seen.granted_s < self._cut_s:
             # Of the same burst, whatever it says: one burst is one piece of news.
+            self.seats.follow(seen)
+            self.rest_s = 0.0
             return "refused"
+        before = self.cap(), self.pace.rate
         exceeded = seen.told.exceeded
         is_rate = self._vote(seen) if exceeded is None else exceeded != "in_flight"
+        if exceeded is None and not self.pace.accepted.is_known(seen.now_s):
+            # Nobody can say yet which rate was let in.
+            is_rate = False
         if is_rate:
             was_free = not self.pace.is_bounded
             if self.pace.refused(seen):
@@ -195,16 +225,33 @@ class AdaptiveController:
                 self._cut_s = seen.now_s
                 if was_free:
                     self.seats.widen(2.0 * self._level, seen.now_s)
+                self._relieve(before)
+            else:
+                self._rest(self.pace.settles_s - seen.now_s)
             return "refused: rate"
         if self.seats.refused(seen):
             self.queue.cut(self.seats.limit)
             self.n_cuts += 1
             self._cut_s = seen.now_s
             self._level = 0
+            self._relieve(before)
+        else:
+            self._rest(self.seats.settles_s - seen.now_s)
         return "refused: seats"
+
+    def _relieve(self, before: tuple[int, float]) -> None:
+        """A cut was made: it is enough where requests were served since the one before it."""
+        was_lowered = self.cap() < before[0] or self.pace.rate < before[1]
+        self.rest_s = 0.0 if self._served_since_cut and was_lowered else None
+        self._served_since_cut = False
+
+    def _rest(self, settles_s: float) -> None:
+        self.rest_s = max(LEAST_REST_S, settles_s) if self._served_since_cut else None
 
     def _vote(self, seen: Observation) -> bool:
         """Whether a refusal that does not say so is about the rate."""
+        if seen.now_s - seen.granted_s >= QUEUED * self.seats.service_s > 0:
+            return False
         if not self._level:
             return self._votes > 0
         if self.pace.is_bounded and seen.at_grant < SATURATED * self.seats.seats:

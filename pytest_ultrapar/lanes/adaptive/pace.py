@@ -19,8 +19,9 @@ SETTLES_S = 1.0
 """A rate is judged over a second or more: what is refused sooner after a cut is no news."""
 STEP_S = 1.0
 """A clean second (or the time of five sends, where that is longer) doubles the step."""
-FIRST_TARGET = 1.1
-"""The first cut goes to what was accepted, which pauses made too few."""
+FIRST_TARGET, FIRST_SPAN_S = 1.1, 2.0
+"""The first cut goes to what was accepted, which pauses made too few: it is a guess, and soon left
+behind where nothing is refused."""
 
 
 class PaceSearch:
@@ -55,6 +56,11 @@ class PaceSearch:
             return min(self._curve.target, self._ceiling)
         return None if math.isinf(self.rate) else self.rate
 
+    @property
+    def settles_s(self) -> float:
+        """From when on a request tells something about the rate since the last cut."""
+        return self._cut_s + SETTLES_S
+
     def state(self, rate: float) -> None:
         """Take over what the provider says of itself: never faster than that."""
         self._ceiling = max(LOWEST, rate)
@@ -87,9 +93,10 @@ class PaceSearch:
         Returns:
             Whether this refusal began a new epoch.
         """
-        if seen.granted_s < self._cut_s + SETTLES_S:
+        if seen.granted_s < self.settles_s:
             return False
         accepted = self.accepted.per_s(seen.now_s)
+        is_first = self._curve is None
         if self._curve is None:
             low = min(self.rate, accepted)
             target = min(self.rate, FIRST_TARGET * accepted)
@@ -101,7 +108,8 @@ class PaceSearch:
             low = CUT * target
         self.rate = min(self._ceiling, max(LOWEST, low))
         target = max(self.rate, target)
-        self._curve = Curve(self.rate, target, seen.now_s, span_s(self.rate))
+        over_s = max(FIRST_SPAN_S, 5.0 / self.rate) if is_first else span_s(self.rate)
+        self._curve = Curve(self.rate, target, seen.now_s, over_s)
         self._cut_s = seen.now_s
         self._step = 0.0
         return True

@@ -34,6 +34,7 @@ class SeatSearch:
         limit: Seats, 1 to the ceiling; fractions wait until they are whole.
         ceiling: Never more seats than this; infinity for no bound.
         cut_s: When the last epoch began.
+        service_s: How long an answer takes lately, seconds; 0 before the first.
     """
 
     __slots__ = (
@@ -41,26 +42,27 @@ class SeatSearch:
         "_curve",
         "_raised_s",
         "_served_since_cut",
-        "_service_s",
         "_step",
         "ceiling",
         "cut_s",
         "limit",
+        "service_s",
     )
 
-    def __init__(self, ceiling: float) -> None:
-        """Start at `START`, or the ceiling when that is lower.
+    def __init__(self, ceiling: float, start: float = START) -> None:
+        """Start the search.
 
         Args:
             ceiling: Never more seats than this, >= 1; infinity for no bound.
+            start: Seats to begin with, >= 1; the ceiling if that is lower.
         """
         self.ceiling = ceiling
-        self.limit = float(min(START, ceiling))
+        self.limit = float(min(start, ceiling))
         self._curve: Curve | None = None
         self.cut_s = -math.inf
         self._raised_s = -math.inf
         self._served_since_cut = False
-        self._service_s = 0.0
+        self.service_s = 0.0
         self._clean = 0
         self._step = 0.0
 
@@ -68,6 +70,11 @@ class SeatSearch:
     def held(self) -> int | None:
         """Seats that were borne, tries beyond left out; None while no refusal has shown a limit."""
         return None if self._curve is None else max(1, int(self._curve.target + 1e-9))
+
+    @property
+    def settles_s(self) -> float:
+        """From when on a request tells something about the limit since the last cut."""
+        return self.cut_s if self._served_since_cut else self.cut_s + 0.5 * self.service_s
 
     @property
     def is_doubling(self) -> bool:
@@ -90,7 +97,7 @@ class SeatSearch:
             Whether the limit may have changed.
         """
         took_s = seen.now_s - seen.granted_s
-        self._service_s += 0.1 * (took_s - self._service_s) if self._service_s else took_s
+        self.service_s += 0.1 * (took_s - self.service_s) if self.service_s else took_s
         if seen.granted_s >= self.cut_s:
             self._served_since_cut = True
         if not self.is_saturated(seen):
@@ -110,8 +117,7 @@ class SeatSearch:
         Returns:
             Whether this refusal began a new epoch.
         """
-        settled_s = self.cut_s if self._served_since_cut else self.cut_s + 0.5 * self._service_s
-        if seen.granted_s < settled_s:
+        if seen.granted_s < self.settles_s:
             return False
         bound = float(max(1, seen.at_grant - 1))
         target = self._curve.target if self._curve is not None else self.limit
@@ -127,13 +133,22 @@ class SeatSearch:
             low = min(CUT * self.limit, target)
         self.limit = min(self.ceiling, max(1.0, low))
         target = max(self.limit, min(self.ceiling, target))
-        rate = self.seats / self._service_s if self._service_s else self.seats
+        rate = self.seats / self.service_s if self.service_s else self.seats
         if self._curve is not None or self._served_since_cut:
             self._curve = Curve(self.limit, target, seen.now_s, span_s(rate))
         self.cut_s = seen.now_s
         self._served_since_cut = False
         self._step = 0.0
         return True
+
+    def follow(self, seen: Observation) -> None:
+        """Another refusal of the burst that was cut for: what is left of it was let in.
+
+        Only for the first burst, of which nobody knows how many were too many. Later on fewer may
+        be in flight for other reasons.
+        """
+        if self._curve is None:
+            self.limit = max(1.0, min(self.limit, seen.in_flight - 1.0))
 
     def widen(self, seats: float, now_s: float) -> None:
         """Have at least so many seats, since what was refused was not for want of them."""
