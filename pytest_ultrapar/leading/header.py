@@ -56,7 +56,7 @@ def lines(run: Run) -> list[str]:
     if run.options.resume is not None:
         text.append(
             f"ultrapar: resuming {run.directory.run_id}: "
-            f"{run.n_recovered} finished episodes are kept"
+            f"{counted(run.n_recovered, 'finished episode')} kept"
         )
     return text
 

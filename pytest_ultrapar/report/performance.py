@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.report.escape import visible
-from pytest_ultrapar.report.numbers import duration, percent
+from pytest_ultrapar.report.numbers import counted, duration, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -79,8 +79,8 @@ def _audit(summary: RunSummary) -> Iterator[str]:
     held = "no limit was passed" if not passed else "the limits"
     falls = "; ".join(map(_fall, fullest))
     yield (
-        f"{summary.peak_in_flight:,} requests{summary.session} in flight at most; {held}, by our"
-        f" own records: {falls}{more}"
+        f"{counted(summary.peak_in_flight, 'request')}{summary.session} in flight at most; {held},"
+        f" by our own records: {falls}{more}"
     )
 
 
