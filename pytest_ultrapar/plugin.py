@@ -231,11 +231,13 @@ def pytest_collection_modifyitems(
         first = selection.first_values(config, items)
         yield
         selection.deselect(config, items, first)
+        settled, _ = process.settings(config)
         config.stash[process.taken_key] = taken.deselect_taken(
             config,
             items,
             lambda: process.reused(config),
-            run_seed=process.settings(config)[0].seed,
+            run_seed=settled.seed,
+            repeats=settled.repeats,
         )
     except UltraparError as error:
         raise pytest.UsageError(str(error)) from error

@@ -135,7 +135,9 @@ class CollectOnly:
 def collect(config: pytest.Config, items: Sequence[pytest.Item]) -> Collected:
     """The cases among pytest's items, and all that is wrong with the suite."""
     options, _ = settings(config)
-    collected = collect_cases(items, run_seed=options.seed, models=models(config))
+    collected = collect_cases(
+        items, run_seed=options.seed, models=models(config), repeats=options.repeats
+    )
     collected.faults[:0] = config.stash.get(mark_faults_key, None) or ()
     return collected
 

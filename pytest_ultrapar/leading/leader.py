@@ -106,7 +106,7 @@ class Leader:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count a case's outcome."""
-        outcome = getattr(report, case_reports.OUTCOME, None)
+        outcome = case_reports.outcome_of(report)
         if outcome is not None and self._live is not None:
             self._live.count(outcome)
 

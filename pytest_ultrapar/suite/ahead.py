@@ -17,11 +17,11 @@ from pytest_ultrapar.records import Ending, EpisodeEnded
 from pytest_ultrapar.suite import running
 from pytest_ultrapar.suite.case_state import CaseInfo, CaseState
 from pytest_ultrapar.suite.collection import (
-    REPEAT,
     Collected,
     arguments_for,
     case_seed,
     parameter,
+    repetition,
 )
 from pytest_ultrapar.suite.ready import ReadyQueue
 
@@ -178,9 +178,18 @@ class RunAhead:
         return self._current[1] if self._current is not None and self._current[0] is item else None
 
     def begin_item(self, item: pytest.Item) -> CaseState | None:
-        """The state of the case whose item pytest is about to run; None if the item is no case."""
+        """The state of the case whose item pytest is about to run; None if the item is no case.
+
+        Plugins such as pytest-rerunfailures run an item again: it gets its episode again, and
+        nothing else is left of the earlier time.
+        """
         if self._current is not None and self._current[0] is item:
-            return self._current[1]  # run again by a plugin such as pytest-rerunfailures
+            state = self._current[1]
+            if state is not None:
+                state = CaseState(state.prefetched, state.ended, is_again=True)
+            running.state = state
+            self._current = (item, state)
+            return state
         index = self._taken_for(item)
         state = None
         if index in self._collected.case_ids:
@@ -275,14 +284,14 @@ class RunAhead:
         prefetched = self._collected.prefetched[index]
         case_id = self._collected.case_ids[index]
         seed = case_seed(case_id, self._runtime.options.seed)
-        model, repeat = parameter(item, "model"), parameter(item, REPEAT)
+        model = parameter(item, "model")
         assert isinstance(model, str)
         callspec = getattr(item, "callspec", None)
         info = CaseInfo(
             case_id=case_id,
             seed=seed,
             run_seed=self._runtime.options.seed,
-            repeat=repeat if isinstance(repeat, int) else 0,
+            repeat=repetition(item, self._runtime.options.repeats),
             model=model,
             params=callspec.params if callspec is not None else {},
             markers=tuple(mark.name for mark in item.iter_markers()),

@@ -30,6 +30,9 @@ OUTCOME = "ultrapar_outcome"
 N_READY = "ultrapar_n_ready"
 """Attribute of a case's last report: what `RunAhead.n_ready` says, for the controller."""
 
+_OUTCOMES = frozenset({"passed", "failed", "skipped"})
+"""Of a report that counts; plugins that run a test again give its earlier reports others."""
+
 _WRONG_ANSWERS = (AssertionError, pytest.fail.Exception, pytest.xfail.Exception)
 """What a test raises when an answer is not as it should be; everything else is its own error."""
 
@@ -45,7 +48,7 @@ class CaseReports:
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Give the item its episode, before any fixture asks for it. Main thread, per item."""
         state = self._ahead.begin_item(item)
-        ended = state.ended if state is not None else None
+        ended = state.ended if state is not None and not state.is_again else None
         if ended is not None:
             # pytest's capture is on by now, or switched off by `-s`: either way it belongs here.
             sys.stdout.write(harmless(ended.stdout))
@@ -78,13 +81,20 @@ class CaseReports:
         state.calling = True
         try:
             return (yield)
+        except BaseException as error:
+            state.raised = error
+            raise
         finally:
             state.calling = False
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Redact what a subtest captured, which pytest adds after its report is made."""
-        if isinstance(report, pytest.SubtestReport):
+        """Redact what was not when its report was made.
+
+        A subtest's output is added later. Plugins that run a test again may do so while its report
+        is made, and log the first one in between, with an outcome of their own.
+        """
+        if isinstance(report, pytest.SubtestReport) or report.outcome not in _OUTCOMES:
             text = self._shown if running.state else self._runtime.redactor.text
             redact(report, self._runtime.config, text)
 
@@ -100,6 +110,11 @@ class CaseReports:
         report: pytest.TestReport,
     ) -> None:
         error = call.excinfo.value if call.excinfo is not None else None
+        if report.when == "call" and state.is_again:
+            # `call` may be of an earlier time.
+            error = state.raised or error
+        if report.passed:
+            error = None
         if isinstance(error, running.EpisodeError):
             report.longrepr = str(error)
         if state.n_subtests_failed and report.when == "call":
@@ -144,7 +159,8 @@ class CaseReports:
             item.session.shouldstop = f"pytest-ultrapar: {error}"
             return
         hook = item.ihook
-        for attempt in ended.attempts if ended is not None else ():
+        # Nothing was sent for a test that ran again.
+        for attempt in ended.attempts if ended is not None and not state.is_again else ():
             hook.pytest_ultrapar_attempt(record=attempt)
         hook.pytest_ultrapar_case(record=grade)
         running.state = None
@@ -231,6 +247,12 @@ def _first_line(report: pytest.TestReport) -> str:
     return (crash or unknown or (text.splitlines()[-1] if text else "failed"))[:2000]
 
 
+def outcome_of(report: pytest.TestReport) -> str | None:
+    """The outcome of the case that a report decides; None for all other reports."""
+    outcome: str | None = getattr(report, OUTCOME, None)
+    return outcome if report.outcome in _OUTCOMES else None
+
+
 def status_of(
     report: pytest.TestReport,
 ) -> tuple[str, str, str | tuple[str, dict[str, bool]]] | None:
@@ -238,7 +260,7 @@ def status_of(
 
     Called in the controller (or the one process) for every report.
     """
-    outcome = getattr(report, OUTCOME, None)
+    outcome = outcome_of(report)
     if outcome is None or hasattr(report, "wasxfail"):
         return None
     if report.failed:

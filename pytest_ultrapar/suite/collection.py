@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.suite.case_state import CaseInfo
 
 REPEAT = "ultrapar_repeat"
+_STEP = "__pytest_repeat_step_number"
+"""pytest-repeat's parameter, from 0 (`pytest_repeat.py:63`, 0.9.4)."""
 _CONFIG_FILES = (
     "pytest.toml",
     ".pytest.toml",
@@ -76,7 +78,7 @@ def prefetched_of(item: pytest.Item) -> list[Prefetched]:
 
 
 def collect_cases(
-    items: Sequence[pytest.Item], *, run_seed: int, models: Sequence[str]
+    items: Sequence[pytest.Item], *, run_seed: int, models: Sequence[str], repeats: int
 ) -> Collected:
     """Find the cases among collected items, in their order.
 
@@ -84,6 +86,7 @@ def collect_cases(
         items: What pytest is going to run.
         run_seed: Seed of the run; part of every case id.
         models: Names of the pool's models.
+        repeats: What --ultrapar-repeats says, >= 1.
     """
     collected = Collected()
     seen: dict[str, str] = {}
@@ -109,7 +112,7 @@ def collect_cases(
                 f"{', '.join(models)}"
             )
             continue
-        case = _case(index, item, model, run_seed)
+        case = _case(index, item, model, run_seed, repeats)
         if case.case_id in seen:
             collected.faults.append(
                 f"{item.nodeid}: two items have the same case id (the other is "
@@ -140,8 +143,21 @@ def params_of(item: pytest.Item) -> dict[str, Scalar]:
     return {
         name: _scalar(value)
         for name, value in (callspec.params if callspec else {}).items()
-        if name not in {"model", REPEAT}
+        if name not in {"model", REPEAT, _STEP}
     }
+
+
+def repetition(item: pytest.Item, repeats: int) -> int:
+    """Which repetition of its cell an item is, from 0; pytest-repeat's count multiplies ours.
+
+    Args:
+        item: Of a case.
+        repeats: What --ultrapar-repeats says, >= 1.
+    """
+    step, own = (
+        value if isinstance(value := parameter(item, name), int) else 0 for name in (_STEP, REPEAT)
+    )
+    return step * repeats + own
 
 
 def suite_of(item: pytest.Item) -> str:
@@ -182,16 +198,15 @@ def case_seed(case_id: str, run_seed: int) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
-def _case(index: int, item: pytest.Item, model: str, run_seed: int) -> Case:
+def _case(index: int, item: pytest.Item, model: str, run_seed: int, repeats: int) -> Case:
     case_id = case_id_of(item, run_seed)
-    repeat = parameter(item, REPEAT)
     return Case(
         index=index,
         case_id=case_id,
         nodeid=item.nodeid,
         suite=suite_of(item),
         model=model,
-        repeat=repeat if isinstance(repeat, int) else 0,
+        repeat=repetition(item, repeats),
         params=params_of(item),
         seed=case_seed(case_id, run_seed),
         skipped=pytest_internals.will_not_run(item),

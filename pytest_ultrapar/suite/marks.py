@@ -35,7 +35,7 @@ def patterns_of(models: object) -> list[str]:
     """The patterns in a mark's `models`: one, or several in a list; none if it is neither."""
     if isinstance(models, str):
         return [models]
-    return list(models) if _are_names(models) else []
+    return list(models) if isinstance(models, tuple | list) and _are_names(models) else []
 
 
 def _value_fault(name: str, value: object) -> str | None:
