@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_ultrapar import pytest_internals
 from pytest_ultrapar.clock import utc_now_us
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import Grade, Outcome
@@ -223,11 +224,15 @@ def _outcome(state: CaseState, report: pytest.TestReport, error: BaseException |
         return "skipped" if by_mark else "error"
     if report.skipped and not hasattr(report, "wasxfail"):
         return "skipped"
-    if error is not None and not isinstance(error, _WRONG_ANSWERS):
+    if error is not None and not _is_wrong_answer(error):
         return "error"
     if state.graded is not None:
         return state.graded[0]
     return "unsolved" if error is not None else "solved"
+
+
+def _is_wrong_answer(error: BaseException) -> bool:
+    return isinstance(error, _WRONG_ANSWERS) and not pytest_internals.could_not_run(error)
 
 
 def _test_word(report: pytest.TestReport) -> str:
