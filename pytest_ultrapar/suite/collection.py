@@ -89,7 +89,7 @@ def collect_cases(
         repeats: What --ultrapar-repeats says, >= 1.
     """
     collected = Collected()
-    seen: dict[str, str] = {}
+    seen: dict[str, pytest.Item] = {}
     # Items of one test share what pytest knows of its fixtures; 20,000 need not be searched one by
     # one.
     by_test: dict[int, list[Prefetched]] = {}
@@ -114,12 +114,9 @@ def collect_cases(
             continue
         case = _case(index, item, model, run_seed, repeats)
         if case.case_id in seen:
-            collected.faults.append(
-                f"{item.nodeid}: two items have the same case id (the other is "
-                f"{seen[case.case_id]}); give their parameters different ids"
-            )
+            collected.faults.append(_same_id(seen[case.case_id], item))
             continue
-        seen[case.case_id] = case.nodeid
+        seen[case.case_id] = item
         collected.cases.append(case)
         collected.case_ids[index] = case.case_id
         if case.skipped is not None:
@@ -234,6 +231,19 @@ def _below_project(path: Path) -> str:
     # Not pytest's rootdir: the value of an option that names a file elsewhere moves it (pytest
     # 9.2).
     return path.relative_to(_project(path.parent)).as_posix()
+
+
+def _same_id(one: pytest.Item, other: pytest.Item) -> str:
+    if one.path == other.path:
+        return (
+            f"{other.nodeid}: two items have the same case id (the other is {one.nodeid}); give "
+            "their parameters different ids"
+        )
+    return (
+        f"{other.nodeid}: {one.path} and {other.path} have the same path below their projects "
+        f"({_project(one.path.parent)} and {_project(other.path.parent)}), by which cases are told "
+        "apart; rename one of the two files, or run them apart"
+    )
 
 
 def _note_table(collected: Collected, item: pytest.Item, case: Case) -> None:
