@@ -12,7 +12,7 @@ from pytest_ultrapar.results.taken_file import read_taken
 from pytest_ultrapar.xdist_options import enough_workers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pytest_ultrapar.lanes.assignment import Assignment
     from pytest_ultrapar.leading.run import Run
@@ -96,18 +96,22 @@ def assignment_lines(
         shown = ", ".join(f"{one.name} ({len(one.cases)})" for one in groups[:_SHOWN])
         text.append(f"ultrapar: cases in {counted(len(groups), 'group')}: {shown}{more}")
     seats = run.pool.seats(run.lanes)
-    enough = enough_workers(seats, len(workers))
-    if len(workers) > 2 * enough:
-        text.append(
-            f"ultrapar: {len(workers)} workers for {seats} seats; "
-            f"-n {enough} would be as fast and start sooner"
-        )
+    text += [f"ultrapar: {line}" for line in _idle_workers(len(workers), seats, len(cases))]
     if seats is not None and (most := len(workers) * most_connections(seats)) < seats:
         text.append(
             f"ultrapar: about {most} of the {seats} seats can be used at once: the limit on open "
             "files (ulimit -n) allows no more connections"
         )
     return text
+
+
+def _idle_workers(n_workers: int, seats: int | None, n_cases: int) -> Iterator[str]:
+    """Workers for which there will be nothing to do."""
+    n_useful = n_cases if seats is None else min(seats, n_cases)
+    if n_workers > n_useful:
+        what = counted(n_useful, "case" if n_useful == n_cases else "seat")
+        enough = enough_workers(n_useful, n_workers)
+        yield f"{n_workers} workers for {what}; -n {enough} would be as fast and start sooner"
 
 
 def _repeats(options: Options) -> str:

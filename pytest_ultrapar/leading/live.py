@@ -35,7 +35,6 @@ class LiveProgress:
         status: Callable[[], BrokerStatus | None],
     ) -> None:
         self._writer = reporter._tw  # noqa: SLF001 - pytest 9.2.0, terminal.py:405: the writer behind all lines
-        self._reporter = reporter
         self._status = status
         self._counts: Counter[str] = Counter()
         self._state = ProgressState(planned)
@@ -83,5 +82,6 @@ class LiveProgress:
             if self._on_terminal:
                 self._writer.write(_CLEAR + line, flush=True)
             else:
-                self._reporter.ensure_newline()
-                self._reporter.write_line(line)
+                # Not `ensure_newline`, which knows of files' lines only: xdist's letters have none.
+                begun = "\n" if self._writer.width_of_current_line else ""
+                self._writer.write(f"{begun}{line}\n", flush=True)

@@ -206,8 +206,8 @@ class Planning(process.CollectOnly):
         if forecast is None:
             return
         peak = forecast.peak_in_flight
-        enough = enough_workers(peak, self._n_workers)
-        if self._n_workers > 2 * enough:
+        if self._n_workers > peak:
+            enough = enough_workers(peak, self._n_workers)
             yield (
                 f"{self._n_workers} workers for {counted(peak, 'request')} in flight at most; "
                 f"-n {enough} would be as fast and start sooner"

@@ -182,7 +182,8 @@ OPTIONS = {
     ),
     "dist": (
         ["-n2", "--dist=loadscope"],
-        "--dist loadscope cannot be used together with --ultrapar-pool",
+        "--dist loadscope cannot be used together with --ultrapar-pool, which schedules itself; "
+        "allowed is load (the default of -n, which takes no as load)",
     ),
     "tx": (["--dist=load", "--tx=ssh=host"], "--tx ssh=host cannot be used together with"),
     "setup only": (["--setup-only"], "--setup-only cannot be used together with --ultrapar-pool"),

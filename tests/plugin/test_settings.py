@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -133,3 +134,12 @@ def test_command_line_goes_before_the_environment_and_products_say_so(project, m
     assert "p/m workers = 3 (pool.toml, 1 x 3 prompt types)" in said
     assert len(project.rows()) == 2
     assert list(project.directory.glob("debug-*")) == []
+
+
+@pytest.mark.slow
+def test_dist_no_beside_workers_means_load_as_in_xdist(project):
+    project.suite(PLAIN_SUITE)
+    assert project.run("--dist=no", "-n2").ret == 0
+    assert {row["worker"] for row in project.rows()} <= {"gw0", "gw1"}
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    assert "xdist takes `--dist no` beside `-n` as `load`" in readme
