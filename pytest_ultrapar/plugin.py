@@ -142,7 +142,9 @@ def _lead(config: pytest.Config) -> None:
         config.pluginmanager.register(Planning(config, n_planned or 0, gate), "ultrapar-planning")
         return
     if options.only_looks(config):
-        config.pluginmanager.register(process.CollectOnly(config), "ultrapar-collect-only")
+        from pytest_ultrapar.leading.looking import Looking  # noqa: PLC0415
+
+        config.pluginmanager.register(Looking(config), "ultrapar-collect-only")
         return
     leader = Leader(config, gate)
     config.pluginmanager.register(leader, "ultrapar-leader")

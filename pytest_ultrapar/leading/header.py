@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.engine.descriptors import most_connections
 from pytest_ultrapar.leading.assigning import process_loads
 from pytest_ultrapar.report.key_lines import key_lines
-from pytest_ultrapar.report.numbers import counted, duration
+from pytest_ultrapar.report.numbers import counted
 from pytest_ultrapar.results.taken_file import read_taken
 from pytest_ultrapar.xdist_options import enough_workers
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.lanes.assignment import Assignment
     from pytest_ultrapar.leading.run import Run
-    from pytest_ultrapar.pool.model import LaneId
+    from pytest_ultrapar.pool.model import Lane, LaneId, Pool
     from pytest_ultrapar.records import Case
     from pytest_ultrapar.settings import Options
 
@@ -27,9 +27,27 @@ _NOT_OF_THE_FILE = ("command line ", "environment ", "prompt types")
 
 
 def lines(run: Run) -> list[str]:
-    """The header: pool, mode, models, lanes, seats, the run's place, and values not of the file."""
-    pool, options = run.pool, run.options
-    lanes = run.lanes
+    """The header of a run: what it runs on, and where its results will be."""
+    text = settings_lines(run.options, run.pool, run.lanes)
+    text.append(f"ultrapar: results in {run.directory.path}")
+    if run.services.faults is not None:
+        text.append(f"ultrapar: the simulated provider fails as {run.services.faults.path} says")
+    if run.options.resume is not None:
+        text.append(
+            f"ultrapar: resuming {run.directory.run_id}: "
+            f"{counted(run.n_recovered, 'finished episode')} kept"
+        )
+    return text
+
+
+def settings_lines(options: Options, pool: Pool, lanes: Sequence[Lane]) -> list[str]:
+    """Pool, mode, models, lanes, seats, and the values that are not of the file.
+
+    Args:
+        options: Settled.
+        pool: The pool.
+        lanes: Those that serve a selected model.
+    """
     seats = pool.seats(lanes)
     simulated = " SIMULATED," if pool.is_simulated else ""
     models = list(dict.fromkeys(lane.model for lane in lanes))
@@ -38,13 +56,7 @@ def lines(run: Run) -> list[str]:
         f"{pool.rate_mode} limits, seed {options.seed}",
         f"ultrapar: {counted(len(models), 'model')}, {counted(len(lanes), 'lane')}, "
         f"{_seats(seats)}, {_repeats(options)}",
-        f"ultrapar: results in {run.directory.path}",
     ]
-    keys = run.keys
-    if keys is not None and keys.waited_for:
-        text.append(f"ultrapar: waited {duration(keys.waited_s)} for {keys.waited_for}")
-    if run.services.faults is not None:
-        text.append(f"ultrapar: the simulated provider fails as {run.services.faults.path} says")
     said = [
         f"{value.name} = {value.value} ({value.origin})"
         for value in (*pool.effective, *options.effective)
@@ -52,13 +64,7 @@ def lines(run: Run) -> list[str]:
     ]
     if said:
         text.append("ultrapar: " + ", ".join(said))
-    text += _variables(run)
-    if run.options.resume is not None:
-        text.append(
-            f"ultrapar: resuming {run.directory.run_id}: "
-            f"{counted(run.n_recovered, 'finished episode')} kept"
-        )
-    return text
+    return text + _variables(pool, lanes)
 
 
 def assignment_lines(
@@ -124,12 +130,12 @@ def _repeats(options: Options) -> str:
     )
 
 
-def _variables(run: Run) -> list[str]:
+def _variables(pool: Pool, lanes: Sequence[Lane]) -> list[str]:
     """Which variables the keys in use come from; nothing of what they hold."""
-    used = {(lane.provider, lane.key) for lane in run.lanes}
+    used = {(lane.provider, lane.key) for lane in lanes}
     named = [
         f"{provider.name}/{key.name} (environment {key.env})"
-        for provider in run.pool.providers
+        for provider in pool.providers
         for key in provider.keys
         if key.env is not None and provider.api != "simulated" and (provider.name, key.name) in used
     ]

@@ -143,3 +143,20 @@ def test_dist_no_beside_workers_means_load_as_in_xdist(project):
     assert {row["worker"] for row in project.rows()} <= {"gw0", "gw1"}
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     assert "xdist takes `--dist no` beside `-n` as `load`" in readme
+
+
+def test_listing_shows_on_what_and_announces_no_run(project):
+    project.suite(PLAIN_SUITE)
+    for option in ("--collect-only", "--setup-plan"):
+        listed = project.run_here(option, "--ultrapar-repeats=2")
+        assert listed.ret == 0
+        said = [line for line in listed.outlines if line.startswith("ultrapar: ")]
+        assert said == [
+            "ultrapar: pool pool.toml, mode ultra, policy even, fixed limits, seed 0",
+            "ultrapar: 1 model, 1 lane, 4 seats, 2 repetitions",
+            "ultrapar: repeats = 2 (command line --ultrapar-repeats)",
+            "ultrapar: keys p/key0 (environment TEST_KEY_0)",
+        ]
+    quiet = project.run_here("--collect-only", "-q")
+    assert "ultrapar: " not in quiet.stdout.str()
+    assert not (project.pytester.path / ".ultrapar").exists()
