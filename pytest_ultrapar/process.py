@@ -112,6 +112,11 @@ def check_debug_log(config: pytest.Config, n_workers: int) -> None:
     options.debug_log.check(n_workers)
 
 
+def stops_at_collection(session: pytest.Session) -> bool:
+    """Whether something could not be collected and pytest will therefore run no test."""
+    return bool(session.testsfailed and not session.config.option.continue_on_collection_errors)
+
+
 class CollectOnly:
     """The plugin of `--collect-only` with a pool: faults are found, nothing is started."""
 

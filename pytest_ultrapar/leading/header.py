@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.engine.descriptors import most_connections
 from pytest_ultrapar.leading.assigning import process_loads
 from pytest_ultrapar.report.key_lines import key_lines
-from pytest_ultrapar.report.numbers import counted
+from pytest_ultrapar.report.numbers import counted, duration
 from pytest_ultrapar.results.taken_file import read_taken
 from pytest_ultrapar.xdist_options import enough_workers
 
@@ -40,7 +40,7 @@ def lines(run: Run) -> list[str]:
     return text
 
 
-def settings_lines(options: Options, pool: Pool, lanes: Sequence[Lane]) -> list[str]:
+def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> list[str]:
     """Pool, mode, models, lanes, seats, and the values that are not of the file.
 
     Args:
@@ -76,6 +76,8 @@ def assignment_lines(
         by_home.setdefault(assignment.home.get(worker, ()), []).append(worker)
     parts = [f"{_span(own)}: {_place(run, home)}" for home, own in by_home.items()]
     text = [f"ultrapar: {counted(run.planned, 'case')}; " + "; ".join(parts)]
+    if run.keys is not None and run.keys.waited_for:
+        text.insert(0, f"ultrapar: waited {duration(run.keys.waited_s)} for {run.keys.waited_for}")
     text += [
         f"ultrapar: {one.suite}: {counted(len(one.here) + len(one.reused), 'case')} not asked, "
         "taken from " + ("other suites of this run" if one.here else "the run that is reused")

@@ -69,7 +69,7 @@ class Planning(process.CollectOnly):
         collected = process.collect(session.config, session.items)
         if collected.faults:
             raise pytest.UsageError(process.faults_message(collected.faults))
-        if self._stopped(session):
+        if process.stops_at_collection(session):
             return
         try:
             lines = self._plan(session.items, collected.cases)
@@ -80,7 +80,7 @@ class Planning(process.CollectOnly):
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         """Run nothing; errors of collection are pytest's own to report."""
-        return None if self._stopped(session) else True
+        return None if process.stops_at_collection(session) else True
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Show the plan."""
@@ -88,11 +88,6 @@ class Planning(process.CollectOnly):
             terminalreporter.section("ultrapar plan")
             for line in self._lines:
                 terminalreporter.write_line(line, yellow=line.startswith("WARNING"))
-
-    @staticmethod
-    def _stopped(session: pytest.Session) -> bool:
-        option = session.config.option
-        return bool(session.testsfailed and not option.continue_on_collection_errors)
 
     def _plan(self, items: Sequence[pytest.Item], collected: Sequence[Case]) -> list[str]:
         config, pool = self._config, self._pool

@@ -248,6 +248,28 @@ def test_key_in_use_is_refused_by_name_and_holder(project, held):
     assert project.server.prompts == []
 
 
+def test_fault_of_a_suite_is_said_before_any_wait_for_a_key(project, held, workers):
+    project.suite(
+        '\n@pytest.mark.ultrapar(model="m")\n@pytest.mark.parametrize("prompt", ["say a"])\n'
+        "def test_it(answer): pass\n"
+    )
+    result = project.run(workers, "--ultrapar-key-lock=fail")
+    assert result.ret == 4
+    assert "mark ultrapar(...) got model" in result.stderr.str()
+    assert "in use" not in result.stderr.str()
+
+
+def test_error_of_collection_is_shown_before_any_wait_for_a_key(project, held, workers):
+    project.suite('\n@pytest.mark.parametrize("prompt", ["say a"])\ndef test_it(answer): pass\n')
+    project.pytester.path.joinpath("test_broken.py").write_text("import no_such_module\n")
+    result = project.run(workers, "--ultrapar-key-lock=fail")
+    assert result.ret == 2
+    assert "No module named 'no_such_module'" in result.stdout.str()
+    assert "Interrupted: 1 error during collection" in result.stdout.str()
+    assert "in use" not in result.stderr.str()
+    assert not list(project.pytester.path.glob(".ultrapar/2*"))
+
+
 @pytest.mark.parametrize("option", ["--ultrapar-plan", "--collect-only", "--setup-plan"])
 def test_looking_takes_no_key(project, held, option):
     project.suite('\n@pytest.mark.parametrize("prompt", ["say a"])\ndef test_it(answer): pass\n')
