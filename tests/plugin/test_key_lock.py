@@ -39,11 +39,16 @@ SERVED = """
 name = "second"
 """
 SUITE = """
+import asyncio
+from pathlib import Path
+
 import pytest
 from pytest_ultrapar import prefetch
 
 @prefetch
 async def answer(llm, number) -> str:
+    while number == 0 and Path("held").exists():
+        await asyncio.sleep(0.02)
     return (await llm.chat([{{"role": "user", "content": f"{{number}}"}}])).text
 
 @pytest.mark.parametrize("number", range({n}))
@@ -74,6 +79,14 @@ class Host:
         self.server = SimulatorProcess.start(
             pool, log_path=self._log, tokens={("lab", "k"): CANARY}
         )
+
+    def hold(self, name: str) -> None:
+        """Have the run `name`, once started, go on until it is released."""
+        self.folder.joinpath(name).mkdir()
+        self.folder.joinpath(name, "held").touch()
+
+    def release(self, name: str) -> None:
+        self.folder.joinpath(name, "held").unlink()
 
     def start(self, name: str, n: int, *options: str) -> subprocess.Popen[bytes]:
         """A run on the model `name`, in whose pool provider, key and variable have other names."""
@@ -157,9 +170,12 @@ def holder_of(lock: Path) -> int | None:
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_two_runs_at_once_never_send_more_than_one_may(host, workers):
+    host.hold("first")
     first = host.start("first", 40, workers)
     wait_until(lambda: len(host.arrivals_s("first")) > 2)
     second = host.start("second", 40, workers)
+    wait_until(lambda: is_waiting(host, "second"))
+    host.release("first")
     for name, process in (("first", first), ("second", second)):
         assert process.wait(90) == 0, host.output(name).read_text()
     log = host.log()
@@ -177,6 +193,7 @@ def test_two_runs_at_once_never_send_more_than_one_may(host, workers):
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_killed_run_lets_the_next_go_on_without_doubling_the_rate(host, workers):
+    host.hold("first")
     first = host.start("first", 300, workers)
     wait_until(lambda: len(host.arrivals_s("first")) > 12)
     second = host.start("second", 30, "-n0")
@@ -196,6 +213,7 @@ def test_killed_run_lets_the_next_go_on_without_doubling_the_rate(host, workers)
 
 @pytest.mark.slow
 def test_run_that_shall_not_wait_fails_and_names_who_has_the_key(host):
+    host.hold("first")
     first = host.start("first", 100, "-n0")
     wait_until(lambda: len(host.arrivals_s("first")) > 2)
     second = host.start("second", 10, "-n0", "--ultrapar-key-lock=fail")
@@ -209,6 +227,7 @@ def test_run_that_shall_not_wait_fails_and_names_who_has_the_key(host):
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_waiting_ends_at_an_interrupt(host, workers):
+    host.hold("first")
     host.start("first", 100, "-n0")
     wait_until(lambda: len(host.arrivals_s("first")) > 2)
     second = host.start("second", 10, workers)
