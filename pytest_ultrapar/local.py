@@ -40,9 +40,12 @@ class LocalSession:
         self._port: LocalBroker | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    @pytest.hookimpl(tryfirst=True)
+    @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Find the cases, have the keys; a suite that cannot run ends here with exit code 4."""
+        """Find the cases, have the keys; a suite that cannot run ends here with exit code 4.
+
+        After pytest has written how much it collected: until then a terminal's line is not ended.
+        """
         config = session.config
         if process.stops_at_collection(session):
             return

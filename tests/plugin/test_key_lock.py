@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from pytest_ultrapar.lanes.key_lock import Holder, KeyLocks, key_name, take_all
+from pytest_ultrapar.lanes.server_config import SERVER_MODULE
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.simulator.process import SimulatorProcess
@@ -233,6 +234,9 @@ def test_waiting_ends_at_an_interrupt(host, workers):
     second = host.start("second", 10, workers)
     wait_until(lambda: is_waiting(host, "second"))
     family = psutil.Process(second.pid).children(recursive=True)
+    # It has collected, and nobody is there yet who could grant a lease.
+    assert len(list((host.folder / "second").glob(".ultrapar/2*/cases.json"))) == 1
+    assert not [one for one in family if SERVER_MODULE in one.cmdline()]
     second.send_signal(signal.SIGINT)
     assert second.wait(30) == 2
     assert psutil.wait_procs(family, timeout=5)[1] == []

@@ -160,3 +160,11 @@ def test_listing_shows_on_what_and_announces_no_run(project):
     quiet = project.run_here("--collect-only", "-q")
     assert "ultrapar: " not in quiet.stdout.str()
     assert not (project.pytester.path / ".ultrapar").exists()
+
+
+def test_what_a_run_says_of_its_cases_begins_after_pytests_own_line(project):
+    project.suite(PLAIN_SUITE)
+    lines = project.run_here("-n0").outlines
+    (pytests,) = [at for at, line in enumerate(lines) if line.startswith("collected 2 items")]
+    (ours,) = [at for at, line in enumerate(lines) if line.startswith("ultrapar: 2 cases; ")]
+    assert pytests < ours
