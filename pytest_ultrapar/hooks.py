@@ -100,7 +100,8 @@ def pytest_ultrapar_attempt(record: Attempt) -> None:
 def pytest_ultrapar_case(record: Grade) -> None:
     """See a case's final word.
 
-    Called in the process that ran it, main thread, after the item's teardown; once per case.
+    Called in the process that ran it, main thread, after the item's teardown; once per case, and
+    once more each time that a plugin runs its test again: the last record counts.
     """
 
 

@@ -40,10 +40,15 @@ class LocalSession:
         self._port: LocalBroker | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    @pytest.hookimpl(tryfirst=True)
+    @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Find the cases; a suite that cannot run ends here with exit code 4."""
+        """Find the cases, have the keys; a suite that cannot run ends here with exit code 4.
+
+        After pytest has written how much it collected: until then a terminal's line is not ended.
+        """
         config = session.config
+        if process.stops_at_collection(session):
+            return
         run = self._leader.run
         collected = process.collect(config, session.items)
         if collected.faults:
@@ -99,8 +104,7 @@ class LocalSession:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         """Run items as their episodes end, one look ahead as pytest's teardown needs it."""
-        stopped = session.testsfailed and not session.config.option.continue_on_collection_errors
-        if self._ahead is None or stopped:
+        if self._ahead is None:
             return None  # pytest's own loop knows what to do
         try:
             self._run_all(session, session.items, self._ahead)

@@ -142,7 +142,9 @@ def _lead(config: pytest.Config) -> None:
         config.pluginmanager.register(Planning(config, n_planned or 0, gate), "ultrapar-planning")
         return
     if options.only_looks(config):
-        config.pluginmanager.register(process.CollectOnly(config), "ultrapar-collect-only")
+        from pytest_ultrapar.leading.looking import Looking  # noqa: PLC0415
+
+        config.pluginmanager.register(Looking(config), "ultrapar-collect-only")
         return
     leader = Leader(config, gate)
     config.pluginmanager.register(leader, "ultrapar-leader")
@@ -231,11 +233,13 @@ def pytest_collection_modifyitems(
         first = selection.first_values(config, items)
         yield
         selection.deselect(config, items, first)
+        settled, _ = process.settings(config)
         config.stash[process.taken_key] = taken.deselect_taken(
             config,
             items,
             lambda: process.reused(config),
-            run_seed=process.settings(config)[0].seed,
+            run_seed=settled.seed,
+            repeats=settled.repeats,
         )
     except UltraparError as error:
         raise pytest.UsageError(str(error)) from error

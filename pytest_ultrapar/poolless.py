@@ -1,10 +1,10 @@
-"""Sessions without a pool: a suite that needs one is refused (exit 4), all else is left alone."""
+"""Sessions without a pool: evaluations are skipped, or refused (exit 4) where they are all."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -12,19 +12,31 @@ from pytest_ultrapar.options import only_looks
 from pytest_ultrapar.suite.prefetched import ATTRIBUTE
 from pytest_ultrapar.worker_input import INPUT
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+_HOW = "--ultrapar-pool FILE (or ini ultrapar_pool)"
+_REASON = f"runs on a pool of models and needs {_HOW}"
 
 
-class PoollessSession:
+class PoollessReporting:
+    """The plugin of the process with the terminal: one line for all evaluations left out."""
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say how many evaluations were skipped and how to run them."""
+        skipped = terminalreporter.stats.get("skipped", ())
+        n = sum(_is_ours(report) for report in skipped)
+        if n:
+            was = "1 evaluation was" if n == 1 else f"{n:,} evaluations were"
+            terminalreporter.write_line(
+                f"ultrapar: {was} skipped, which run on a pool of models: add {_HOW}"
+            )
+
+
+class PoollessSession(PoollessReporting):
     """The plugin of a process without workers."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Refuse prefetched items, but let them be listed."""
-        if only_looks(session.config):
-            return
-        fault = needs_pool(session.items)
+        """Skip evaluations; where there is nothing else, refuse them. Let them be listed."""
+        fault = None if only_looks(session.config) else skip_evaluations(session)
         if fault:
             raise pytest.UsageError(fault)
 
@@ -37,13 +49,13 @@ class PoollessWorker:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Refuse prefetched items."""
-        fault = None if only_looks(session.config) else needs_pool(session.items)
+        """Skip evaluations; where there is nothing else, refuse them."""
+        fault = None if only_looks(session.config) else skip_evaluations(session)
         if fault:
             report_fault(self._given, fault)
 
 
-class PoollessController:
+class PoollessController(PoollessReporting):
     """The plugin of xdist's controller: ends with the fault that a worker left."""
 
     def __init__(self) -> None:
@@ -64,17 +76,30 @@ class PoollessController:
         self._fault_path.unlink(missing_ok=True)
 
 
-def needs_pool(items: Sequence[pytest.Item]) -> str | None:
-    """Why these items cannot run without a pool, or None when they can."""
-    for item in items:
-        info = getattr(item, "_fixtureinfo", None)
-        for definitions in info.name2fixturedefs.values() if info is not None else ():
-            if definitions and hasattr(definitions[-1].func, ATTRIBUTE):
-                return (
-                    f"{item.nodeid} runs on a pool of models and needs --ultrapar-pool FILE "
-                    "(or ini ultrapar_pool)"
-                )
+def skip_evaluations(session: pytest.Session) -> str | None:
+    """Skip the collected items that need a pool; why nothing can run if all of them do.
+
+    What could not be collected is pytest's to report, and may have been something else.
+    """
+    evaluations = [item for item in session.items if _needs_pool(item)]
+    if evaluations and len(evaluations) == len(session.items) and not session.testsfailed:
+        return f"{evaluations[0].nodeid} {_REASON}"
+    for item in evaluations:
+        item.add_marker(pytest.mark.skip(reason=_REASON))
     return None
+
+
+def _needs_pool(item: pytest.Item) -> bool:
+    info = getattr(item, "_fixtureinfo", None)
+    return any(
+        definitions and hasattr(definitions[-1].func, ATTRIBUTE)
+        for definitions in (info.name2fixturedefs.values() if info is not None else ())
+    )
+
+
+def _is_ours(report: object) -> bool:
+    longrepr = getattr(report, "longrepr", None)
+    return isinstance(longrepr, tuple) and str(longrepr[-1]).endswith(_REASON)
 
 
 def fault_path() -> Path:

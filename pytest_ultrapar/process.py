@@ -112,6 +112,11 @@ def check_debug_log(config: pytest.Config, n_workers: int) -> None:
     options.debug_log.check(n_workers)
 
 
+def stops_at_collection(session: pytest.Session) -> bool:
+    """Whether something could not be collected and pytest will therefore run no test."""
+    return bool(session.testsfailed and not session.config.option.continue_on_collection_errors)
+
+
 class CollectOnly:
     """The plugin of `--collect-only` with a pool: faults are found, nothing is started."""
 
@@ -135,7 +140,9 @@ class CollectOnly:
 def collect(config: pytest.Config, items: Sequence[pytest.Item]) -> Collected:
     """The cases among pytest's items, and all that is wrong with the suite."""
     options, _ = settings(config)
-    collected = collect_cases(items, run_seed=options.seed, models=models(config))
+    collected = collect_cases(
+        items, run_seed=options.seed, models=models(config), repeats=options.repeats
+    )
     collected.faults[:0] = config.stash.get(mark_faults_key, None) or ()
     return collected
 

@@ -6,13 +6,15 @@ Read in pytest 9.2.0. `check` says clearly what is missing when a later release 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from _pytest.capture import CaptureFixture
 from _pytest.compat import NOTSET
 from _pytest.fixtures import SubRequest
-from _pytest.python import DirectParamFixtureDef
+from _pytest.python import DirectParamFixtureDef, pytest_pyfunc_call
 from _pytest.scope import Scope
 from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 
@@ -20,6 +22,9 @@ from pytest_ultrapar.engine.output import EpisodeLogHandler, RoutedStream, is_ou
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_PYTESTS_OWN = str(Path(pytest_pyfunc_call.__code__.co_filename).parent)
+"""Where pytest's own code stands."""
 
 NO_VALUE: object = NOTSET
 """The value of a parameter that was parametrised over nothing (`mark/structures.py:263`)."""
@@ -65,6 +70,18 @@ def will_not_run(item: pytest.Item) -> str | None:
     if xfail and not xfail.run and not item.config.option.runxfail:
         return f"[NOTRUN] {xfail.reason}"
     return None
+
+
+def could_not_run(error: BaseException) -> bool:
+    """Whether pytest itself failed a test that it has no way to run, such as an `async def`.
+
+    Source: `python.py:181`, which then raises the same exception as `pytest.fail` in a test's body.
+    """
+    codes = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
+    if pytest_pyfunc_call.__code__ not in codes:
+        return False
+    below = codes[codes.index(pytest_pyfunc_call.__code__) + 1 :]
+    return all(code.co_filename.startswith(_PYTESTS_OWN) for code in below)
 
 
 def session_fixture(item: pytest.Item, name: str) -> object:

@@ -15,6 +15,7 @@ import pytest
 from xdist.report import report_collection_diff
 from xdist.workermanage import parse_tx_spec_config
 
+from pytest_ultrapar import process
 from pytest_ultrapar.lanes.broker_blocking import BlockingBrokerClient
 from pytest_ultrapar.leading.crashes import Crashes
 from pytest_ultrapar.leading.feeding import Feedable, Feeding, HomeOf
@@ -22,6 +23,7 @@ from pytest_ultrapar.leading.feeding_plan import MANY_SEATS, homes, in_order
 from pytest_ultrapar.leading.lost_cases import LostCases
 from pytest_ultrapar.packed_reports import unpack
 from pytest_ultrapar.poolless import fault_path, raise_fault
+from pytest_ultrapar.report.numbers import counted
 from pytest_ultrapar.results.cases_file import read_cases
 from pytest_ultrapar.suite import garbage
 from pytest_ultrapar.suite.case_reports import N_READY, OUTCOME
@@ -183,6 +185,12 @@ class Scheduling:
         self.collection = collection
         if not collection:
             return False
+        session = self._config.pluginmanager.getplugin("session")
+        if process.stops_at_collection(session):
+            # As pytest does without workers (main.py:402); xdist would run the other tests, and
+            # requests of a run that fails anyway would be paid for.
+            msg = f"{counted(session.testsfailed, 'error')} during collection"
+            raise session.Interrupted(msg)
         workers = sorted(self._nodes, key=lambda worker: (len(worker), worker))
         items = self._session.begin(workers, collection)
         garbage.spare_items(self._config)
@@ -234,21 +242,14 @@ class ControllerSession:
         """The run."""
         return self._leader.run
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_xdist_setupnodes(self) -> None:
-        """Start the broker, before the workers. Called once, at the session's start."""
-        with self._leader.usage_errors():
-            broker = self.run.services.start_broker(self.run.options.episode_timeout_s)
-            self._client = BlockingBrokerClient(broker.path, broker.token)
-            self._leader.status_source = self.status
-
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401
         """Tell a worker where everything is, before it starts. Called for replacements too."""
         run, worker = self.run, node.gateway.id
         alone = self._scheduling is not None and self._scheduling.wants_alone_worker
         if alone:
             self._alone.add(worker)
-        broker = run.services.broker
+        with self._leader.usage_errors():
+            broker = run.services.broker_address
         node.workerinput[INPUT] = {
             "worker": worker,
             "directory": str(run.directory.path),
@@ -275,7 +276,10 @@ class ControllerSession:
         raise_fault(self._fault_path)
 
     def begin(self, workers: list[str], collection: Sequence[str]) -> list[Feedable]:
-        """Make the assignment, say what there is to feed. Called once, when all have collected."""
+        """Make the assignment, have the keys and the broker, say what there is to feed.
+
+        Called once, when all have collected.
+        """
         if not (self.run.directory.path / "cases.json").exists():
             self._leader.plan_nothing()
             return [Feedable(index, None) for index in range(len(collection))]
@@ -284,7 +288,9 @@ class ControllerSession:
             of_nodeid = {case.nodeid: case for case in cases}
             planned = [of_nodeid[nodeid] for nodeid in collection if nodeid in of_nodeid]
             self._leader.plan(workers, planned)
-            assert self._client is not None
+            broker = self.run.services.start_broker(self.run.options.episode_timeout_s)
+            self._client = BlockingBrokerClient(broker.path, broker.token)
+            self._leader.status_source = self.status
             self._client.assign(self.run.assignment)
         place = {
             case_id: (position, group.name)

@@ -8,6 +8,8 @@ from it. `sendevent` (remote.py:124) is what it sends reports with, as `testrepo
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +41,15 @@ class AheadQueue:
     `put` is called by execnet's receiver thread, `get` by the main thread.
     """
 
-    def __init__(self, ahead: RunAhead) -> None:
+    def __init__(self, ahead: RunAhead, fed: Future[None]) -> None:
+        """Make a queue.
+
+        Args:
+            ahead: Runs what is put.
+            fed: Is done with the first position.
+        """
         self._ahead = ahead
+        self._fed = fed
         self._n_put = 0
         self._n_given = 0
         self._marker: object = None
@@ -50,6 +59,8 @@ class AheadQueue:
         if isinstance(item, int):
             self._n_put += 1
             self._ahead.put([item])
+            if not self._fed.done():
+                self._fed.set_result(None)
             return
         # The class of the marker lives in execnet's own namespace here, so only "no int" tells it
         # (remote.py:70).
@@ -111,7 +122,11 @@ class WorkerSession:
         garbage.spare_items(config)
         worker = given["worker"]
 
+        fed: Future[None] = Future()
+
         async def connect() -> BrokerPort:
+            # There is no broker before the controller has the keys; then it feeds us.
+            await asyncio.shield(asyncio.wrap_future(fed))
             return await connect_broker(given["socket"], given["token"], worker)
 
         self._runtime, self._ahead = ahead_start.start(
@@ -126,7 +141,7 @@ class WorkerSession:
         )
         config.pluginmanager.register(CaseReports(self._runtime, self._ahead), "ultrapar-reports")
         interactor = _interactor(config)
-        interactor.torun = AheadQueue(self._ahead)
+        interactor.torun = AheadQueue(self._ahead, fed)
         _pack_reports(interactor)
         self._ahead.start()
 

@@ -16,6 +16,7 @@ from pytest_ultrapar.bench.mode_run import ModeRun, read_mode_run
 from pytest_ultrapar.bench.pytest_process import check_pytest, run_pytest
 from pytest_ultrapar.bench.report import report_lines
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.report.numbers import counted
 from pytest_ultrapar.results.benchmark_json import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.results.manifest import FILE_NAME as MANIFEST_FILE
 from pytest_ultrapar.results.publish import write_whole
@@ -128,8 +129,8 @@ def read_ended(mode: str, directory: Path, code: int) -> Ended:
     if summary.n_never_ran:
         n = summary.statistics.n_planned
         said = (
-            f"stopped early (exit code {code}): {n - summary.n_never_ran} of {n} cases have a "
-            f"result in {directory}; it is left out"
+            f"stopped early (exit code {code}): {n - summary.n_never_ran} of "
+            f"{counted(n, 'case')} have a result in {directory}; it is left out"
         )
         return Ended(mode, code, None, said)
     return Ended(mode, code, read_mode_run(directory, summary))
@@ -178,9 +179,9 @@ def _check_same_cases(runs: Sequence[ModeRun]) -> None:
     for run in runs[1:]:
         if run.manifest.suite_digest != runs[0].manifest.suite_digest:
             msg = (
-                f"{runs[0].mode} ran {len(runs[0].cases)} cases and {run.mode} ran others "
-                f"({len(run.cases)}), so they cannot be compared: give options that select the "
-                f"same cases in every mode; the runs are in {runs[0].directory.parent}"
+                f"{runs[0].mode} ran {counted(len(runs[0].cases), 'case')} and {run.mode} ran "
+                f"others ({len(run.cases)}), so they cannot be compared: give options that select "
+                f"the same cases in every mode; the runs are in {runs[0].directory.parent}"
             )
             raise ConfigError(msg)
 

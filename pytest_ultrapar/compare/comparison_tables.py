@@ -231,7 +231,7 @@ def _cells(comparison: Comparison) -> Section:
     shown = changed[:MOST_CELLS]
     notes = []
     if len(changed) > len(shown):
-        notes.append(f"{len(changed) - len(shown)} more cells changed")
+        notes.append(f"{counted(len(changed) - len(shown), 'more cell')} changed")
     if others:
         notes.append(
             f"{counted(len(others), 'cell')} more with another solved rate, which chance explains;"

@@ -36,7 +36,8 @@ class EngineSettings:
 
     Attributes:
         worker: Name of the process in records and at the broker.
-        connect: Makes the broker's port; awaited once on the engine's loop.
+        connect: Makes the broker's port; awaited once on the engine's loop. Until it has, cases
+            wait: it may take as long as it likes.
         endpoints: Where each lane's requests go.
         retry: The retry layer's policy.
         episode_timeout_s: Deadline of one episode, > 0 seconds.
@@ -89,7 +90,8 @@ class Engine:
         self._sync = sync
         self._lost = lost
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._ready = threading.Event()
+        self._runs = threading.Event()
+        self._connected = threading.Event()
         self._thread = threading.Thread(target=self._main, name="ultrapar-engine", daemon=True)
         self._opener: Opener[Work] = Opener(settings.most_open)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -104,15 +106,23 @@ class Engine:
     def start(self) -> None:
         """Start the thread and wait until its loop runs."""
         self._thread.start()
-        self._ready.wait()
+        self._runs.wait()
 
     def submit(self, works: list[Work]) -> None:
-        """Line cases up; `ended` announces each sooner or later, unless the engine is stopped."""
+        """Line cases up; `ended` announces each sooner or later, unless the engine is stopped.
+
+        Waits for the broker's port.
+        """
+        self._connected.wait()
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._line_up, works)
 
     def note_skipped(self, case_id: str, group: str) -> None:
-        """Tell the broker of a case that needs no episode, so that groups that wait can start."""
+        """Tell the broker of a case that needs no episode, so that groups that wait can start.
+
+        Waits for the broker's port.
+        """
+        self._connected.wait()
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._tell_ended, case_id, group)
 
@@ -138,17 +148,21 @@ class Engine:
         except BaseException as error:  # noqa: BLE001 - whatever it was, waiting for it would hang for ever
             self._lost(error)
         finally:
-            self._ready.set()
+            self._runs.set()
+            self._connected.set()
 
     async def _live(self) -> None:
         settings = self._settings
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
+        self._runs.set()
         http = HttpClient(
             settings.endpoints.values(), max_connections=settings.most_open + SPARE_CONNECTIONS
         )
         try:
-            self._port = await settings.connect()
+            self._port = await self._connect(self._stop)
+            if self._port is None:
+                return
             if settings.watch is not None:
                 self._port = WatchedPort(self._port, settings.watch, settings.clock)
             self._wire = Wire(
@@ -161,7 +175,7 @@ class Engine:
                 watch=settings.watch,
                 tokens=settings.tokens,
             )
-            self._ready.set()
+            self._connected.set()
             beat = asyncio.ensure_future(self._beat())
             sync = asyncio.ensure_future(self._sync_always())
             stopped = asyncio.ensure_future(self._stop.wait())
@@ -180,6 +194,17 @@ class Engine:
             if self._port is not None:
                 await self._port.close()
             await http.close()
+
+    async def _connect(self, stop: asyncio.Event) -> BrokerPort | None:
+        """The broker's port; None when the engine is stopped before there is one."""
+        connecting = asyncio.ensure_future(self._settings.connect())
+        stopped = asyncio.ensure_future(stop.wait())
+        await asyncio.wait({connecting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if connecting.done():
+            return connecting.result()
+        connecting.cancel()
+        return None
 
     async def _beat(self) -> None:
         while True:

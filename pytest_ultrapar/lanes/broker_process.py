@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,21 +36,52 @@ _KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL
 _KEPT_PREFIXES = ("PYTHON", "LC_", "COVERAGE_")
 
 
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """Where a broker is or will be.
+
+    Attributes:
+        path: The socket, in a directory of its own with mode 0700.
+        token: What a client must know; never shown.
+    """
+
+    path: Path
+    token: str = field(repr=False)
+
+    @classmethod
+    def make(cls, directory: Path) -> BrokerAddress:
+        """A new one, with the socket's directory but without a broker.
+
+        Args:
+            directory: The run's directory; the socket goes below it if the path is short enough,
+                else below the system's directory for temporary files.
+
+        Raises:
+            UltraparError: All such paths are too long.
+        """
+        return cls(_private_directory(directory) / "s", secrets.token_hex(32))
+
+    def remove(self) -> None:
+        """Remove the socket's directory. Idempotent."""
+        shutil.rmtree(self.path.parent, ignore_errors=True)
+
+
 class BrokerProcess:
     """The broker's process while a run is on.
 
     It ends with `stop`, and by itself when the process that started it is gone.
 
     Attributes:
-        path: The socket, in a directory of its own with mode 0700.
+        path: Its socket.
         token: What a client must know; never shown.
         pid: The process.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], path: Path, token: str) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], address: BrokerAddress) -> None:
         self._process = process
-        self.path = path
-        self.token = token
+        self._address = address
+        self.path = address.path
+        self.token = address.token
         self.pid = process.pid
 
     def __repr__(self) -> str:
@@ -61,6 +93,7 @@ class BrokerProcess:
         pool: Pool,
         directory: Path,
         *,
+        address: BrokerAddress | None = None,
         seed: int = 0,
         patience_s: float = PATIENCE_S,
         inherited: Sequence[int] = (),
@@ -69,9 +102,8 @@ class BrokerProcess:
 
         Args:
             pool: The lanes and limits.
-            directory: The run's directory; the socket goes below it if the path is short enough,
-                else below the system's directory for temporary files. In adaptive mode the history
-                of the limits goes there, too.
+            directory: The run's directory. In adaptive mode the history of the limits goes there.
+            address: Where it listens; None for a new one.
             seed: For the jitter of pauses.
             patience_s: How long an episode may last, seconds.
             inherited: File descriptors that stay open while the process lives: the locks of the
@@ -80,10 +112,10 @@ class BrokerProcess:
         Raises:
             UltraparError: When it does not come up, with what it said.
         """
-        path = _private_directory(directory) / "s"
-        token = secrets.token_hex(32)
+        address = address or BrokerAddress.make(directory)
+        path = address.path
         history = str(directory / HISTORY_NAME) if pool.is_adaptive else None
-        config = ServerConfig(pool, str(path), token, seed, patience_s, history)
+        config = ServerConfig(pool, str(path), address.token, seed, patience_s, history)
         with (path.parent / "stderr").open("wb") as stderr:
             # -P: a msgspec.py in the user's directory must not become ours.
             child = subprocess.Popen(  # noqa: S603 - our own interpreter and module, no shell
@@ -99,7 +131,7 @@ class BrokerProcess:
         with contextlib.suppress(BrokenPipeError):
             child.stdin.write(msgspec.json.encode(config) + b"\n")
             child.stdin.flush()
-        broker = cls(child, path, token)
+        broker = cls(child, address)
         broker._wait_ready()
         return broker
 
@@ -150,7 +182,7 @@ class BrokerProcess:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        shutil.rmtree(self.path.parent, ignore_errors=True)
+        self._address.remove()
 
 
 def _private_directory(directory: Path) -> Path:

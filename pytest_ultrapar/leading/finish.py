@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.report.numbers import counted
 from pytest_ultrapar.results.manifest import Manifest, write_manifest
 from pytest_ultrapar.results.run_summary import RunSummary
 
@@ -80,8 +81,9 @@ def finish(
         return FinishedRun(path, manifest, None, (str(error),))
     if stopped and summary.n_never_ran:
         said = (
-            f"stopped early: {summary.statistics.n_final} of {summary.statistics.n_planned} cases "
-            f"have a result, and no finished episode is lost; go on with {_again(run)}"
+            f"stopped early: {summary.statistics.n_final} of "
+            f"{counted(summary.statistics.n_planned, 'case')} have a result, and no "
+            f"finished episode is lost; go on with {_again(run)}"
         )
         return FinishedRun(path, manifest, summary, (), said)
     found = failures(summary, run.options.coverage)
@@ -112,13 +114,13 @@ def failures(summary: RunSummary, least_coverage: float) -> tuple[str, ...]:
     statistics = summary.statistics
     if summary.n_never_ran:
         found.append(
-            f"{summary.n_never_ran} of {statistics.n_planned} planned cases never ran, "
+            f"{summary.n_never_ran} of {counted(statistics.n_planned, 'planned case')} never ran, "
             f"such as {summary.never_ran[0]}"
         )
     if statistics.coverage < least_coverage:
         found.append(
             f"coverage {statistics.coverage:.1%} is below {least_coverage:.1%} "
             f"(--ultrapar-coverage): {statistics.n_graded} of "
-            f"{statistics.n_planned - statistics.counts['skipped']} cases were graded"
+            f"{counted(statistics.n_planned - statistics.counts['skipped'], 'case')} graded"
         )
     return tuple(found)

@@ -12,11 +12,11 @@ from pytest_ultrapar.results.taken_file import read_taken
 from pytest_ultrapar.xdist_options import enough_workers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pytest_ultrapar.lanes.assignment import Assignment
     from pytest_ultrapar.leading.run import Run
-    from pytest_ultrapar.pool.model import Lane, LaneId
+    from pytest_ultrapar.pool.model import Lane, LaneId, Pool
     from pytest_ultrapar.records import Case
     from pytest_ultrapar.settings import Options
 
@@ -27,9 +27,27 @@ _NOT_OF_THE_FILE = ("command line ", "environment ", "prompt types")
 
 
 def lines(run: Run) -> list[str]:
-    """The header: pool, mode, models, lanes, seats, the run's place, and values not of the file."""
-    pool, options = run.pool, run.options
-    lanes = run.lanes
+    """The header of a run: what it runs on, and where its results will be."""
+    text = settings_lines(run.options, run.pool, run.lanes)
+    text.append(f"ultrapar: results in {run.directory.path}")
+    if run.services.faults is not None:
+        text.append(f"ultrapar: the simulated provider fails as {run.services.faults.path} says")
+    if run.options.resume is not None:
+        text.append(
+            f"ultrapar: resuming {run.directory.run_id}: "
+            f"{counted(run.n_recovered, 'finished episode')} kept"
+        )
+    return text
+
+
+def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> list[str]:
+    """Pool, mode, models, lanes, seats, and the values that are not of the file.
+
+    Args:
+        options: Settled.
+        pool: The pool.
+        lanes: Those that serve a selected model.
+    """
     seats = pool.seats(lanes)
     simulated = " SIMULATED," if pool.is_simulated else ""
     models = list(dict.fromkeys(lane.model for lane in lanes))
@@ -38,13 +56,7 @@ def lines(run: Run) -> list[str]:
         f"{pool.rate_mode} limits, seed {options.seed}",
         f"ultrapar: {counted(len(models), 'model')}, {counted(len(lanes), 'lane')}, "
         f"{_seats(seats)}, {_repeats(options)}",
-        f"ultrapar: results in {run.directory.path}",
     ]
-    keys = run.keys
-    if keys is not None and keys.waited_for:
-        text.append(f"ultrapar: waited {duration(keys.waited_s)} for {keys.waited_for}")
-    if run.services.faults is not None:
-        text.append(f"ultrapar: the simulated provider fails as {run.services.faults.path} says")
     said = [
         f"{value.name} = {value.value} ({value.origin})"
         for value in (*pool.effective, *options.effective)
@@ -52,14 +64,7 @@ def lines(run: Run) -> list[str]:
     ]
     if said:
         text.append("ultrapar: " + ", ".join(said))
-    text += _variables(run)
-    text += one_key_lines(lanes)
-    if run.options.resume is not None:
-        text.append(
-            f"ultrapar: resuming {run.directory.run_id}: "
-            f"{run.n_recovered} finished episodes are kept"
-        )
-    return text
+    return text + _variables(pool, lanes) + one_key_lines(lanes)
 
 
 def one_key_lines(lanes: Sequence[Lane]) -> list[str]:
@@ -81,6 +86,8 @@ def assignment_lines(
         by_home.setdefault(assignment.home.get(worker, ()), []).append(worker)
     parts = [f"{_span(own)}: {_place(run, home)}" for home, own in by_home.items()]
     text = [f"ultrapar: {counted(run.planned, 'case')}; " + "; ".join(parts)]
+    if run.keys is not None and run.keys.waited_for:
+        text.insert(0, f"ultrapar: waited {duration(run.keys.waited_s)} for {run.keys.waited_for}")
     text += [
         f"ultrapar: {one.suite}: {counted(len(one.here) + len(one.reused), 'case')} not asked, "
         "taken from " + ("other suites of this run" if one.here else "the run that is reused")
@@ -107,18 +114,22 @@ def assignment_lines(
         shown = ", ".join(f"{one.name} ({len(one.cases)})" for one in groups[:_SHOWN])
         text.append(f"ultrapar: cases in {counted(len(groups), 'group')}: {shown}{more}")
     seats = run.pool.seats(run.lanes)
-    enough = enough_workers(seats, len(workers))
-    if len(workers) > 2 * enough:
-        text.append(
-            f"ultrapar: {len(workers)} workers for {seats} seats; "
-            f"-n {enough} would be as fast and start sooner"
-        )
+    text += [f"ultrapar: {line}" for line in _idle_workers(len(workers), seats, len(cases))]
     if seats is not None and (most := len(workers) * most_connections(seats)) < seats:
         text.append(
             f"ultrapar: about {most} of the {seats} seats can be used at once: the limit on open "
             "files (ulimit -n) allows no more connections"
         )
     return text
+
+
+def _idle_workers(n_workers: int, seats: int | None, n_cases: int) -> Iterator[str]:
+    """Workers for which there will be nothing to do."""
+    n_useful = n_cases if seats is None else min(seats, n_cases)
+    if n_workers > n_useful:
+        what = counted(n_useful, "case" if n_useful == n_cases else "seat")
+        enough = enough_workers(n_useful, n_workers)
+        yield f"{n_workers} workers for {what}; -n {enough} would be as fast and start sooner"
 
 
 def _repeats(options: Options) -> str:
@@ -131,12 +142,12 @@ def _repeats(options: Options) -> str:
     )
 
 
-def _variables(run: Run) -> list[str]:
+def _variables(pool: Pool, lanes: Sequence[Lane]) -> list[str]:
     """Which variables the keys in use come from; nothing of what they hold."""
-    used = {(lane.provider, lane.key) for lane in run.lanes}
+    used = {(lane.provider, lane.key) for lane in lanes}
     named = [
         f"{provider.name}/{key.name} (environment {key.env})"
-        for provider in run.pool.providers
+        for provider in pool.providers
         for key in provider.keys
         if key.env is not None and provider.api != "simulated" and (provider.name, key.name) in used
     ]

@@ -71,15 +71,10 @@ class Leader:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        """Make the run's directory, wait for its keys, start the simulated provider.
-
-        Before xdist starts workers.
-        """
+        """Make the run's directory, start the simulated provider. Before xdist starts workers."""
         with self.usage_errors():
             self._run = Run(self.config)
             try:
-                reporter = self.config.pluginmanager.getplugin("terminalreporter")
-                self.run.keep_keys(WaitingLine(reporter))
                 self.run.services.start_compactor(self.config.invocation_params.dir)
                 options = self.run.options
                 self.run.services.start_simulator(options.simulator, options.faults)
@@ -92,11 +87,16 @@ class Leader:
         return header.lines(self.run) if self._run is not None else []
 
     def plan(self, workers: Sequence[str], cases: Sequence[Case]) -> None:
-        """Make the assignment, show it, start counting. Called once, when the cases are known."""
+        """Make the assignment, wait for the keys, show both, start counting.
+
+        Called once, when the cases are known: what is wrong with a suite is said before the wait.
+        """
         if self._gate is not None:
             self._gate.check_cases(cases)
         assignment = self.run.assign(workers, cases)
         reporter = self.config.pluginmanager.getplugin("terminalreporter")
+        self.run.keep_keys(WaitingLine(reporter))
+        self.run.write_plan(cases)
         if reporter is None:
             return
         if self.config.option.verbose >= 0:
@@ -122,7 +122,7 @@ class Leader:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count a case's outcome."""
-        outcome = getattr(report, case_reports.OUTCOME, None)
+        outcome = case_reports.outcome_of(report)
         if outcome is not None and self._live is not None:
             self._live.count(outcome)
 

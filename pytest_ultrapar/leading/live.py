@@ -54,7 +54,6 @@ class LiveProgress:
                 itself.
         """
         self._writer = reporter._tw  # noqa: SLF001 - pytest 9.2.0, terminal.py:405: the writer behind all lines
-        self._reporter = reporter
         self._counts: Counter[str] = Counter()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._tick, name="ultrapar-progress", daemon=True)
@@ -138,9 +137,9 @@ class LiveProgress:
             if self._on_terminal:
                 self._writer.write(_CLEAR + line, flush=True)
             else:
-                self._reporter.ensure_newline()
-                self._reporter.write_line(line)
-                self._reporter.flush()
+                # Not `ensure_newline`, which knows of files' lines only: xdist's letters have none.
+                begun = "\n" if self._writer.width_of_current_line else ""
+                self._writer.write(f"{begun}{line}\n", flush=True)
 
 
 class _Asking:

@@ -69,7 +69,7 @@ class Planning(process.CollectOnly):
         collected = process.collect(session.config, session.items)
         if collected.faults:
             raise pytest.UsageError(process.faults_message(collected.faults))
-        if self._stopped(session):
+        if process.stops_at_collection(session):
             return
         try:
             lines = self._plan(session.items, collected.cases)
@@ -80,7 +80,7 @@ class Planning(process.CollectOnly):
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         """Run nothing; errors of collection are pytest's own to report."""
-        return None if self._stopped(session) else True
+        return None if process.stops_at_collection(session) else True
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Show the plan."""
@@ -88,11 +88,6 @@ class Planning(process.CollectOnly):
             terminalreporter.section("ultrapar plan")
             for line in self._lines:
                 terminalreporter.write_line(line, yellow=line.startswith("WARNING"))
-
-    @staticmethod
-    def _stopped(session: pytest.Session) -> bool:
-        option = session.config.option
-        return bool(session.testsfailed and not option.continue_on_collection_errors)
 
     def _plan(self, items: Sequence[pytest.Item], collected: Sequence[Case]) -> list[str]:
         config, pool = self._config, self._pool
@@ -206,8 +201,8 @@ class Planning(process.CollectOnly):
         if forecast is None:
             return
         peak = forecast.peak_in_flight
-        enough = enough_workers(peak, self._n_workers)
-        if self._n_workers > 2 * enough:
+        if self._n_workers > peak:
+            enough = enough_workers(peak, self._n_workers)
             yield (
                 f"{self._n_workers} workers for {counted(peak, 'request')} in flight at most; "
                 f"-n {enough} would be as fast and start sooner"

@@ -61,6 +61,8 @@ class Run:
         self._recovered: frozenset[str] = frozenset()
         self.collecting_since_s = time.monotonic()
         self.assignment = Assignment()
+        self._restricted = False
+        self._sample: tuple[str, ...] = ()
         self.manifest: Manifest | None = None
         self.last_status: BrokerStatus | None = None
         self.directory = self._open()
@@ -88,7 +90,7 @@ class Run:
         return process.lanes(self.config)
 
     def assign(self, workers: Sequence[str], cases: Sequence[Case]) -> Assignment:
-        """Make the assignment and the manifest, and leave them where workers and readers find them.
+        """Make the assignment.
 
         Raises:
             ConfigError: The hook gave something that cannot be carried out.
@@ -102,23 +104,30 @@ class Run:
             policy=self.options.policy,
             mode=self.options.mode,
         )
-        restricted = assignment.is_restricted
-        sample: tuple[str, ...] = ()
+        self._restricted = assignment.is_restricted
         if self.options.baseline is not None:
-            sample = draw_sample(cases, self.options.baseline, self.options.seed)
-            assignment = with_baseline(assignment, cases, lanes, sample)
+            self._sample = draw_sample(cases, self.options.baseline, self.options.seed)
+            assignment = with_baseline(assignment, cases, lanes, self._sample)
         elif self.options.resume is not None:
-            sample = finished_sample(self.directory.path)
+            self._sample = finished_sample(self.directory.path)
         self.assignment = assignment
         self.planned = len(cases)
+        return assignment
+
+    def write_plan(self, cases: Sequence[Case]) -> None:
+        """Leave manifest and assignment where workers and readers find them: the run begins.
+
+        Raises:
+            ResultsError: They cannot be written.
+        """
         self.manifest = make_manifest(
             self.config,
             self.directory,
             self.started_at,
             cases,
-            restricted=restricted,
+            restricted=self._restricted,
             redact=self.redactor.text,
-            serial_sample=sample,
+            serial_sample=self._sample,
             faults=None if self.services.faults is None else self.services.faults.digest,
         )
         self.manifest = msgspec.structs.replace(
@@ -126,8 +135,7 @@ class Run:
         )
         write_manifest(self.directory.path, self.manifest)
         self.directory.point_latest()
-        write_assignment(self.directory.path, assignment)
-        return assignment
+        write_assignment(self.directory.path, self.assignment)
 
     def collected_before(self) -> tuple[float, int] | None:
         """Seconds that collecting took in the run before, or in this one's earlier session.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from pytest_ultrapar.lanes.broker_process import BrokerProcess
+    from pytest_ultrapar.lanes.broker_process import BrokerAddress, BrokerProcess
     from pytest_ultrapar.pool.model import Pool
     from pytest_ultrapar.results.run_summary import RunSummary
     from pytest_ultrapar.simulator.faults.script import FaultScript
@@ -38,6 +38,7 @@ class Services:
         self._directory = directory
         self._simulator: SimulatorProcess | None = None
         self.broker: BrokerProcess | None = None
+        self._broker_address: BrokerAddress | None = None
         self.compactor: Compactor | None = None
         self.faults: FaultScript | None = None
         self._server_log: Path | None = None
@@ -112,13 +113,26 @@ class Services:
         assert self.compactor is not None
         return self.compactor.compact(written)
 
+    @property
+    def broker_address(self) -> BrokerAddress:
+        """Where the broker is going to be, known before it is there; with xdist only."""
+        from pytest_ultrapar.lanes.broker_process import BrokerAddress  # noqa: PLC0415 - with xdist only
+
+        if self._broker_address is None:
+            self._broker_address = BrokerAddress.make(self._directory)
+        return self._broker_address
+
     def start_broker(self, patience_s: float) -> BrokerProcess:
-        """Have a broker process, where episodes may last `patience_s`; with xdist only."""
+        """Have a broker process, where episodes may last `patience_s`; with xdist only.
+
+        Only when the keys are ours: it keeps them while it lives.
+        """
         from pytest_ultrapar.lanes.broker_process import BrokerProcess  # noqa: PLC0415 - with xdist only
 
         self.broker = BrokerProcess.start(
             with_headroom(self._pool),
             self._directory,
+            address=self.broker_address,
             patience_s=patience_s,
             inherited=self.inherited,
         )
@@ -138,6 +152,8 @@ class Services:
             self.compactor.stop()
         if self.broker is not None:
             self.broker.stop()
+        elif self._broker_address is not None:
+            self._broker_address.remove()
         if self._simulator is not None:
             self._simulator.stop()
             self._simulator = None

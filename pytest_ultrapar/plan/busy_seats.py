@@ -69,9 +69,11 @@ class SeatUse:
     def __str__(self) -> str:
         more = f" and {len(self.limits) - 1} alike" if len(self.limits) > 1 else ""
         assumed = " (assumed; set latency_hint_s)" if self.service.is_assumed else ""
+        workers = "worker" if self.seats == 1 else "workers"
+        requests = "request" if self.rate == 1 else "requests"
         return (
-            f"{self.limits[0]}{more}: {self.seats} workers on {self.rate:.6g} requests per second "
-            f"at {self.service.mean_s:.3g} s{assumed} need {self.useful} "
+            f"{self.limits[0]}{more}: {self.seats} {workers} on {self.rate:.6g} {requests} "
+            f"per second at {self.service.mean_s:.3g} s{assumed} need {self.useful} "
             f"({self.rate:.6g} x {self.service.mean_s:.3g} = {self.busy:.3g} in flight on average)"
         )
 

@@ -53,8 +53,9 @@ def unjudged(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) ->
     )
     unknown = sum(request_tokens(one) is None for one in expected)
     if unknown:
+        cases = "case" if len(expected) == 1 else "cases"
         yield (
-            f"tokens of {unknown:,} of {len(expected):,} cases are not known: to the tpm of "
+            f"tokens of {unknown:,} of {len(expected):,} {cases} are not known: to the tpm of "
             f"{metered[0]}{more} they count as none; say tokens_in and tokens_out in the mark "
             "ultrapar(expect=...), or name a run with --ultrapar-plan-from"
         )

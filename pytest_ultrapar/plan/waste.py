@@ -53,7 +53,8 @@ def _more_seats_than_cases(
     if over:
         over.sort(key=lambda one: one[1] - one[0])
         shown = ", ".join(
-            f"{model} has {seats} seats for {n} cases" for seats, n, model in over[:_SHOWN]
+            f"{model} has {seats} seats for {n} {'case' if n == 1 else 'cases'}"
+            for seats, n, model in over[:_SHOWN]
         )
         more = f" and {len(over) - _SHOWN} more models have such" if len(over) > _SHOWN else ""
         yield f"seats that nobody takes, a case having one request in flight: {shown}{more}"
@@ -67,6 +68,6 @@ def _more_workers_than_servers_use(pool: Pool, lanes: Sequence[Lane]) -> Iterato
         below = own_seats(pool, lanes, own, without=name)
         if below is not None and limit.workers > below:
             yield (
-                f"{name}: {limit.workers} workers, but its servers and keys take {below} requests "
-                "at once"
+                f"{name}: {limit.workers} workers, but its servers and keys take "
+                f"{below} {'request' if below == 1 else 'requests'} at once"
             )

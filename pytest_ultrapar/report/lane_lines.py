@@ -38,7 +38,8 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     n_refused = sum(lane.n_rate_limited for lane in lanes)
     n_granted = sum(lane.granted for lane in lanes)
     if n_refused:
-        yield f"{n_refused:,} of {n_granted:,} requests were refused as too much (429)"
+        were = "was" if n_granted == 1 else "were"
+        yield f"{n_refused:,} of {counted(n_granted, 'request')} {were} refused as too much (429)"
     n_lost = sum(lane.outcomes.get("lost", 0) for lane in lanes)
     if n_lost:
         yield (

@@ -85,8 +85,8 @@ def _audit(summary: RunSummary) -> Iterator[str]:
     held = "the limits" if passed else "no limit was passed by requests sent through llm"
     falls = "; ".join(map(_fall, fullest))
     yield (
-        f"{summary.peak_in_flight:,} requests{summary.session} in flight at most; {held}, by our"
-        f" own records: {falls}{more}"
+        f"{counted(summary.peak_in_flight, 'request')}{summary.session} in flight at most; {held},"
+        f" by our own records: {falls}{more}"
     )
 
 

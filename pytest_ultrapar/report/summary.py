@@ -75,7 +75,7 @@ def _table(summary: RunSummary, width: int) -> list[str]:
     )
     n_more = len(summary.cells) - len(cells)
     if n_more:
-        lines.insert(len(rows), f"({n_more} more rows are in the tables)")
+        lines.insert(len(rows), f"({counted(n_more, 'more row')} in the tables)")
     return lines
 
 
@@ -145,7 +145,7 @@ def _speed(summary: RunSummary) -> Iterator[str]:
         )
     if summary.n_requests:
         tokens = [
-            f"{n:,} tokens {direction}"
+            f"{counted(n, 'token')} {direction}"
             for n, direction in ((statistics.tokens_in, "in"), (statistics.tokens_out, "out"))
             if n is not None
         ]
@@ -195,8 +195,9 @@ def _troubles(summary: RunSummary) -> Iterator[str]:
     yield from _more(summary.n_never_ran, len(summary.never_ran))
     for damage in summary.damage[:MOST_SHOWN]:
         yield (
-            f"  journal damaged: {damage.segment}, {damage.length} bytes from {damage.offset}:"
-            f" {visible(damage.reason, _LONGEST)}; --ultrapar-resume runs what was lost there again"
+            f"  journal damaged: {damage.segment}, {counted(damage.length, 'byte')} from"
+            f" {damage.offset}: {visible(damage.reason, _LONGEST)}; --ultrapar-resume runs what was"
+            " lost there again"
         )
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.records import Case
+from pytest_ultrapar.results.record_text import without_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -92,8 +93,21 @@ def _encode(cases: Sequence[Case]) -> bytes:
     try:
         return msgspec.json.encode(cases)
     except UnicodeEncodeError as error:
-        msg = f"a parameter of the suite cannot be stored as UTF-8: {error}"
-        raise ConfigError(msg) from error
+        raise ConfigError(_not_storable(cases)) from error
+
+
+def _not_storable(cases: Sequence[Case]) -> str:
+    """Which test has text that UTF-8 lacks, and where."""
+    rule = "holds half a surrogate pair, which no file of results can hold; use whole characters"
+    for case in cases:
+        where = without_surrogates(case.nodeid)
+        texts = {f"parameter {name!r}": value for name, value in case.params.items()}
+        for what, text in {**texts, "its mark's reason": case.skipped}.items():
+            if isinstance(text, str) and text != (shown := without_surrogates(text)):
+                return f"{where}: {without_surrogates(what)} ('{_shortened(shown)}') {rule}"
+        if where != case.nodeid:
+            return f"{where}: its name {rule}"
+    return f"a test of the suite {rule}"
 
 
 def read_cases(directory: Path) -> list[Case]:

@@ -67,10 +67,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _sentence(summary: RunSummary) -> str:
     statistics = summary.statistics
+    cases = "case" if statistics.n_planned == 1 else "cases"
     damage = f"; the journal has gaps: {len(summary.damage)}"
     return (
         f"wrote {', '.join(summary.files)} of run {summary.run_id}: {statistics.n_graded} of "
-        f"{statistics.n_planned} cases graded{damage if summary.damage else ''}"
+        f"{statistics.n_planned} {cases} graded{damage if summary.damage else ''}"
     )
 
 

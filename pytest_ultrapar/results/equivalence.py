@@ -250,12 +250,13 @@ def _distance(look: Look) -> float:
 
 def _text(verdict: Verdict, n_changed: int, looks: Sequence[Look]) -> str:
     n = looks[0].n
+    have = "case has" if n == 1 else "cases have"
     if not n_changed:
-        return f"all {n:,} cases have the same grades in both runs"
+        return f"{'the one' if n == 1 else f'all {n:,}'} {have} the same grades in both runs"
     worst = max(looks, key=_distance)
     of = f" of {worst.model}" if worst.model else ""
     change = f"{worst.figure}{of} went from {worst.base:.3f} to {worst.new:.3f} (n = {worst.n:,})"
-    said = f"{n_changed:,} of {n:,} cases have other grades; "
+    said = f"{n_changed:,} of {n:,} {have} other grades; "
     if verdict == "different":
         return f"{said}{change}, beyond what is taken as none ({worst.margin:.3f})"
     if verdict == "same":

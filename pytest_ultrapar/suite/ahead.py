@@ -17,11 +17,11 @@ from pytest_ultrapar.records import Ending, EpisodeEnded
 from pytest_ultrapar.suite import running
 from pytest_ultrapar.suite.case_state import CaseInfo, CaseState
 from pytest_ultrapar.suite.collection import (
-    REPEAT,
     Collected,
     arguments_for,
     case_seed,
     parameter,
+    repetition,
 )
 from pytest_ultrapar.suite.ready import ReadyQueue
 
@@ -111,11 +111,7 @@ class RunAhead:
     # -- the main thread, before any item ---------------------------------------------------------
 
     def start(self) -> None:
-        """Start the engine before the first case is there.
-
-        An xdist worker does so while others still collect: fifteen engines that start at once, with
-        their first cases, cost 0.3 s of the first 2 s.
-        """
+        """Start the engine early: fifteen that start with their first cases cost 0.3 s of 2 s."""
         self._start_engine()
 
     # -- the main thread ---------------------------------------------------------------------------
@@ -178,20 +174,25 @@ class RunAhead:
         return self._current[1] if self._current is not None and self._current[0] is item else None
 
     def begin_item(self, item: pytest.Item) -> CaseState | None:
-        """The state of the case whose item pytest is about to run; None if the item is no case."""
-        if self._current is not None and self._current[0] is item:
-            return self._current[1]  # run again by a plugin such as pytest-rerunfailures
-        index = self._taken_for(item)
-        state = None
-        if index in self._collected.case_ids:
-            position = self._ended.pop(index, None)
-            ended = position if isinstance(position, EpisodeEnded) else None
-            if ended is None and position is not None:
-                ended = self._runtime.read_episode(position)
-            state = CaseState(self._collected.prefetched[index], ended)
+        """The state of the case whose item pytest is about to run; None if the item is no case.
+
+        A plugin may run an item again: it gets its episode again, and all else begins anew.
+        """
+        if self._current is None or self._current[0] is not item:
+            state = self._new_state(self._taken_for(item))
+        elif (state := self.state_of(item)) is not None:
+            state = CaseState(state.prefetched, state.ended, is_again=True)
         running.state = state
         self._current = (item, state)
         return state
+
+    def _new_state(self, index: int) -> CaseState | None:
+        if index not in self._collected.case_ids:
+            return None
+        ended = self._ended.pop(index, None)
+        if ended is not None and not isinstance(ended, EpisodeEnded):
+            ended = self._runtime.read_episode(ended)
+        return CaseState(self._collected.prefetched[index], ended)
 
     def _taken_for(self, item: pytest.Item) -> int:
         """The position of an item that was handed out; -1 for one that was not.
@@ -275,14 +276,14 @@ class RunAhead:
         prefetched = self._collected.prefetched[index]
         case_id = self._collected.case_ids[index]
         seed = case_seed(case_id, self._runtime.options.seed)
-        model, repeat = parameter(item, "model"), parameter(item, REPEAT)
+        model = parameter(item, "model")
         assert isinstance(model, str)
         callspec = getattr(item, "callspec", None)
         info = CaseInfo(
             case_id=case_id,
             seed=seed,
             run_seed=self._runtime.options.seed,
-            repeat=repeat if isinstance(repeat, int) else 0,
+            repeat=repetition(item, self._runtime.options.repeats),
             model=model,
             params=callspec.params if callspec is not None else {},
             markers=tuple(mark.name for mark in item.iter_markers()),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_ultrapar import pytest_internals
 from pytest_ultrapar.clock import utc_now_us
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import Grade, Outcome
@@ -30,6 +31,9 @@ OUTCOME = "ultrapar_outcome"
 N_READY = "ultrapar_n_ready"
 """Attribute of a case's last report: what `RunAhead.n_ready` says, for the controller."""
 
+_OUTCOMES = frozenset({"passed", "failed", "skipped"})
+"""Of a report that counts; plugins that run a test again give its earlier reports others."""
+
 _WRONG_ANSWERS = (AssertionError, pytest.fail.Exception, pytest.xfail.Exception)
 """What a test raises when an answer is not as it should be; everything else is its own error."""
 
@@ -45,7 +49,7 @@ class CaseReports:
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Give the item its episode, before any fixture asks for it. Main thread, per item."""
         state = self._ahead.begin_item(item)
-        ended = state.ended if state is not None else None
+        ended = state.ended if state is not None and not state.is_again else None
         if ended is not None:
             # pytest's capture is on by now, or switched off by `-s`: either way it belongs here.
             sys.stdout.write(harmless(ended.stdout))
@@ -78,13 +82,20 @@ class CaseReports:
         state.calling = True
         try:
             return (yield)
+        except BaseException as error:
+            state.raised = error
+            raise
         finally:
             state.calling = False
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Redact what a subtest captured, which pytest adds after its report is made."""
-        if isinstance(report, pytest.SubtestReport):
+        """Redact what was not when its report was made.
+
+        A subtest's output is added later. Plugins that run a test again may do so while its report
+        is made, and log the first one in between, with an outcome of their own.
+        """
+        if isinstance(report, pytest.SubtestReport) or report.outcome not in _OUTCOMES:
             text = self._shown if running.state else self._runtime.redactor.text
             redact(report, self._runtime.config, text)
 
@@ -100,6 +111,11 @@ class CaseReports:
         report: pytest.TestReport,
     ) -> None:
         error = call.excinfo.value if call.excinfo is not None else None
+        if report.when == "call" and state.is_again:
+            # `call` may be of an earlier time.
+            error = state.raised or error
+        if report.passed:
+            error = None
         if isinstance(error, running.EpisodeError):
             report.longrepr = str(error)
         if state.n_subtests_failed and report.when == "call":
@@ -144,7 +160,8 @@ class CaseReports:
             item.session.shouldstop = f"pytest-ultrapar: {error}"
             return
         hook = item.ihook
-        for attempt in ended.attempts if ended is not None else ():
+        # Nothing was sent for a test that ran again.
+        for attempt in ended.attempts if ended is not None and not state.is_again else ():
             hook.pytest_ultrapar_attempt(record=attempt)
         hook.pytest_ultrapar_case(record=grade)
         running.state = None
@@ -207,11 +224,15 @@ def _outcome(state: CaseState, report: pytest.TestReport, error: BaseException |
         return "skipped" if by_mark else "error"
     if report.skipped and not hasattr(report, "wasxfail"):
         return "skipped"
-    if error is not None and not isinstance(error, _WRONG_ANSWERS):
+    if error is not None and not _is_wrong_answer(error):
         return "error"
     if state.graded is not None:
         return state.graded[0]
     return "unsolved" if error is not None else "solved"
+
+
+def _is_wrong_answer(error: BaseException) -> bool:
+    return isinstance(error, _WRONG_ANSWERS) and not pytest_internals.could_not_run(error)
 
 
 def _test_word(report: pytest.TestReport) -> str:
@@ -231,6 +252,12 @@ def _first_line(report: pytest.TestReport) -> str:
     return (crash or unknown or (text.splitlines()[-1] if text else "failed"))[:2000]
 
 
+def outcome_of(report: pytest.TestReport) -> str | None:
+    """The outcome of the case that a report decides; None for all other reports."""
+    outcome: str | None = getattr(report, OUTCOME, None)
+    return outcome if report.outcome in _OUTCOMES else None
+
+
 def status_of(
     report: pytest.TestReport,
 ) -> tuple[str, str, str | tuple[str, dict[str, bool]]] | None:
@@ -238,7 +265,7 @@ def status_of(
 
     Called in the controller (or the one process) for every report.
     """
-    outcome = getattr(report, OUTCOME, None)
+    outcome = outcome_of(report)
     if outcome is None or hasattr(report, "wasxfail"):
         return None
     if report.failed:

@@ -34,7 +34,7 @@ class CaseInfo:
 
 @dataclass(slots=True)
 class CaseState:
-    """What is known of the case whose item is running; made at set-up, gone after teardown.
+    """What is known of the case whose item is running; made at each set-up, gone after teardown.
 
     Attributes:
         prefetched: The function whose episode it is.
@@ -42,6 +42,8 @@ class CaseState:
         subtest_error: What made a subtest fail; an error of the suite outweighs a wrong answer.
         n_subtests_failed: How many did.
         ended: The stored episode; None when a mark kept it from running.
+        is_again: Whether the item was set up before: plugins run tests again, on the same episode.
+        raised: What the test's body raised.
         graded: What `grade` was called with: outcome, scores, kind.
         outcome: The measurement, once the deciding report is made.
         test: pytest's own result in one word.
@@ -50,6 +52,8 @@ class CaseState:
 
     prefetched: Prefetched
     ended: EpisodeEnded | None
+    is_again: bool = False
+    raised: BaseException | None = None
     calling: bool = False
     subtest_error: BaseException | None = None
     n_subtests_failed: int = 0

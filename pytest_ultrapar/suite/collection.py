@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.suite.case_state import CaseInfo
 
 REPEAT = "ultrapar_repeat"
+_STEP = "__pytest_repeat_step_number"
+"""pytest-repeat's parameter, from 0 (`pytest_repeat.py:63`, 0.9.4)."""
 _CONFIG_FILES = (
     "pytest.toml",
     ".pytest.toml",
@@ -76,7 +78,7 @@ def prefetched_of(item: pytest.Item) -> list[Prefetched]:
 
 
 def collect_cases(
-    items: Sequence[pytest.Item], *, run_seed: int, models: Sequence[str]
+    items: Sequence[pytest.Item], *, run_seed: int, models: Sequence[str], repeats: int
 ) -> Collected:
     """Find the cases among collected items, in their order.
 
@@ -84,9 +86,10 @@ def collect_cases(
         items: What pytest is going to run.
         run_seed: Seed of the run; part of every case id.
         models: Names of the pool's models.
+        repeats: What --ultrapar-repeats says, >= 1.
     """
     collected = Collected()
-    seen: dict[str, str] = {}
+    seen: dict[str, pytest.Item] = {}
     # Items of one test share what pytest knows of its fixtures; 20,000 need not be searched one by
     # one.
     by_test: dict[int, list[Prefetched]] = {}
@@ -109,14 +112,11 @@ def collect_cases(
                 f"{', '.join(models)}"
             )
             continue
-        case = _case(index, item, model, run_seed)
+        case = _case(index, item, model, run_seed, repeats)
         if case.case_id in seen:
-            collected.faults.append(
-                f"{item.nodeid}: two items have the same case id (the other is "
-                f"{seen[case.case_id]}); give their parameters different ids"
-            )
+            collected.faults.append(_same_id(seen[case.case_id], item))
             continue
-        seen[case.case_id] = case.nodeid
+        seen[case.case_id] = item
         collected.cases.append(case)
         collected.case_ids[index] = case.case_id
         if case.skipped is not None:
@@ -140,8 +140,21 @@ def params_of(item: pytest.Item) -> dict[str, Scalar]:
     return {
         name: _scalar(value)
         for name, value in (callspec.params if callspec else {}).items()
-        if name not in {"model", REPEAT}
+        if name not in {"model", REPEAT, _STEP}
     }
+
+
+def repetition(item: pytest.Item, repeats: int) -> int:
+    """Which repetition of its cell an item is, from 0; pytest-repeat's count multiplies ours.
+
+    Args:
+        item: Of a case.
+        repeats: What --ultrapar-repeats says, >= 1.
+    """
+    step, own = (
+        value if isinstance(value := parameter(item, name), int) else 0 for name in (_STEP, REPEAT)
+    )
+    return step * repeats + own
 
 
 def suite_of(item: pytest.Item) -> str:
@@ -182,16 +195,15 @@ def case_seed(case_id: str, run_seed: int) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
-def _case(index: int, item: pytest.Item, model: str, run_seed: int) -> Case:
+def _case(index: int, item: pytest.Item, model: str, run_seed: int, repeats: int) -> Case:
     case_id = case_id_of(item, run_seed)
-    repeat = parameter(item, REPEAT)
     return Case(
         index=index,
         case_id=case_id,
         nodeid=item.nodeid,
         suite=suite_of(item),
         model=model,
-        repeat=repeat if isinstance(repeat, int) else 0,
+        repeat=repetition(item, repeats),
         params=params_of(item),
         seed=case_seed(case_id, run_seed),
         skipped=pytest_internals.will_not_run(item),
@@ -219,6 +231,19 @@ def _below_project(path: Path) -> str:
     # Not pytest's rootdir: the value of an option that names a file elsewhere moves it (pytest
     # 9.2).
     return path.relative_to(_project(path.parent)).as_posix()
+
+
+def _same_id(one: pytest.Item, other: pytest.Item) -> str:
+    if one.path == other.path:
+        return (
+            f"{other.nodeid}: two items have the same case id (the other is {one.nodeid}); give "
+            "their parameters different ids"
+        )
+    return (
+        f"{other.nodeid}: {one.path} and {other.path} have the same path below their projects "
+        f"({_project(one.path.parent)} and {_project(other.path.parent)}), by which cases are told "
+        "apart; rename one of the two files, or run them apart"
+    )
 
 
 def _note_table(collected: Collected, item: pytest.Item, case: Case) -> None:

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar import process, pytest_internals
 from pytest_ultrapar.suite.collection import REPEAT
+from pytest_ultrapar.suite.marks import mark_faults, patterns_of
 from pytest_ultrapar.suite.prefetched import ATTRIBUTE
-from pytest_ultrapar.suite.selection import ARGUMENT
-from pytest_ultrapar.suite.taken import TAKEN_FROM
 
 if TYPE_CHECKING:
     import pytest
 
-_MARK_ARGUMENTS = {"models", "summary", "expect", TAKEN_FROM, ARGUMENT}
 _PATTERN_SIGNS = set("*?[")
 
 
@@ -28,6 +26,9 @@ def parametrize_models(metafunc: pytest.Metafunc) -> bool:
     functions = [pytest_internals.fixture_function(metafunc, name) for name in names]
     if not any(hasattr(function, ATTRIBUTE) for function in functions):
         return False
+    for mark in metafunc.definition.iter_markers("ultrapar"):
+        for fault in mark_faults(mark):
+            _note_fault(metafunc, fault)
     ours = pytest_internals.fixture_function(metafunc, "model")
     is_ours = "model" in names and getattr(ours, "__ultrapar__", None) == "model"
     if is_ours and not _by_hand(metafunc):
@@ -60,30 +61,25 @@ def _by_hand(metafunc: pytest.Metafunc) -> bool:
 def _models(metafunc: pytest.Metafunc) -> list[str]:
     selected = process.models(metafunc.config)
     mark = metafunc.definition.get_closest_marker("ultrapar")
-    if mark is None:
-        return list(selected)
-    strange = [*map(repr, mark.args), *sorted(mark.kwargs.keys() - _MARK_ARGUMENTS)]
-    if strange:
-        takes = " and ".join(f"{name}=..." for name in sorted(_MARK_ARGUMENTS))
-        _note_fault(metafunc, f"got {strange[0]}; it takes {takes} by name")
-    patterns = mark.kwargs.get("models")
+    patterns = mark.kwargs.get("models") if mark is not None else None
     if patterns is None:
         return list(selected)
-    listed = [patterns] if isinstance(patterns, str) else list(patterns)
+    listed = patterns_of(patterns)
     _, pool = process.settings(metafunc.config)
     for pattern in listed:
         # A name that is not there is a slip of the pen; a family without a member in this pool is
         # a suite that has nothing to do here.
-        is_name = not _PATTERN_SIGNS.intersection(str(pattern))
+        is_name = not _PATTERN_SIGNS.intersection(pattern)
         if is_name and pattern not in pool.models:
             names = ", ".join(pool.models)
             _note_fault(
                 metafunc,
-                f"names {pattern!r}, which matches no model of {pool.path}; it has {names}",
+                f"mark ultrapar(...) names {pattern!r}, which matches no model of {pool.path}; "
+                f"it has {names}",
             )
-    return [name for name in selected if any(fnmatchcase(name, str(one)) for one in listed)]
+    return [name for name in selected if any(fnmatchcase(name, one) for one in listed)]
 
 
 def _note_fault(metafunc: pytest.Metafunc, what: str) -> None:
     faults = metafunc.config.stash.setdefault(process.mark_faults_key, [])
-    faults.append(f"{metafunc.definition.nodeid}: mark ultrapar(...) {what}")
+    faults.append(f"{metafunc.definition.nodeid}: {what}")

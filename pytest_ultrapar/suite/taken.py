@@ -16,7 +16,13 @@ import msgspec
 from pytest_ultrapar import pytest_internals
 from pytest_ultrapar.results.publish import write_whole
 from pytest_ultrapar.results.taken_file import Taken
-from pytest_ultrapar.suite.collection import REPEAT, case_id_of, parameter, params_of, suite_of
+from pytest_ultrapar.suite.collection import (
+    case_id_of,
+    parameter,
+    params_of,
+    repetition,
+    suite_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -67,6 +73,7 @@ def deselect_taken(
     reused: Callable[[], Mapping[Question, str]],
     *,
     run_seed: int,
+    repeats: int,
 ) -> list[Taken]:
     """Deselect the cases that their suite takes from another one, as `-k` leaves out tests.
 
@@ -79,6 +86,7 @@ def deselect_taken(
         reused: Questions that were answered in an earlier run, and the ids of the cases that did;
             called only if a suite takes any. What this session asks itself is taken from here.
         run_seed: Seed of the run; part of every case id.
+        repeats: What --ultrapar-repeats says, >= 1.
 
     Returns:
         The cases taken, by the suites that took them; suites that took none are missing.
@@ -95,14 +103,14 @@ def deselect_taken(
     asked: dict[Question, pytest.Item] = {}
     for item in items:
         if (suite := suite_of(item)) in wanted and pytest_internals.will_not_run(item) is None:
-            asked.setdefault(_question_of(item, suite), item)
+            asked.setdefault(_question_of(item, suite, repeats), item)
     kept: list[pytest.Item] = []
     taken: list[pytest.Item] = []
     # Dictionaries for their keys, each once and in order.
     ids: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for item in items:
         source = sources[pytest_internals.test_identity(item)]
-        question = _question_of(item, source) if source is not None else None
+        question = _question_of(item, source, repeats) if source is not None else None
         if question is None or (question not in asked and question not in answered):
             kept.append(item)
             continue
@@ -124,13 +132,12 @@ def _source_of(item: pytest.Item) -> str | None:
     return source if isinstance(source, str) and source != suite_of(item) else None
 
 
-def _question_of(item: pytest.Item, suite: str) -> Question:
+def _question_of(item: pytest.Item, suite: str, repeats: int) -> Question:
     """The question that an item asks, as if it were one of `suite`."""
-    repeat = parameter(item, REPEAT)
     return _question(
         suite,
         str(parameter(item, "model")),
-        repeat if isinstance(repeat, int) else 0,
+        repetition(item, repeats),
         params_of(item),
     )
 

@@ -24,8 +24,10 @@ from pytest_ultrapar import prefetch
 async def answer(llm, prompt) -> str:
     return (await llm.chat([{"role": "user", "content": prompt}])).text
 """
-# Neither has a part in these tests; hypothesis alone takes 0.3 s at the end of every run.
-_LIGHT = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+# None has a part in these tests, unless one loads it by its module's name; hypothesis alone takes
+# 0.3 s at the end of every run, and rerunfailures opens a socket in every run with workers.
+_UNUSED = ("cacheprovider", "hypothesispytest", "rerunfailures", "repeat")
+_LIGHT = tuple(f"-pno:{name}" for name in _UNUSED)
 
 
 @pytest.fixture(scope="session")

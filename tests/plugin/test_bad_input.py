@@ -6,7 +6,7 @@ import fcntl
 
 import pytest
 
-from tests.plugin.conftest import CANARY
+from tests.plugin.conftest import CANARY, SUITE
 
 PLAIN_SUITE = """
 @pytest.mark.parametrize("prompt", ["say a", "say b"])
@@ -182,7 +182,8 @@ OPTIONS = {
     ),
     "dist": (
         ["-n2", "--dist=loadscope"],
-        "--dist loadscope cannot be used together with --ultrapar-pool",
+        "--dist loadscope cannot be used together with --ultrapar-pool, which schedules itself; "
+        "allowed is load (the default of -n, which takes no as load)",
     ),
     "tx": (["--dist=load", "--tx=ssh=host"], "--tx ssh=host cannot be used together with"),
     "setup only": (["--setup-only"], "--setup-only cannot be used together with --ultrapar-pool"),
@@ -277,3 +278,37 @@ def test_simulator_that_does_not_answer_is_refused(project):
     project.suite('@pytest.mark.parametrize("prompt", ["say a"])\ndef test_it(answer): pass\n')
     said = refusal(project, "--ultrapar-simulator=http://127.0.0.1:1", in_process=False)
     assert "--ultrapar-simulator: nothing answers at http://127.0.0.1:1" in said
+
+
+def test_parameter_that_no_file_can_hold_is_named(project, workers):
+    project.suite(
+        r"""
+@pytest.mark.parametrize("prompt", ["say a", "half \ud83d of it"])
+def test_it(answer): pass
+"""
+    )
+    said = refusal(project, workers, in_process=workers == "-n0")
+    assert "test_suite.py::test_it[" in said
+    assert r"parameter 'prompt' ('half \ud83d of it') holds half a surrogate pair" in said
+
+
+def test_reason_that_no_file_can_hold_is_named(project):
+    project.suite(
+        r"""
+@pytest.mark.parametrize("prompt", ["say a"])
+@pytest.mark.skip(reason="half \ud83d of it")
+def test_it(answer): pass
+"""
+    )
+    assert r"its mark's reason ('half \ud83d of it') holds half a" in refusal(project)
+
+
+def test_files_of_one_name_outside_the_project_are_both_named(project, tmp_path_factory):
+    folders = [tmp_path_factory.mktemp(name) for name in ("one", "other")]
+    for folder in folders:
+        folder.joinpath("test_same.py").write_text(SUITE + PLAIN_SUITE)
+    said = refusal(project, *map(str, folders), "--import-mode=importlib")
+    for folder in folders:
+        assert str(folder / "test_same.py") in said
+    assert "rename one of the two files, or run them apart" in said
+    assert "different ids" not in said

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from pytest_ultrapar.lanes.key_lock import Holder, KeyLocks, take_all
+from pytest_ultrapar.lanes.server_config import SERVER_MODULE
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.key_identity import key_identity
@@ -40,11 +41,16 @@ SERVED = """
 name = "second"
 """
 SUITE = """
+import asyncio
+from pathlib import Path
+
 import pytest
 from pytest_ultrapar import prefetch
 
 @prefetch
 async def answer(llm, number) -> str:
+    while number == 0 and Path("held").exists():
+        await asyncio.sleep(0.02)
     return (await llm.chat([{{"role": "user", "content": f"{{number}}"}}])).text
 
 @pytest.mark.parametrize("number", range({n}))
@@ -75,6 +81,14 @@ class Host:
         self.server = SimulatorProcess.start(
             pool, log_path=self._log, tokens={("lab", "k"): CANARY}
         )
+
+    def hold(self, name: str) -> None:
+        """Have the run `name`, once started, go on until it is released."""
+        self.folder.joinpath(name).mkdir()
+        self.folder.joinpath(name, "held").touch()
+
+    def release(self, name: str) -> None:
+        self.folder.joinpath(name, "held").unlink()
 
     def start(self, name: str, n: int, *options: str) -> subprocess.Popen[bytes]:
         """A run on the model `name`, in whose pool provider, key and variable have other names."""
@@ -158,9 +172,12 @@ def holder_of(lock: Path) -> int | None:
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_two_runs_at_once_never_send_more_than_one_may(host, workers):
+    host.hold("first")
     first = host.start("first", 40, workers)
     wait_until(lambda: len(host.arrivals_s("first")) > 2)
     second = host.start("second", 40, workers)
+    wait_until(lambda: is_waiting(host, "second"))
+    host.release("first")
     for name, process in (("first", first), ("second", second)):
         assert process.wait(90) == 0, host.output(name).read_text()
     log = host.log()
@@ -178,6 +195,7 @@ def test_two_runs_at_once_never_send_more_than_one_may(host, workers):
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_killed_run_lets_the_next_go_on_without_doubling_the_rate(host, workers):
+    host.hold("first")
     first = host.start("first", 300, workers)
     wait_until(lambda: len(host.arrivals_s("first")) > 12)
     second = host.start("second", 30, "-n0")
@@ -197,6 +215,7 @@ def test_killed_run_lets_the_next_go_on_without_doubling_the_rate(host, workers)
 
 @pytest.mark.slow
 def test_run_that_shall_not_wait_fails_and_names_who_has_the_key(host):
+    host.hold("first")
     first = host.start("first", 100, "-n0")
     wait_until(lambda: len(host.arrivals_s("first")) > 2)
     second = host.start("second", 10, "-n0", "--ultrapar-key-lock=fail")
@@ -210,11 +229,15 @@ def test_run_that_shall_not_wait_fails_and_names_who_has_the_key(host):
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_waiting_ends_at_an_interrupt(host, workers):
+    host.hold("first")
     host.start("first", 100, "-n0")
     wait_until(lambda: len(host.arrivals_s("first")) > 2)
     second = host.start("second", 10, workers)
     wait_until(lambda: is_waiting(host, "second"))
     family = psutil.Process(second.pid).children(recursive=True)
+    # It has collected, and nobody is there yet who could grant a lease.
+    assert len(list((host.folder / "second").glob(".ultrapar/2*/cases.json"))) == 1
+    assert not [one for one in family if SERVER_MODULE in one.cmdline()]
     second.send_signal(signal.SIGINT)
     assert second.wait(30) == 2
     assert psutil.wait_procs(family, timeout=5)[1] == []
@@ -247,6 +270,28 @@ def test_key_in_use_is_refused_by_name_and_holder(project, held):
         ]
     )
     assert project.server.prompts == []
+
+
+def test_fault_of_a_suite_is_said_before_any_wait_for_a_key(project, held, workers):
+    project.suite(
+        '\n@pytest.mark.ultrapar(model="m")\n@pytest.mark.parametrize("prompt", ["say a"])\n'
+        "def test_it(answer): pass\n"
+    )
+    result = project.run(workers, "--ultrapar-key-lock=fail")
+    assert result.ret == 4
+    assert "mark ultrapar(...) got model" in result.stderr.str()
+    assert "in use" not in result.stderr.str()
+
+
+def test_error_of_collection_is_shown_before_any_wait_for_a_key(project, held, workers):
+    project.suite('\n@pytest.mark.parametrize("prompt", ["say a"])\ndef test_it(answer): pass\n')
+    project.pytester.path.joinpath("test_broken.py").write_text("import no_such_module\n")
+    result = project.run(workers, "--ultrapar-key-lock=fail")
+    assert result.ret == 2
+    assert "No module named 'no_such_module'" in result.stdout.str()
+    assert "Interrupted: 1 error during collection" in result.stdout.str()
+    assert "in use" not in result.stderr.str()
+    assert not list(project.pytester.path.glob(".ultrapar/2*"))
 
 
 @pytest.mark.parametrize("option", ["--ultrapar-plan", "--collect-only", "--setup-plan"])

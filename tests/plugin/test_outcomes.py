@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 ALL = """
 PROMPTS = {
     "graded": "say yes",
@@ -64,6 +67,46 @@ def test_not_run(answer): pass
 def test_expected_failure(answer):
     assert answer == "five"
 
+@pytest.mark.parametrize("prompt", ["say five"])
+@pytest.mark.xfail(reason="known")
+def test_unexpected_success(answer):
+    assert answer == "five"
+
+@pytest.mark.parametrize("prompt", ["say six"])
+@pytest.mark.xfail(reason="known")
+def test_expected_failure_graded(answer, grade):
+    grade("partial")
+    assert answer == "five"
+
+@pytest.mark.parametrize("prompt", ["say seven"])
+@pytest.mark.xfail(reason="known")
+def test_expected_failure_raises(answer):
+    {}["missing"]
+
+@pytest.mark.parametrize("prompt", ["say eight"])
+def test_expected_failure_inside(answer):
+    pytest.xfail("known")
+
+@pytest.mark.parametrize("prompt", ["say nine"])
+async def test_async(answer):
+    assert answer == "ten"
+
+@pytest.mark.parametrize("prompt", ["say nine"])
+def test_async_behind(answer):
+    return Later()
+
+class Later:
+    def __await__(self): ...
+
+@pytest.mark.parametrize("prompt", ["say ten"])
+def test_failed_by_hand(answer):
+    pytest.fail("wrong")
+
+@pytest.mark.parametrize("prompt", ["say ten"])
+def test_raised_nothing(answer):
+    with pytest.raises(LookupError):
+        pass
+
 @prefetch
 async def catching(llm) -> str:
     try:
@@ -114,6 +157,14 @@ def test_outcome_table_holds_in_every_row(project, workers):
         "test_skipped[say never sent]": ("skipped", "skipped", None),
         "test_not_run[say never sent]": ("skipped", "xfailed", None),
         "test_expected_failure[say four]": ("unsolved", "xfailed", None),
+        "test_unexpected_success[say five]": ("solved", "xpassed", None),
+        "test_expected_failure_graded[say six]": ("partial", "xfailed", None),
+        "test_expected_failure_raises[say seven]": ("error", "xfailed", None),
+        "test_expected_failure_inside[say eight]": ("unsolved", "xfailed", None),
+        "test_async[say nine]": ("error", "failed", None),
+        "test_async_behind[say nine]": ("error", "failed", None),
+        "test_failed_by_hand[say ten]": ("unsolved", "failed", None),
+        "test_raised_nothing[say ten]": ("unsolved", "failed", None),
         "test_catching[m]": ("infra", "skipped", "overload"),
         "test_wrong_type[m]": ("error", "error", None),
     }
@@ -124,6 +175,12 @@ def test_outcome_table_holds_in_every_row(project, workers):
     output = result.stdout.str()
     assert "LookupError: the suite's own fault" in output
     assert "4 infra" in output
+
+
+def test_readme_has_a_row_for_each_word_of_pytest():
+    table = README.split("### What becomes of a case", 1)[1].split("###", 1)[0]
+    for word in ("passed", "failed", "skipped", "xfailed", "xpassed", "async def"):
+        assert word in table, word
 
 
 def test_unsolved_cases_do_not_fail_the_run(project, workers):

@@ -244,3 +244,12 @@ def test_plan_of_phase_52_is_the_sum_of_seed_002_and_names_the_binding_key(monke
     assert re.search(rf"^  binding key: ideallab/key[01] \({kind}\)", done.stdout, re.MULTILINE)
     assert "mode phase, policy model-key: load: processes of the documents" in done.stdout
     assert "names the environment variable AZURE_OPENAI_API_KEY, which is not set" in done.stdout
+
+
+def test_plan_of_the_readmes_first_command_finds_no_worker_idle():
+    done = run_pytest(
+        "bench_suites/phase53", "-n15", "--ultrapar-pool", "pool.toml", "--ultrapar-plan"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "for 15 workers" in done.stdout
+    assert "would be as fast" not in done.stdout

@@ -226,6 +226,55 @@ def test_it(answer): pass
 """,
         "mark ultrapar(...) got 'm'; it takes expect=... and models=... and ",
     ),
+    "mark with a number for models": (
+        """
+@pytest.mark.ultrapar(models=7)
+@pytest.mark.parametrize("prompt", ["x"])
+def test_it(answer): pass
+""",
+        "mark ultrapar(models=...) must be a pattern such as 'qwen*', or a list of patterns (g",
+    ),
+    "mark with a model that is no text": (
+        """
+@pytest.mark.ultrapar(models=["m", 7])
+@pytest.mark.parametrize("prompt", ["x"])
+def test_it(answer): pass
+""",
+        "mark ultrapar(models=...) must be a pattern such as 'qwen*', or a list of patterns (got [",
+    ),
+    "mark with a summary that is one name": (
+        """
+@pytest.mark.ultrapar(summary="model")
+@pytest.mark.parametrize("prompt", ["x"])
+def test_it(answer): pass
+""",
+        "mark ultrapar(summary=...) must be a list of names such as ['model', 'repeat'] (got 'mo",
+    ),
+    "mark with a source that is no name": (
+        """
+@pytest.mark.ultrapar(taken_from=["first"])
+@pytest.mark.parametrize("prompt", ["x"])
+def test_it(answer): pass
+""",
+        "mark ultrapar(taken_from=...) must be the name of a suite's folder (got ['first'])",
+    ),
+    "mark with an expectation that is no dict": (
+        """
+@pytest.mark.ultrapar(expect=6.5)
+@pytest.mark.parametrize("prompt", ["x"])
+def test_it(answer): pass
+""",
+        "mark ultrapar(expect=...) must be a dict with some of turns, tokens_in, tokens_out (got ",
+    ),
+    "mark of a test that names its models itself": (
+        """
+@pytest.mark.ultrapar(model="m")
+@pytest.mark.parametrize("model", ["m"])
+@pytest.mark.parametrize("prompt", ["x"])
+def test_it(answer): pass
+""",
+        "mark ultrapar(...) got model; it takes expect=... and models=... and ",
+    ),
     "mark with a slip": (
         """
 @pytest.mark.ultrapar(model="m")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -133,3 +134,37 @@ def test_command_line_goes_before_the_environment_and_products_say_so(project, m
     assert "p/m workers = 3 (pool.toml, 1 x 3 prompt types)" in said
     assert len(project.rows()) == 2
     assert list(project.directory.glob("debug-*")) == []
+
+
+@pytest.mark.slow
+def test_dist_no_beside_workers_means_load_as_in_xdist(project):
+    project.suite(PLAIN_SUITE)
+    assert project.run("--dist=no", "-n2").ret == 0
+    assert {row["worker"] for row in project.rows()} <= {"gw0", "gw1"}
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    assert "xdist takes `--dist no` beside `-n` as `load`" in readme
+
+
+def test_listing_shows_on_what_and_announces_no_run(project):
+    project.suite(PLAIN_SUITE)
+    for option in ("--collect-only", "--setup-plan"):
+        listed = project.run_here(option, "--ultrapar-repeats=2")
+        assert listed.ret == 0
+        said = [line for line in listed.outlines if line.startswith("ultrapar: ")]
+        assert said == [
+            "ultrapar: pool pool.toml, mode ultra, policy even, fixed limits, seed 0",
+            "ultrapar: 1 model, 1 lane, 4 seats, 2 repetitions",
+            "ultrapar: repeats = 2 (command line --ultrapar-repeats)",
+            "ultrapar: keys p/key0 (environment TEST_KEY_0)",
+        ]
+    quiet = project.run_here("--collect-only", "-q")
+    assert "ultrapar: " not in quiet.stdout.str()
+    assert not (project.pytester.path / ".ultrapar").exists()
+
+
+def test_what_a_run_says_of_its_cases_begins_after_pytests_own_line(project):
+    project.suite(PLAIN_SUITE)
+    lines = project.run_here("-n0").outlines
+    (pytests,) = [at for at, line in enumerate(lines) if line.startswith("collected 2 items")]
+    (ours,) = [at for at, line in enumerate(lines) if line.startswith("ultrapar: 2 cases; ")]
+    assert pytests < ours

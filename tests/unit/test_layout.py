@@ -27,7 +27,6 @@ LEVELS = (
 """The core from the bottom up; a part imports only what stands below it, and glue stands on top."""
 CORE = set().union(*LEVELS)
 HOSTS = {"pytest", "_pytest", "pluggy", "xdist", "execnet"}
-MOST_LINES = 400
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 
 
@@ -161,10 +160,6 @@ def test_run_without_a_gate_imports_none(host):
 def all_sources() -> list[Path]:
     return [*sources(PACKAGE), *sources(ROOT / "bench_suites"), *sources(ROOT / "tests")]
 
-
-def test_no_file_is_longer_than_a_person_keeps_in_mind():
-    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in all_sources()}
-    assert {str(path): n for path, n in lengths.items() if n > MOST_LINES} == {}
 
 
 def test_no_module_is_a_drawer():

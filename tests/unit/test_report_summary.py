@@ -194,7 +194,7 @@ def test_summary_of_an_ungraded_cell_shows_no_share():
 def test_summary_long_tables_are_cut_above_the_total():
     cells = [Cell(("m", str(i)), 1, 1, counts(1), {}) for i in range(150)]
     found = lines(msgspec.structs.replace(SUMMARY, cells=cells))
-    assert found[102] == "(50 more rows are in the tables)"
+    assert found[102] == "(50 more rows in the tables)"
     assert found[103].startswith("all ")
 
 

@@ -1,0 +1,34 @@
+"""What a run of one says: "1 request", never "1 requests"."""
+
+from __future__ import annotations
+
+import re
+
+SUITE = """
+@pytest.mark.parametrize("prompt", ["count 1 say yes"])
+def test_it(answer):
+    assert answer
+"""
+ODD = re.compile(r"\b1 (?!pass)\w+s\b(?! (in|after))")
+"""`1 requests`, but not `1 s`, `1 passed` or a verb."""
+
+
+def odd(text: str) -> list[str]:
+    return [line for line in text.splitlines() if ODD.search(line)]
+
+
+def test_run_of_one_case_speaks_of_one(project):
+    project.suite(SUITE)
+    result = project.run_here("-n0")
+    assert result.ret == 0
+    said = result.stdout.str()
+    assert "1 request in flight at most" in said
+    assert odd(said) == []
+
+
+def test_plan_of_one_case_speaks_of_one(project):
+    project.suite(SUITE)
+    result = project.run_here("--ultrapar-plan")
+    assert result.ret == 0
+    assert "m has 4 seats for 1 case" in result.stdout.str()
+    assert odd(result.stdout.str()) == []

@@ -1,0 +1,62 @@
+"""Unit tests and evaluations in one repository, and plain `pytest` without a pool."""
+
+from __future__ import annotations
+
+import pytest
+
+EVALS = """
+@pytest.fixture
+def expensive():
+    raise AssertionError("set up for an evaluation that is not run")
+
+@pytest.mark.parametrize("prompt", ["say a", "say b"])
+def test_asks(answer, expensive): ...
+
+@pytest.mark.parametrize("prompt", ["say c"])
+def test_asks_more(answer, model): ...
+"""
+UNIT = "def test_adds(): assert 1 + 1 == 2\n"
+LINE = (
+    "ultrapar: {} skipped, which run on a pool of models: add --ultrapar-pool FILE "
+    "(or ini ultrapar_pool)"
+)
+
+
+@pytest.fixture
+def both(project):
+    project.suite(EVALS, name="test_evals.py")
+    project.pytester.path.joinpath("test_unit.py").write_text(UNIT)
+    return project
+
+
+def test_evaluations_are_skipped_and_one_line_says_how_to_run_them(both, workers):
+    result = both.run(workers, pool=False)
+    assert result.ret == 0
+    result.assert_outcomes(passed=1, skipped=3)
+    said = [line for line in result.outlines if "--ultrapar-pool" in line]
+    assert said == [LINE.format("3 evaluations were")]
+    one = both.run_here("-k", "adds or more", "-q", pool=False)
+    assert one.ret == 0
+    assert LINE.format("1 evaluation was") in one.outlines
+    assert both.server.prompts == []
+
+
+def test_nothing_is_said_where_no_evaluation_is_selected(both):
+    result = both.run_here("test_unit.py", "-ra", pool=False)
+    assert result.ret == 0
+    assert "ultrapar:" not in result.stdout.str()
+
+
+@pytest.mark.parametrize("selection", [["test_evals.py"], ["-k", "asks"]])
+def test_evaluations_alone_are_refused(both, workers, selection):
+    result = both.run(workers, *selection, pool=False)
+    assert result.ret == 4
+    assert "test_asks[say a] runs on a pool of models and needs" in result.stderr.str()
+
+
+def test_error_of_collection_is_not_hidden_behind_the_evaluations(both, workers):
+    both.pytester.path.joinpath("test_unit.py").write_text("import no_such_module\n")
+    result = both.run(workers, pool=False)
+    # xdist's own word for errors of collection is 1.
+    assert result.ret == (2 if workers == "-n0" else 1)
+    assert "no_such_module" in result.stdout.str()
