@@ -12,6 +12,7 @@ import pytest
 from pytest_ultrapar.options import pool_path
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.model import Lane, Pool
+from pytest_ultrapar.pool.route import check_routes, route_secrets
 from pytest_ultrapar.pool.secret import check_secrets
 from pytest_ultrapar.results.redact import Redactor
 from pytest_ultrapar.results.taken_file import Taken
@@ -70,7 +71,8 @@ def lanes(config: pytest.Config) -> tuple[Lane, ...]:
 def redactor(pool: Pool) -> Redactor:
     """Knows the secrets of all keys of the pool, also of those that this run does not need."""
     named = {key.env for provider in pool.providers for key in provider.keys if key.env}
-    return Redactor([os.environ[name] for name in sorted(named) if os.environ.get(name)])
+    keys = {os.environ[name] for name in named if os.environ.get(name)}
+    return Redactor(keys | route_secrets(pool, os.environ))
 
 
 def data(config: pytest.Config) -> dict[str, str]:
@@ -95,13 +97,14 @@ def taken(config: pytest.Config) -> list[Taken]:
 
 
 def check_keys(config: pytest.Config) -> None:
-    """Make sure that the secrets of all keys are there.
+    """Make sure that the secrets of all keys are there, and what the ways to the servers need.
 
     Raises:
-        ConfigError: Naming the variables that are not set.
+        ConfigError: Naming the variables that are not set, or a file that cannot be used.
     """
     _, pool = settings(config)
     check_secrets(pool, os.environ)
+    check_routes(pool, os.environ)
 
 
 def check_debug_log(config: pytest.Config, n_workers: int) -> None:
