@@ -225,7 +225,9 @@ class SessionTransport(httpx.AsyncBaseTransport):
 
 
 def _timeout(connect_s: float) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=None, sock_connect=min(connect_s, LONGEST_CONNECT_S))
+    # `connect` is about a proxy's answer, too; `sock_connect` alone about its socket.
+    longest_s = min(connect_s, LONGEST_CONNECT_S)
+    return aiohttp.ClientTimeout(total=None, connect=longest_s, sock_connect=longest_s)
 
 
 def _wake_when_broken(answer: aiohttp.ClientResponse) -> Callable[[], object] | None:
