@@ -125,9 +125,9 @@ def test_server_that_wants_a_certificate_gets_ours(project, strict_server, ours)
 
 
 @pytest.mark.usefixtures("certs")
-def test_requests_go_through_the_proxy_that_the_pool_names(project, tls_server):
+def test_requests_go_through_the_proxy_that_the_pool_names(project, tls_server, workers):
     with ConnectProxy() as proxy:
-        played = go(project, tls_server, f'{CA}\nproxy = "{proxy.url}"')
+        played = go(project, tls_server, f'{CA}\nproxy = "{proxy.url}"', workers)
     assert played.outcomes() == SOLVED
     assert proxy.tunnels == [f"127.0.0.1:{tls_server.port}"]
     assert effective(project)["p proxy"] == (proxy.url, "pool.toml")
