@@ -19,6 +19,7 @@ from pytest_ultrapar.errors import (
 if TYPE_CHECKING:
     from pytest_ultrapar.engine.llm import Llm
     from pytest_ultrapar.engine.reply import Reply, ToolCall
+    from pytest_ultrapar.fixtures import Grader
     from pytest_ultrapar.lanes.assignment import Assignment, Group
     from pytest_ultrapar.suite.case_state import CaseInfo
     from pytest_ultrapar.suite.prefetched import prefetch
@@ -28,6 +29,7 @@ __all__ = [
     "BadRequestError",
     "CaseInfo",
     "ConfigError",
+    "Grader",
     "Group",
     "InfraError",
     "Llm",
@@ -43,6 +45,7 @@ __all__ = [
 _LATE = {
     "Assignment": "pytest_ultrapar.lanes.assignment",
     "CaseInfo": "pytest_ultrapar.suite.case_state",
+    "Grader": "pytest_ultrapar.fixtures",
     "Group": "pytest_ultrapar.lanes.assignment",
     "Llm": "pytest_ultrapar.engine.llm",
     "Reply": "pytest_ultrapar.engine.reply",

@@ -75,7 +75,7 @@ def start(
     engine_settings = EngineSettings(
         worker=worker,
         connect=connect,
-        endpoints=endpoints(pool, token_of=token_of, base_url_of=base_urls),
+        endpoints=endpoints(pool, token_of=token_of, base_url_of=base_urls, environ=os.environ),
         retry=RetryPolicy(options.max_attempts),
         episode_timeout_s=options.episode_timeout_s,
         most_open=most_open,

@@ -35,31 +35,34 @@ class Verdict(Protocol):
         ...
 
 
-class Grade:
+class Grader:
     """The `grade` fixture's value: call it once to record a measurement; it fails no test."""
 
     def __init__(self, state: CaseState | None) -> None:
         self._state = state
 
-    def __call__(self, verdict: str | Verdict, /, **scores: float) -> None:
+    def __call__(self, verdict: bool | str | Verdict, /, **scores: float) -> None:
         """Record what the episode was worth.
 
         Args:
-            verdict: `solved`, `partial` or `unsolved`, or an object with `outcome`, `scores` and
-                perhaps `kind`.
+            verdict: `solved`, `partial` or `unsolved`; True for `solved` and False for `unsolved`;
+                or an object with `outcome`, `scores` and perhaps `kind`.
             scores: Numbers by name; True and False count as 1 and 0.
 
         Raises:
+            TypeError: The verdict is none of these.
             ValueError: Another outcome, or a score that is no finite number.
         """
+        if isinstance(verdict, bool):
+            verdict = "solved" if verdict else "unsolved"
         outcome: object = verdict
         kind: str | None = None
         numbers: dict[str, Any] = dict(scores)
         if not isinstance(verdict, str):
             if not hasattr(verdict, "outcome") or not hasattr(verdict, "scores"):
                 msg = (
-                    f"grade() got {verdict!r}; it takes {', '.join(map(repr, GRADES))}, or an "
-                    "object with `outcome` and `scores`"
+                    f"grade() got {verdict!r}; it takes {', '.join(map(repr, GRADES))}, True, "
+                    "False, or an object with `outcome` and `scores`"
                 )
                 raise TypeError(msg)
             outcome, kind = verdict.outcome, getattr(verdict, "kind", None)
@@ -119,9 +122,9 @@ def case() -> object:
 
 
 @pytest.fixture
-def grade() -> Grade:
-    """Record a measurement: `grade("solved", steps=3)` or `grade(verdict)`; it fails no test."""
-    return Grade(running.state)
+def grade() -> Grader:
+    """Record a measurement: `grade("solved", steps=3)`, `grade(True)`; it fails no test."""
+    return Grader(running.state)
 
 
 @pytest.fixture

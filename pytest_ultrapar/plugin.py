@@ -80,10 +80,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if options.pool_path(config) is None:
         _without_pool(config, given)
     elif given is not None:
-        from pytest_ultrapar.suite import garbage  # noqa: PLC0415 - needed with a pool only
+        from pytest_ultrapar.secrecy import Secrecy  # noqa: PLC0415 - needed with a pool only
+        from pytest_ultrapar.suite import garbage  # noqa: PLC0415
         from pytest_ultrapar.xdist_worker import WorkerSession  # noqa: PLC0415 - heavy
 
         garbage.collect_seldom(config)
+        config.pluginmanager.register(Secrecy(config), "ultrapar-secrecy")
         config.pluginmanager.register(WorkerSession(config, given), "ultrapar-worker")
     else:
         try:
@@ -114,10 +116,12 @@ def _lead(config: pytest.Config) -> None:
     from pytest_ultrapar import process, pytest_internals  # noqa: PLC0415 - heavy
     from pytest_ultrapar.leading.leader import Leader  # noqa: PLC0415
     from pytest_ultrapar.leading.reuse import reusable  # noqa: PLC0415
+    from pytest_ultrapar.secrecy import Secrecy  # noqa: PLC0415
 
     pytest_internals.check()
     _refuse(config)
     process.settings(config)
+    config.pluginmanager.register(Secrecy(config), "ultrapar-secrecy")
     process.models(config)
     if not options.plans(config):
         process.check_keys(config)

@@ -6,22 +6,25 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from pytest_ultrapar.options import pool_path
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.model import Lane, Pool
+from pytest_ultrapar.pool.route import check_routes, route_secrets
 from pytest_ultrapar.pool.secret import check_secrets
 from pytest_ultrapar.results.redact import Redactor
 from pytest_ultrapar.results.taken_file import Taken
 from pytest_ultrapar.settings import Options, read_options, read_overrides, selected_models
-from pytest_ultrapar.suite.case_reports import redact
 from pytest_ultrapar.suite.collection import Collected, collect_cases
 from pytest_ultrapar.suite.taken import Question, read_reused
 from pytest_ultrapar.worker_input import INPUT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pytest_ultrapar.records import Case
 
 _SHOWN = 5
 
@@ -68,7 +71,8 @@ def lanes(config: pytest.Config) -> tuple[Lane, ...]:
 def redactor(pool: Pool) -> Redactor:
     """Knows the secrets of all keys of the pool, also of those that this run does not need."""
     named = {key.env for provider in pool.providers for key in provider.keys if key.env}
-    return Redactor([os.environ[name] for name in sorted(named) if os.environ.get(name)])
+    keys = {os.environ[name] for name in named if os.environ.get(name)}
+    return Redactor(keys | route_secrets(pool, os.environ))
 
 
 def data(config: pytest.Config) -> dict[str, str]:
@@ -93,13 +97,14 @@ def taken(config: pytest.Config) -> list[Taken]:
 
 
 def check_keys(config: pytest.Config) -> None:
-    """Make sure that the secrets of all keys are there.
+    """Make sure that the secrets of all keys are there, and what the ways to the servers need.
 
     Raises:
-        ConfigError: Naming the variables that are not set.
+        ConfigError: Naming the variables that are not set, or a file that cannot be used.
     """
     _, pool = settings(config)
     check_secrets(pool, os.environ)
+    check_routes(pool, os.environ)
 
 
 def check_debug_log(config: pytest.Config, n_workers: int) -> None:
@@ -122,12 +127,6 @@ class CollectOnly:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._redactor = redactor(settings(config)[1])
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Keep secrets out of errors of collection."""
-        redact(report, self._config, self._redactor.text)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -139,12 +138,27 @@ class CollectOnly:
 
 def collect(config: pytest.Config, items: Sequence[pytest.Item]) -> Collected:
     """The cases among pytest's items, and all that is wrong with the suite."""
-    options, _ = settings(config)
+    options, pool = settings(config)
     collected = collect_cases(
         items, run_seed=options.seed, models=models(config), repeats=options.repeats
     )
     collected.faults[:0] = config.stash.get(mark_faults_key, None) or ()
+    collected.cases[:] = _without_secrets(collected.cases, redactor(pool).text)
     return collected
+
+
+def _without_secrets(cases: Sequence[Case], plain: Callable[[str], str]) -> Iterator[Case]:
+    """What is written down of cases; their episodes get their parameters as they are."""
+    for case in cases:
+        params = {
+            name: plain(value) if isinstance(value, str) else value
+            for name, value in case.params.items()
+        }
+        skipped = None if case.skipped is None else plain(case.skipped)
+        if params == case.params and skipped == case.skipped:
+            yield case
+        else:
+            yield msgspec.structs.replace(case, params=params, skipped=skipped)
 
 
 def faults_message(faults: Sequence[str]) -> str:

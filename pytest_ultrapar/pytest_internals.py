@@ -21,6 +21,7 @@ from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 from pytest_ultrapar.engine.output import EpisodeLogHandler, RoutedStream, is_outside_episodes
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Callable
 
 _PYTESTS_OWN = str(Path(pytest_pyfunc_call.__code__.co_filename).parent)
@@ -109,6 +110,33 @@ def session_fixture(item: pytest.Item, name: str) -> object:
         return definition.execute(request)
     finally:
         manager.suspend_global_capture()
+
+
+def rename(item: pytest.Item, name: str, nodeid: str) -> None:
+    """Give an item that has just been collected another name.
+
+    pytest 9.2 keeps the id in parts (`nodes.py:218`, read from `_id`), 9.1 as text (`_nodeid`).
+    """
+    words = item.keywords._markers  # type: ignore[attr-defined]  # `structures.py:673`
+    words[name] = words.pop(item.name, True)
+    item.name = name
+    if hasattr(item, "_id"):
+        item._id = type(item._id).parse(nodeid)
+    else:
+        item._nodeid = nodeid  # type: ignore[attr-defined]
+
+
+def log_handlers(
+    config: pytest.Config,
+) -> tuple[list[logging.Handler], list[logging.Handler]]:
+    """What shows log records at once (`log_cli`) and what writes them to a file (`--log-file`).
+
+    Source: `logging.py:640`, `:617`. Both lists are empty with `-p no:logging`.
+    """
+    plugin = config.pluginmanager.getplugin("logging-plugin")
+    if plugin is None:
+        return [], []
+    return [plugin.log_cli_handler], [plugin.log_file_handler]
 
 
 def higher_scopes(item: pytest.Item) -> tuple[object, ...]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.engine import azure_api, openai_api
 from pytest_ultrapar.pool.model import Api, LaneId
+from pytest_ultrapar.pool.route import DIRECT, Route, place_of, route_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +29,7 @@ class Endpoint:
         parameters: Under which name a suite's parameter is sent, where not under its own; None: it
             is not sent.
         reads_allowance: Whether the headers of its answers are read for the provider's own limits.
+        route: How its server is reached.
     """
 
     lane: LaneId
@@ -42,6 +44,7 @@ class Endpoint:
     stream: bool = False
     parameters: Mapping[str, str | None] = field(default_factory=dict)
     reads_allowance: bool = False
+    route: Route = DIRECT
 
     @property
     def authentication(self) -> dict[str, str]:
@@ -60,7 +63,11 @@ class Endpoint:
 
 
 def endpoints(
-    pool: Pool, *, token_of: Callable[[str, str], str], base_url_of: Mapping[str, str]
+    pool: Pool,
+    *,
+    token_of: Callable[[str, str], str],
+    base_url_of: Mapping[str, str],
+    environ: Mapping[str, str] | None = None,
 ) -> dict[LaneId, Endpoint]:
     """The endpoint of every lane of the pool.
 
@@ -69,7 +76,12 @@ def endpoints(
         token_of: The secret of (provider, key).
         base_url_of: Base URL by provider where it is known at run time only (the simulated
             provider).
+        environ: The environment's variables, for proxies and trust; None: there are none.
+
+    Raises:
+        ConfigError: A variable does not hold the proxy that it should.
     """
+    place_of_provider = {p.name: place_of(pool, n) for n, p in enumerate(pool.providers)}
     found: dict[LaneId, Endpoint] = {}
     providers = {provider.name: provider for provider in pool.providers}
     for lane in pool.lanes:
@@ -77,12 +89,14 @@ def endpoints(
         model = next(m for m in provider.models if m.name == lane.model)
         instance = next(i for i in model.instances if i.name == lane.instance)
         base_url = base_url_of.get(provider.name) or instance.base_url or provider.base_url
+        url = _url(provider, instance, base_url)
+        route = route_to(provider.network, url, environ or {}, place_of_provider[provider.name])
         found[lane.lane_id] = Endpoint(
             lane=lane.lane_id,
             provider=provider.name,
             instance=instance.name,
             key=lane.key,
-            url=_url(provider, instance, base_url),
+            url=url,
             token=token_of(provider.name, lane.key),
             api_name=instance.api_name,
             timeout_s=provider.timeout_s,
@@ -90,6 +104,7 @@ def endpoints(
             stream=model.stream,
             parameters=model.parameters,
             reads_allowance=provider.rate_mode == "adaptive",
+            route=route,
         )
     return found
 

@@ -21,7 +21,13 @@ from pytest_ultrapar.engine.chat_stream import ChatStream
 from pytest_ultrapar.engine.content_coding import Unpacker
 from pytest_ultrapar.engine.failure import Failure
 from pytest_ultrapar.engine.transport import Address, Body, SessionTransport
-from pytest_ultrapar.engine.transport_errors import BrokenHttpError, RefusedError, UntrustedError
+from pytest_ultrapar.engine.transport_errors import (
+    BrokenHttpError,
+    ProxyRefusedError,
+    RefusedError,
+    UntrustedError,
+)
+from pytest_ultrapar.pool.route import DEFAULT_TRUST, tls_context
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterable
@@ -78,14 +84,11 @@ class HttpClient:
     def __init__(self, endpoints: Iterable[Endpoint], *, max_connections: int) -> None:
         # Reading the CA bundle takes 20 ms of every worker's start; a pool on plain loopback needs
         # none, and gets a context that trusts nobody.
-        needs_tls = any(endpoint.url.startswith("https:") for endpoint in endpoints)
-        tls = (
-            httpx.create_ssl_context(trust_env=False)
-            if needs_tls
-            else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        )
-        transport = SessionTransport(tls, max_connections=max_connections)
-        self._client = _Client(transport, tls)
+        of_https = (one.route.trust for one in endpoints if one.url.startswith("https:"))
+        self._contexts = {trust: tls_context(trust, _default_tls) for trust in set(of_https)}
+        self._default = self._contexts.get(DEFAULT_TRUST) or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        transport = SessionTransport(self._default, max_connections=max_connections)
+        self._client = _Client(transport, self._default)
         self._addresses: dict[LaneId, Address] = {}
 
     async def exchange(
@@ -121,12 +124,17 @@ class HttpClient:
     def _address(self, endpoint: Endpoint) -> Address:
         address = self._addresses.get(endpoint.lane)
         if address is None:
-            address = self._addresses[endpoint.lane] = Address.of(endpoint)
+            tls = self._contexts.get(endpoint.route.trust, self._default)
+            address = self._addresses[endpoint.lane] = Address.of(endpoint, tls)
         return address
 
     async def close(self) -> None:
         """Close all connections."""
         await self._client.aclose()
+
+
+def _default_tls() -> ssl.SSLContext:
+    return httpx.create_ssl_context(trust_env=False)
 
 
 class _TooLargeError(Exception):
@@ -195,6 +203,8 @@ async def _decoded(response: httpx.Response) -> AsyncGenerator[bytes, None]:
 def _transport_failure(error: httpx.HTTPError) -> Failure:
     if isinstance(error, UntrustedError):
         return Failure("tls", f"certificate not trusted: {error}")
+    if isinstance(error, ProxyRefusedError):
+        return Failure("connect", f"no tunnel to the server: {str(error)[:_SAID_CHARACTERS]}")
     if isinstance(error, BrokenHttpError):
         return Failure("malformed", f"the answer is no HTTP: {_say(error)}", maybe_billed=True)
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,7 +16,6 @@ from pytest_ultrapar.engine.transport_errors import as_httpx
 
 if TYPE_CHECKING:
     import asyncio
-    import ssl
     from collections.abc import AsyncIterator, Callable
 
     from pytest_ultrapar.engine.endpoints import Endpoint
@@ -48,10 +48,14 @@ class Address:
     target: str
     target_headers: dict[str, str]
     timeout: aiohttp.ClientTimeout
+    tls: ssl.SSLContext
+    proxy: str | None
+    proxy_headers: dict[str, str]
 
     @classmethod
-    def of(cls, endpoint: Endpoint) -> Address:
-        """The address of an endpoint."""
+    def of(cls, endpoint: Endpoint, tls: ssl.SSLContext) -> Address:
+        """The address of an endpoint, whose server must satisfy `tls`."""
+        proxy = endpoint.route.proxy
         # A proxy that compresses a stream keeps tokens back until it has enough of them.
         coding = {"accept-encoding": "identity" if endpoint.stream else ACCEPTED}
         headers = {**_HEADERS, **coding, **endpoint.authentication}
@@ -61,6 +65,9 @@ class Address:
             target=endpoint.url,
             target_headers=headers,
             timeout=_timeout(CONNECT_SHARE * endpoint.timeout_s),
+            tls=tls,
+            proxy=None if proxy is None else proxy.url,
+            proxy_headers={} if proxy is None else proxy.headers,
         )
 
     def request(self, body: bytes) -> httpx.Request:
@@ -133,7 +140,7 @@ class SessionTransport(httpx.AsyncBaseTransport):
         """Make a transport without connections.
 
         Args:
-            tls: For https.
+            tls: For https, where a request's address does not have its own.
             max_connections: At most so many at once.
         """
         self._tls = tls
@@ -162,6 +169,9 @@ class SessionTransport(httpx.AsyncBaseTransport):
                     headers=address.target_headers,
                     allow_redirects=False,
                     timeout=address.timeout,
+                    ssl=address.tls,
+                    proxy=address.proxy,
+                    proxy_headers=address.proxy_headers or None,
                 )
             else:
                 answer = await session.request(
@@ -215,7 +225,9 @@ class SessionTransport(httpx.AsyncBaseTransport):
 
 
 def _timeout(connect_s: float) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=None, sock_connect=min(connect_s, LONGEST_CONNECT_S))
+    # `connect` is about a proxy's answer, too; `sock_connect` alone about its socket.
+    longest_s = min(connect_s, LONGEST_CONNECT_S)
+    return aiohttp.ClientTimeout(total=None, connect=longest_s, sock_connect=longest_s)
 
 
 def _wake_when_broken(answer: aiohttp.ClientResponse) -> Callable[[], object] | None:

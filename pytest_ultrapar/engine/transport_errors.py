@@ -20,6 +20,10 @@ class RefusedError(httpx.ConnectError):
     """The host is up and takes no connection at this port; nothing was sent."""
 
 
+class ProxyRefusedError(httpx.ConnectError):
+    """The proxy makes no tunnel to the server; nothing was sent."""
+
+
 def as_httpx(error: Exception, request: httpx.Request) -> httpx.TransportError:
     """The error of httpx that says what aiohttp's says."""
     kind = next((to for of, to in _KINDS if isinstance(error, of)), httpx.NetworkError)
@@ -28,8 +32,13 @@ def as_httpx(error: Exception, request: httpx.Request) -> httpx.TransportError:
         # Cut off by the network, not by whoever wrote it. Only the words tell: the error's cause is
         # the parser's complaint (`client_proto.py:156`, aiohttp 3.14.5).
         kind = httpx.ReadError
-    if isinstance(error, aiohttp.ClientConnectorError) and error.errno == errno.ECONNREFUSED:
+    is_refused = isinstance(error, aiohttp.ClientConnectorError) and (
+        error.errno == errno.ECONNREFUSED
+    )
+    if is_refused and not isinstance(error, aiohttp.ClientProxyConnectionError):
         kind = RefusedError
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        said = f"the proxy answered {error.status} {error.message}".rstrip()
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         said = getattr(error.certificate_error, "verify_message", said)
     return kind(said, request=request)
@@ -41,6 +50,7 @@ _KINDS: tuple[tuple[type[Exception], type[httpx.TransportError]], ...] = (
     (aiohttp.ClientConnectorError, httpx.ConnectError),
     (TimeoutError, httpx.ReadTimeout),
     (aiohttp.ServerDisconnectedError, httpx.RemoteProtocolError),
+    (aiohttp.ClientHttpProxyError, ProxyRefusedError),
     (aiohttp.ClientResponseError, BrokenHttpError),
     (aiohttp.ClientPayloadError, BrokenHttpError),
     (aiohttp.InvalidURL, httpx.UnsupportedProtocol),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio  # noqa: TC003 - the loop and futures are what this is about
 import math
+import os
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import NoLaneError
@@ -59,7 +60,7 @@ class LocalBroker:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = math.inf
         self._is_closed = False
-        self._watch = LoadWatch(watched(pool), loop, self._told_load)
+        self._watch = LoadWatch(watched(pool, os.environ), loop, self._told_load)
         self._history = history
         if history is not None:
             loop.call_later(WRITE_EVERY_S, self._write_history)

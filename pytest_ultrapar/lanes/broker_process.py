@@ -19,11 +19,12 @@ import msgspec
 import pytest_ultrapar
 from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.lanes.adaptive.history import FILE_NAME as HISTORY_NAME
+from pytest_ultrapar.lanes.adaptive.load_watch import watch_variables
 from pytest_ultrapar.lanes.health import PATIENCE_S
 from pytest_ultrapar.lanes.server_config import READY_LINE, SERVER_MODULE, ServerConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from pytest_ultrapar.pool.model import Pool
 
@@ -123,7 +124,7 @@ class BrokerProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                env=_environment(),
+                env=_environment(watch_variables(pool)),
                 start_new_session=True,
                 pass_fds=inherited,
             )
@@ -202,12 +203,12 @@ def _private_directory(directory: Path) -> Path:
     raise UltraparError(msg)
 
 
-def _environment() -> dict[str, str]:
-    """The variables an interpreter needs and no others: the broker needs no key."""
+def _environment(also: Collection[str]) -> dict[str, str]:
+    """The variables an interpreter needs and `also` some others: the broker needs no key."""
     environment = {
         name: value
         for name, value in os.environ.items()
-        if name in _KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES)
+        if name in _KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES) or name in also
     }
     # The package may have been found through sys.path alone (pytest's `pythonpath`).
     root = str(Path(pytest_ultrapar.__file__).parent.parent)

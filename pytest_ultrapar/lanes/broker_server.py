@@ -77,7 +77,7 @@ class BrokerServer:
         self._history = HistoryFile(Path(config.history_path)) if config.history_path else None
         if self._history is not None:
             self.write_history()
-        self._watch = LoadWatch(watched(config.pool), loop, self._told_load)
+        self._watch = LoadWatch(watched(config.pool, os.environ), loop, self._told_load)
 
     def _told_load(self, place: Place, load: ServerLoad) -> None:
         self._carry_out(self._broker.told_load(*place, load, self._clock.now_s()))

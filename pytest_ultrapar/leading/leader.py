@@ -17,7 +17,6 @@ from pytest_ultrapar.leading.waiting_line import WaitingLine
 from pytest_ultrapar.suite import case_reports
 
 if TYPE_CHECKING:
-    import warnings
     from collections.abc import Callable, Generator, Sequence
 
     from pytest_ultrapar.lanes.protocol import BrokerStatus
@@ -104,21 +103,6 @@ class Leader:
                 reporter.write_line(line)
         if self._live is not None:
             self._live.asking(self.run.to_ask(cases), len(cases), lambda: self.status_source())  # noqa: PLW0108 - it is set after this
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Keep secrets out of errors of collection; those of items are redacted where they run."""
-        if self._run is not None:
-            case_reports.redact(report, self.config, self.run.redactor.text)
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_warning_recorded(self, warning_message: warnings.WarningMessage) -> None:
-        """Keep secrets out of the summary of warnings."""
-        if self._run is not None:
-            shown = str(warning_message.message)
-            plain = self.run.redactor.text(shown)
-            if plain != shown:
-                warning_message.message = Warning(plain)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count a case's outcome."""

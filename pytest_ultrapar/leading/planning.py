@@ -56,6 +56,7 @@ class Planning(process.CollectOnly):
         super().__init__(config)
         self._config = config
         self._options, self._pool = process.settings(config)
+        self._redactor = process.redactor(self._pool)
         self._n_workers = n_workers
         self._gate = gate
         self._lines: list[str] = []

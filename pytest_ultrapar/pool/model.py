@@ -115,6 +115,27 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
+class Network:
+    """How a provider's https servers are reached; certificates are verified whatever it says.
+
+    Attributes:
+        ca_file: PEM file of the authorities that are trusted in place of the default ones.
+        client_cert: PEM file of the certificate that we show.
+        client_key: PEM file of its key; None: it is in `client_cert`.
+        proxy: URL of an HTTP proxy without a password.
+        proxy_env: Environment variable that holds such a URL, perhaps with user and password.
+        trust_env: Whether the environment counts where the fields above say nothing.
+    """
+
+    ca_file: str | None = None
+    client_cert: str | None = None
+    client_key: str | None = None
+    proxy: str | None = None
+    proxy_env: str | None = None
+    trust_env: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Provider:
     """One API account family.
 
@@ -133,6 +154,7 @@ class Provider:
     api_version: str | None = None
     simulation_seed: int = 0
     rate_mode: RateMode = "fixed"
+    network: Network = field(default_factory=Network)
 
 
 @dataclass(frozen=True, slots=True)

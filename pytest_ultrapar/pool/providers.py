@@ -10,6 +10,7 @@ from pytest_ultrapar.pool.endpoint import check_base_url
 from pytest_ultrapar.pool.keys import build_keys
 from pytest_ultrapar.pool.model import Api, Key, Model, Provider
 from pytest_ultrapar.pool.models import build_model
+from pytest_ultrapar.pool.network import build_network
 from pytest_ultrapar.pool.simulation import refuse_simulation
 
 if TYPE_CHECKING:
@@ -48,7 +49,10 @@ def build_provider(place: Place, table: ProviderTable, sources: Sources) -> Prov
     models = tuple(build_model(place, i, table, base_url, sources) for i in range(len(table.model)))
     check_different((place.at("model").item(i).at("name"), m.name) for i, m in enumerate(models))
     _check_instances(place.at("model"), models, keys)
-    return Provider(name, api, base_url, keys, models, timeout_s, api_version, seed)
+    network = build_network(place, table, sources)
+    return Provider(
+        name, api, base_url, keys, models, timeout_s, api_version, seed, network=network
+    )
 
 
 def _base_url(place: Place, table: ProviderTable, api: Api) -> str:

@@ -33,7 +33,7 @@ def refuse_forbidden(tables: Mapping[str, object], place: Place) -> None:
                 "is refused: a secret never stands in the file; put it into an environment variable"
                 ' and name that variable: env = "MY_API_KEY"'
             )
-        if field == "env":
+        if field in {"env", "proxy_env"}:
             check_variable(where, value)
 
 

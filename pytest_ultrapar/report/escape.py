@@ -11,9 +11,13 @@ _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"
     "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-# A colour as pytest itself puts into the differences it shows: SGR with parameters, but not 8,
-# which hides text (also as part of a colour's number, which costs that colour only).
-_COLOUR = r"\x1b\[(?:(?!8[;m])[0-9]{1,3}(?:;(?!8[;m])[0-9]{1,3}){0,7})?m"
+# A colour as pytest itself puts into the differences it shows: SGR, by the grammar of ECMA-48
+# (5.4.2): numbers in decimal with any zeros before them, `;` between, an empty one is 0. Not 8,
+# which hides text, however it is written; also not as part of a colour's number, since a terminal
+# that does not know such colours takes each number for itself. Nothing above 255: a terminal that
+# counts in bytes would take 264 for 8. Nothing with `:`, which not all terminals read alike.
+_NUMBER = r"0*+(?:[1-79]|[1-9][0-9]|1[0-9][0-9]|2[0-4][0-9]|25[0-5])?(?=[;m])"
+_COLOUR = rf"\x1b\[(?:{_NUMBER};){{0,15}}{_NUMBER}m"
 _UNSAFE_BUT_COLOURS = re.compile(f"({_COLOUR}|\r(?=\n))|{_UNSAFE.pattern}")
 _LAST_BYTE = 0xFF
 

@@ -196,6 +196,21 @@ def test_it(answer, grade):
     assert set(project.outcomes().values()) == {"unsolved"}
 
 
+def test_grade_takes_a_condition(project):
+    project.suite(
+        """
+@pytest.mark.parametrize("prompt", ["say yes", "say no"])
+def test_it(answer, grade):
+    grade(answer == "yes", length=len(answer))
+"""
+    )
+    assert project.run("-n0").ret == 0
+    outcomes = {
+        row["param.prompt"]: (row["outcome"], row["score.length"]) for row in project.rows()
+    }
+    assert outcomes == {"say yes": ("solved", 3.0), "say no": ("unsolved", 2.0)}
+
+
 def test_low_coverage_fails_the_run(project, workers):
     project.suite(
         """
@@ -255,7 +270,7 @@ async def fine(llm) -> str:
 @pytest.mark.parametrize("t", [float("nan")])
 def test_heat(heated): pass
 def test_text(plain): pass
-def test_grade(fine, grade): grade(True)
+def test_grade(fine, grade): grade(3)
 """
     )
     result = project.run("-n0")
@@ -265,6 +280,6 @@ def test_grade(fine, grade): grade(True)
     for words in (
         "*llm.chat() got temperature=nan; a number must be finite*",
         "*llm.chat() takes a list of messages such as*(got str)*",
-        "*grade() got True; it takes 'solved', 'partial', 'unsolved', or an object with*",
+        "*grade() got 3; it takes 'solved', 'partial', 'unsolved', True, False, or an object with*",
     ):
         result.stdout.fnmatch_lines([words])

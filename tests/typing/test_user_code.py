@@ -36,6 +36,8 @@ def test_mistakes_in_users_code_are_found(tmp_path):
         ("await llm.chat(messages,", "await llm.chat(3,"),
         ("reply.tokens_out)", "reply.tokens)"),
         ("{case.seed}", "{case.sead}"),
+        ('"tool_call_id": call.call_id', '"tool_call_id": call.id'),
+        ('grade(talk.answer == "42",', "grade(42,"),
     ):
         assert suite.count(right) == 1, right
         suite = suite.replace(right, wrong)
@@ -43,7 +45,9 @@ def test_mistakes_in_users_code_are_found(tmp_path):
     path.write_text(suite, encoding="utf-8")
     done = mypy(tmp_path, path)
     found = [line.partition(": error: ")[2] for line in done.stdout.splitlines()]
-    assert len([line for line in found if line]) == 3, done.stdout
+    assert len([line for line in found if line]) == 5, done.stdout
     assert 'has incompatible type "int"' in done.stdout
     assert '"Reply" has no attribute "tokens"' in done.stdout
     assert '"CaseInfo" has no attribute "sead"' in done.stdout
+    assert '"ToolCall" has no attribute "id"' in done.stdout
+    assert 'Argument 1 to "__call__" of "Grader" has incompatible type "int"' in done.stdout

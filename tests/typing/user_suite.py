@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_type
 
 import pytest
 
-from pytest_ultrapar import CaseInfo, InfraError, Llm, PromptRefused, Reply, ToolCall, prefetch
+from pytest_ultrapar import (
+    CaseInfo,
+    Grader,
+    InfraError,
+    Llm,
+    PromptRefused,
+    Reply,
+    ToolCall,
+    prefetch,
+)
 
 
 @dataclass(frozen=True)
@@ -35,11 +43,20 @@ async def talk(llm: Llm, case: CaseInfo, model: str, question: str) -> Talk:
     assert_type(reply.text, str)
     assert_type(reply.tokens_out, int | None)
     assert_type(reply.tool_calls, tuple[ToolCall, ...])
+    messages.append(reply.message)
+    for call in reply.tool_calls:
+        assert_type((call.call_id, call.name, call.arguments), tuple[str, str, str])
+        messages.append({"role": "tool", "tool_call_id": call.call_id, "content": "42"})
     return Talk(reply.text, reply.tokens_out)
 
 
 @pytest.mark.ultrapar(models="qwen*", summary=("model", "question"))
 @pytest.mark.parametrize("question", ["Why?", "Where?"])
-def test_talk(talk: Talk, grade: Callable[..., None]) -> None:
+def test_talk(talk: Talk, grade: Grader) -> None:
     """Grades the finished episode."""
     grade("solved" if talk.answer else "unsolved", length=len(talk.answer))
+
+
+def test_talk_is_exact(talk: Talk, grade: Grader) -> None:
+    """Grades with a condition."""
+    grade(talk.answer == "42", exact=True)

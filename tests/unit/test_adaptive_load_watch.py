@@ -11,6 +11,7 @@ import pytest
 from pytest_ultrapar.lanes.adaptive.load_question import ask_load
 from pytest_ultrapar.lanes.adaptive.load_watch import LoadWatch
 from pytest_ultrapar.lanes.adaptive.vllm_metrics import ServerLoad
+from pytest_ultrapar.pool.route import Route
 
 BUSY = b"vllm:num_requests_running 7\nvllm:num_requests_waiting 3\n"
 
@@ -40,7 +41,7 @@ def server():
 
 def test_server_is_asked(server):
     url, _ = server
-    assert ask_load(url) == ServerLoad(7.0, 3.0)
+    assert ask_load(url, Route()) == ServerLoad(7.0, 3.0)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_server_is_asked(server):
 def test_answer_that_is_none_says_nothing(server, answer):
     url, answers = server
     answers[:] = [answer]
-    assert ask_load(url) in (None, ServerLoad(None, None))
+    assert ask_load(url, Route()) in (None, ServerLoad(None, None))
 
 
 def test_watch_goes_on_after_nonsense(server, monkeypatch):
@@ -72,7 +73,7 @@ def test_watch_goes_on_after_nonsense(server, monkeypatch):
             if not heard.done():
                 heard.set_result((place, load))
 
-        watch = LoadWatch({("p", "i"): url}, asyncio.get_running_loop(), tell)
+        watch = LoadWatch({("p", "i"): (url, Route())}, asyncio.get_running_loop(), tell)
         try:
             return await asyncio.wait_for(heard, 20)
         finally:

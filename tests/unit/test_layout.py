@@ -161,7 +161,6 @@ def all_sources() -> list[Path]:
     return [*sources(PACKAGE), *sources(ROOT / "bench_suites"), *sources(ROOT / "tests")]
 
 
-
 def test_no_module_is_a_drawer():
     names = {path: {path.stem.removeprefix("test_"), path.parent.name} for path in all_sources()}
     assert [str(path) for path, own in names.items() if own & FORBIDDEN_NAMES] == []

@@ -28,9 +28,9 @@ REFUSED = [
         simulated("per_keys = { workers = 3 }"),
         (
             "provider[0].per_keys is not a known field; did you mean per_key? (allowed: api, "
-            "api_version, base_url, keys, latency, metrics_url, model, name, parameters, "
-            "per_key, per_key_model, qps, rate_mode, rpm, simulation_seed, stream, timeout_s, "
-            "tpm, workers)"
+            "api_version, base_url, ca_file, client_cert, client_key, keys, latency, metrics_url, "
+            "model, name, parameters, per_key, per_key_model, proxy, proxy_env, qps, rate_mode, "
+            "rpm, simulation_seed, stream, timeout_s, tpm, trust_env, workers)"
         ),
         id="unknown",
     ),
@@ -38,8 +38,9 @@ REFUSED = [
         simulated("zzz = 3"),
         (
             "provider[0].zzz is not a known field (allowed: api, api_version, base_url, "
-            "keys, latency, metrics_url, model, name, parameters, per_key, per_key_model, qps, "
-            "rate_mode, rpm, simulation_seed, stream, timeout_s, tpm, workers)"
+            "ca_file, client_cert, client_key, keys, latency, metrics_url, model, name, "
+            "parameters, per_key, per_key_model, proxy, proxy_env, qps, rate_mode, rpm, "
+            "simulation_seed, stream, timeout_s, tpm, trust_env, workers)"
         ),
         id="unknown_far",
     ),

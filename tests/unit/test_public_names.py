@@ -18,6 +18,7 @@ def test_public_names_are_these():
         "BadRequestError",
         "CaseInfo",
         "ConfigError",
+        "Grader",
         "Group",
         "InfraError",
         "Llm",

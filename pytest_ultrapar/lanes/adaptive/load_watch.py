@@ -6,12 +6,14 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.pool.route import Route, place_of, route_to, route_variables
+
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Mapping
 
     from pytest_ultrapar.lanes.adaptive.vllm_metrics import ServerLoad
-    from pytest_ultrapar.pool.model import Pool
+    from pytest_ultrapar.pool.model import Instance, Pool, Provider
 
 ASK_EVERY_S = 1.0
 
@@ -19,16 +21,44 @@ Place = tuple[str, str]
 """(provider, instance)."""
 
 
-def watched(pool: Pool) -> dict[Place, str]:
-    """Where to ask, by instance: those of adaptive providers whose `metrics_url` is declared."""
+Source = tuple[str, Route]
+"""A server's `/metrics`, and the way there."""
+
+
+def watched(pool: Pool, environ: Mapping[str, str]) -> dict[Place, Source]:
+    """Where to ask, by instance: those of adaptive providers whose `metrics_url` is declared.
+
+    Raises:
+        ConfigError: A variable does not hold the proxy that it should.
+    """
+    found: dict[Place, Source] = {}
+    for index, provider in enumerate(pool.providers):
+        for instance in _asked(provider):
+            url = instance.metrics_url or ""
+            route = route_to(provider.network, url, environ, place_of(pool, index))
+            found[provider.name, instance.name] = (url, route)
+    return found
+
+
+def watch_variables(pool: Pool) -> set[str]:
+    """Names of the environment's variables that `watched` depends on."""
     return {
-        (provider.name, instance.name): instance.metrics_url
+        name
         for provider in pool.providers
-        if provider.rate_mode == "adaptive"
+        if any(_asked(provider))
+        for name in route_variables(provider.network)
+    }
+
+
+def _asked(provider: Provider) -> list[Instance]:
+    if provider.rate_mode != "adaptive":
+        return []
+    return [
+        instance
         for model in provider.models
         for instance in model.instances
         if instance.metrics_url is not None
-    }
+    ]
 
 
 class LoadWatch:
@@ -39,33 +69,33 @@ class LoadWatch:
 
     def __init__(
         self,
-        urls: Mapping[Place, str],
+        sources: Mapping[Place, Source],
         loop: asyncio.AbstractEventLoop,
         tell: Callable[[Place, ServerLoad], None],
     ) -> None:
         """Begin to ask.
 
         Args:
-            urls: Where to ask.
+            sources: Where to ask.
             loop: Where `tell` is called.
             tell: Is told what each server says.
         """
         self._loop = loop
         self._tell = tell
         self._stopped = threading.Event()
-        for place, url in urls.items():
+        for place, source in sources.items():
             # A daemon: nobody waits for a server that drips when the run is over.
-            threading.Thread(target=self._ask_on, args=(place, url), daemon=True).start()
+            threading.Thread(target=self._ask_on, args=(place, *source), daemon=True).start()
 
     def stop(self) -> None:
         """Ask no more. Never waits; what is under way is not told."""
         self._stopped.set()
 
-    def _ask_on(self, place: Place, url: str) -> None:
+    def _ask_on(self, place: Place, url: str, route: Route) -> None:
         from pytest_ultrapar.lanes.adaptive.load_question import ask_load  # noqa: PLC0415 - 20 ms of import
 
         while not self._stopped.is_set():
-            load = ask_load(url)
+            load = ask_load(url, route)
             if load is not None and not self._stopped.is_set():
                 with contextlib.suppress(RuntimeError):  # the loop is closed
                     self._loop.call_soon_threadsafe(self._tell, place, load)

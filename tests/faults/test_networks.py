@@ -1,0 +1,229 @@
+"""Private authorities, client certificates and proxies, against real ones on the loopback."""
+
+from __future__ import annotations
+
+import http.server
+import ssl
+import threading
+from urllib.parse import quote
+
+import pytest
+import trustme
+
+from pytest_ultrapar.lanes.adaptive.load_question import ask_load
+from pytest_ultrapar.lanes.adaptive.vllm_metrics import ServerLoad
+from pytest_ultrapar.pool.model import Network
+from pytest_ultrapar.pool.place import Place
+from pytest_ultrapar.pool.route import route_to
+from pytest_ultrapar.results.manifest import read_manifest
+from tests.faults.connect_proxy import ConnectProxy
+from tests.faults.played import SUITE, Played, run
+from tests.faults.test_tls import good, serving
+from tests.faults.tls_server import TlsServer
+
+PASSWORD = "pass/word-canary:7d1f"
+USER_INFO = f"someone:{PASSWORD}"
+QUOTED = f"someone:{quote(PASSWORD, safe='')}"
+CA = 'ca_file = "certs/ca.pem"'
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def certs(authority, project, monkeypatch):
+    """A folder beside the pool file; nothing of this machine's own settings."""
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "HTTPS_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    folder = project.pytester.path / "certs"
+    folder.mkdir()
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    ours = authority.issue_cert("tests@example.org")
+    ours.cert_chain_pems[0].write_to_path(folder / "ours.pem")
+    ours.private_key_pem.write_to_path(folder / "ours.key")
+    ours.private_key_and_cert_chain_pem.write_to_path(folder / "both.pem")
+    return folder
+
+
+@pytest.fixture
+def tls_server(authority):
+    with TlsServer(good(authority)) as one:
+        yield one
+
+
+@pytest.fixture
+def strict_server(authority):
+    """One that wants to know who asks."""
+    tls = serving(authority.issue_cert("127.0.0.1"))
+    tls.verify_mode = ssl.CERT_REQUIRED
+    authority.configure_trust(tls)
+    with TlsServer(tls) as one:
+        yield one
+
+
+def go(project, tls_server: TlsServer, provider: str, *options: str) -> Played:
+    project.write_pool(base_url=tls_server.base_url, provider=provider)
+    project.suite(SUITE.format(prompts=["say fine"]))
+    return run(project, ["say fine"], *options, judged=False, episode_timeout_s=10)
+
+
+SOLVED = {("solved", None): 1}
+
+
+def outcome(played: Played) -> str:
+    (found,) = {kind for kind, _ in played.outcomes()}
+    return found
+
+
+def effective(project) -> dict[str, tuple[object, str]]:
+    values = read_manifest(project.directory).effective
+    return {one.name: (one.value, one.origin) for one in values if one.name.startswith("p ")}
+
+
+def test_private_authority_is_trusted_where_the_pool_names_it(project, certs, tls_server):
+    assert outcome(go(project, tls_server, "")) == "infra"
+    assert tls_server.requests == []
+    assert go(project, tls_server, CA).outcomes() == SOLVED
+    assert effective(project)["p ca_file"] == (str(certs / "ca.pem"), "pool.toml")
+
+
+def test_authority_of_the_pool_is_the_only_one(project, certs, tls_server):
+    trustme.CA().cert_pem.write_to_path(certs / "ca.pem")
+    assert outcome(go(project, tls_server, CA)) == "infra"
+    assert tls_server.requests == []
+
+
+def test_authority_of_the_environment_counts_where_the_pool_says_so(
+    project, certs, tls_server, monkeypatch
+):
+    monkeypatch.setenv("SSL_CERT_FILE", str(certs / "ca.pem"))
+    assert outcome(go(project, tls_server, "")) == "infra"
+    assert tls_server.requests == []
+    assert go(project, tls_server, "trust_env = true").outcomes() == SOLVED
+    assert effective(project)["p ca_file"] == (
+        str(certs / "ca.pem"),
+        "environment SSL_CERT_FILE",
+    )
+
+
+@pytest.mark.parametrize(
+    "ours",
+    [
+        'client_cert = "certs/ours.pem"\nclient_key = "certs/ours.key"',
+        'client_cert = "certs/both.pem"',
+    ],
+    ids=["two files", "one file"],
+)
+@pytest.mark.usefixtures("certs")
+def test_server_that_wants_a_certificate_gets_ours(project, strict_server, ours):
+    assert outcome(go(project, strict_server, CA, "--ultrapar-max-attempts=1")) == "infra"
+    assert strict_server.requests == []
+    assert go(project, strict_server, f"{CA}\n{ours}").outcomes() == SOLVED
+
+
+@pytest.mark.usefixtures("certs")
+def test_requests_go_through_the_proxy_that_the_pool_names(project, tls_server, workers):
+    with ConnectProxy() as proxy:
+        played = go(project, tls_server, f'{CA}\nproxy = "{proxy.url}"', workers)
+    assert played.outcomes() == SOLVED
+    assert proxy.tunnels == [f"127.0.0.1:{tls_server.port}"]
+    assert effective(project)["p proxy"] == (proxy.url, "pool.toml")
+
+
+@pytest.mark.usefixtures("certs")
+def test_password_of_a_proxy_reaches_the_proxy_and_nobody_else(project, tls_server, monkeypatch):
+    suite = """
+import os, warnings
+
+@prefetch
+async def telling(llm) -> str:
+    return (await llm.chat([{"role": "user", "content": "say " + os.environ["MY_PROXY"]}])).text
+
+def test_tells(telling):
+    print(os.environ["MY_PROXY"])
+    assert telling == os.environ["MY_PROXY"]
+"""
+    with ConnectProxy(USER_INFO) as proxy:
+        monkeypatch.setenv("MY_PROXY", f"http://{QUOTED}@127.0.0.1:{proxy.port}")
+        project.write_pool(base_url=tls_server.base_url, provider=f'{CA}\nproxy_env = "MY_PROXY"')
+        project.suite(suite)
+        result = project.run("-n0", "-rA", "--junitxml=junit.xml", "--ultrapar-debug-log=all")
+    output = result.stdout.str() + result.stderr.str()
+    assert list(project.outcomes().values()) == ["unsolved"]
+    assert (proxy.tunnels, proxy.refused) == ([f"127.0.0.1:{tls_server.port}"], 0)
+    assert effective(project)["p proxy"] == (proxy.url, "environment MY_PROXY")
+    assert f"p proxy = {proxy.url} (environment MY_PROXY)" in output
+    (request,) = tls_server.requests
+    assert b"proxy-authorization" not in request.lower()
+    files = [path for path in project.pytester.path.rglob("*") if path.is_file()]
+    said = [output.encode(), *(path.read_bytes() for path in files)]
+    for spelling in (PASSWORD, quote(PASSWORD, safe=""), "word-canary"):
+        assert not [one for one in said if spelling.encode() in one]
+
+
+@pytest.mark.usefixtures("certs")
+def test_proxy_that_refuses_ends_the_case_and_is_named(project, tls_server, monkeypatch):
+    with ConnectProxy(USER_INFO) as proxy:
+        monkeypatch.setenv("MY_PROXY", f"http://someone:wrong-canary@127.0.0.1:{proxy.port}")
+        played = go(
+            project, tls_server, f'{CA}\nproxy_env = "MY_PROXY"', "--ultrapar-max-attempts=1"
+        )
+    assert outcome(played) == "infra"
+    assert (proxy.tunnels, tls_server.requests) == ([], [])
+    (attempt,) = played.attempts["say fine"]
+    assert (attempt["outcome"], attempt["maybe_billed"]) == ("connect", False)
+    assert "the proxy answered 407" in played.rows["say fine"]["error"]
+    assert "wrong-canary" not in played.output
+
+
+@pytest.mark.usefixtures("certs")
+def test_proxy_of_the_environment_counts_where_the_pool_says_so(project, tls_server, monkeypatch):
+    with ConnectProxy(USER_INFO) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", f"{QUOTED}@127.0.0.1:{proxy.port}")
+        assert go(project, tls_server, CA).outcomes() == SOLVED
+        assert proxy.tunnels == []
+        assert go(project, tls_server, f"{CA}\ntrust_env = true").outcomes() == SOLVED
+        assert proxy.tunnels == [f"127.0.0.1:{tls_server.port}"]
+        monkeypatch.setenv("NO_PROXY", "example.org,127.0.0.1")
+        assert go(project, tls_server, f"{CA}\ntrust_env = true").outcomes() == SOLVED
+        assert len(proxy.tunnels) == 1
+
+
+def test_file_that_is_not_there_ends_the_run_before_any_request(project, certs, tls_server):
+    project.write_pool(base_url=tls_server.base_url, provider='ca_file = "certs/gone.pem"')
+    project.suite(SUITE.format(prompts=["say fine"]))
+    result = project.run_here("-n0")
+    assert result.ret == 4
+    said = "pool.toml: provider[0].ca_file names a file that cannot be read (No such file or"
+    assert said in result.stderr.str()
+    assert tls_server.requests == []
+
+
+def test_metrics_are_asked_by_the_same_way(authority, certs, monkeypatch):
+    seen: list[str | None] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.headers["proxy-authorization"])
+            self.wfile.write(b"HTTP/1.0 200 OK\r\n\r\nvllm:num_requests_running 7\n")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as metrics:
+        metrics.socket = good(authority).wrap_socket(metrics.socket, server_side=True)
+        thread = threading.Thread(target=metrics.serve_forever, args=[0.01])
+        thread.start()
+        url = f"https://127.0.0.1:{metrics.server_port}/metrics"
+        network = Network(ca_file=str(certs / "ca.pem"), proxy_env="MY_PROXY")
+        with ConnectProxy(USER_INFO) as proxy:
+            environ = {"MY_PROXY": f"http://{QUOTED}@127.0.0.1:{proxy.port}"}
+            load = ask_load(url, route_to(network, url, environ, Place("pool.toml")))
+        metrics.shutdown()
+        thread.join()
+    assert load == ServerLoad(7.0, None)
+    assert proxy.tunnels == [f"127.0.0.1:{metrics.server_port}"]
+    assert seen == [None]

@@ -1,0 +1,156 @@
+"""No key in what pytest itself shows and keeps: names of tests, live logs, warnings."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.plugin.conftest import CANARY
+from tests.plugin.test_secrets import LEAKY, leaks
+
+ODD = "sk-odd\"7d20b6e1\\c94a8f'aa<51e7d>&7f06/%2b+"
+"""Every character that some encoding escapes; each run of letters and digits is a secret, too."""
+
+
+def pieces_found(project, output: str) -> list[str]:
+    """Where a piece of `ODD` stands, in whatever encoding."""
+    places = {str(p): p for p in project.pytester.path.rglob("*") if p.is_file()}
+    texts = {name: path.read_bytes() for name, path in places.items()} | {"": output.encode()}
+    return [
+        f"{piece} in {name or 'the output'}"
+        for name, content in texts.items()
+        for piece in ("7d20b6e1", "c94a8f", "51e7d")
+        if piece.encode() in content
+    ]
+
+
+@pytest.mark.parametrize("storage", ["json", "parquet"])
+def test_no_piece_of_a_key_with_quotes_and_backslashes(project, monkeypatch, storage):
+    monkeypatch.setenv("TEST_KEY_0", ODD)
+    project.write_pool(keys=1)
+    project.suite(LEAKY)
+    result = project.run(
+        "-n0",
+        "-rA",
+        "--showlocals",
+        "--junitxml=junit.xml",
+        "-ojunit_logging=all",
+        "-vv",
+        "--ultrapar-max-attempts=1",
+        f"--ultrapar-storage={storage}",
+        "--ultrapar-debug-log=all",
+        "-Wdefault",
+    )
+    assert result.ret == 1
+    assert any("7d20b6e1" in prompt for prompt in project.server.prompts)
+    output = result.stdout.str() + result.stderr.str()
+    assert pieces_found(project, output) == []
+    if storage == "parquet":
+        said = {row["content"] for row in project.rows("transcripts")}
+        assert "say ***" in said
+
+
+NAMED = """
+import os
+KEY, OTHER = os.environ["TEST_KEY_0"], os.environ["TEST_KEY_1"]
+
+@prefetch
+async def spoken(llm, secret) -> str:
+    return (await llm.chat([{"role": "user", "content": "say " + secret}])).text
+
+@pytest.mark.parametrize("secret", [KEY, pytest.param("two-" + OTHER, id=OTHER)])
+def test_case(spoken, secret):
+    assert spoken
+
+@pytest.mark.parametrize("secret", [KEY], ids=["harmless"])
+def test_parameter(spoken):
+    pass
+
+@pytest.mark.skip(reason="waits for " + KEY)
+@pytest.mark.parametrize("secret", ["a"])
+def test_skipped(spoken): pass
+
+@pytest.mark.parametrize("plain", [KEY])
+def test_plain(plain):
+    assert not plain
+"""
+
+
+def test_key_as_the_name_of_a_test_is_masked_everywhere(project, workers):
+    project.write_pool(keys=2)
+    project.suite(NAMED)
+    result = project.pytester.runpytest_subprocess(
+        "--ultrapar-pool=pool.toml", workers, "-v", "-rA", "--junitxml=junit.xml"
+    )
+    assert result.ret == 1
+    assert CANARY not in result.stdout.str() + result.stderr.str()
+    assert leaks(project) == []
+    assert (project.pytester.path / ".pytest_cache/v/cache/lastfailed").exists()
+    # Each is a case of its own, with the value that its suite gave it.
+    assert project.outcomes() == {
+        "test_case[m-***-r0]": "solved",
+        "test_case[m-***-r0#2]": "solved",
+        "test_parameter[m-harmless-r0]": "solved",
+        "test_skipped[m-a-r0]": "skipped",
+    }
+    assert {row["param.secret"] for row in project.rows()} == {"***", "two-***", "a"}
+    expected = [f"say {CANARY}-0", f"say {CANARY}-0", f"say two-{CANARY}-1"]
+    assert sorted(project.server.prompts) == expected
+
+
+@pytest.mark.parametrize("option", ["--collect-only", "--ultrapar-plan"])
+def test_key_as_the_name_of_a_test_is_masked_where_nothing_runs(project, option):
+    project.write_pool(keys=2)
+    project.suite(NAMED)
+    result = project.run_here(option, "-v")
+    assert result.ret == 0
+    assert CANARY not in result.stdout.str() + result.stderr.str()
+    assert leaks(project) == []
+
+
+def test_key_in_a_live_log_is_masked_and_nothing_there_steers_the_terminal(project):
+    project.suite(
+        """
+import logging, os
+
+def log(where):
+    key = os.environ["TEST_KEY_0"]
+    logging.getLogger("suite").warning("%s: key %s \\x1b]0;title\\x07", where, key)
+
+@prefetch
+async def spoken(llm) -> str:
+    log("episode")
+    return (await llm.chat([{"role": "user", "content": "say a"}])).text
+
+def test_case(spoken): log("test")
+def test_plain(): log("plain")
+"""
+    )
+    result = project.run("-n0", "-olog_cli=true", "--log-file=kept.log", "--color=yes")
+    output = result.stdout.str()
+    assert result.ret == 0
+    for where in ("episode", "test", "plain"):
+        assert f"{where}: key *** " in output
+        assert f"{where}: key *** " in (project.pytester.path / "kept.log").read_text()
+    assert CANARY not in output
+    assert leaks(project) == []
+    assert "\x07" not in output
+    # Nothing of pytest's own colours is lost: the level's name has one.
+    assert re.search(r"\x1b\[3\dmWARNING", output)
+
+
+def test_warnings_steer_no_terminal(project, workers):
+    project.suite(
+        """
+import warnings
+
+@pytest.mark.parametrize("prompt", ["say a"])
+def test_case(answer): warnings.warn("a title \\x1b]0;mine\\x07 and \\x1b[8mhidden")
+"""
+    )
+    result = project.run(workers, "-Wdefault", "--color=yes")
+    output = result.stdout.str()
+    assert result.ret == 0
+    assert r"a title \x1b]0;mine\x07 and \x1b[8mhidden" in output
+    assert "\x07" not in output

@@ -1,0 +1,127 @@
+"""No spelling of a secret passes the redactor, whatever the secret is."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+from collections.abc import Callable
+from urllib.parse import quote, quote_plus
+from xml.sax.saxutils import escape
+
+import pytest
+from _pytest.junitxml import bin_xml_escape
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_ultrapar.results.redact import Redactor
+
+Spell = Callable[[str], str]
+
+ESCAPES: dict[str, Spell] = {
+    "plain": str,
+    "json": lambda text: json.dumps(text)[1:-1],
+    "json in utf-8": lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
+    "json with slashes escaped": lambda text: json.dumps(text)[1:-1].replace("/", "\\/"),
+    "repr": lambda text: repr(text)[1:-1],
+    "ascii": lambda text: ascii(text)[1:-1],
+    "repr of bytes": lambda text: repr(text.encode())[2:-1],
+    "junit": bin_xml_escape,
+}
+OUTER: dict[str, Spell] = {
+    "percent": lambda text: quote(text, safe=""),
+    "percent in lower case": lambda text: _lower_escapes(quote(text, safe="")),
+    "percent with plus": quote_plus,
+    "percent of a path": quote,
+    "percent twice": lambda text: quote(quote(text, safe=""), safe=""),
+    "html": html.escape,
+    "html twice": lambda text: html.escape(html.escape(text)),
+    "xml": escape,
+    "json again": lambda text: json.dumps(text)[1:-1],
+    "repr again": lambda text: repr(text)[1:-1],
+}
+FEW = settings(max_examples=40, deadline=None)
+"""Each example compiles patterns of its own, 5 ms."""
+EDGE = "Ω"
+"""Stands around secrets, and in none: else it would not be clear where a secret ends."""
+SECRETS = st.text(
+    st.characters(codec="utf-8", exclude_characters=EDGE), min_size=8, max_size=40
+) | st.text("ab%&\\\"'/+ \n\té🙂", min_size=8, max_size=12)
+
+
+def _lower_escapes(text: str) -> str:
+    """The first escape in upper case, the others in lower."""
+    head, *rest = text.split("%", 2)
+    return "%".join([head, *rest[:1], *(re.sub("(?:^|%)..", _lower, one) for one in rest[1:])])
+
+
+def _lower(escape: re.Match[str]) -> str:
+    return escape[0].lower()
+
+
+def check(secret: str, shown: str) -> None:
+    redactor = Redactor([secret])
+    text = f"before {EDGE}{shown}{EDGE} after"
+    left = f"before {EDGE}***{EDGE} after"
+    assert redactor.text(text) == left
+    assert redactor.bytes(text.encode()) == left.encode()
+
+
+@pytest.mark.parametrize("spell", ESCAPES.values(), ids=ESCAPES)
+@FEW
+@given(secret=SECRETS)
+def test_nothing_of_an_escaped_secret_remains(spell, secret):
+    check(secret, spell(secret))
+
+
+@pytest.mark.parametrize("outer", OUTER.values(), ids=OUTER)
+@FEW
+@given(secret=SECRETS, inner=st.sampled_from([ESCAPES["plain"], ESCAPES["json"], ESCAPES["repr"]]))
+def test_nothing_of_a_secret_escaped_twice_remains(outer, inner, secret):
+    check(secret, outer(inner(secret)))
+
+
+@FEW
+@given(SECRETS)
+def test_nothing_of_a_secret_in_hexadecimal_remains(secret):
+    digits = secret.encode().hex()
+    check(secret, digits)
+    check(secret, digits.upper())
+
+
+@FEW
+@given(SECRETS, st.binary(max_size=5), st.binary(max_size=5), st.sampled_from(["+/", "-_"]))
+def test_no_base64_of_a_secret_remains_whatever_stands_beside_it(secret, before, after, last):
+    raw = before + secret.encode() + after
+    shown = base64.b64encode(raw, altchars=last.encode()).decode()
+    for spelled in (shown, quote(shown, safe="")):
+        left = Redactor([secret]).text(spelled)
+        # What is left depends on the neighbours, too: two characters at each end at most.
+        around = base64.b64encode(before).decode(), base64.b64encode(after).decode()
+        assert left.count("***") == 1
+        assert len(left.replace("%", "")) <= len(around[0]) + len(around[1]) + 3 + 4 + 3 * 6
+
+
+@FEW
+@given(
+    secret=st.text("abc-/", min_size=8, max_size=20),
+    text=st.text('defABC \\"%2E&lt;', max_size=80),
+    data=st.data(),
+)
+def test_what_is_no_secret_stays(secret, text, data):
+    # Also what begins like one: nothing but the whole is a secret.
+    start = data.draw(st.integers(0, len(secret) - 1))
+    near = f"{text}{secret[:start]}{EDGE}{secret[start + 1 :]}{text}"
+    assert Redactor([secret]).text(near) is near
+
+
+@FEW
+@given(st.text("ab", min_size=8, max_size=12), st.text("ab", min_size=8, max_size=60))
+def test_nothing_is_left_of_secrets_that_overlap(secret, text):
+    covered = set[int]()
+    for at in range(len(text)):
+        if text.startswith(secret, at):
+            covered |= set(range(at, at + len(secret)))
+    kept = "".join(char for at, char in enumerate(text) if at not in covered)
+    assert Redactor([secret]).text(text).replace("***", "") == kept

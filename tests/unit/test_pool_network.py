@@ -1,0 +1,199 @@
+"""TLS and proxies in a pool file: what is refused, which way an address is reached."""
+
+from __future__ import annotations
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives import serialization as pem
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.lanes.adaptive.load_watch import watch_variables
+from pytest_ultrapar.leading.key_keeping import locked_keys
+from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.place import Place
+from pytest_ultrapar.pool.proxy import Proxy
+from pytest_ultrapar.pool.route import DIRECT, check_routes, route_secrets, route_to
+from pytest_ultrapar.results.redact import Redactor
+from tests.unit.pool_texts import API_URL, real, simulated
+
+PASSWORD = "canary/1234"
+PROXY_URL = "http://me:canary%2F1234@proxy.example.com:3128"
+LOCAL = 'base_url = "http://localhost:8000/v1"'
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def loaded(text, **environ):
+        folder = tmp_path / "pools"
+        folder.mkdir(exist_ok=True)
+        (folder / "pool.toml").write_text(text, encoding="utf-8")
+        return load_pool("pools/pool.toml", environ=environ, overrides=Overrides())
+
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def leaf():
+    return trustme.CA().issue_cert("someone@example.org")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (real('ca_file = ""'), "ca_file must be the path of a PEM file"),
+        (real('client_key = "k.pem"'), "client_key needs client_cert"),
+        (real('proxy = "http://p:1"\nproxy_env = "P"'), "proxy_env cannot stand beside proxy"),
+        (real(f'proxy = "{PROXY_URL}"'), "proxy must not hold a user name or password"),
+        (real('proxy = "https://p:1"'), "proxy must begin with http://"),
+        (real('proxy = "socks5://p:1"'), "proxy must begin with http://"),
+        (real('proxy = "p:1"'), "proxy must begin with http://"),
+        (real('proxy = "http://"'), "it names no host"),
+        (real('proxy = "http://p:99999"'), "its host or port is malformed"),
+        (real('proxy = "http://p:1/path"'), "must end with host and port"),
+        (real('proxy = "http://p :1"'), "it holds blanks"),
+        (real('proxy_env = "http://me:canary@p:1"'), "must be the name of an environment variable"),
+        (real("trust_env = 1"), "trust_env must be true or false"),
+        (real('ca_file = "ca.pem"', url=LOCAL), "ca_file is for https:// addresses"),
+        (real('proxy = "http://p:1"', url=LOCAL), "proxy is for https:// addresses"),
+        (simulated("trust_env = true"), 'trust_env is not for api = "simulated"'),
+    ],
+)
+def test_network_that_makes_no_sense_is_refused(load, text, said):
+    with pytest.raises(ConfigError) as refused:
+        load(text)
+    assert said in str(refused.value)
+    assert "canary" not in str(refused.value)
+
+
+def files(folder, leaf):
+    key = pem.load_pem_private_key(leaf.private_key_pem.bytes(), None)
+    locked = key.private_bytes(
+        pem.Encoding.PEM, pem.PrivateFormat.PKCS8, pem.BestAvailableEncryption(b"secret")
+    )
+    contents = {
+        "cert.pem": leaf.cert_chain_pems[0].bytes(),
+        "key.pem": leaf.private_key_pem.bytes(),
+        "locked.pem": locked,
+        "other.pem": trustme.CA().issue_cert("other@example.org").private_key_pem.bytes(),
+        "text.pem": b"no certificate",
+        "both.pem": leaf.private_key_and_cert_chain_pem.bytes(),
+    }
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ('ca_file = "gone.pem"', "ca_file names a file that cannot be read (No such file"),
+        ('ca_file = "."', "ca_file names a file that cannot be read (Is a directory)"),
+        ('ca_file = "text.pem"', "ca_file names a file that holds no certificate in PEM form"),
+        ('client_cert = "gone.pem"', "client_cert names a file that cannot be read"),
+        ('client_cert = "cert.pem"', "hold no certificate with its key"),
+        (
+            'client_cert = "cert.pem"\nclient_key = "gone.pem"',
+            "client_key names a file that",
+        ),
+        ('client_cert = "cert.pem"\nclient_key = "other.pem"', "does not belong to client_cert"),
+        ('client_cert = "cert.pem"\nclient_key = "locked.pem"', "is encrypted; a key without"),
+        ('client_cert = "text.pem"\nclient_key = "key.pem"', "hold no certificate with its key"),
+        ("trust_env = true", "environment: SSL_CERT_FILE names a file that cannot be read"),
+        ('proxy_env = "UNSET"', "names the environment variable UNSET, which is not set or empty"),
+        ('proxy_env = "BAD"', "environment: BAD must begin with http://"),
+    ],
+)
+def test_file_or_variable_that_cannot_be_used_is_named(load, tmp_path, leaf, fields, said):
+    environ = {"SSL_CERT_FILE": "/nowhere/ca.pem", "BAD": "ftp://me:canary@proxy:1"}
+    pool = load(real(fields), **environ)
+    files(tmp_path / "pools", leaf)
+    with pytest.raises(ConfigError) as refused:
+        check_routes(pool, environ)
+    assert said in str(refused.value)
+    assert "canary" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        'ca_file = "cert.pem"',
+        'client_cert = "cert.pem"\nclient_key = "key.pem"',
+        'client_cert = "both.pem"',
+        'proxy = "http://proxy.example.com:3128"',
+        "trust_env = true",
+    ],
+)
+def test_files_that_can_be_used_are_relative_to_the_pool_file(load, tmp_path, leaf, fields):
+    pool = load(real(fields))
+    files(tmp_path / "pools", leaf)
+    check_routes(pool, {})
+
+
+def route(pool, url=f"{API_URL}/chat", **environ):
+    return route_to(pool.providers[0].network, url, environ, Place("pool.toml"))
+
+
+def test_address_without_settings_is_reached_directly_whatever_the_environment_says(load):
+    assert route(load(real()), HTTPS_PROXY=PROXY_URL, SSL_CERT_FILE="/ca") == DIRECT
+
+
+def test_pool_goes_before_the_environment(load):
+    pool = load(real('proxy = "http://mine:1"\nca_file = "/mine"\ntrust_env = true'))
+    found = route(pool, HTTPS_PROXY=PROXY_URL, SSL_CERT_FILE="/ca", NO_PROXY="*")
+    assert (found.proxy, found.trust.ca_file) == (Proxy("http://mine:1"), "/mine")
+
+
+@pytest.mark.parametrize(
+    ("exceptions", "is_direct"),
+    [
+        ("", False),
+        ("*", True),
+        ("api.example.com", True),
+        (".example.com", True),
+        ("example.com", True),
+        ("api.example.com:443", True),
+        ("api.example.com:8443", False),
+        ("ample.com", False),
+        ("other.org, .example.com", True),
+    ],
+)
+def test_exceptions_of_the_environment_are_reached_directly(load, exceptions, is_direct):
+    found = route(load(real("trust_env = true")), https_proxy="proxy:3128", NO_PROXY=exceptions)
+    assert found.proxy == (None if is_direct else Proxy("http://proxy:3128"))
+
+
+def test_this_machine_is_never_reached_through_a_proxy_in_the_clear(load):
+    instances = 'instances = [{ name = "i", base_url = "http://127.0.0.1:8000/v1" }]'
+    pool = load(real('proxy = "http://proxy:1"', model=instances))
+    assert route(pool, "http://127.0.0.1:8000/v1/chat/completions") == DIRECT
+
+
+def test_password_of_a_proxy_is_a_secret_in_every_form(load):
+    pool = load(real('proxy_env = "MY_PROXY"'), MY_PROXY=PROXY_URL)
+    found = route(pool, MY_PROXY=PROXY_URL).proxy
+    assert found is not None
+    assert found.url == "http://proxy.example.com:3128"
+    redactor = Redactor(route_secrets(pool, {"MY_PROXY": PROXY_URL}))
+    for shown in (PROXY_URL, PASSWORD, f"me:{PASSWORD}", str(found.headers)):
+        assert "canary" not in redactor.text(shown)
+        assert "***" in redactor.text(shown)
+    noted = {one.name: (one.value, one.origin) for one in pool.effective}
+    assert noted["p proxy"] == ("http://proxy.example.com:3128", "environment MY_PROXY")
+    assert noted["p proxy_env"] == ("MY_PROXY", "pool.toml")
+    assert "canary" not in repr((pool, found))
+
+
+def test_key_is_the_same_key_whatever_the_way_to_its_server(load):
+    def names(fields):
+        pool = load(real(fields))
+        return set(locked_keys(pool, pool.lanes, {"KEY_0": "sk-1234567890"}, None))
+
+    assert names("") == names('proxy = "http://proxy:1"\nca_file = "ca.pem"')
+
+
+def test_process_that_asks_for_metrics_gets_the_variables_of_its_way_and_no_others(load):
+    fields = 'metrics_url = "https://api.example.com/metrics"\nproxy_env = "MY_PROXY"\n'
+    assert watch_variables(load(real(fields))) == set()
+    adaptive = load(real(f'{fields}rate_mode = "adaptive"'))
+    assert watch_variables(adaptive) == {"MY_PROXY"}
