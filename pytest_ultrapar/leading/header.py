@@ -55,9 +55,10 @@ def lines(run: Run) -> list[str]:
     text += _variables(run)
     text += one_key_lines(lanes)
     if run.options.resume is not None:
+        lost = f"; {run.n_lost} others cannot be read any more and run again" if run.n_lost else ""
         text.append(
             f"ultrapar: resuming {run.directory.run_id}: "
-            f"{run.n_recovered} finished episodes are kept"
+            f"{run.n_recovered} finished episodes are kept{lost}"
         )
     return text
 
@@ -80,7 +81,8 @@ def assignment_lines(
     for worker in workers:
         by_home.setdefault(assignment.home.get(worker, ()), []).append(worker)
     parts = [f"{_span(own)}: {_place(run, home)}" for home, own in by_home.items()]
-    text = [f"ultrapar: {counted(run.planned, 'case')}; " + "; ".join(parts)]
+    text = [f"ultrapar: {note}" for note in run.notes]
+    text.append(f"ultrapar: {counted(run.planned, 'case')}; " + "; ".join(parts))
     text += [
         f"ultrapar: {one.suite}: {counted(len(one.here) + len(one.reused), 'case')} not asked, "
         "taken from " + ("other suites of this run" if one.here else "the run that is reused")

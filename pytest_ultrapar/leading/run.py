@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar import process
 from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.lanes.assignment import Assignment
 from pytest_ultrapar.leading.assigning import make_assignment
 from pytest_ultrapar.leading.baseline import draw_sample, with_baseline
@@ -15,7 +16,7 @@ from pytest_ultrapar.leading.key_keeping import keep_keys, locked_keys
 from pytest_ultrapar.leading.run_manifest import finished_sample, make_manifest
 from pytest_ultrapar.leading.services import Services
 from pytest_ultrapar.results.manifest import write_manifest
-from pytest_ultrapar.results.recovered import RecoveredIndex, find_finished
+from pytest_ultrapar.results.recovered import recover
 from pytest_ultrapar.results.rundir import RunDirectory, resolve_run
 from pytest_ultrapar.runtime import write_assignment
 from pytest_ultrapar.suite.taken import write_reused
@@ -39,6 +40,8 @@ class Run:
     Attributes:
         planned: Cases that are going to run; 0 until they are collected.
         n_recovered: Finished episodes that an earlier, interrupted session left behind.
+        n_lost: Cases that had finished then, and whose episodes cannot be read any more.
+        notes: What did not work and harms no result, a sentence each.
         assignment: In force; empty until it is made.
         keys: The API keys, ours alone on this host; None until they are.
         last_status: The broker's last words.
@@ -50,7 +53,8 @@ class Run:
         self.redactor = process.redactor(self.pool)
         self.started_at = datetime.now(UTC)
         self.planned = 0
-        self.n_recovered = 0
+        self.n_recovered = self.n_lost = 0
+        self.notes: list[str] = []
         self.assignment = Assignment()
         self.manifest: Manifest | None = None
         self.last_status: BrokerStatus | None = None
@@ -63,13 +67,8 @@ class Run:
         if self.options.resume is None:
             return RunDirectory.create(self.options.out, self.started_at)
         directory = RunDirectory.open_existing(resolve_run(self.options.resume))
-        finished = find_finished(directory.journal)
-        recovered = RecoveredIndex(directory.path)
-        try:
-            recovered.add_all(finished)
-        finally:
-            recovered.close()
-        self.n_recovered = len(finished)
+        recovery = recover(directory.path)
+        self.n_recovered, self.n_lost = len(recovery.finished), len(recovery.lost)
         return directory
 
     @property
@@ -112,7 +111,10 @@ class Run:
             faults=None if self.services.faults is None else self.services.faults.digest,
         )
         write_manifest(self.directory.path, self.manifest)
-        self.directory.point_latest()
+        try:
+            self.directory.point_latest()
+        except ResultsError as error:
+            self.notes.append(str(error))
         write_assignment(self.directory.path, assignment)
         return assignment
 

@@ -206,17 +206,23 @@ def _add_episodes(
 
 @contextmanager
 def _alone(run_dir: Path) -> Iterator[None]:
-    """Keep a second compaction of the directory out, and clean up after one that was killed."""
+    """Keep a second compaction of the directory out, and clean up after one that was killed.
+
+    Raises:
+        ResultsError: The directory cannot be written.
+    """
     try:
         fd = os.open(run_dir / "compact.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            for name in (*TABLES, bench.FILE_NAME, SUMMARY_FILE):
+                for left_over in run_dir.glob(f".{name}.*{TEMPORARY_SUFFIX}"):
+                    left_over.unlink(missing_ok=True)
+            yield
+        finally:
+            os.close(fd)
     except OSError as error:
-        msg = f"cannot compact {run_dir}: {error.strerror}"
+        # pyarrow's errors have neither a number nor a file name.
+        where = f"{error.filename}: " if error.filename else ""
+        msg = f"cannot compact {run_dir}: {where}{error.strerror or error}"
         raise ResultsError(msg) from error
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        for name in (*TABLES, bench.FILE_NAME, SUMMARY_FILE):
-            for left_over in run_dir.glob(f".{name}.*{TEMPORARY_SUFFIX}"):
-                left_over.unlink(missing_ok=True)
-        yield
-    finally:
-        os.close(fd)

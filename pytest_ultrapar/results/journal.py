@@ -220,16 +220,23 @@ def read_at(directory: Path, position: Position) -> JournalRecord:
 def scan_payloads(path: Path) -> Iterator[tuple[Position, bytes | Damage]]:
     """The JSON of each record of one segment, in the order written, with checksums verified.
 
-    A torn last line is left out; any other stretch that is no record comes as `Damage`.
+    A torn last line is left out; any other stretch that is no record comes as `Damage`, and so does
+    what cannot be read at all.
     """
-    with path.open("rb") as file:
-        for stretch in iter_stretches(file):
-            position = Position(path.name, stretch.offset, stretch.length)
-            if stretch.payload is None:
-                reason = "the checksum or the form of this line is wrong"
-                yield position, Damage(path.name, stretch.offset, stretch.length, reason)
-            else:
-                yield position, stretch.payload
+    end = 0
+    try:
+        with path.open("rb") as file:
+            for stretch in iter_stretches(file):
+                position = Position(path.name, stretch.offset, stretch.length)
+                end = stretch.offset + stretch.length
+                if stretch.payload is None:
+                    reason = "the checksum or the form of this line is wrong"
+                    yield position, Damage(path.name, stretch.offset, stretch.length, reason)
+                else:
+                    yield position, stretch.payload
+    except OSError as error:
+        reason = f"it cannot be read: {error.strerror}"
+        yield Position(path.name, end, 0), Damage(path.name, end, 0, reason)
 
 
 def scan_segment(path: Path) -> Iterator[tuple[Position, JournalRecord | Damage]]:
@@ -254,8 +261,16 @@ def scan_journal(directory: Path) -> Iterator[tuple[Position, JournalRecord | Da
 
 
 def segments(directory: Path) -> list[Path]:
-    """The files of all segments, sorted by name."""
-    return sorted(path for path in directory.iterdir() if SEGMENT_PATTERN.fullmatch(path.name))
+    """The files of all segments, sorted by name.
+
+    Raises:
+        ResultsError: There is no such directory, or it cannot be read.
+    """
+    try:
+        return sorted(path for path in directory.iterdir() if SEGMENT_PATTERN.fullmatch(path.name))
+    except OSError as error:
+        msg = f"cannot read the journal {directory}: {error.strerror}"
+        raise ResultsError(msg) from error
 
 
 def undecodable(position: Position, error: msgspec.DecodeError) -> Damage:
