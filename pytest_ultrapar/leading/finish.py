@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.results.journal import largest_sizes
 from pytest_ultrapar.results.manifest import Manifest, write_manifest
 from pytest_ultrapar.results.run_summary import RunSummary
 
@@ -69,6 +70,8 @@ def finish(run: Run, gate: RunGate | None, *, stopped: bool) -> FinishedRun:
     )
     path = run.directory.path
     try:
+        segments = largest_sizes(run.directory.journal, manifest.segments)
+        manifest = msgspec.structs.replace(manifest, segments=segments)
         write_manifest(path, manifest)
         summary = run.services.compact()
     except ResultsError as error:

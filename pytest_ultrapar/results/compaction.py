@@ -16,7 +16,7 @@ from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.results import benchmark_json as bench
 from pytest_ultrapar.results.cases_file import read_cases
 from pytest_ultrapar.results.history import read_history
-from pytest_ultrapar.results.journal import Damage, JournalReader
+from pytest_ultrapar.results.journal import Damage, JournalReader, cut_off
 from pytest_ultrapar.results.kept import earlier_summary, keep_speed
 from pytest_ultrapar.results.limits_table import write_limits
 from pytest_ultrapar.results.manifest import read_manifest, write_manifest
@@ -63,6 +63,7 @@ def compact(run_dir: Path) -> RunSummary:
         manifest = read_manifest(run_dir)
         cases = read_cases(run_dir)
         history = read_history(run_dir / "journal")
+        history.damage.extend(cut_off(run_dir / "journal", manifest.segments))
         log = RequestLog(manifest.pool_lanes, from_us=manifest.measured_part.from_us)
         measures, files, tables = _write_tables(run_dir, manifest, cases, history, log)
         limits = write_limits(run_dir, manifest)
@@ -152,7 +153,7 @@ def _write_tables(
             episode = _add_episodes(tables, log, reader, found, history.damage)
             if found.grade is None:
                 continue
-            tables.add_graded(case, found.grade, episode)
+            tables.add_graded(case, found.grade, episode, had_episode=found.had_episode)
             measure = measure_case(
                 case,
                 found.grade,

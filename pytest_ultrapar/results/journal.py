@@ -23,7 +23,7 @@ from pytest_ultrapar.results.record_decoder import decode_record
 from pytest_ultrapar.results.record_text import map_text, without_surrogates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 SEGMENT_PATTERN = re.compile(r"w-(?P<worker>\w+)-(?P<pid>\d+)-(?P<n>\d+)\.jsonl")
@@ -271,6 +271,40 @@ def segments(directory: Path) -> list[Path]:
     except OSError as error:
         msg = f"cannot read the journal {directory}: {error.strerror}"
         raise ResultsError(msg) from error
+
+
+def largest_sizes(directory: Path, known: Mapping[str, int]) -> dict[str, int]:
+    """Bytes of each segment of a journal when it was largest, by its name.
+
+    Args:
+        directory: The journal.
+        known: Sizes that segments once had, those that are gone among them.
+
+    Raises:
+        ResultsError: The directory cannot be read.
+    """
+    sizes = {path.name: path.lstat().st_size for path in segments(directory)}
+    return {name: max(sizes.get(name, 0), known.get(name, 0)) for name in {**known, **sizes}}
+
+
+def cut_off(directory: Path, known: Mapping[str, int]) -> list[Damage]:
+    """What segments have lost at their ends, or as a whole.
+
+    Args:
+        directory: The journal.
+        known: Sizes that segments once had, in bytes; they only grow.
+
+    Raises:
+        ResultsError: The directory cannot be read.
+    """
+    left = largest_sizes(directory, {})
+    found = []
+    for name, size in sorted(known.items()):
+        if name not in left:
+            found.append(Damage(name, 0, size, "the file is missing"))
+        elif left[name] < size:
+            found.append(Damage(name, left[name], size - left[name], "its end is missing"))
+    return found
 
 
 def undecodable(position: Position, error: msgspec.DecodeError) -> Damage:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 
+from pytest_ultrapar.results.compaction import compact
 from pytest_ultrapar.results.journal import segments
 
 SUITE = """
@@ -103,3 +104,20 @@ def test_resume_of_a_copied_run(project):
     _clean(resumed)
     assert resumed.ret == 0
     assert len(project.server.prompts) == 6
+
+
+def test_segment_that_a_finished_run_lost_is_reported(project):
+    project.suite(SUITE)
+    assert project.run("-n0").ret == 0
+    (segment,) = segments(project.directory / "journal")
+    size = segment.stat().st_size
+    segment.unlink()
+    summary = compact(project.directory.resolve())
+    assert [(one.segment, one.length) for one in summary.damage] == [(segment.name, size)]
+    # In a process of its own: this one would give its segment the same name.
+    resumed = project.run("--ultrapar-resume=latest")
+    assert f"journal damaged: {segment.name}, {size} bytes from 0: the file is missing" in _clean(
+        resumed
+    )
+    assert resumed.ret == 0
+    assert len(project.server.prompts) == 12

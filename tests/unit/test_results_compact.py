@@ -15,9 +15,10 @@ from pytest_ultrapar.records import EpisodeStarted
 from pytest_ultrapar.results import compaction, parquet, table_set
 from pytest_ultrapar.results.compaction import compact
 from pytest_ultrapar.results.frame import frame
-from pytest_ultrapar.results.journal import segments
+from pytest_ultrapar.results.journal import Damage, largest_sizes, segments
 from pytest_ultrapar.results.manifest import read_manifest, write_manifest
-from pytest_ultrapar.results.schema import Column
+from pytest_ultrapar.results.measured_run import find_measured_run, read_rows
+from pytest_ultrapar.results.schema import EPISODE_COLUMNS, Column
 from tests.unit.finished_run import (
     NOW,
     T0_US,
@@ -28,6 +29,8 @@ from tests.unit.finished_run import (
     run_of_seven,
     write_journal,
 )
+
+OF_THE_EPISODE = [column.name for column in EPISODE_COLUMNS]
 
 
 @pytest.fixture
@@ -80,20 +83,20 @@ def test_compact_results_schema_is_the_contract(run):
         ("param.wide", string, True),
         ("score.extra", double, True),
         ("score.workflow", double, True),
-        ("n_attempts", pa.int32(), False),
-        ("n_turns", pa.int32(), False),
+        ("n_attempts", pa.int32(), True),
+        ("n_turns", pa.int32(), True),
         ("tokens_in", pa.int64(), True),
         ("tokens_out", pa.int64(), True),
-        ("queue_wait_s", double, False),
-        ("rate_wait_s", double, False),
-        ("backoff_s", double, False),
-        ("service_s", double, False),
-        ("duration_s", double, False),
-        ("started_at", timestamp, False),
-        ("ended_at", timestamp, False),
-        ("provider", string, False),
-        ("instance", string, False),
-        ("key", string, False),
+        ("queue_wait_s", double, True),
+        ("rate_wait_s", double, True),
+        ("backoff_s", double, True),
+        ("service_s", double, True),
+        ("duration_s", double, True),
+        ("started_at", timestamp, True),
+        ("ended_at", timestamp, True),
+        ("provider", string, True),
+        ("instance", string, True),
+        ("key", string, True),
         ("worker", string, False),
         ("seed", pa.int64(), False),
         ("error", string, True),
@@ -285,8 +288,66 @@ def test_compact_reports_damage_and_goes_on(run):
     path.write_bytes(data)
     summary = compact(run.path)
     assert [damage.segment for damage in summary.damage] == [path.name]
-    # The grade of the case is there still, its conversation is not.
-    assert rows_by_case(run)["case0"]["n_attempts"] == 0
+    # The grade of the case is there still, its conversation is not, and nothing is made up for it.
+    row = rows_by_case(run)["case0"]
+    assert (row["outcome"], row["worker"]) == ("solved", "gw0")
+    assert {name: row[name] for name in OF_THE_EPISODE} == dict.fromkeys(OF_THE_EPISODE)
+
+
+def test_compact_of_a_damaged_run_as_json_has_nulls_and_can_be_compared(run):
+    write_manifest(
+        run.path,
+        msgspec.structs.replace(read_manifest(run.path), storage_format="json", ended_at=NOW),
+    )
+    write_journal(run, "gw3", grade(6, at_s=60.0))
+    summary = compact(run.path)
+    lines = (run.path / "results.jsonl").read_text().splitlines()
+    rows = {row["case_id"]: row for row in map(json.loads, lines)}
+    assert rows["case6"]["started_at"] is None
+    assert (rows["case5"]["outcome"], rows["case5"]["duration_s"]) == ("skipped", 0.0)
+    assert summary.statistics.n_final == 7
+    compared = read_rows(find_measured_run(str(run.path)))
+    assert (compared["case6"].graded, compared["case6"].timed) == (True, False)
+    assert compared["case0"].timed
+
+
+def test_compact_counts_a_record_that_is_there_twice_once_and_says_so(run):
+    once = compact(run.path)
+    attempts = pq.read_table(run.path / "attempts.parquet")
+    path = segments(run.journal)[0]
+    ended = next(line for line in path.read_bytes().splitlines(keepends=True) if b'"ended"' in line)
+    (run.journal / "w-gw7-1-0.jsonl").write_bytes(ended)
+    twice = compact(run.path)
+    assert pq.read_table(run.path / "attempts.parquet") == attempts
+    assert twice.n_requests == once.n_requests
+    (damage,) = twice.damage
+    assert (damage.segment, damage.offset, damage.length) == ("w-gw7-1-0.jsonl", 0, len(ended))
+    assert f"repeats the episode in {path.name} at byte" in damage.reason
+
+
+@pytest.mark.parametrize("what", ["missing", "empty", "shorter", "as it was", "longer"])
+def test_compact_reports_segments_that_lost_records(run, what):
+    path = segments(run.journal)[0]
+    size = path.stat().st_size
+    manifest = read_manifest(run.path)
+    known = largest_sizes(run.journal, {})
+    assert known[path.name] == size
+    write_manifest(run.path, msgspec.structs.replace(manifest, segments=known))
+    lines = path.read_bytes().splitlines(keepends=True)
+    if what == "missing":
+        path.unlink()
+    else:
+        kept = {"empty": [], "shorter": lines[:-1], "longer": [*lines, b"torn"]}
+        path.write_bytes(b"".join(kept.get(what, lines)))
+    left = path.stat().st_size if path.exists() else 0
+    damage = compact(run.path).damage
+    if left >= size:
+        assert damage == []
+        return
+    reason = "the file is missing" if what == "missing" else "its end is missing"
+    assert damage == [Damage(path.name, left, size - left, reason)]
+    # What is known of it is not forgotten when the run goes on.
+    assert largest_sizes(run.journal, known) == known
 
 
 def test_compact_goes_on_after_an_episode_of_another_version(run):

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.results import parquet  # noqa: F401 - nobody may be unable to import it
 from pytest_ultrapar.results.compaction import compact
 from pytest_ultrapar.results.history import read_history
 from pytest_ultrapar.results.recovered import RecoveredIndex, find_started_not_ended, recover
