@@ -93,15 +93,19 @@ class Runtime:
         return self._groups.get(case_id, "")
 
     def close(self) -> None:
-        """Sync and close all files. Idempotent."""
+        """Sync and close all files. Idempotent.
+
+        Raises:
+            ResultsError: The journal may have lost what was appended last; all files are closed.
+        """
         if self._closed:
             return
         self._closed = True
         if self.debug_log is not None:
             self.debug_log.close()
-        self.journal.close()
         self._reader.close()
         self.recovered.close()
+        self.journal.close()
 
 
 def write_assignment(directory: Path, assignment: Assignment) -> None:

@@ -67,6 +67,7 @@ class JournalWriter:
             msg = f"a worker is named by letters, digits and underscores (got {worker!r})"
             raise ValueError(msg)
         self.segment, self._fd = _create_segment(directory, worker)
+        self._path = (directory / self.segment).absolute()
         self._redact = redact
         self._encode = msgspec.json.Encoder().encode
         self._offset = 0
@@ -103,7 +104,8 @@ class JournalWriter:
         Does nothing after `close`, which has synced.
 
         Raises:
-            ResultsError: The disk says no. What it still holds of this segment is unknown.
+            ResultsError: The disk says no, and what it still holds of this segment is unknown; or
+                the segment is not in its place any more, and nobody would find what is appended.
         """
         with self._sync_lock:
             if self._fd < 0:
@@ -111,6 +113,7 @@ class JournalWriter:
             with self._append_lock:
                 self._refuse_after_failure()
                 offset = self._offset
+            self._refuse_when_gone()
             if offset == self._synced_offset:
                 return
             try:
@@ -121,7 +124,11 @@ class JournalWriter:
             self._synced_offset = offset
 
     def close(self) -> None:
-        """Sync and close the segment, once; later calls do nothing."""
+        """Sync and close the segment, once; later calls do nothing.
+
+        Raises:
+            ResultsError: As `sync`; the segment is closed all the same.
+        """
         try:
             if self._failure is None:
                 self.sync()
@@ -153,6 +160,15 @@ class JournalWriter:
 
     def _refuse_after_failure(self) -> None:
         if self._failure is not None:
+            raise ResultsError(self._refusal())
+
+    def _refuse_when_gone(self) -> None:
+        try:
+            is_here = os.path.samestat(self._path.stat(), os.fstat(self._fd))
+        except OSError:
+            is_here = False
+        if not is_here:
+            self._failure = f"{self._path} is not there any more: is the run's directory gone?"
             raise ResultsError(self._refusal())
 
     def _refusal(self) -> str:
