@@ -6,10 +6,8 @@ import contextlib
 import os
 import secrets
 import select
-import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +16,7 @@ import msgspec
 import pytest_ultrapar
 from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.lanes.adaptive.history import FILE_NAME as HISTORY_NAME
+from pytest_ultrapar.lanes.broker_directory import SOCKET_NAME, STDERR_NAME, BrokerDirectory
 from pytest_ultrapar.lanes.health import PATIENCE_S
 from pytest_ultrapar.lanes.server_config import READY_LINE, SERVER_MODULE, ServerConfig
 
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.pool.model import Pool
 
-MAX_PATH_BYTES = 100
-"""A Unix socket's path ends at 108 bytes on Linux and at 104 on BSD, the closing zero included."""
 START_S = 30.0
 """A process that imports msgspec and uvloop is up in 0.2 s; this is for a machine that swaps."""
 STOP_S = 5.0
@@ -46,9 +43,12 @@ class BrokerProcess:
         pid: The process.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], path: Path, token: str) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], directory: BrokerDirectory, token: str
+    ) -> None:
         self._process = process
-        self.path = path
+        self._directory = directory
+        self.path = directory.path / SOCKET_NAME
         self.token = token
         self.pid = process.pid
 
@@ -80,11 +80,13 @@ class BrokerProcess:
         Raises:
             UltraparError: When it does not come up, with what it said.
         """
-        path = _private_directory(directory) / "s"
+        private = BrokerDirectory.make(directory)
         token = secrets.token_hex(32)
         history = str(directory / HISTORY_NAME) if pool.is_adaptive else None
-        config = ServerConfig(pool, str(path), token, seed, patience_s, history)
-        with (path.parent / "stderr").open("wb") as stderr:
+        config = ServerConfig(
+            pool, str(private.path / SOCKET_NAME), token, seed, patience_s, history
+        )
+        with (private.path / STDERR_NAME).open("wb") as stderr:
             # -P: a msgspec.py in the user's directory must not become ours.
             child = subprocess.Popen(  # noqa: S603 - our own interpreter and module, no shell
                 [sys.executable, "-P", "-m", SERVER_MODULE],
@@ -93,13 +95,13 @@ class BrokerProcess:
                 stderr=stderr,
                 env=_environment(),
                 start_new_session=True,
-                pass_fds=inherited,
+                pass_fds=[*inherited, private.fd],
             )
         assert child.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             child.stdin.write(msgspec.json.encode(config) + b"\n")
             child.stdin.flush()
-        broker = cls(child, path, token)
+        broker = cls(child, private, token)
         broker._wait_ready()
         return broker
 
@@ -133,7 +135,7 @@ class BrokerProcess:
     def said(self) -> str:
         """What the process wrote to its standard error, the last 4 KiB: empty unless it failed."""
         try:
-            written = (self.path.parent / "stderr").read_bytes()
+            written = (self._directory.path / STDERR_NAME).read_bytes()
         except OSError:
             return ""
         return written[-4096:].decode(errors="replace").strip()
@@ -150,24 +152,7 @@ class BrokerProcess:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        shutil.rmtree(self.path.parent, ignore_errors=True)
-
-
-def _private_directory(directory: Path) -> Path:
-    """A new directory with mode 0700 whose socket has a path that is short enough."""
-    # mkdtemp makes it ours alone, wherever it is.
-    for parent in (directory, Path(tempfile.gettempdir()), Path("/tmp")):  # noqa: S108
-        if not parent.is_dir():
-            continue
-        made = Path(tempfile.mkdtemp(prefix="broker-", dir=parent.resolve()))
-        if len(os.fsencode(made / "s")) <= MAX_PATH_BYTES:
-            return made
-        made.rmdir()
-    msg = (
-        f"no directory for the broker's socket: its path must have at most {MAX_PATH_BYTES} bytes, "
-        f"and {directory}, {tempfile.gettempdir()} and /tmp are too long or missing; set TMPDIR"
-    )
-    raise UltraparError(msg)
+        self._directory.remove()
 
 
 def _environment() -> dict[str, str]:

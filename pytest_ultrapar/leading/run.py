@@ -10,6 +10,7 @@ from pytest_ultrapar import process
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.lanes.assignment import Assignment
+from pytest_ultrapar.lanes.broker_directory import sweep
 from pytest_ultrapar.leading.assigning import make_assignment
 from pytest_ultrapar.leading.baseline import draw_sample, with_baseline
 from pytest_ultrapar.leading.key_keeping import keep_keys, locked_keys
@@ -59,6 +60,7 @@ class Run:
         self.manifest: Manifest | None = None
         self.last_status: BrokerStatus | None = None
         self.directory = self._open()
+        sweep(self.directory.runs_beside())
         write_reused(self.directory.path, process.reused(config))
         self.services = Services(self.pool, self.directory.path)
         self.keys: KeptKeys | None = None

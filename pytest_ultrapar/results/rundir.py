@@ -129,6 +129,11 @@ class RunDirectory:
             msg = f"cannot point {parent / LATEST} at {self.path}: {_said(error)}"
             raise ResultsError(msg) from error
 
+    def runs_beside(self, *, parent: Path = DEFAULT_PARENT) -> set[Path]:
+        """Directories of all runs beside this one and in `parent`, its own among them."""
+        parents = {self.path.parent, parent.absolute()}
+        return {lock.parent for each in parents for lock in each.glob(f"*/{LOCK_NAME}")}
+
     def discard(self) -> None:
         """Remove the directory; for a session that had nothing to run."""
         self.close()
