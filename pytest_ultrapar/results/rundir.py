@@ -191,7 +191,8 @@ def new_directory(out: Path | None, kind: str, now: datetime) -> Path:
     name = f"{kind}-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
     path = (DEFAULT_PARENT / name if out is None else out).absolute()
     try:
-        _make_parent(DEFAULT_PARENT)
+        if out is None:
+            _make_parent(DEFAULT_PARENT)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(path.iterdir()):
             msg = f"--out: {path} is not empty; name an empty or a new directory"

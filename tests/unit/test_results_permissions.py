@@ -18,7 +18,7 @@ from pytest_ultrapar.results import parquet  # noqa: F401 - nobody may be unable
 from pytest_ultrapar.results.compaction import compact
 from pytest_ultrapar.results.history import read_history
 from pytest_ultrapar.results.recovered import RecoveredIndex, find_started_not_ended, recover
-from pytest_ultrapar.results.rundir import RunDirectory, resolve_run
+from pytest_ultrapar.results.rundir import RunDirectory, new_directory, resolve_run
 from pytest_ultrapar.runtime import ASSIGNMENT_FILE, TABLES_FILE, read_assignment, read_tables
 from tests.unit.finished_run import NOW, case, episode, grade, make_run, write_journal
 
@@ -81,6 +81,14 @@ def test_folder_that_cannot_be_written_is_named(folder):
         RunDirectory.create(None, NOW, parent=parent)
     assert f"{parent}: Permission denied; " in str(refused.value)
     assert "--ultrapar-out DIR" in str(refused.value)
+
+
+def test_directory_for_several_runs_elsewhere_needs_no_folder_of_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".ultrapar").touch()
+    assert new_directory(tmp_path / "out", "bench", NOW).is_dir()
+    with pytest.raises(ConfigError, match=r"\.ultrapar: File exists"):
+        new_directory(None, "bench", NOW)
 
 
 def test_index_that_cannot_be_written_is_named(run):
