@@ -54,7 +54,8 @@ def test_run_whose_directory_vanishes_stops_before_it_pays_for_more(project, wor
         finally:
             running.kill()
     assert running.returncode in {1, 2}, output
-    assert len(project.server.prompts) == 4
+    # A worker that notices first gives its seats back; the other may use them until it does.
+    assert len(project.server.prompts) <= (4 if workers == "-n0" else 8)
     assert "is the run's directory gone?" in output
     assert "INTERNALERROR" not in output, output
     assert "Traceback" not in output, output
