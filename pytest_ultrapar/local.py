@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_ultrapar import ahead_start, process
 from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.lanes.adaptive.history import FILE_NAME as HISTORY_NAME
 from pytest_ultrapar.lanes.adaptive.history import HistoryFile
 from pytest_ultrapar.lanes.broker_local import LocalBroker
@@ -109,7 +111,9 @@ class LocalSession:
         try:
             self._run_all(session, session.items, self._ahead)
         finally:
-            self._end()
+            fault = self._end()
+        if fault:
+            raise session.Interrupted(fault)
         return True
 
     def _run_all(
@@ -128,15 +132,21 @@ class LocalSession:
             if session.shouldstop:
                 raise session.Interrupted(session.shouldstop)
 
-    def _end(self) -> None:
+    def _end(self) -> str:
+        """End the engine and close the files; returns what went wrong, empty for nothing."""
         self._leader.run.last_status = self.status()
         if self._ahead is not None:
             self._ahead.stop()
-        if self._runtime is not None:
-            self._runtime.close()
+        try:
+            if self._runtime is not None:
+                self._runtime.close()
+        except ResultsError as error:
+            return f"pytest-ultrapar: {error}"
+        return ""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
         """Leave nothing open when the loop never ran."""
         if self._runtime is not None:
-            self._runtime.close()
+            with contextlib.suppress(ResultsError):
+                self._runtime.close()

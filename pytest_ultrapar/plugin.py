@@ -114,6 +114,7 @@ def _lead(config: pytest.Config) -> None:
 
     garbage.collect_seldom(config)
     from pytest_ultrapar import process, pytest_internals  # noqa: PLC0415 - heavy
+    from pytest_ultrapar.engine.descriptors import check_descriptors  # noqa: PLC0415
     from pytest_ultrapar.leading.leader import Leader  # noqa: PLC0415
     from pytest_ultrapar.leading.reuse import reusable  # noqa: PLC0415
     from pytest_ultrapar.secrecy import Secrecy  # noqa: PLC0415
@@ -150,6 +151,7 @@ def _lead(config: pytest.Config) -> None:
 
         config.pluginmanager.register(Looking(config), "ultrapar-collect-only")
         return
+    check_descriptors(n_planned or _n_workers(config))
     leader = Leader(config, gate)
     config.pluginmanager.register(leader, "ultrapar-leader")
     if _has_workers(config):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.results.redact import Redactor
     from pytest_ultrapar.settings import Options
+
+T = TypeVar("T")
 
 ASSIGNMENT_FILE = "assignment.json"
 TABLES_FILE = "tables.json"
@@ -91,15 +93,19 @@ class Runtime:
         return self._groups.get(case_id, "")
 
     def close(self) -> None:
-        """Sync and close all files. Idempotent."""
+        """Sync and close all files. Idempotent.
+
+        Raises:
+            ResultsError: The journal may have lost what was appended last; all files are closed.
+        """
         if self._closed:
             return
         self._closed = True
         if self.debug_log is not None:
             self.debug_log.close()
-        self.journal.close()
         self._reader.close()
         self.recovered.close()
+        self.journal.close()
 
 
 def write_assignment(directory: Path, assignment: Assignment) -> None:
@@ -112,12 +118,12 @@ def write_assignment(directory: Path, assignment: Assignment) -> None:
 
 
 def read_assignment(directory: Path) -> Assignment:
-    """The run's assignment; an empty one while there is none."""
-    try:
-        data = (directory / ASSIGNMENT_FILE).read_bytes()
-    except FileNotFoundError:
-        return Assignment()
-    return msgspec.json.decode(data, type=Assignment)
+    """The run's assignment; an empty one while there is none.
+
+    Raises:
+        ResultsError: It cannot be read, or is no assignment.
+    """
+    return _read(directory / ASSIGNMENT_FILE, Assignment, Assignment())
 
 
 def write_tables(directory: Path, tables: Mapping[str, tuple[str, ...]]) -> None:
@@ -132,9 +138,23 @@ def write_tables(directory: Path, tables: Mapping[str, tuple[str, ...]]) -> None
 
 
 def read_tables(directory: Path) -> dict[str, tuple[str, ...]]:
-    """By suite, the two parameters that make its summary table; empty while unknown."""
+    """By suite, the two parameters that make its summary table; empty while unknown.
+
+    Raises:
+        ResultsError: They cannot be read, or are something else.
+    """
+    nothing: dict[str, tuple[str, ...]] = {}
+    return _read(directory / TABLES_FILE, dict[str, tuple[str, ...]], nothing)
+
+
+def _read(path: Path, kind: type[T], missing: T) -> T:
     try:
-        data = (directory / TABLES_FILE).read_bytes()
+        return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
-        return {}
-    return msgspec.json.decode(data, type=dict[str, tuple[str, ...]])
+        return missing
+    except OSError as error:
+        msg = f"cannot read {path}: {error.strerror}"
+        raise ResultsError(msg) from error
+    except msgspec.DecodeError as error:
+        msg = f"{path} does not hold what a run leaves there: {error}"
+        raise ResultsError(msg) from error

@@ -16,6 +16,7 @@ from xdist.report import report_collection_diff
 from xdist.workermanage import parse_tx_spec_config
 
 from pytest_ultrapar import process
+from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.lanes.broker_blocking import BlockingBrokerClient
 from pytest_ultrapar.leading.crashes import Crashes
 from pytest_ultrapar.leading.feeding import Feedable, Feeding, HomeOf
@@ -28,9 +29,10 @@ from pytest_ultrapar.results.cases_file import read_cases
 from pytest_ultrapar.suite import garbage
 from pytest_ultrapar.suite.case_reports import N_READY, OUTCOME
 from pytest_ultrapar.worker_input import INPUT
+from pytest_ultrapar.xdist_starts import start_again
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from pytest_ultrapar.lanes.protocol import BrokerStatus
     from pytest_ultrapar.leading.leader import Leader
@@ -148,9 +150,10 @@ class Scheduling:
         # Its last report came, and with it went its grade: only xdist's own word was lost with the
         # worker.
         pending = [i for i in pending if i not in self._session.reported]
-        crash = self._crashes.worker_died(
-            worker, pending, running=self._running(pending), alone=alone
-        )
+        with self._session.stopping_on_lost_journal():
+            crash = self._crashes.worker_died(
+                worker, pending, running=self._running(pending), alone=alone
+            )
         assert self.collection is not None
         again = {*crash.again, *crash.alone, *crash.lost}
         # None of them runs any more; where a later worker only holds one it is no suspect.
@@ -204,7 +207,9 @@ class Scheduling:
         )
         self._crashes = Crashes(run.directory.path, self._session.case_ids)
         for worker in self._nodes:
-            self._feeding.add_worker(worker)
+            # The replacement of one that died may be up without having collected.
+            if worker in self._collections:
+                self._feeding.add_worker(worker)
         return True
 
     def _send(self, worker: str, indices: list[int]) -> None:
@@ -242,6 +247,11 @@ class ControllerSession:
         """The run."""
         return self._leader.run
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
+        """See to workers that die as they start. Called once, at the session's start."""
+        start_again(config.pluginmanager.getplugin("dsession").nodemanager)
+
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401
         """Tell a worker where everything is, before it starts. Called for replacements too."""
         run, worker = self.run, node.gateway.id
@@ -260,6 +270,15 @@ class ControllerSession:
             "alone": alone,
             "fault": str(self._fault_path),
         }
+
+    @contextlib.contextmanager
+    def stopping_on_lost_journal(self) -> Generator[None]:
+        """End the session where the journal cannot be read or written: nothing can be kept."""
+        try:
+            yield
+        except ResultsError as error:
+            msg = f"pytest-ultrapar: {error}"
+            raise pytest.Session.Interrupted(msg) from error
 
     def is_alone(self, worker: str) -> bool:
         """Whether a worker was started to run one episode at a time."""
@@ -365,7 +384,8 @@ class ControllerSession:
         assert self._scheduling.collection is not None
         nodeid = self._scheduling.collection[index]
         case_id = self.case_ids[index]
-        report = self._lost.report(nodeid, case_id, worker)
+        with self.stopping_on_lost_journal():
+            report = self._lost.report(nodeid, case_id, worker)
         setattr(report, OUTCOME, "infra")
         self._leader.config.hook.pytest_runtest_logreport(report=report)
         if self._client is not None:
@@ -382,4 +402,5 @@ class ControllerSession:
         self._fault_path.unlink(missing_ok=True)
         if self._client is not None:
             self._client.close()
-        self._lost.close()
+        with contextlib.suppress(ResultsError):
+            self._lost.close()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_ultrapar import ahead_start, process
-from pytest_ultrapar.errors import ConfigError, UltraparError
+from pytest_ultrapar.errors import ConfigError, ResultsError, UltraparError
 from pytest_ultrapar.lanes.broker_client import connect_broker
 from pytest_ultrapar.packed_reports import pack
 from pytest_ultrapar.poolless import report_fault
@@ -146,12 +146,15 @@ class WorkerSession:
         self._ahead.start()
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """End the engine before the worker says that it has finished. Worker, main thread."""
         if self._ahead is not None:
             self._ahead.stop()
-        if self._runtime is not None:
-            self._runtime.close()
+        try:
+            if self._runtime is not None:
+                self._runtime.close()
+        except ResultsError as error:
+            session.shouldstop = f"pytest-ultrapar: {error}"
 
 
 def _pack_reports(interactor: Any) -> None:  # noqa: ANN401 - xdist ships no types

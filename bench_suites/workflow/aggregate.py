@@ -50,7 +50,7 @@ class CaseResult:
     Attributes:
         prompt_type: `baseline`, `optimal`, `cot`, or `flawed_` and the flaw's name.
         outcome: `solved`, `partial`, `unsolved`; any other (`infra`, `error`) is no measurement.
-        duration_s: First lease to end.
+        duration_s: First lease to end; None where that is not known.
         ended_at: UTC; None for a case that never ran.
         kind: Class of the error, for partial and unsolved cases; any word that is not one of the
             eight classes (a refused prompt has such) counts as `other`.
@@ -63,7 +63,7 @@ class CaseResult:
     difficulty: str
     task_type: str
     outcome: str
-    duration_s: float
+    duration_s: float | None
     ended_at: datetime | None = None
     kind: str | None = None
     scores: Mapping[str, float] = field(default_factory=dict)
@@ -179,8 +179,9 @@ def _counts(tally: Tally) -> Row:
 
 
 def _means(tally: Tally) -> Row:
+    known_s = [case.duration_s for case in tally.measured if case.duration_s is not None]
     return {
-        "avg_execution_time": share(math.fsum(case.duration_s for case in tally.measured), tally.n),
+        "avg_execution_time": share(math.fsum(known_s), len(known_s)),
         "avg_turns": tally.mean("turns"),
         "avg_tool_calls": tally.mean("tool_calls"),
         "tool_coverage_rate": tally.mean("tool_coverage"),

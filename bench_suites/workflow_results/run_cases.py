@@ -111,7 +111,7 @@ def _result(row: Mapping[str, Any], nodeid: str) -> CaseResult:
         if value is not None and name.startswith("score.")
     }
     # A refused prompt has turns, but nobody has scored it.
-    scores.setdefault("turns", row.get("n_turns", 0))
+    scores.setdefault("turns", row.get("n_turns") or 0)
     ended_at = row.get("ended_at")
     return CaseResult(
         model=row["model"],
@@ -120,7 +120,7 @@ def _result(row: Mapping[str, Any], nodeid: str) -> CaseResult:
         difficulty=row["param.difficulty"],
         task_type=row["param.task_type"],
         outcome=row["outcome"],
-        duration_s=row.get("duration_s", 0.0),
+        duration_s=row.get("duration_s"),
         ended_at=datetime.fromisoformat(ended_at) if isinstance(ended_at, str) else ended_at,
         kind=row.get("kind"),
         scores=scores,

@@ -101,7 +101,7 @@ class ChatStream:
         if failure is not None or isinstance(completion, Failure):
             self._fail(failure)
             return
-        self._usage = completion.usage or self._usage
+        self._usage = completion.counted or self._usage
         for choice in completion.choices or ():
             if not choice.index:
                 self._take_choice(choice, now_s)

@@ -1,7 +1,8 @@
-r"""Text that JSON or bytes allow and no file can hold: lone surrogates and bytes that are no UTF-8.
+r"""What servers write although JSON or a file cannot hold it, and how an answer is read anyway.
 
-An answer with such text is an answer all the same, and asking again would bring the same one. So it
-is kept with the damage visible: `\ud800` and `\xff` as the characters that stand here.
+Lone surrogates and bytes that are no UTF-8 are kept with the damage visible: `\ud800` and `\xff` as
+the characters that stand here. `NaN` and `Infinity`, which Python's `json` writes, become null. An
+answer with any of them is an answer all the same, and asking again would bring the same one.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ _ESCAPE = re.compile(
     rb"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
 )
+# A string without its end is one to the end of the text, or each quote in it would be tried anew.
+_NO_NUMBER = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+"?)|-?\b(?:NaN|Infinity)\b', re.DOTALL)
 _NO_UTF8 = re.compile("[\udc80-\udcff]")
 
 
 def mended(content: bytes) -> bytes | None:
-    r"""JSON text whose strings can all be stored, or None where nothing was found to mend.
+    r"""JSON text that can be read and stored, or None where nothing was found to mend.
 
     Escapes of lone surrogates and bytes that are no UTF-8 become text that shows them: `\ud800`,
-    `\xff`. A mark of the byte order at the beginning is left out.
+    `\xff`. Numbers that are none become null. A mark of the byte order at the beginning is left
+    out.
 
     Args:
         content: JSON text, perhaps; above 1 MiB it is not looked at.
@@ -34,7 +38,12 @@ def mended(content: bytes) -> bytes | None:
     text = content.removeprefix(_BOM).decode("utf-8", "surrogateescape")
     whole = _NO_UTF8.sub(_shown_byte, text).encode()
     whole = _ESCAPE.sub(_shown_surrogate, whole)
+    whole = _NO_NUMBER.sub(_string_or_null, whole)
     return whole if whole != content else None
+
+
+def _string_or_null(match: re.Match[bytes]) -> bytes:
+    return match[1] or b"null"
 
 
 def _shown_byte(match: re.Match[str]) -> str:

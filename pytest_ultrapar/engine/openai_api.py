@@ -6,7 +6,7 @@ of a stream a `delta`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -18,6 +18,8 @@ from pytest_ultrapar.engine.reply import Messages, Reply, ToolCall
 
 if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import LaneId
+
+T = TypeVar("T")
 
 PATH = "/chat/completions"
 RESERVED = frozenset({"model", "messages", "stream", "stream_options"})
@@ -104,7 +106,12 @@ class Usage(msgspec.Struct):
 
     prompt_tokens: msgspec.Raw = _NOTHING
     completion_tokens: msgspec.Raw = _NOTHING
-    completion_tokens_details: TokenDetails | None = None
+    completion_tokens_details: msgspec.Raw = _NOTHING
+
+    @property
+    def details(self) -> TokenDetails | None:
+        """The details, where that is what stands there."""
+        return _read(self.completion_tokens_details, TokenDetails)
 
 
 _NO_USAGE = Usage()
@@ -115,9 +122,22 @@ class Completion(msgspec.Struct):
     """A whole answer or a piece of a stream. Azure's first and OpenAI's last have no choices."""
 
     choices: list[Choice] | None = None
-    usage: Usage | None = None
+    usage: msgspec.Raw = _NOTHING
     error: msgspec.Raw = _NOTHING
     object: str | None = None
+
+    @property
+    def counted(self) -> Usage | None:
+        """The usage, if that is what stands there: an answer counts also without."""
+        return _read(self.usage, Usage)
+
+
+def _read(text: msgspec.Raw, kind: type[T]) -> T | None:
+    """What a part of an answer says; None where it is something else or nothing."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
 
 
 _decoder = msgspec.json.Decoder(Completion)
@@ -181,7 +201,7 @@ def decode_response(body: bytes, lane: LaneId, latency_s: float) -> Reply | Fail
     choice = completion.choices[0]
     if choice.message is None:
         return _malformed("the answer's choice has no message")
-    if choice.message.is_blank and not _may_be_blank(choice, completion.usage):
+    if choice.message.is_blank and not _may_be_blank(choice, completion.counted):
         return _malformed("the answer's message has no content, not even an empty one")
     calls: tuple[ToolCall, ...] = ()
     if choice.message.tool_calls:
@@ -189,7 +209,7 @@ def decode_response(body: bytes, lane: LaneId, latency_s: float) -> Reply | Fail
             ToolCall(call.id or "", call.function.name or "", call.function.arguments_text)
             for call in choice.message.tool_calls
         )
-    return reply_of(choice, calls, completion.usage, lane, latency_s)
+    return reply_of(choice, calls, completion.counted, lane, latency_s)
 
 
 def _may_be_blank(choice: Choice, usage: Usage | None) -> bool:
@@ -198,7 +218,7 @@ def _may_be_blank(choice: Choice, usage: Usage | None) -> bool:
     OpenAI and DeepSeek: `content` is null beside a call, a refusal, reasoning, or an early end. Its
     tokens may also all have gone into reasoning that the API does not show.
     """
-    details = usage.completion_tokens_details if usage is not None else None
+    details = usage.details if usage is not None else None
     return choice.finish_reason in _ENDS_WITHOUT_CONTENT or bool(
         details is not None and details.reasoning_tokens
     )
@@ -225,7 +245,7 @@ def reply_of(
             "refused", "the provider's content filter stopped the answer", "content_filter"
         )
     usage = usage or _NO_USAGE
-    details = usage.completion_tokens_details
+    details = usage.details
     return Reply(
         text=message.text or message.refusal or "",
         reasoning=message.reasoning_content or message.reasoning,

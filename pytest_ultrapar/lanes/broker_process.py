@@ -6,10 +6,8 @@ import contextlib
 import os
 import secrets
 import select
-import shutil
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +18,7 @@ import pytest_ultrapar
 from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.lanes.adaptive.history import FILE_NAME as HISTORY_NAME
 from pytest_ultrapar.lanes.adaptive.load_watch import watch_variables
+from pytest_ultrapar.lanes.broker_directory import SOCKET_NAME, STDERR_NAME, BrokerDirectory
 from pytest_ultrapar.lanes.health import PATIENCE_S
 from pytest_ultrapar.lanes.server_config import READY_LINE, SERVER_MODULE, ServerConfig
 
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.pool.model import Pool
 
-MAX_PATH_BYTES = 100
-"""A Unix socket's path ends at 108 bytes on Linux and at 104 on BSD, the closing zero included."""
 START_S = 30.0
 """A process that imports msgspec and uvloop is up in 0.2 s; this is for a machine that swaps."""
 STOP_S = 5.0
@@ -42,29 +39,34 @@ class BrokerAddress:
     """Where a broker is or will be.
 
     Attributes:
-        path: The socket, in a directory of its own with mode 0700.
+        directory: Of the socket, with mode 0700.
         token: What a client must know; never shown.
     """
 
-    path: Path
+    directory: BrokerDirectory
     token: str = field(repr=False)
 
     @classmethod
-    def make(cls, directory: Path) -> BrokerAddress:
+    def make(cls, run: Path) -> BrokerAddress:
         """A new one, with the socket's directory but without a broker.
 
         Args:
-            directory: The run's directory; the socket goes below it if the path is short enough,
-                else below the system's directory for temporary files.
+            run: The run's directory; the socket goes below it if the path is short enough, else
+                below the system's directory for temporary files.
 
         Raises:
-            UltraparError: All such paths are too long.
+            UltraparError: There is no place for the directory.
         """
-        return cls(_private_directory(directory) / "s", secrets.token_hex(32))
+        return cls(BrokerDirectory.make(run), secrets.token_hex(32))
+
+    @property
+    def path(self) -> Path:
+        """The socket."""
+        return self.directory.path / SOCKET_NAME
 
     def remove(self) -> None:
         """Remove the socket's directory. Idempotent."""
-        shutil.rmtree(self.path.parent, ignore_errors=True)
+        self.directory.remove()
 
 
 class BrokerProcess:
@@ -80,7 +82,7 @@ class BrokerProcess:
 
     def __init__(self, process: subprocess.Popen[bytes], address: BrokerAddress) -> None:
         self._process = process
-        self._address = address
+        self._directory = address.directory
         self.path = address.path
         self.token = address.token
         self.pid = process.pid
@@ -114,10 +116,10 @@ class BrokerProcess:
             UltraparError: When it does not come up, with what it said.
         """
         address = address or BrokerAddress.make(directory)
-        path = address.path
+        private = address.directory
         history = str(directory / HISTORY_NAME) if pool.is_adaptive else None
-        config = ServerConfig(pool, str(path), address.token, seed, patience_s, history)
-        with (path.parent / "stderr").open("wb") as stderr:
+        config = ServerConfig(pool, str(address.path), address.token, seed, patience_s, history)
+        with (private.path / STDERR_NAME).open("wb") as stderr:
             # -P: a msgspec.py in the user's directory must not become ours.
             child = subprocess.Popen(  # noqa: S603 - our own interpreter and module, no shell
                 [sys.executable, "-P", "-m", SERVER_MODULE],
@@ -126,7 +128,7 @@ class BrokerProcess:
                 stderr=stderr,
                 env=_environment(watch_variables(pool)),
                 start_new_session=True,
-                pass_fds=inherited,
+                pass_fds=[*inherited, private.fd],
             )
         assert child.stdin is not None
         with contextlib.suppress(BrokenPipeError):
@@ -166,7 +168,7 @@ class BrokerProcess:
     def said(self) -> str:
         """What the process wrote to its standard error, the last 4 KiB: empty unless it failed."""
         try:
-            written = (self.path.parent / "stderr").read_bytes()
+            written = (self._directory.path / STDERR_NAME).read_bytes()
         except OSError:
             return ""
         return written[-4096:].decode(errors="replace").strip()
@@ -183,24 +185,7 @@ class BrokerProcess:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        self._address.remove()
-
-
-def _private_directory(directory: Path) -> Path:
-    """A new directory with mode 0700 whose socket has a path that is short enough."""
-    # mkdtemp makes it ours alone, wherever it is.
-    for parent in (directory, Path(tempfile.gettempdir()), Path("/tmp")):  # noqa: S108
-        if not parent.is_dir():
-            continue
-        made = Path(tempfile.mkdtemp(prefix="broker-", dir=parent.resolve()))
-        if len(os.fsencode(made / "s")) <= MAX_PATH_BYTES:
-            return made
-        made.rmdir()
-    msg = (
-        f"no directory for the broker's socket: its path must have at most {MAX_PATH_BYTES} bytes, "
-        f"and {directory}, {tempfile.gettempdir()} and /tmp are too long or missing; set TMPDIR"
-    )
-    raise UltraparError(msg)
+        self._directory.remove()
 
 
 def _environment(also: Collection[str]) -> dict[str, str]:

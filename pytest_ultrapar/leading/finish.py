@@ -11,6 +11,7 @@ import msgspec
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.report.numbers import counted
+from pytest_ultrapar.results.journal import largest_sizes
 from pytest_ultrapar.results.manifest import Manifest, write_manifest
 from pytest_ultrapar.results.run_summary import RunSummary
 
@@ -75,6 +76,8 @@ def finish(
     )
     path = run.directory.path
     try:
+        segments = largest_sizes(run.directory.journal, manifest.segments)
+        manifest = msgspec.structs.replace(manifest, segments=segments)
         write_manifest(path, manifest)
         summary = run.services.compact(written)
     except ResultsError as error:

@@ -33,10 +33,9 @@ def lines(run: Run) -> list[str]:
     if run.services.faults is not None:
         text.append(f"ultrapar: the simulated provider fails as {run.services.faults.path} says")
     if run.options.resume is not None:
-        text.append(
-            f"ultrapar: resuming {run.directory.run_id}: "
-            f"{counted(run.n_recovered, 'finished episode')} kept"
-        )
+        kept = counted(run.n_recovered, "finished episode")
+        lost = f"; {run.n_lost} cannot be read any more and run again" if run.n_lost else ""
+        text.append(f"ultrapar: resuming {run.directory.run_id}: {kept} kept{lost}")
     return text
 
 
@@ -85,7 +84,8 @@ def assignment_lines(
     for worker in workers:
         by_home.setdefault(assignment.home.get(worker, ()), []).append(worker)
     parts = [f"{_span(own)}: {_place(run, home)}" for home, own in by_home.items()]
-    text = [f"ultrapar: {counted(run.planned, 'case')}; " + "; ".join(parts)]
+    text = [f"ultrapar: {note}" for note in run.notes]
+    text.append(f"ultrapar: {counted(run.planned, 'case')}; " + "; ".join(parts))
     if run.keys is not None and run.keys.waited_for:
         text.insert(0, f"ultrapar: waited {duration(run.keys.waited_s)} for {run.keys.waited_for}")
     text += [

@@ -13,4 +13,5 @@ class Looking(process.CollectOnly):
         """Say which pool and models the listed cases come from."""
         options, pool = process.settings(self._config)
         lines = header.settings_lines(options, pool, process.lanes(self._config))
-        return [self._redactor.text(line) for line in lines]
+        plain = process.redactor(pool).text
+        return [plain(line) for line in lines]

@@ -12,8 +12,9 @@ import msgspec
 
 from pytest_ultrapar import process
 from pytest_ultrapar.clock import MonotonicClock
-from pytest_ultrapar.errors import UltraparError
+from pytest_ultrapar.errors import ResultsError, UltraparError
 from pytest_ultrapar.lanes.assignment import Assignment
+from pytest_ultrapar.lanes.broker_directory import sweep
 from pytest_ultrapar.leading.assigning import make_assignment
 from pytest_ultrapar.leading.baseline import draw_sample, with_baseline
 from pytest_ultrapar.leading.key_keeping import keep_keys, locked_keys
@@ -21,7 +22,7 @@ from pytest_ultrapar.leading.run_manifest import finished_sample, make_manifest
 from pytest_ultrapar.leading.services import Services
 from pytest_ultrapar.plan.eta import ToAsk
 from pytest_ultrapar.results.manifest import read_manifest, write_manifest
-from pytest_ultrapar.results.recovered import RecoveredIndex, find_finished
+from pytest_ultrapar.results.recovered import recover
 from pytest_ultrapar.results.rundir import LATEST, RunDirectory, resolve_run
 from pytest_ultrapar.runtime import write_assignment
 from pytest_ultrapar.suite.taken import write_reused
@@ -45,6 +46,8 @@ class Run:
     Attributes:
         planned: Cases that are going to run; 0 until they are collected.
         n_recovered: Finished episodes that an earlier, interrupted session left behind.
+        n_lost: Cases that had finished then, and whose episodes cannot be read any more.
+        notes: What did not work and harms no result, a sentence each.
         collecting_since_s: Monotonic seconds at which pytest began to collect.
         assignment: In force; empty until it is made.
         keys: The API keys, ours alone on this host; None until they are.
@@ -57,8 +60,9 @@ class Run:
         self.redactor = process.redactor(self.pool)
         self.started_at = datetime.now(UTC)
         self.planned = 0
-        self.n_recovered = 0
+        self.n_recovered = self.n_lost = 0
         self._recovered: frozenset[str] = frozenset()
+        self.notes: list[str] = []
         self.collecting_since_s = time.monotonic()
         self.assignment = Assignment()
         self._restricted = False
@@ -66,6 +70,7 @@ class Run:
         self.manifest: Manifest | None = None
         self.last_status: BrokerStatus | None = None
         self.directory = self._open()
+        sweep(self.directory.runs_beside())
         write_reused(self.directory.path, process.reused(config))
         self.services = Services(self.pool, self.directory.path)
         self.keys: KeptKeys | None = None
@@ -74,14 +79,9 @@ class Run:
         if self.options.resume is None:
             return RunDirectory.create(self.options.out, self.started_at)
         directory = RunDirectory.open_existing(resolve_run(self.options.resume))
-        finished = find_finished(directory.journal)
-        recovered = RecoveredIndex(directory.path)
-        try:
-            recovered.add_all(finished)
-        finally:
-            recovered.close()
-        self.n_recovered = len(finished)
-        self._recovered = frozenset(finished)
+        recovery = recover(directory.path)
+        self.n_recovered, self.n_lost = len(recovery.finished), len(recovery.lost)
+        self._recovered = frozenset(recovery.finished)
         return directory
 
     @property
@@ -134,7 +134,10 @@ class Run:
             self.manifest, collected_s=time.monotonic() - self.collecting_since_s
         )
         write_manifest(self.directory.path, self.manifest)
-        self.directory.point_latest()
+        try:
+            self.directory.point_latest()
+        except ResultsError as error:
+            self.notes.append(str(error))
         write_assignment(self.directory.path, self.assignment)
 
     def collected_before(self) -> tuple[float, int] | None:

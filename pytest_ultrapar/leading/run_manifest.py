@@ -10,6 +10,7 @@ from pytest_ultrapar import process
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.answered_by import answered_by
 from pytest_ultrapar.results.cases_file import suite_digest
+from pytest_ultrapar.results.journal import largest_sizes
 from pytest_ultrapar.results.manifest import (
     FILE_NAME,
     Manifest,
@@ -113,7 +114,11 @@ def make_manifest(
         lanes,
         manifest.rate_mode,
     )
-    return msgspec.structs.replace(manifest, bound=earlier.bound if same else None)
+    return msgspec.structs.replace(
+        manifest,
+        bound=earlier.bound if same else None,
+        segments=largest_sizes(directory.journal, earlier.segments),
+    )
 
 
 def finished_sample(directory: Path) -> tuple[str, ...]:

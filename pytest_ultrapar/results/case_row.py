@@ -18,7 +18,7 @@ class CaseRow(NamedTuple):
 
     Attributes:
         timed: Whether it counts in makespan and latency: it was answered, in the session that is
-            measured, and is not of the serial sample.
+            measured, and is not of the serial sample. The times of other rows may mean nothing.
         started_at: First lease, UTC.
         scores: Those that it has, by name; empty unless it was graded.
     """

@@ -18,7 +18,7 @@ from pytest_ultrapar.results.cases_file import read_cases
 from pytest_ultrapar.results.compactor import unheard
 from pytest_ultrapar.results.graded import GRADED
 from pytest_ultrapar.results.history import read_history
-from pytest_ultrapar.results.journal import Damage, JournalReader
+from pytest_ultrapar.results.journal import Damage, JournalReader, cut_off
 from pytest_ultrapar.results.kept import earlier_summary, keep_speed
 from pytest_ultrapar.results.limits_table import write_limits
 from pytest_ultrapar.results.manifest import read_manifest, write_manifest
@@ -66,6 +66,7 @@ def compact(run_dir: Path, written: Callable[[int, int], None] = unheard) -> Run
         manifest = read_manifest(run_dir)
         cases = read_cases(run_dir)
         history = read_history(run_dir / "journal")
+        history.damage.extend(cut_off(run_dir / "journal", manifest.segments))
         log = RequestLog(manifest.pool_lanes, from_us=manifest.measured_part.from_us)
         measures, files, tables = _write_tables(
             run_dir, manifest, cases, history, log, written=written
@@ -163,7 +164,7 @@ def _write_tables(
             episode = _add_episodes(tables, log, reader, found, history.damage)
             if found.grade is None:
                 continue
-            tables.add_graded(case, found.grade, episode)
+            tables.add_graded(case, found.grade, episode, had_episode=found.had_episode)
             measure = measure_case(
                 case,
                 found.grade,
@@ -218,17 +219,23 @@ def _add_episodes(
 
 @contextmanager
 def _alone(run_dir: Path) -> Iterator[None]:
-    """Keep a second compaction of the directory out, and clean up after one that was killed."""
+    """Keep a second compaction of the directory out, and clean up after one that was killed.
+
+    Raises:
+        ResultsError: The directory cannot be written.
+    """
     try:
         fd = os.open(run_dir / "compact.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            for name in (*TABLES, bench.FILE_NAME, SUMMARY_FILE):
+                for left_over in run_dir.glob(f".{name}.*{TEMPORARY_SUFFIX}"):
+                    left_over.unlink(missing_ok=True)
+            yield
+        finally:
+            os.close(fd)
     except OSError as error:
-        msg = f"cannot compact {run_dir}: {error.strerror}"
+        # pyarrow's errors have neither a number nor a file name.
+        where = f"{error.filename}: " if error.filename else ""
+        msg = f"cannot compact {run_dir}: {where}{error.strerror or error}"
         raise ResultsError(msg) from error
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        for name in (*TABLES, bench.FILE_NAME, SUMMARY_FILE):
-            for left_over in run_dir.glob(f".{name}.*{TEMPORARY_SUFFIX}"):
-                left_over.unlink(missing_ok=True)
-        yield
-    finally:
-        os.close(fd)

@@ -24,7 +24,9 @@ class EndedHead(msgspec.Struct, frozen=True, tag="ended"):
     """Of an `EpisodeEnded`."""
 
     case_id: str
+    worker: str
     ending: str
+    started_at_us: int
     ended_at_us: int
 
 

@@ -5,20 +5,37 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_ultrapar.records import EngineSpent, Grade
-from pytest_ultrapar.results.heads import EndedHead, scan_heads
+from pytest_ultrapar.records import Grade
+from pytest_ultrapar.results.graded import GRADED
+from pytest_ultrapar.results.heads import EndedHead, StartedHead, scan_heads
 from pytest_ultrapar.results.journal import Damage, Position, segments
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pytest_ultrapar.records import EngineSpent
+
 
 class EpisodeEntry(NamedTuple):
-    """One ended episode of a case; entries sort by time."""
+    """One ended episode of a case; entries sort by time.
+
+    Attributes:
+        worker: Who ran it: with both times, what no two episodes of a case have in common.
+    """
 
     ended_at_us: int
     position: Position
     ending: str
+    worker: str = ""
+    started_at_us: int = 0
+
+    def repeats(self, other: EpisodeEntry) -> bool:
+        """Whether both are records of one and the same episode."""
+        return (self.worker, self.started_at_us, self.ended_at_us) == (
+            other.worker,
+            other.started_at_us,
+            other.ended_at_us,
+        )
 
 
 @dataclass(slots=True)
@@ -28,15 +45,33 @@ class CaseHistory:
     Attributes:
         grade: The one that stands; None while the case was never graded.
         episodes: All ended ones, those that were interrupted or run again among them.
+        has_started: Whether any episode began.
     """
 
     grade: Grade | None = None
     episodes: list[EpisodeEntry] = field(default_factory=list)
+    has_started: bool = False
+
+    @property
+    def had_episode(self) -> bool:
+        """Whether the grade is about an episode, be it that nothing of it is left to be read.
+
+        Skipped by a mark, or with a fixture that failed before it, a case never has one.
+        """
+        graded = self.grade is not None and self.grade.outcome in GRADED
+        return graded or self.has_started or bool(self.episodes)
 
     def add_grade(self, grade: Grade) -> None:
         """The last grade stands, but a measurement is never replaced by `infra`."""
         if self.grade is None or _rank(self.grade) <= _rank(grade):
             self.grade = grade
+
+    def add_episode(self, entry: EpisodeEntry) -> EpisodeEntry | None:
+        """Note an ended episode; returns the entry that it merely repeats, if there is one."""
+        earlier = next((one for one in self.episodes if entry.repeats(one)), None)
+        if earlier is None:
+            self.episodes.append(entry)
+        return earlier
 
     def final_episode(self) -> EpisodeEntry | None:
         """The episode that the standing grade is about: the last one that had ended by then.
@@ -80,14 +115,24 @@ def read_history(journal: Path) -> JournalHistory:
                 history.damage.append(head)
             elif isinstance(head, Grade):
                 _case(history, head.case_id).add_grade(head)
+            elif isinstance(head, StartedHead):
+                _case(history, head.case_id).has_started = True
             elif isinstance(head, EndedHead):
-                entry = EpisodeEntry(head.ended_at_us, position, head.ending)
-                _case(history, head.case_id).episodes.append(entry)
-            elif isinstance(head, EngineSpent):
+                _add_episode(history, head, position)
+            elif head not in history.engines:
                 history.engines.append(head)
     for case in history.cases.values():
         case.episodes.sort(key=_ended_at)
     return history
+
+
+def _add_episode(history: JournalHistory, head: EndedHead, position: Position) -> None:
+    entry = EpisodeEntry(head.ended_at_us, position, head.ending, head.worker, head.started_at_us)
+    twin = _case(history, head.case_id).add_episode(entry)
+    if twin is not None:
+        where = f"{twin.position.segment} at byte {twin.position.offset}"
+        reason = f"it repeats the episode in {where} and counts once"
+        history.damage.append(Damage(position.segment, position.offset, position.length, reason))
 
 
 def _case(history: JournalHistory, case_id: str) -> CaseHistory:

@@ -23,7 +23,7 @@ from pytest_ultrapar.results.record_decoder import decode_record
 from pytest_ultrapar.results.record_text import map_text, without_surrogates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 SEGMENT_PATTERN = re.compile(r"w-(?P<worker>\w+)-(?P<pid>\d+)-(?P<n>\d+)\.jsonl")
@@ -67,6 +67,7 @@ class JournalWriter:
             msg = f"a worker is named by letters, digits and underscores (got {worker!r})"
             raise ValueError(msg)
         self.segment, self._fd = _create_segment(directory, worker)
+        self._path = (directory / self.segment).absolute()
         self._redact = redact
         self._encode = msgspec.json.Encoder().encode
         self._offset = 0
@@ -103,7 +104,8 @@ class JournalWriter:
         Does nothing after `close`, which has synced.
 
         Raises:
-            ResultsError: The disk says no. What it still holds of this segment is unknown.
+            ResultsError: The disk says no, and what it still holds of this segment is unknown; or
+                the segment is not in its place any more, and nobody would find what is appended.
         """
         with self._sync_lock:
             if self._fd < 0:
@@ -111,6 +113,7 @@ class JournalWriter:
             with self._append_lock:
                 self._refuse_after_failure()
                 offset = self._offset
+            self._refuse_when_gone()
             if offset == self._synced_offset:
                 return
             try:
@@ -121,7 +124,11 @@ class JournalWriter:
             self._synced_offset = offset
 
     def close(self) -> None:
-        """Sync and close the segment, once; later calls do nothing."""
+        """Sync and close the segment, once; later calls do nothing.
+
+        Raises:
+            ResultsError: As `sync`; the segment is closed all the same.
+        """
         try:
             if self._failure is None:
                 self.sync()
@@ -153,6 +160,15 @@ class JournalWriter:
 
     def _refuse_after_failure(self) -> None:
         if self._failure is not None:
+            raise ResultsError(self._refusal())
+
+    def _refuse_when_gone(self) -> None:
+        try:
+            is_here = os.path.samestat(self._path.stat(), os.fstat(self._fd))
+        except OSError:
+            is_here = False
+        if not is_here:
+            self._failure = f"{self._path} is not there any more: is the run's directory gone?"
             raise ResultsError(self._refusal())
 
     def _refusal(self) -> str:
@@ -220,16 +236,23 @@ def read_at(directory: Path, position: Position) -> JournalRecord:
 def scan_payloads(path: Path) -> Iterator[tuple[Position, bytes | Damage]]:
     """The JSON of each record of one segment, in the order written, with checksums verified.
 
-    A torn last line is left out; any other stretch that is no record comes as `Damage`.
+    A torn last line is left out; any other stretch that is no record comes as `Damage`, and so does
+    what cannot be read at all.
     """
-    with path.open("rb") as file:
-        for stretch in iter_stretches(file):
-            position = Position(path.name, stretch.offset, stretch.length)
-            if stretch.payload is None:
-                reason = "the checksum or the form of this line is wrong"
-                yield position, Damage(path.name, stretch.offset, stretch.length, reason)
-            else:
-                yield position, stretch.payload
+    end = 0
+    try:
+        with path.open("rb") as file:
+            for stretch in iter_stretches(file):
+                position = Position(path.name, stretch.offset, stretch.length)
+                end = stretch.offset + stretch.length
+                if stretch.payload is None:
+                    reason = "the checksum or the form of this line is wrong"
+                    yield position, Damage(path.name, stretch.offset, stretch.length, reason)
+                else:
+                    yield position, stretch.payload
+    except OSError as error:
+        reason = f"it cannot be read: {error.strerror}"
+        yield Position(path.name, end, 0), Damage(path.name, end, 0, reason)
 
 
 def scan_segment(path: Path) -> Iterator[tuple[Position, JournalRecord | Damage]]:
@@ -254,8 +277,50 @@ def scan_journal(directory: Path) -> Iterator[tuple[Position, JournalRecord | Da
 
 
 def segments(directory: Path) -> list[Path]:
-    """The files of all segments, sorted by name."""
-    return sorted(path for path in directory.iterdir() if SEGMENT_PATTERN.fullmatch(path.name))
+    """The files of all segments, sorted by name.
+
+    Raises:
+        ResultsError: There is no such directory, or it cannot be read.
+    """
+    try:
+        return sorted(path for path in directory.iterdir() if SEGMENT_PATTERN.fullmatch(path.name))
+    except OSError as error:
+        msg = f"cannot read the journal {directory}: {error.strerror}"
+        raise ResultsError(msg) from error
+
+
+def largest_sizes(directory: Path, known: Mapping[str, int]) -> dict[str, int]:
+    """Bytes of each segment of a journal when it was largest, by its name.
+
+    Args:
+        directory: The journal.
+        known: Sizes that segments once had, those that are gone among them.
+
+    Raises:
+        ResultsError: The directory cannot be read.
+    """
+    sizes = {path.name: path.lstat().st_size for path in segments(directory)}
+    return {name: max(sizes.get(name, 0), known.get(name, 0)) for name in {**known, **sizes}}
+
+
+def cut_off(directory: Path, known: Mapping[str, int]) -> list[Damage]:
+    """What segments have lost at their ends, or as a whole.
+
+    Args:
+        directory: The journal.
+        known: Sizes that segments once had, in bytes; they only grow.
+
+    Raises:
+        ResultsError: The directory cannot be read.
+    """
+    left = largest_sizes(directory, {})
+    found = []
+    for name, size in sorted(known.items()):
+        if name not in left:
+            found.append(Damage(name, 0, size, "the file is missing"))
+        elif left[name] < size:
+            found.append(Damage(name, left[name], size - left[name], "its end is missing"))
+    return found
 
 
 def undecodable(position: Position, error: msgspec.DecodeError) -> Damage:

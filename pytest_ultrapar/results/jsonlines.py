@@ -36,7 +36,8 @@ class JsonLinesTable:
         """Write one row as one line."""
         values = dict(zip(self._names, row, strict=True))
         for i in self._timestamps:
-            values[self._names[i]] = _EPOCH + timedelta(microseconds=_whole(row[i]))
+            if row[i] is not None:
+                values[self._names[i]] = _EPOCH + timedelta(microseconds=_whole(row[i]))
         self._file.write(msgspec.json.encode(values) + b"\n")
         self.n_rows += 1
 

@@ -80,6 +80,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         bound: The lower bound of the makespan in hindsight, with the prices that prove it; None
             until the tables are made, and where nothing was measured.
         lanes: What became of each lane; empty until the end.
+        segments: Bytes of each segment of the journal when this was last written, by its name. A
+            segment that is shorter now has lost records.
         ended_at: None while the run goes on or when it was killed.
     """
 
@@ -117,6 +119,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     faults: str | None = None
     bound: Bound | None = None
     lanes: list[LaneStatus] = []
+    segments: dict[str, int] = {}
     ended_at: datetime | None = None
 
     @property

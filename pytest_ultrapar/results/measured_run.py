@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -162,19 +162,20 @@ def _compaction(directory: Path) -> str:
 
 
 def _row(values: dict[str, Any], part: MeasuredPart) -> CaseRow:
-    started_at = _time(values["started_at"])
+    # All times of an episode whose record was damaged are null.
+    started_at, ended_at = _time(values["started_at"]), _time(values["ended_at"])
     outcome = values["outcome"]
     return CaseRow(
         case_id=values["case_id"],
         suite=values["suite"],
         model=values["model"],
         outcome=outcome,
-        timed=is_completed(outcome, values["n_attempts"])
+        timed=is_completed(outcome, values["n_attempts"] or 0)
         and part.holds(values["case_id"], round(started_at.timestamp() * 1e6)),
-        service_s=values["service_s"],
-        duration_s=values["duration_s"],
+        service_s=values["service_s"] or 0.0,
+        duration_s=values["duration_s"] or 0.0,
         started_at=started_at,
-        ended_at=_time(values["ended_at"]),
+        ended_at=ended_at,
         tokens_in=values["tokens_in"],
         tokens_out=values["tokens_out"],
         worker=values["worker"],
@@ -188,5 +189,7 @@ def _row(values: dict[str, Any], part: MeasuredPart) -> CaseRow:
     )
 
 
-def _time(value: str | datetime) -> datetime:
+def _time(value: str | datetime | None) -> datetime:
+    if value is None:
+        return datetime.fromtimestamp(0, UTC)
     return datetime.fromisoformat(value) if isinstance(value, str) else value

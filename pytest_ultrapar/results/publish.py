@@ -58,15 +58,16 @@ def write_whole(path: Path, content: bytes) -> None:
     """
     temporary = temporary_for(path)
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
-            file.write(content)
-        publish(temporary, path)
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+            with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
+                file.write(content)
+            publish(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
     except OSError as error:
         msg = f"cannot write {path}: {error.strerror}"
         raise ResultsError(msg) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def sync_path(path: Path) -> None:

@@ -5,18 +5,23 @@ from __future__ import annotations
 import os
 import threading
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.results.frame import frame, unframe
+from pytest_ultrapar.results.graded import GRADED
 from pytest_ultrapar.results.heads import EndedHead, StartedHead, scan_heads
-from pytest_ultrapar.results.journal import SEGMENT_PATTERN, Position, segments
+from pytest_ultrapar.results.history import read_history
+from pytest_ultrapar.results.journal import SEGMENT_PATTERN, JournalReader, Position, segments
+from pytest_ultrapar.results.publish import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from pytest_ultrapar.results.history import CaseHistory
 
 FINISHED_ENDINGS: frozenset[str] = frozenset({"returned", "refused", "error", "skipped"})
 """Endings that stand; `infra` and `interrupted` episodes run again."""
@@ -31,11 +36,18 @@ class RecoveredIndex:
 
     Args:
         directory: The run directory.
+
+    Raises:
+        ResultsError: The file cannot be opened.
     """
 
     def __init__(self, directory: Path) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._fd = os.open(directory / FILE_NAME, flags, 0o600)
+        try:
+            self._fd = os.open(directory / FILE_NAME, flags, 0o600)
+        except OSError as error:
+            msg = f"cannot open {directory / FILE_NAME}: {error.strerror}"
+            raise ResultsError(msg) from error
         self._read_offset = 0
         self._positions: dict[str, Position] = {}
         self._lock = threading.Lock()
@@ -50,7 +62,7 @@ class RecoveredIndex:
         Raises:
             ResultsError: It cannot be written; those cases would only run again.
         """
-        lines = b"".join(frame(_encode(_Entry(*item))) for item in positions.items())
+        lines = _lines(positions)
         try:
             while lines:
                 lines = lines[os.write(self._fd, lines) :]
@@ -77,12 +89,71 @@ class RecoveredIndex:
             data = os.pread(self._fd, size - self._read_offset, self._read_offset)
             # A line may be seen half written: what follows the last line feed is read next time.
             whole = data[: data.rfind(b"\n") + 1]
-            for line in whole.splitlines(keepends=True):
-                payload = unframe(line)
-                if payload is not None:
-                    entry = _decode_entry(payload)
-                    self._positions[entry.case_id] = entry.position
+            self._positions.update((entry.case_id, entry.position) for entry in _entries(whole))
             self._read_offset += len(whole)
+
+
+class Recovery(NamedTuple):
+    """What an interrupted run still has.
+
+    Attributes:
+        finished: Where the finished episode of a case stands, by case id.
+        lost: Cases that had finished, and whose episodes cannot be read any more.
+    """
+
+    finished: dict[str, Position]
+    lost: frozenset[str]
+
+
+def recover(directory: Path) -> Recovery:
+    """Make the index of a run that is resumed: what its journal holds now, and nothing else.
+
+    What an earlier session wrote there may have been damaged or removed since. Only the process
+    that leads the run may call this, before any worker looks something up.
+
+    Args:
+        directory: The run directory.
+
+    Raises:
+        ResultsError: The journal cannot be listed, or the index cannot be written.
+    """
+    history = read_history(directory / "journal")
+    reader = JournalReader(directory / "journal")
+    try:
+        finished = {
+            case_id: position
+            for case_id, case in history.cases.items()
+            if (position := _last_readable(reader, case)) is not None
+        }
+    finally:
+        reader.close()
+    once = {case_id for case_id, case in history.cases.items() if _was_measured(case)}
+    once.update(entry.case_id for entry in _earlier_entries(directory))
+    write_whole(directory / FILE_NAME, _lines(finished))
+    return Recovery(finished, frozenset(once - finished.keys()))
+
+
+def _last_readable(reader: JournalReader, case: CaseHistory) -> Position | None:
+    for entry in reversed(case.episodes):
+        if entry.ending not in FINISHED_ENDINGS:
+            continue
+        try:
+            reader.read(entry.position)
+        except ResultsError:
+            continue
+        return entry.position
+    return None
+
+
+def _was_measured(case: CaseHistory) -> bool:
+    return case.grade is not None and case.grade.outcome in GRADED
+
+
+def _earlier_entries(directory: Path) -> list[_Entry]:
+    try:
+        return _entries((directory / FILE_NAME).read_bytes())
+    except OSError:
+        return []
 
 
 def find_finished(directory: Path) -> dict[str, Position]:
@@ -140,5 +211,15 @@ _encode = msgspec.json.Encoder().encode
 _decode_entry = msgspec.json.Decoder(_Entry).decode
 
 
+def _lines(positions: Mapping[str, Position]) -> bytes:
+    return b"".join(frame(_encode(_Entry(*item))) for item in positions.items())
+
+
+def _entries(lines: bytes) -> list[_Entry]:
+    """The entries of all whole lines."""
+    payloads = [unframe(line) for line in lines.splitlines(keepends=True)]
+    return [_decode_entry(payload) for payload in payloads if payload is not None]
+
+
 def _modified_ns(path: Path) -> int:
-    return path.stat().st_mtime_ns
+    return path.lstat().st_mtime_ns

@@ -6,18 +6,22 @@ import fcntl
 import os
 import secrets
 import shutil
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.results.cases_file import FILE_NAME as CASES_NAME
 from pytest_ultrapar.results.cases_file import read_cases, suite_digest, write_cases
 from pytest_ultrapar.results.journal import segments
 from pytest_ultrapar.results.publish import sweep_temporaries
 from pytest_ultrapar.results.recovered import FILE_NAME as RECOVERED_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["RunDirectory", "read_cases", "resolve_run", "suite_digest", "write_cases"]
 
@@ -63,12 +67,14 @@ class RunDirectory:
             parent: Where default directories stand.
 
         Raises:
-            ConfigError: `out` is no directory, in use, or holds something else or an earlier run.
+            ConfigError: The directory cannot be made or written, or `out` is no directory, in use,
+                or holds something else or an earlier run.
         """
         run_id = f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
         path = (parent / run_id if out is None else out).absolute()
-        try:
-            _make_parent(parent)
+        with _usable(path, "--ultrapar-out"):
+            if out is None:
+                _make_parent(parent)
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not (path / LOCK_NAME).exists() and any(path.iterdir()):
                 msg = (
@@ -83,9 +89,6 @@ class RunDirectory:
             except BaseException:
                 os.close(lock_fd)
                 raise
-        except OSError as error:
-            msg = f"--ultrapar-out: cannot use {path} as a run directory: {error.strerror}"
-            raise ConfigError(msg) from error
         return cls(path, run_id, lock_fd)
 
     @classmethod
@@ -93,16 +96,21 @@ class RunDirectory:
         """Lock the directory of an earlier run, to finish it or to grade it again.
 
         Raises:
-            ConfigError: There is no run, or it is in use by another process.
+            ConfigError: There is no run, it is in use by another process, or it cannot be written.
         """
         path = path.absolute()
-        if not (path / LOCK_NAME).is_file():
-            msg = f"{path} holds no run: it has no {LOCK_NAME}"
-            raise ConfigError(msg)
-        lock_fd = _lock(path)
-        holder = _read_holder(path)
-        run_id = holder.run_id if holder is not None else path.name
-        _prepare(path, lock_fd, run_id)
+        with _usable(path, "--ultrapar-resume"):
+            if not (path / LOCK_NAME).is_file():
+                msg = f"{path} holds no run: it has no {LOCK_NAME}"
+                raise ConfigError(msg)
+            lock_fd = _lock(path)
+            try:
+                holder = _read_holder(path)
+                run_id = holder.run_id if holder is not None else path.name
+                _prepare(path, lock_fd, run_id)
+            except BaseException:
+                os.close(lock_fd)
+                raise
         return cls(path, run_id, lock_fd)
 
     def point_latest(self, *, parent: Path = DEFAULT_PARENT) -> None:
@@ -110,8 +118,21 @@ class RunDirectory:
 
         A session that ends while it collects would else hide the interrupted run that
         `--ultrapar-resume=latest` is meant for.
+
+        Raises:
+            ResultsError: The link cannot be made; the run itself does not need it.
         """
-        _point_latest(parent, self.path)
+        try:
+            _make_parent(parent)
+            _point_latest(parent, self.path)
+        except OSError as error:
+            msg = f"cannot point {parent / LATEST} at {self.path}: {_said(error)}"
+            raise ResultsError(msg) from error
+
+    def runs_beside(self, *, parent: Path = DEFAULT_PARENT) -> set[Path]:
+        """Directories of all runs beside this one and in `parent`, its own among them."""
+        parents = {self.path.parent, parent.absolute()}
+        return {lock.parent for each in parents for lock in each.glob(f"*/{LOCK_NAME}")}
 
     def discard(self) -> None:
         """Remove the directory; for a session that had nothing to run."""
@@ -129,8 +150,16 @@ def resolve_run(name: str, *, parent: Path = DEFAULT_PARENT) -> Path:
     """The directory of an earlier run: `latest`, a path, or a run's id in `parent`.
 
     Raises:
-        ConfigError: There is no such run.
+        ConfigError: There is no such run, or nobody may look for it there.
     """
+    try:
+        return _find_run(name, parent)
+    except OSError as error:
+        msg = f"cannot look for the run {name}: {_said(error)}"
+        raise ConfigError(msg) from error
+
+
+def _find_run(name: str, parent: Path) -> Path:
     candidates = [parent / LATEST] if name == LATEST else [Path(name), parent / name]
     for candidate in candidates:
         if (candidate / LOCK_NAME).is_file():
@@ -162,19 +191,38 @@ def new_directory(out: Path | None, kind: str, now: datetime) -> Path:
     name = f"{kind}-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
     path = (DEFAULT_PARENT / name if out is None else out).absolute()
     try:
-        _make_parent(DEFAULT_PARENT)
+        if out is None:
+            _make_parent(DEFAULT_PARENT)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(path.iterdir()):
             msg = f"--out: {path} is not empty; name an empty or a new directory"
             raise ConfigError(msg)
     except OSError as error:
-        msg = f"--out: cannot use {path} as a directory: {error.strerror}"
+        msg = f"--out: cannot use {path} as a directory: {_said(error)}"
         raise ConfigError(msg) from error
     return path
 
 
+@contextmanager
+def _usable(path: Path, option: str) -> Iterator[None]:
+    """Turns what the system says against a run directory into a `ConfigError`."""
+    try:
+        yield
+    except OSError as error:
+        msg = (
+            f"{option}: cannot use {path} as a run directory: {_said(error)}; a run needs a"
+            " directory that it can write, such as --ultrapar-out DIR names"
+        )
+        raise ConfigError(msg) from error
+
+
+def _said(error: OSError) -> str:
+    """The system's own words, with the file that they are about."""
+    return f"{error.filename}: {error.strerror}" if error.filename else f"{error.strerror}"
+
+
 def _make_parent(parent: Path) -> None:
-    if not parent.exists():
+    if not parent.is_dir():
         parent.mkdir(mode=0o700, parents=True)
         # Prompts may be confidential and tables are large: keep them out of commits made in haste.
         (parent / ".gitignore").write_text("*\n", encoding="utf-8")
@@ -202,7 +250,7 @@ def _read_holder(path: Path) -> _Holder | None:
 
 def _refuse_earlier_run(path: Path) -> None:
     journal = path / JOURNAL_NAME
-    if journal.is_dir() and any(segment.stat().st_size for segment in segments(journal)):
+    if journal.is_dir() and any(segment.lstat().st_size for segment in segments(journal)):
         msg = (
             f"--ultrapar-out: {path} holds an earlier run; use another directory,"
             f" or finish that run with --ultrapar-resume={path}"

@@ -29,6 +29,25 @@ class Column(NamedTuple):
     nullable: bool = False
 
 
+EPISODE_COLUMNS = (
+    Column("n_attempts", "int32", nullable=True),
+    Column("n_turns", "int32", nullable=True),
+    Column("tokens_in", "int64", nullable=True),
+    Column("tokens_out", "int64", nullable=True),
+    Column("queue_wait_s", "double", nullable=True),
+    Column("rate_wait_s", "double", nullable=True),
+    Column("backoff_s", "double", nullable=True),
+    Column("service_s", "double", nullable=True),
+    Column("duration_s", "double", nullable=True),
+    Column("started_at", "timestamp", nullable=True),
+    Column("ended_at", "timestamp", nullable=True),
+    Column("provider", "string", nullable=True),
+    Column("instance", "string", nullable=True),
+    Column("key", "string", nullable=True),
+)
+"""Of `results`: what the graded episode says; null where its record cannot be read."""
+
+
 def results_columns(params: Iterable[Column], scores: Iterable[Column]) -> tuple[Column, ...]:
     """The columns of `results`, a row per case.
 
@@ -50,20 +69,7 @@ def results_columns(params: Iterable[Column], scores: Iterable[Column]) -> tuple
         Column("kind", "string", nullable=True),
         *params,
         *scores,
-        Column("n_attempts", "int32"),
-        Column("n_turns", "int32"),
-        Column("tokens_in", "int64", nullable=True),
-        Column("tokens_out", "int64", nullable=True),
-        Column("queue_wait_s", "double"),
-        Column("rate_wait_s", "double"),
-        Column("backoff_s", "double"),
-        Column("service_s", "double"),
-        Column("duration_s", "double"),
-        Column("started_at", "timestamp"),
-        Column("ended_at", "timestamp"),
-        Column("provider", "string"),
-        Column("instance", "string"),
-        Column("key", "string"),
+        *EPISODE_COLUMNS,
         Column("worker", "string"),
         Column("seed", "int64"),
         Column("error", "string", nullable=True),

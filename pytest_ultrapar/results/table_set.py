@@ -72,9 +72,26 @@ class TableSet:
         """Where the tables will stand."""
         return [table.path for table in self._tables]
 
-    def add_graded(self, case: Case, grade: Grade, episode: EpisodeEnded | None) -> None:
-        """The case's row, and the conversation that was graded."""
-        row = result_row(self._run, case, grade, episode, params=self._params, scores=self._scores)
+    def add_graded(
+        self, case: Case, grade: Grade, episode: EpisodeEnded | None, *, had_episode: bool
+    ) -> None:
+        """The case's row, and the conversation that was graded.
+
+        Args:
+            case: The planned case.
+            grade: The one that stands.
+            episode: The one it is about, if there is one that can be read.
+            had_episode: Whether there was one.
+        """
+        row = result_row(
+            self._run,
+            case,
+            grade,
+            episode,
+            had_episode=had_episode,
+            params=self._params,
+            scores=self._scores,
+        )
         self._results.add(row)
         if episode is not None:
             for message in transcript_rows(self._run, episode):

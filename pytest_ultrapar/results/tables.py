@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_ultrapar.results.schema import Column, fit
+from pytest_ultrapar.results.schema import EPISODE_COLUMNS, Column, fit
 from pytest_ultrapar.results.service import service_s, total_tokens
 
 if TYPE_CHECKING:
@@ -30,16 +30,23 @@ def result_row(
     grade: Grade,
     episode: EpisodeEnded | None,
     *,
+    had_episode: bool,
     params: Sequence[Column],
     scores: Sequence[Column],
 ) -> Row:
     """The row of `results` for one graded case.
 
     A case that had no episode (skipped by a mark) has zero times, both of its timestamps are those
-    of its grade, and the names of its lane are empty.
+    of its grade, and the names of its lane are empty. All of that is null where there was an
+    episode and its record cannot be read any more.
     """
-    attempts = episode.attempts if episode is not None else []
-    lane = attempts[-1] if attempts else None
+    if episode is not None:
+        measured = _measured(episode)
+    elif had_episode:
+        measured = (None,) * len(EPISODE_COLUMNS)
+    else:
+        none_at_us = grade.at_us
+        measured = (0, 0, None, None, 0.0, 0.0, 0.0, 0.0, 0.0, none_at_us, none_at_us, "", "", "")
     return (
         run.run_id,
         case.case_id,
@@ -54,23 +61,32 @@ def result_row(
         grade.kind,
         *(fit(case.params.get(each.name.partition(".")[2]), each.kind) for each in params),
         *(grade.scores.get(each.name.partition(".")[2]) for each in scores),
-        len(attempts),
-        episode.n_turns if episode is not None else 0,
-        total_tokens(attempt.tokens_in for attempt in attempts),
-        total_tokens(attempt.tokens_out for attempt in attempts),
-        episode.queue_wait_s if episode is not None else 0.0,
-        sum(attempt.rate_wait_s for attempt in attempts),
-        episode.backoff_s if episode is not None else 0.0,
-        service_s(episode) if episode is not None else 0.0,
-        episode.duration_s if episode is not None else 0.0,
-        episode.started_at_us if episode is not None else grade.at_us,
-        episode.ended_at_us if episode is not None else grade.at_us,
-        lane.provider if lane is not None else "",
-        lane.instance if lane is not None else "",
-        lane.key if lane is not None else "",
+        *measured,
         episode.worker if episode is not None else grade.worker,
         case.seed,
         grade.error,
+    )
+
+
+def _measured(episode: EpisodeEnded) -> Row:
+    """The values of `EPISODE_COLUMNS`."""
+    attempts = episode.attempts
+    lane = attempts[-1] if attempts else None
+    return (
+        len(attempts),
+        episode.n_turns,
+        total_tokens(attempt.tokens_in for attempt in attempts),
+        total_tokens(attempt.tokens_out for attempt in attempts),
+        episode.queue_wait_s,
+        sum(attempt.rate_wait_s for attempt in attempts),
+        episode.backoff_s,
+        service_s(episode),
+        episode.duration_s,
+        episode.started_at_us,
+        episode.ended_at_us,
+        lane.provider if lane is not None else "",
+        lane.instance if lane is not None else "",
+        lane.key if lane is not None else "",
     )
 
 

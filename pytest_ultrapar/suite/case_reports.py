@@ -48,7 +48,12 @@ class CaseReports:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Give the item its episode, before any fixture asks for it. Main thread, per item."""
-        state = self._ahead.begin_item(item)
+        try:
+            state = self._ahead.begin_item(item)
+        except ResultsError as error:
+            # The journal was there a moment ago; what comes next could not be kept either.
+            item.session.shouldstop = f"pytest-ultrapar: {error}"
+            pytest.fail(str(error), pytrace=False)
         ended = state.ended if state is not None and not state.is_again else None
         if ended is not None:
             # pytest's capture is on by now, or switched off by `-s`: either way it belongs here.

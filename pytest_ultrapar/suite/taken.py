@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar import pytest_internals
+from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.results.publish import write_whole
 from pytest_ultrapar.results.taken_file import Taken
 from pytest_ultrapar.suite.collection import (
@@ -55,16 +56,30 @@ def write_reused(directory: Path, reused: Mapping[Question, str]) -> None:
         write_whole(path, msgspec.json.encode(sorted(reused.items())))
     else:
         # Left by a session that never got as far as its first episode, it would be believed.
-        path.unlink(missing_ok=True)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            msg = f"cannot remove {path}: {error.strerror}"
+            raise ResultsError(msg) from error
 
 
 def read_reused(directory: Path) -> dict[Question, str]:
-    """What an earlier run answered, and the case that did; empty when none is reused."""
+    """What an earlier run answered, and the case that did; empty when none is reused.
+
+    Raises:
+        ResultsError: It cannot be read, or is something else.
+    """
+    path = directory / REUSED_FILE
     try:
-        data = (directory / REUSED_FILE).read_bytes()
+        return dict(msgspec.json.decode(path.read_bytes(), type=list[tuple[Question, str]]))
     except FileNotFoundError:
         return {}
-    return dict(msgspec.json.decode(data, type=list[tuple[Question, str]]))
+    except OSError as error:
+        msg = f"cannot read {path}: {error.strerror}"
+        raise ResultsError(msg) from error
+    except msgspec.DecodeError as error:
+        msg = f"{path} does not hold what an earlier run answered: {error}"
+        raise ResultsError(msg) from error
 
 
 def deselect_taken(

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from pytest_ultrapar.errors import UltraparError
-from pytest_ultrapar.lanes import broker_process
+from pytest_ultrapar.lanes import broker_directory, broker_process
 from pytest_ultrapar.lanes.broker_client import BlockingBrokerClient
 from pytest_ultrapar.lanes.broker_server import BrokerProcess
 from pytest_ultrapar.pool.model import Limit
@@ -73,7 +73,7 @@ def test_socket_of_a_run_with_a_long_path_goes_to_the_temporary_directory(tmp_pa
     deep.mkdir(parents=True)
     broker = BrokerProcess.start(POOL, deep)
     try:
-        assert len(os.fsencode(broker.path)) <= broker_process.MAX_PATH_BYTES
+        assert len(os.fsencode(broker.path)) <= broker_directory.MAX_PATH_BYTES
         assert stat.S_IMODE(broker.path.parent.stat().st_mode) == 0o700
         BlockingBrokerClient(broker.path, broker.token).close()
         assert list(deep.iterdir()) == []

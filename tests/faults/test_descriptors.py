@@ -16,6 +16,38 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 """
 
 
+LIMITED = """
+import resource
+
+resource.setrlimit(resource.RLIMIT_NOFILE, {limits})
+"""
+
+
+def limited(project, workers, limits):
+    project.write_pool()
+    project.suite(SUITE.format(prompts=["say a", "say b"]))
+    project.pytester.path.joinpath("conftest.py").write_text(LIMITED.format(limits=limits))
+    result = project.pytester.runpytest_subprocess(
+        "-p", "no:cacheprovider", "--ultrapar-pool=pool.toml", workers, timeout=90
+    )
+    return result, result.stdout.str() + result.stderr.str()
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_too_few_descriptors_are_refused_before_anything_starts(project, workers):
+    result, output = limited(project, workers, (24, 24))
+    assert result.ret == 4, output
+    assert "the limit on open files (ulimit -n) is 24; " in output
+    assert "Traceback" not in output
+    assert len(project.server.log) == 0
+    assert not (project.pytester.path / ".ultrapar").exists()
+
+
+def test_soft_limit_on_descriptors_is_raised_where_that_is_allowed(project):
+    result, output = limited(project, "-n0", (24, 1024))
+    assert result.ret == 0, output
+
+
 @pytest.mark.slow
 def test_few_descriptors_slow_a_run_down_and_cost_no_case(project, workers):
     prompts = [f"work {n}" for n in range(120)]

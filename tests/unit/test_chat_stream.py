@@ -59,6 +59,17 @@ def test_text_and_usage_are_put_together():
     assert reply == Reply("Hello", None, (), "stop", 7, 3, LANE, 1.5)
 
 
+@pytest.mark.parametrize("usage", [[], "many", float("nan"), {"prompt_tokens": float("nan")}])
+def test_usage_that_is_none_leaves_the_streamed_answer(usage):
+    reply = result(
+        chunk({"content": "a"}, usage=usage),
+        chunk({"content": "b"}, finish="stop"),
+        event({"choices": [], "usage": usage}),
+        DONE,
+    )
+    assert (reply.text, reply.tokens_in, reply.tokens_out) == ("ab", None, None)
+
+
 def test_usage_of_every_piece_counts_once_by_the_last():
     usage = {"prompt_tokens": 7, "completion_tokens": 1}
     reply = result(chunk({"content": "a"}, usage=usage), chunk({}, finish="stop"), USAGE, DONE)

@@ -124,6 +124,34 @@ def test_usage_is_counted_where_it_is_said(usage, counts):
 
 
 @pytest.mark.parametrize(
+    "usage",
+    [
+        b"[]",
+        b"NaN",
+        b"-Infinity",
+        b'"none"',
+        b"5",
+        b"true",
+        b'{"prompt_tokens": NaN, "completion_tokens": -Infinity}',
+        b'{"prompt_tokens": {}, "completion_tokens_details": []}',
+        b'{"completion_tokens_details": {"reasoning_tokens": Infinity}}',
+    ],
+)
+def test_usage_that_is_none_leaves_the_answer(usage):
+    text = r"a \"NaN\" b, Infinity"
+    answer = b'{"choices": [{"message": {"content": "%b"}}], "usage": %b}'
+    reply = decode_response(answer % (text.encode(), usage), LANE, 0.5)
+    assert reply.text == 'a "NaN" b, Infinity'
+    assert (reply.tokens_in, reply.tokens_out, reply.reasoning_tokens) == (None, None, None)
+
+
+def test_cut_answer_full_of_quotes_is_given_up_at_once():
+    # Quadratic time would be hours here.
+    answer = b'{"choices": [{"message": {"content": "' + rb"\"" * 500_000
+    assert decode_response(answer, LANE, 0.5).outcome == "malformed"
+
+
+@pytest.mark.parametrize(
     ("figure", "count"),
     [
         (b"1000000000", 1_000_000_000),
@@ -137,6 +165,8 @@ def test_usage_is_counted_where_it_is_said(usage, counts):
         (b"true", None),
         (b'"12"', None),
         (b"[1]", None),
+        (b"NaN", None),
+        (b"Infinity", None),
     ],
 )
 def test_odd_count_is_not_known_and_spoils_no_answer(figure, count):

@@ -1,0 +1,120 @@
+"""What killed runs leave of their brokers is removed, and never what another run uses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from pytest_ultrapar.errors import UltraparError
+from pytest_ultrapar.lanes import broker_directory
+from pytest_ultrapar.lanes.broker_client import BlockingBrokerClient
+from pytest_ultrapar.lanes.broker_directory import BrokerDirectory, sweep
+from pytest_ultrapar.lanes.broker_server import BrokerProcess
+from tests.engine.test_broker_server_process import CONTROLLER, POOL, wait_gone
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """A folder whose path is short, in the place of the system's for temporary files."""
+    with tempfile.TemporaryDirectory(prefix="u", dir="/tmp") as made:
+        monkeypatch.setattr(tempfile, "tempdir", made)
+        yield Path(made)
+
+
+def left_behind(run: Path) -> list[str]:
+    return sorted(path.name for path in run.iterdir())
+
+
+def test_directories_of_killed_runs_are_swept_and_those_of_live_ones_stay(short):
+    controller = subprocess.Popen(
+        [sys.executable, "-c", CONTROLLER, short],
+        cwd=Path(__file__).parents[2],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with controller:
+        assert controller.stdout is not None
+        pid = int(controller.stdout.readline().strip("[").split(",")[0])
+        live = BrokerProcess.start(POOL, short)
+        sweep([short])
+        assert len(left_behind(short)) == 2
+        # The broker is killed before it could notice that its controller is.
+        os.kill(pid, signal.SIGSTOP)
+        controller.kill()
+        controller.wait()
+        sweep([short])
+        assert len(left_behind(short)) == 2, "its broker is not gone yet"
+        os.kill(pid, signal.SIGKILL)
+        wait_gone(pid)
+    sweep([short])
+    assert left_behind(short) == [live.path.parent.name]
+    client = BlockingBrokerClient(live.path, live.token)
+    assert client.status().lanes
+    client.close()
+    live.stop()
+    assert left_behind(short) == []
+
+
+@pytest.mark.parametrize("holds", [[], ["s"], ["s", "stderr"], ["lock", "s", "stderr"]])
+def test_directory_of_a_run_killed_at_any_moment_is_swept(short, holds):
+    (short / "broker-abc").mkdir()
+    for name in holds:
+        (short / "broker-abc" / name).touch()
+    sweep([short])
+    assert left_behind(short) == []
+
+
+def test_what_is_no_directory_of_a_broker_stays(short):
+    (short / "broker-notes").mkdir()
+    (short / "broker-notes" / "mine.txt").touch()
+    (short / "broker-file").touch()
+    (short / "broker-link").symlink_to("broker-notes")
+    (short / "broker-gone").symlink_to("nowhere")
+    before = left_behind(short)
+    sweep([short])
+    assert left_behind(short) == before
+    assert left_behind(short / "broker-notes") == ["mine.txt"]
+
+
+def test_long_path_is_swept_where_it_went(short):
+    deep = short / ("x" * 100)
+    deep.mkdir()
+    made = BrokerDirectory.make(deep)
+    assert made.path.parent == short
+    sweep([])
+    assert made.path.is_dir()
+    os.close(made.fd)
+    sweep([])
+    assert not made.path.exists()
+
+
+def test_directory_that_was_swept_before_it_was_locked_is_made_anew(short, monkeypatch):
+    lock, made = broker_directory._open_lock, []
+
+    def late(path):
+        made.append(path)
+        if len(made) == 1:
+            sweep([short])
+        return lock(path)
+
+    monkeypatch.setattr(broker_directory, "_open_lock", late)
+    directory = BrokerDirectory.make(short)
+    assert not made[0].exists()
+    assert left_behind(short) == [directory.path.name]
+    directory.remove()
+    directory.remove()
+
+
+def test_place_that_cannot_be_had_is_named(short, monkeypatch):
+    blocked = short / "blocked"
+    blocked.touch()
+    monkeypatch.setattr(broker_directory, "_shared", lambda: [blocked])
+    with pytest.raises(UltraparError, match=rf"{blocked}: Not a directory"):
+        BrokerDirectory.make(short / ("x" * 100))

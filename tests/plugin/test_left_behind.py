@@ -1,0 +1,73 @@
+"""What a killed run leaves in its directory, and that the next run and a resume remove it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.slow
+
+SUITE = """
+@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(6)])
+def test_it(answer): pass
+"""
+HELD = """
+import pathlib, time
+
+def pytest_runtest_logstart():
+    while pathlib.Path("hold").exists():
+        time.sleep(0.05)
+"""
+
+
+def _kill(process: subprocess.Popen) -> None:
+    """All processes of a run at once, before any of them notices that another one is gone."""
+    family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    for one in family:
+        one.suspend()
+    for one in family:
+        one.kill()
+    process.wait()
+    psutil.wait_procs(family, timeout=60)
+
+
+@pytest.fixture
+def temporary(monkeypatch):
+    """The folder for temporary files, with a short path."""
+    with tempfile.TemporaryDirectory(prefix="u", dir="/tmp") as made:
+        monkeypatch.setenv("TMPDIR", made)
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        yield Path(made)
+
+
+@pytest.mark.parametrize("after", [["-n0", "--ultrapar-resume=latest"], ["-n0"]])
+def test_folders_of_a_killed_run_are_swept(project, temporary, after):
+    project.suite(SUITE)
+    project.pytester.path.joinpath("conftest.py").write_text(HELD)
+    hold = project.pytester.path / "hold"
+    hold.touch()
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n2"]
+    killed = subprocess.Popen(
+        [*command, "--ultrapar-pool=pool.toml"],
+        cwd=project.pytester.path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        assert project.server.wait_for(lambda prompts: len(prompts) == 6, 90)
+    finally:
+        _kill(killed)
+    directory = project.directory.resolve()
+    assert len(list(directory.glob("broker-*")) + list(temporary.glob("ultrapar-broker-*"))) == 1
+    # Where the path is short enough for a socket it stands in the run's directory, else not.
+    (directory / "broker-abcdefgh").mkdir()
+    (directory / "broker-abcdefgh" / "s").touch()
+    hold.unlink()
+    assert project.run(*after).ret == 0
+    assert list(directory.parent.glob("*/broker-*")) == []
+    assert list(temporary.glob("ultrapar-broker-*")) == []

@@ -1,0 +1,123 @@
+"""Runs that are finished later: from another place, after a copy, with parts that are gone."""
+
+from __future__ import annotations
+
+import shutil
+
+from pytest_ultrapar.results.compaction import compact
+from pytest_ultrapar.results.journal import segments
+
+SUITE = """
+@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(6)])
+def test_it(answer, grade): grade("solved")
+"""
+
+
+def _clean(result) -> str:
+    output: str = result.stdout.str() + result.stderr.str()
+    assert "INTERNALERROR" not in output, output
+    assert "Traceback" not in output, output
+    return output
+
+
+def test_run_is_resumed_after_its_folder_was_moved_away(project):
+    project.suite(SUITE)
+    assert project.run("-n0").ret == 0
+    kept = project.pytester.path / "kept"
+    (project.pytester.path / ".ultrapar").rename(kept)
+    n_sent = len(project.server.prompts)
+    resumed = project.run("-n0", "--ultrapar-resume=kept/latest")
+    _clean(resumed)
+    assert resumed.ret == 0
+    assert project.directory.resolve() == (kept / "latest").resolve()
+    assert len(project.server.prompts) == n_sent
+
+
+def test_run_is_resumed_from_another_directory(project, monkeypatch, tmp_path):
+    project.suite(SUITE)
+    root = project.pytester.path
+    root.joinpath("pytest.ini").write_text("[pytest]\n")
+    assert project.run("-n0").ret == 0
+    here = tmp_path / "elsewhere"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    resumed = project.pytester.runpytest_inprocess(
+        "-p", "no:cacheprovider", "-c", str(root / "pytest.ini"), "--rootdir", str(root), str(root),
+        f"--ultrapar-pool={root / 'pool.toml'}",
+        f"--ultrapar-resume={project.directory}",
+    )  # fmt: skip
+    _clean(resumed)
+    assert resumed.ret == 0
+    assert (here / ".ultrapar" / "latest").resolve() == project.directory.resolve()
+
+
+def test_run_elsewhere_needs_no_folder_of_runs(project):
+    project.suite(SUITE)
+    blocked = project.pytester.path / ".ultrapar"
+    blocked.write_text("no folder")
+    done = project.run("-n0", "--ultrapar-out=out")
+    output = _clean(done)
+    assert done.ret == 0, output
+    assert "cannot point .ultrapar/latest at" in output
+    resumed = project.run("-n0", "--ultrapar-resume=out")
+    output = _clean(resumed)
+    assert resumed.ret == 0, output
+    assert "cannot point .ultrapar/latest at" in output
+
+
+def test_default_place_that_cannot_be_written_is_named(project):
+    project.suite(SUITE)
+    (project.pytester.path / ".ultrapar").write_text("no folder")
+    refused = project.run("-n0")
+    output = _clean(refused)
+    assert refused.ret == 4, output
+    assert ".ultrapar: " in output
+    assert "--ultrapar-out" in output
+    assert len(project.server.prompts) == 0
+
+
+def test_resume_asks_again_what_an_earlier_resume_could_still_read(project):
+    project.suite(SUITE)
+    assert project.run("-n0").ret == 0
+    (first, *_) = segments(project.directory / "journal")
+    assert project.run("-n0", "--ultrapar-resume=latest").ret == 0
+    assert len(project.server.prompts) == 6
+    first.unlink()
+    healed = project.run("-n0", "--ultrapar-resume=latest")
+    output = _clean(healed)
+    assert healed.ret == 0, output
+    assert len(project.server.prompts) == 12
+    assert "0 finished episodes kept; 6 cannot be read any more and run again" in output
+    assert [row["n_attempts"] for row in project.rows()] == [1] * 6
+    again = project.run("-n0", "--ultrapar-resume=latest")
+    assert again.ret == 0
+    assert "6 finished episodes kept\n" in _clean(again)
+    assert len(project.server.prompts) == 12
+
+
+def test_resume_of_a_copied_run(project):
+    project.suite(SUITE)
+    assert project.run("-n0").ret == 0
+    shutil.copytree(project.directory.resolve(), project.pytester.path / "copy")
+    shutil.rmtree(project.pytester.path / ".ultrapar")
+    resumed = project.run("-n0", "--ultrapar-resume=copy")
+    _clean(resumed)
+    assert resumed.ret == 0
+    assert len(project.server.prompts) == 6
+
+
+def test_segment_that_a_finished_run_lost_is_reported(project):
+    project.suite(SUITE)
+    assert project.run("-n0").ret == 0
+    (segment,) = segments(project.directory / "journal")
+    size = segment.stat().st_size
+    segment.unlink()
+    summary = compact(project.directory.resolve())
+    assert [(one.segment, one.length) for one in summary.damage] == [(segment.name, size)]
+    # In a process of its own: this one would give its segment the same name.
+    resumed = project.run("--ultrapar-resume=latest")
+    assert f"journal damaged: {segment.name}, {size} bytes from 0: the file is missing" in _clean(
+        resumed
+    )
+    assert resumed.ret == 0
+    assert len(project.server.prompts) == 12

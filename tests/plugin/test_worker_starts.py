@@ -1,0 +1,109 @@
+"""Workers that are killed while they start, and others that are killed meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+SUITE = """
+@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(30)])
+def test_it(answer, grade): grade("solved")
+"""
+DIES_ONCE = """
+import os, pathlib
+
+def pytest_runtest_logstart():
+    died = pathlib.Path("died")
+    if os.environ.get("PYTEST_XDIST_WORKER") == "gw0" and not died.exists():
+        died.touch()
+        os._exit(3)
+"""
+KILLED_WHILE_STARTING = """
+KILLED = []
+
+def killed(gateway):
+    if gateway.id in {whom}:
+        KILLED.append(gateway.id)
+        gateway._io.popen.kill()
+        gateway._io.popen.wait()
+
+def {hook}:
+    killed({gateway})
+"""
+HOOKS = [
+    ("pytest_xdist_newgateway(gateway)", "gateway"),
+    ("pytest_configure_node(node)", "node.gateway"),
+]
+
+
+def _clean(result) -> str:
+    output: str = result.stdout.str() + result.stderr.str()
+    assert "INTERNALERROR" not in output, output
+    assert "Traceback" not in output, output
+    return output
+
+
+@pytest.mark.parametrize(("hook", "gateway"), HOOKS, ids=["made", "configured"])
+@pytest.mark.parametrize("whom", ['{"gw0"}', '{"gw2"}', '{"gw2", "gw3"}'])
+def test_worker_killed_while_it_starts_is_started_again(project, hook, gateway, whom):
+    project.suite(SUITE)
+    killed = KILLED_WHILE_STARTING.format(hook=hook, gateway=gateway, whom=whom)
+    dies = "" if "gw0" in whom else DIES_ONCE
+    project.pytester.path.joinpath("conftest.py").write_text(dies + killed)
+    result = project.run("-n2")
+    output = _clean(result)
+    assert result.ret == 0, output
+    assert list(project.outcomes().values()) == ["solved"] * 30
+
+
+def test_workers_that_all_die_while_they_start_end_the_run_with_a_sentence(project):
+    project.suite(SUITE)
+    hook, gateway = HOOKS[1]
+    everybody = '{f"gw{n}" for n in range(99)}'
+    killed = KILLED_WHILE_STARTING.format(hook=hook, gateway=gateway, whom=everybody)
+    project.pytester.path.joinpath("conftest.py").write_text(killed)
+    result = project.run("-n2")
+    output = _clean(result)
+    assert result.ret == 4, output
+    assert "5 worker processes in a row ended while they started" in output
+    assert project.server.prompts == []
+
+
+KILLED_BETWEEN_COLLECTIONS = """
+import os, pathlib, time, pytest
+
+def wait_for(name):
+    while not pathlib.Path(name).exists():
+        time.sleep(0.02)
+
+# gw0 has collected and is killed, its replacement is up, and only then gw1 has collected.
+def pytest_xdist_node_collection_finished(node):
+    if node.gateway.id == "gw0":
+        node.gateway._io.popen.kill()
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection():
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker == "gw1":
+        wait_for("gw2-is-up")
+    if worker == "gw2":
+        wait_for("cases-are-fed")
+
+def pytest_testnodeready(node):
+    if node.gateway.id == "gw2":
+        pathlib.Path("gw2-is-up").touch()
+
+def pytest_ultrapar_assign():
+    pathlib.Path("cases-are-fed").touch()
+"""
+
+
+def test_replacement_that_is_up_before_the_last_worker_has_collected_loses_nothing(project):
+    project.suite(SUITE)
+    project.pytester.path.joinpath("conftest.py").write_text(KILLED_BETWEEN_COLLECTIONS)
+    result = project.run("-n2")
+    output = _clean(result)
+    assert result.ret == 0, output
+    assert list(project.outcomes().values()) == ["solved"] * 30
+    assert len(project.server.prompts) == 30

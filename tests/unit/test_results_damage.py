@@ -1,0 +1,109 @@
+"""Tables of a run whose journal was damaged: nothing is made up, nothing counts twice."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+
+from pytest_ultrapar.results.compaction import compact
+from pytest_ultrapar.results.frame import frame
+from pytest_ultrapar.results.journal import Damage, largest_sizes, segments
+from pytest_ultrapar.results.manifest import read_manifest, write_manifest
+from pytest_ultrapar.results.measured_run import find_measured_run, read_rows
+from pytest_ultrapar.results.schema import EPISODE_COLUMNS
+from tests.unit.finished_run import NOW, episode, grade, run_of_seven, write_journal
+
+OF_THE_EPISODE = [column.name for column in EPISODE_COLUMNS]
+
+
+@pytest.fixture
+def run(tmp_path):
+    return run_of_seven(tmp_path / "out")
+
+
+def rows_by_case(run):
+    table = pq.read_table(run.path / "results.parquet")
+    return {row["case_id"]: row for row in table.to_pylist()}
+
+
+def test_compact_reports_damage_and_goes_on(run):
+    path = segments(run.journal)[0]
+    data = bytearray(path.read_bytes())
+    data[data.index(b'"case0"', data.index(b"ended"))] ^= 1
+    path.write_bytes(data)
+    summary = compact(run.path)
+    assert [damage.segment for damage in summary.damage] == [path.name]
+    # The grade of the case is there still, its conversation is not, and nothing is made up for it.
+    row = rows_by_case(run)["case0"]
+    assert (row["outcome"], row["worker"]) == ("solved", "gw0")
+    assert {name: row[name] for name in OF_THE_EPISODE} == dict.fromkeys(OF_THE_EPISODE)
+
+
+def test_compact_of_a_damaged_run_as_json_has_nulls_and_can_be_compared(run):
+    write_manifest(
+        run.path,
+        msgspec.structs.replace(read_manifest(run.path), storage_format="json", ended_at=NOW),
+    )
+    write_journal(run, "gw3", grade(6, at_s=60.0))
+    summary = compact(run.path)
+    lines = (run.path / "results.jsonl").read_text().splitlines()
+    rows = {row["case_id"]: row for row in map(json.loads, lines)}
+    assert rows["case6"]["started_at"] is None
+    assert (rows["case5"]["outcome"], rows["case5"]["duration_s"]) == ("skipped", 0.0)
+    assert summary.statistics.n_final == 7
+    compared = read_rows(find_measured_run(str(run.path)))
+    assert (compared["case6"].graded, compared["case6"].timed) == (True, False)
+    assert compared["case0"].timed
+
+
+def test_compact_counts_a_record_that_is_there_twice_once_and_says_so(run):
+    once = compact(run.path)
+    attempts = pq.read_table(run.path / "attempts.parquet")
+    path = segments(run.journal)[0]
+    ended = next(line for line in path.read_bytes().splitlines(keepends=True) if b'"ended"' in line)
+    (run.journal / "w-gw7-1-0.jsonl").write_bytes(ended)
+    twice = compact(run.path)
+    assert pq.read_table(run.path / "attempts.parquet") == attempts
+    assert twice.n_requests == once.n_requests
+    (damage,) = twice.damage
+    assert (damage.segment, damage.offset, damage.length) == ("w-gw7-1-0.jsonl", 0, len(ended))
+    assert f"repeats the episode in {path.name} at byte" in damage.reason
+
+
+@pytest.mark.parametrize("what", ["missing", "empty", "shorter", "as it was", "longer"])
+def test_compact_reports_segments_that_lost_records(run, what):
+    path = segments(run.journal)[0]
+    size = path.stat().st_size
+    manifest = read_manifest(run.path)
+    known = largest_sizes(run.journal, {})
+    assert known[path.name] == size
+    write_manifest(run.path, msgspec.structs.replace(manifest, segments=known))
+    lines = path.read_bytes().splitlines(keepends=True)
+    if what == "missing":
+        path.unlink()
+    else:
+        kept = {"empty": [], "shorter": lines[:-1], "longer": [*lines, b"torn"]}
+        path.write_bytes(b"".join(kept.get(what, lines)))
+    left = path.stat().st_size if path.exists() else 0
+    damage = compact(run.path).damage
+    if left >= size:
+        assert damage == []
+        return
+    reason = "the file is missing" if what == "missing" else "its end is missing"
+    assert damage == [Damage(path.name, left, size - left, reason)]
+    # What is known of it is not forgotten when the run goes on.
+    assert largest_sizes(run.journal, known) == known
+
+
+def test_compact_goes_on_after_an_episode_of_another_version(run):
+    payload = msgspec.json.decode(msgspec.json.encode(episode(6, 1.0, 2.0)))
+    payload["attempts"][0]["status"] = "two hundred"
+    (run.journal / "w-gw7-1-0.jsonl").write_bytes(frame(msgspec.json.encode(payload)))
+    write_journal(run, "gw2", grade(6))
+    summary = compact(run.path)
+    assert summary.statistics.n_final == 7
+    assert [damage.segment for damage in summary.damage] == ["w-gw7-1-0.jsonl"]
+    assert "another version" in summary.damage[0].reason

@@ -1,0 +1,165 @@
+"""Files that may not be read or written, or are none: a sentence that names them, no traceback.
+
+Root may do everything, so where permissions matter the code runs as nobody.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.results import parquet  # noqa: F401 - nobody may be unable to import it
+from pytest_ultrapar.results.compaction import compact
+from pytest_ultrapar.results.history import read_history
+from pytest_ultrapar.results.recovered import RecoveredIndex, find_started_not_ended, recover
+from pytest_ultrapar.results.rundir import RunDirectory, new_directory, resolve_run
+from pytest_ultrapar.runtime import ASSIGNMENT_FILE, TABLES_FILE, read_assignment, read_tables
+from tests.unit.finished_run import NOW, case, episode, grade, make_run, write_journal
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def folder():
+    """A folder that everybody can reach, unlike pytest's own."""
+    made = Path(tempfile.mkdtemp(prefix="ultrapar-test-"))
+    made.chmod(0o755)
+    yield made
+    for path in (made, *made.rglob("*")):
+        if path.is_dir() and not path.is_symlink():
+            path.chmod(0o700)
+    shutil.rmtree(made)
+
+
+@pytest.fixture
+def run(folder):
+    made = make_run(folder / "run", [case(0), case(1)])
+    write_journal(made, "gw0", episode(0, 1.0, 2.0), grade(0), episode(1, 1.0, 2.0), grade(1))
+    made.close()
+    for path in (folder / "run").rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    return made
+
+
+@contextmanager
+def as_nobody():
+    """What is done here is done without root's powers."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize(
+    ("locked", "mode", "named"),
+    [
+        ("run.lock", 0o000, "run.lock: Permission denied"),
+        ("run.lock", 0o444, "run.lock: Permission denied"),
+        (".", 0o000, "run.lock: Permission denied"),
+    ],
+)
+def test_run_of_somebody_else_cannot_be_resumed_and_is_named(run, locked, mode, named):
+    (run.path / locked).chmod(mode)
+    with as_nobody(), pytest.raises(ConfigError, match=named):
+        RunDirectory.open_existing(resolve_run(str(run.path)))
+
+
+def test_folder_that_cannot_be_written_is_named(folder):
+    (folder / "sealed").mkdir(mode=0o555)
+    parent = folder / "sealed" / ".ultrapar"
+    with as_nobody(), pytest.raises(ConfigError) as refused:
+        RunDirectory.create(None, NOW, parent=parent)
+    assert f"{parent}: Permission denied; " in str(refused.value)
+    assert "--ultrapar-out DIR" in str(refused.value)
+
+
+def test_directory_for_several_runs_elsewhere_needs_no_folder_of_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".ultrapar").touch()
+    assert new_directory(tmp_path / "out", "bench", NOW).is_dir()
+    with pytest.raises(ConfigError, match=r"\.ultrapar: File exists"):
+        new_directory(None, "bench", NOW)
+
+
+def test_index_that_cannot_be_written_is_named(run):
+    run.path.chmod(0o555)
+    with as_nobody(), pytest.raises(ResultsError, match=r"recovered\.jsonl: Permission denied"):
+        recover(run.path)
+
+
+@pytest.mark.parametrize("is_locked_before", [False, True])
+def test_compact_where_nothing_can_be_written_is_named(run, is_locked_before):
+    if is_locked_before:
+        (run.path / "compact.lock").touch()
+        (run.path / "compact.lock").chmod(0o666)
+    run.path.chmod(0o555)
+    with as_nobody(), pytest.raises(ResultsError, match="Permission denied") as refused:
+        compact(run.path)
+    assert str(run.path) in str(refused.value)
+
+
+def test_compact_without_a_journal_names_it(run):
+    shutil.rmtree(run.journal)
+    with pytest.raises(ResultsError, match=rf"cannot read the journal {run.journal}: No such file"):
+        compact(run.path)
+
+
+def _odd(path: Path, kind: str) -> None:
+    if kind == "directory":
+        path.mkdir()
+    else:
+        path.symlink_to("gone")
+
+
+@pytest.mark.parametrize("kind", ["directory", "dangling link"])
+def test_segment_that_is_no_file_is_damage(run, kind):
+    _odd(run.journal / "w-gw7-1-0.jsonl", kind)
+    history = read_history(run.journal)
+    assert set(history.cases) == {"case0", "case1"}
+    (damage,) = history.damage
+    assert damage.segment == "w-gw7-1-0.jsonl"
+    assert damage.reason.startswith("it cannot be read: ")
+    assert find_started_not_ended(run.journal, "gw7") == set()
+    assert set(recover(run.path).finished) == {"case0", "case1"}
+
+
+@pytest.mark.parametrize("kind", ["directory", "dangling link"])
+def test_new_run_passes_over_a_segment_that_is_no_file(folder, kind):
+    made = RunDirectory.create(folder / "new", NOW, parent=folder / ".ultrapar")
+    made.close()
+    _odd(made.journal / "w-gw7-1-0.jsonl", kind)
+    with pytest.raises(ConfigError, match="holds an earlier run"):
+        RunDirectory.create(folder / "new", NOW, parent=folder / ".ultrapar")
+
+
+def test_journal_that_is_a_file_is_named(folder, run):
+    shutil.rmtree(run.journal)
+    run.journal.write_text("")
+    with pytest.raises(ConfigError, match=r"run/journal: File exists"):
+        RunDirectory.open_existing(run.path)
+
+
+@pytest.mark.parametrize("kind", ["directory", "text"])
+def test_files_of_the_run_that_cannot_be_read_are_named(tmp_path, kind):
+    for name in (ASSIGNMENT_FILE, TABLES_FILE, "recovered.jsonl"):
+        if kind == "directory":
+            (tmp_path / name).mkdir()
+        else:
+            (tmp_path / name).write_text("no JSON")
+    with pytest.raises(ResultsError, match=ASSIGNMENT_FILE):
+        read_assignment(tmp_path)
+    with pytest.raises(ResultsError, match=TABLES_FILE):
+        read_tables(tmp_path)
+    if kind == "directory":
+        with pytest.raises(ResultsError, match=r"recovered\.jsonl: Is a directory"):
+            RecoveredIndex(tmp_path)
