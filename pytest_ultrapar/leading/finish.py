@@ -81,7 +81,7 @@ def finish(
     if stopped and summary.n_never_ran:
         said = (
             f"stopped early: {summary.statistics.n_final} of {summary.statistics.n_planned} cases "
-            f"have a result, and no finished episode is lost; go on with {_again(run)}"
+            f"have a result, and no finished episode is lost; go on with {how_to_resume(run)}"
         )
         return FinishedRun(path, manifest, summary, (), said)
     found = failures(summary, run.options.coverage)
@@ -96,7 +96,7 @@ def finish(
     return FinishedRun(path, manifest, summary, found, gate=judged)
 
 
-def _again(run: Run) -> str:
+def how_to_resume(run: Run) -> str:
     """How to finish a run that was stopped."""
     if run.options.out is not None:
         # A directory elsewhere is found by no id, and the option that named it must go.

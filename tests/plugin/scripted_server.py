@@ -11,6 +11,7 @@ when a client has left, as real servers do. It understands:
     garbage            answers 200 with something that is no completion
     drop               closes the connection without an answer
     hang               never answers
+    later WORDS        never answers the first time this prompt comes, then says WORDS
     drip               sends a byte now and then, for ever
     slow SECONDS WORDS answers with WORDS after that time
     wait VALUE | WORDS refuses with 429 and Retry-After: VALUE the first time, then says WORDS
@@ -167,6 +168,10 @@ class ScriptedServer:
                 return web.Response()
             case "hang":
                 await asyncio.Event().wait()
+            case "later":
+                if self._seen[prompt] == 1:
+                    await asyncio.Event().wait()
+                return _say(rest)
             case "drip":
                 return await _drip(request)
             case "use":

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import psutil
@@ -15,6 +16,7 @@ import pytest
 
 from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, Grade
 from pytest_ultrapar.results.journal import scan_journal
+from pytest_ultrapar.results.recovered import find_finished
 
 SUITE = """
 FAST = ["say one", "say two", "say three"]
@@ -151,3 +153,48 @@ def test_it(answer):
     ended = project.run("-n0", "--ultrapar-resume", "runs/cut")
     ended.assert_outcomes(failed=3)
     ended.stdout.no_fnmatch_line("*stopped early*")
+
+
+AGAIN = """
+import os, signal, pytest
+
+@pytest.hookimpl(tryfirst=True)
+def HOOK:
+    # The user's second and third Ctrl-C, in every process of the run.
+    for _ in range(2):
+        os.kill(os.getpid(), signal.SIGINT)
+"""
+HOOKS = {
+    "pytest_keyboard_interrupt": "pytest_keyboard_interrupt()",
+    "pytest_sessionfinish": "pytest_sessionfinish()",
+    "pytest_ultrapar_finish": "pytest_ultrapar_finish()",
+    "pytest_terminal_summary": "pytest_terminal_summary()",
+    "pytest_unconfigure": "pytest_unconfigure()",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hook", HOOKS)
+def test_ctrl_c_again_ends_without_a_traceback_and_loses_nothing(project, start, workers, hook):
+    project.suite(SUITE.replace("slow 60", "later").replace("range(6)", "range(4)"))
+    pool = project.pytester.path / "pool.toml"
+    pool.write_text(pool.read_text().replace("timeout_s = 5", "timeout_s = 60"))
+    conftest = project.pytester.path / "conftest.py"
+    conftest.write_text(AGAIN.replace("HOOK", HOOKS[hook]))
+    running = start(workers)
+    assert project.server.wait_for(lambda prompts: sum(p.startswith("later") for p in prompts) == 4)
+    wait_until(lambda: bool(grades(project)))
+    running.note_family()
+    running.interrupt("group")
+    code, output = running.wait()
+    assert code == 2, output
+    assert "Traceback" not in output, output
+    assert running.left_behind() == []
+    finished = set(find_finished(project.directory / "journal"))
+    assert len(finished) == 3
+    conftest.unlink()
+    assert project.run("-n0", "--ultrapar-resume", "latest").ret == 0
+    rows = project.rows()
+    assert [row["outcome"] for row in rows] == ["solved"] * 7
+    asked = Counter(project.server.prompts)
+    assert {asked[row["param.prompt"]] for row in rows if row["case_id"] in finished} == {1}
