@@ -80,7 +80,7 @@ class ScriptedServer:
         self.status_of = lambda arrival: None
         self._seen.clear()
 
-    def wait_for(self, seen: Callable[[list[str]], bool], timeout_s: float = 30) -> bool:
+    def wait_for(self, seen: Callable[[list[str]], bool], timeout_s: float = 120) -> bool:
         """Wait until the prompts that came satisfy `seen`; False when they did not in time."""
         with self._arrived:
             return self._arrived.wait_for(lambda: seen(self.prompts), timeout_s)

@@ -56,14 +56,14 @@ class RunningPytest:
         send = os.killpg if whom == "group" else os.kill
         send(self._process.pid, signal.SIGINT)
 
-    def wait(self, timeout_s: float = 30) -> tuple[int, str]:
+    def wait(self, timeout_s: float = 120) -> tuple[int, str]:
         code = self._process.wait(timeout_s)
         self._reader.join(timeout_s)
         return code, self._output
 
     def left_behind(self) -> list[psutil.Process]:
-        """Processes of the run that are still there five seconds after its end."""
-        return psutil.wait_procs(self.family, timeout=5)[1]
+        """Processes of the run that do not end after it; a slow machine takes its time for that."""
+        return psutil.wait_procs(self.family, timeout=60)[1]
 
     def end(self) -> None:
         for process in self.family or [psutil.Process(self._process.pid)]:
@@ -86,7 +86,7 @@ def start(project):
         running.end()
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 30) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 120) -> None:
     pause = threading.Event()
     deadline_s = time.monotonic() + timeout_s
     while not condition():
