@@ -137,9 +137,10 @@ def test_killed_worker_costs_no_case_and_no_seat(folder):
         assert log.max_in_flight(key=key) <= 5
         # Every key has its five seats in use again.
         later = [r for r in log.requests if r.key == key and r.t_arrival_s > killed_s]
-        assert max(
-            sum(one.t_arrival_s <= r.t_arrival_s < one.t_end_s for one in later) for r in later
-        ) == 5
+        assert (
+            max(sum(one.t_arrival_s <= r.t_arrival_s < one.t_end_s for one in later) for r in later)
+            == 5
+        )
     assert log.count(429) == 0
 
 
