@@ -59,7 +59,7 @@ def command(*args):
 
 def bench(folder, *args):
     return subprocess.run(
-        command(*args), cwd=folder, capture_output=True, text=True, timeout=120, check=False
+        command(*args), cwd=folder, capture_output=True, text=True, timeout=300, check=False
     )
 
 

@@ -88,7 +88,7 @@ def _start(folder: Path, *args: str) -> subprocess.Popen[bytes]:
 
 
 def _finish(process: subprocess.Popen[bytes], folder: Path) -> tuple[int, str]:
-    code = process.wait(timeout=120)
+    code = process.wait(timeout=300)
     return code, folder.joinpath("out.txt").read_text()
 
 
@@ -104,12 +104,12 @@ def _outcomes(folder: Path) -> Counter[str]:
 
 def _wait_for_requests(folder: Path, n: int) -> None:
     """Until the server has seen n requests, by its own log."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         log = folder / ".ultrapar" / "latest" / "simulator.jsonl"
         if log.exists() and log.read_bytes().count(b'"arrival"') >= n:
             return
-        os.sched_yield()
+        time.sleep(0.01)
     pytest.fail(f"the server did not see {n} requests")
 
 
