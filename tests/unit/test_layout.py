@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 import tomllib
@@ -31,6 +32,7 @@ MOST_LINES = 400
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 
 
+@functools.cache
 def imports(path: Path) -> set[str]:
     """Dotted names of all that a file imports anywhere, `from a import b` as both `a` and `a.b`."""
     found: set[str] = set()
