@@ -29,7 +29,7 @@ GONE_WITHIN_S = 120
 
 def ask(server, model="m"):
     url = server.base_url(PROVIDER) + "/chat/completions"
-    return httpx.post(url, headers=bearer(), json=question(model=model)).status_code
+    return httpx.post(url, headers=bearer(), json=question(model=model), timeout=60.0).status_code
 
 
 def python(code, *arguments):
