@@ -173,14 +173,12 @@ HOOKS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("hook", HOOKS)
-def test_ctrl_c_again_ends_without_a_traceback_and_loses_nothing(project, start, workers, hook):
+def interrupt_again(project, start, workers: str, conftest: str) -> str:
+    """The output of a run that is interrupted, and again by its conftest; then it is resumed."""
     project.suite(SUITE.replace("slow 60", "later").replace("range(6)", "range(4)"))
     pool = project.pytester.path / "pool.toml"
     pool.write_text(pool.read_text().replace("timeout_s = 5", "timeout_s = 60"))
-    conftest = project.pytester.path / "conftest.py"
-    conftest.write_text(AGAIN.replace("HOOK", HOOKS[hook]))
+    project.pytester.path.joinpath("conftest.py").write_text(conftest)
     running = start(workers)
     assert project.server.wait_for(lambda prompts: sum(p.startswith("later") for p in prompts) == 4)
     wait_until(lambda: bool(grades(project)))
@@ -192,9 +190,24 @@ def test_ctrl_c_again_ends_without_a_traceback_and_loses_nothing(project, start,
     assert running.left_behind() == []
     finished = set(find_finished(project.directory / "journal"))
     assert len(finished) == 3
-    conftest.unlink()
+    project.pytester.path.joinpath("conftest.py").unlink()
     assert project.run("-n0", "--ultrapar-resume", "latest").ret == 0
     rows = project.rows()
     assert [row["outcome"] for row in rows] == ["solved"] * 7
     asked = Counter(project.server.prompts)
     assert {asked[row["param.prompt"]] for row in rows if row["case_id"] in finished} == {1}
+    return output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hook", HOOKS)
+def test_ctrl_c_again_ends_without_a_traceback_and_loses_nothing(project, start, workers, hook):
+    interrupt_again(project, start, workers, AGAIN.replace("HOOK", HOOKS[hook]))
+
+
+@pytest.mark.slow
+def test_later_ctrl_c_ends_at_once_and_loses_nothing(project, start, workers):
+    conftest = AGAIN.replace("HOOK", HOOKS["pytest_sessionfinish"])
+    later = "import pytest_ultrapar.ctrl_c\n\npytest_ultrapar.ctrl_c.SAME_WISH_S = 0.0\n"
+    output = interrupt_again(project, start, workers, conftest + later)
+    assert "ended before the tables were written; no finished episode is lost" in output
