@@ -146,7 +146,9 @@ class LocalSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Leave nothing open when the loop never ran."""
+        """Leave nothing open when the loop never ran, or its end was interrupted."""
+        if self._ahead is not None:
+            self._ahead.stop()
         if self._runtime is not None:
             with contextlib.suppress(ResultsError):
                 self._runtime.close()

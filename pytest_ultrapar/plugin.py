@@ -156,8 +156,10 @@ def _lead(config: pytest.Config) -> None:
     config.pluginmanager.register(leader, "ultrapar-leader")
     if _has_workers(config):
         from pytest_ultrapar.xdist_controller import ControllerSession  # noqa: PLC0415
+        from pytest_ultrapar.xdist_watch import WorkerWatch  # noqa: PLC0415
 
         config.pluginmanager.register(ControllerSession(leader), "ultrapar-controller")
+        config.pluginmanager.register(WorkerWatch(leader), "ultrapar-watch")
     else:
         from pytest_ultrapar.local import LocalSession  # noqa: PLC0415
 

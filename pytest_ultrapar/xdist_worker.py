@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_ultrapar import ahead_start, process
+from pytest_ultrapar.ctrl_c import CtrlC
 from pytest_ultrapar.errors import ConfigError, ResultsError, UltraparError
 from pytest_ultrapar.lanes.broker_client import connect_broker
 from pytest_ultrapar.packed_reports import pack
@@ -91,6 +92,14 @@ class WorkerSession:
         self._given = given
         self._ahead: RunAhead | None = None
         self._runtime: Runtime | None = None
+        # To the process's end: what it then still does is little and ends by itself.
+        self._ctrl_c = CtrlC(lambda: None)
+        self._ctrl_c.install()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self) -> None:
+        """From now on a further Ctrl-C must not interrupt the end of the session."""
+        self._ctrl_c.note_ending()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import os
 
-from hypothesis import settings
+import pytest
+from hypothesis import HealthCheck, settings
 
 # Tests start some two hundred Python processes. Where the environment forbids compiled files, as
 # images of containers do, each of them would compile this package anew, which takes 0.6 s.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# A busy machine makes any example slow; what is slow for good is seen in `--durations`.
-settings.register_profile("ultrapar", deadline=None)
+# A busy machine makes any example slow, and so the drawing of one; what is slow for good is seen in
+# `--durations`.
+settings.register_profile("ultrapar", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ultrapar")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Run each benchmark once, as a test; `--benchmark-only` measures, for a second each."""
+    if not config.getoption("benchmark_only", True):
+        config.option.benchmark_disable = True

@@ -70,6 +70,14 @@ class BlockingBrokerClient:
         """
         return self._ask(wire.AskStatus(), wire.StatusNow).status
 
+    def signs(self) -> dict[str, float]:
+        """When each connected worker last gave a sign, monotonic seconds of the host.
+
+        Raises:
+            ConnectionError: When the broker is gone.
+        """
+        return self._ask(wire.AskSigns(), wire.Signs).heard_s
+
     def episode_ended(self, case_id: str, group: str) -> None:
         """Say that a case needs no further lease, as when an earlier journal has its result.
 

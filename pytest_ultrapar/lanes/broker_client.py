@@ -61,6 +61,8 @@ async def connect_broker(
         msg = f"the broker at {path} refused {worker!r}: wrong token, or a name in use"
         raise ConnectionError(msg) from error
     client.call_when_lost(on_lost)
+    if role == "worker":
+        client.give_signs()
     return client
 
 
@@ -139,6 +141,12 @@ class BrokerClient(asyncio.Protocol):
         future: asyncio.Future[BrokerStatus] = self._loop.create_future()
         self._ask(wire.AskStatus(), self._statuses, future)
         return await future
+
+    def give_signs(self) -> None:
+        """Let the broker hear now and every `wire.SIGN_S` seconds that the loop runs."""
+        if self._lost is None:
+            self._send(wire.Alive())
+            self._loop.call_later(wire.SIGN_S, self.give_signs)
 
     async def close(self) -> None:
         """End the connection; all leases still held come back and all waiting futures fail."""

@@ -136,6 +136,8 @@ class BrokerServer:
                 self._carry_out(broker.episode_ended(worker, case_id, group, now_s))
             case wire.Withdraw(request_id):
                 self._carry_out(broker.withdraw(worker, request_id, now_s))
+            case wire.Alive():
+                pass  # that it came is all it says
             case wire.AskStatus():
                 self.answer(connection, wire.StatusNow(broker.status(now_s)))
             case _:
@@ -149,6 +151,9 @@ class BrokerServer:
         match message:
             case wire.AskStatus():
                 self.answer(connection, wire.StatusNow(broker.status(now_s)))
+            case wire.AskSigns():
+                heard_s = {name: one.heard_s for name, one in self._connections.items()}
+                self.answer(connection, wire.Signs(heard_s))
             case wire.EpisodeOver(case_id, group):
                 # Under no worker's name: it ends a case, it closes nobody's episode.
                 self._carry_out(broker.episode_ended("", case_id, group, now_s))
@@ -223,6 +228,7 @@ class Connection(asyncio.Protocol):
     Attributes:
         worker: Its name; empty before the handshake.
         role: What it may do.
+        heard_s: When anything last came from it, on the server's clock.
         outgoing: Frames not written yet.
     """
 
@@ -236,6 +242,7 @@ class Connection(asyncio.Protocol):
         self._is_welcome = False
         self.worker = ""
         self.role: wire.Role = "worker"
+        self.heard_s = server.now_s()
         self.outgoing = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -249,7 +256,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Called by the loop: all frames of a read get one time, and their answers one write."""
         self._reader.feed(data)
-        now_s = self._server.now_s()
+        now_s = self.heard_s = self._server.now_s()
         try:
             while (frame := self._reader.next_frame()) is not None:
                 message = self._decoder.decode(frame)

@@ -27,6 +27,8 @@ WORKER_FRAME_BYTES = 64 * 1024
 CONTROLLER_FRAME_BYTES = 16 * 1024 * 1024
 """An assignment names every case: some 800,000 fit. Also the bound of what clients accept."""
 PREFIX_BYTES = 4
+SIGN_S = 1.0
+"""A worker sends something at least this often while its loop runs."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
@@ -77,6 +79,14 @@ class AskStatus(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """A wish for a snapshot."""
 
 
+class Alive(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """Nothing but a sign that the client's loop runs."""
+
+
+class AskSigns(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """A wish to know when each worker gave its last sign; for controllers only."""
+
+
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=0):
     """The handshake is done."""
 
@@ -107,8 +117,16 @@ class StatusNow(msgspec.Struct, frozen=True, array_like=True, tag=4):
     status: BrokerStatus
 
 
-ClientMessage = Hello | Acquire | Withdraw | Release | EpisodeOver | Assign | AskStatus
-ServerMessage = Welcome | Granted | Refused | Assigned | StatusNow
+class Signs(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """When anything last came from each connected worker, monotonic seconds of the host."""
+
+    heard_s: dict[str, float]
+
+
+ClientMessage = (
+    Hello | Acquire | Withdraw | Release | EpisodeOver | Assign | AskStatus | Alive | AskSigns
+)
+ServerMessage = Welcome | Granted | Refused | Assigned | StatusNow | Signs
 
 _encoder = msgspec.msgpack.Encoder()
 

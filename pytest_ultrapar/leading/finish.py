@@ -86,7 +86,7 @@ def finish(
         said = (
             f"stopped early: {summary.statistics.n_final} of "
             f"{counted(summary.statistics.n_planned, 'case')} have a result, and no "
-            f"finished episode is lost; go on with {_again(run)}"
+            f"finished episode is lost; go on with {how_to_resume(run)}"
         )
         return FinishedRun(path, manifest, summary, (), said)
     found = failures(summary, run.options.coverage)
@@ -101,7 +101,7 @@ def finish(
     return FinishedRun(path, manifest, summary, found, gate=judged)
 
 
-def _again(run: Run) -> str:
+def how_to_resume(run: Run) -> str:
     """How to finish a run that was stopped."""
     if run.options.out is not None:
         # A directory elsewhere is found by no id, and the option that named it must go.

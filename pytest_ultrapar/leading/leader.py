@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_ultrapar.ctrl_c import CtrlC
 from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.leading import finish, header
 from pytest_ultrapar.leading.live import LiveProgress
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.leading.run_gate import RunGate
     from pytest_ultrapar.records import Case
 
+_STDERR_FD = 2
 _SILENT = -2
 """`-qq`: nothing but pytest's own dots."""
 
@@ -36,6 +39,7 @@ class Leader:
         self._run: Run | None = None
         self._live: LiveProgress | None = None
         self._finished: finish.FinishedRun | None = None
+        self._ctrl_c = CtrlC(self._end_at_once)
         self.status_source: Callable[[], BrokerStatus | None] = lambda: None
 
     @property
@@ -71,6 +75,7 @@ class Leader:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
         """Make the run's directory, start the simulated provider. Before xdist starts workers."""
+        self._ctrl_c.install()
         with self.usage_errors():
             self._run = Run(self.config)
             try:
@@ -123,6 +128,24 @@ class Leader:
             return category, status[1], word
         return status
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self) -> None:
+        """From now on a further Ctrl-C must not interrupt the end of the run."""
+        self._ctrl_c.note_ending()
+
+    def _end_at_once(self) -> None:
+        """Leave without tables. The other processes end when this one is gone."""
+        if self._run is not None:
+            if self._run.services.compactor is not None:
+                self._run.services.compactor.kill()
+            said = (
+                "ultrapar: ended before the tables were written; no finished episode is lost, go "
+                f"on with {finish.how_to_resume(self._run)}"
+            )
+            # Not through `sys.stderr`: it may be in the middle of a line.
+            os.write(_STDERR_FD, f"\n{said}\n".encode())
+        os._exit(pytest.ExitCode.INTERRUPTED)
+
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the results, judge them; when workers are gone, before pytest's summary."""
@@ -166,3 +189,4 @@ class Leader:
             self._live.stop()
         if self._run is not None:
             self._run.close()
+        self._ctrl_c.remove()

@@ -99,10 +99,14 @@ class Compactor:
                 written(*msgspec.json.decode(line, type=tuple[int, int]))
         return line
 
+    def kill(self) -> None:
+        """End the process whatever it does, and wait for nothing."""
+        self._child.kill()
+
     def stop(self) -> None:
         """End the process if it still waits. Idempotent."""
         if self._child.returncode is None:
-            self._child.kill()
+            self.kill()
             self._child.communicate()
 
 

@@ -17,7 +17,7 @@ from tests.property.broker_judge import lane, pool
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 NUMBERS = itertools.count()
 POOL = pool(
     [lane("a", "k0", "k0"), lane("fast", "k1", "k1", model="n")],

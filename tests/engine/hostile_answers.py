@@ -124,7 +124,7 @@ async def _outcome(port: int, name: str) -> str:
     endpoint = Endpoint(lane, "p", "i", "k", url, "none", "m", 20.0, stream=streams)
     client = HttpClient([endpoint], max_connections=1)
     body = json.dumps({"name": name}).encode()
-    result: Answer | Reply | Failure = await client.exchange(endpoint, body, timeout_s=20.0)
+    result: Answer | Reply | Failure = await client.exchange(endpoint, body, timeout_s=120.0)
     if isinstance(result, Answer) and result.stream is not None:
         result = result.stream.reply(lane, 1.0)
     elif isinstance(result, Answer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_ultrapar.errors import ConfigError, NoLaneError
+from pytest_ultrapar.lanes import wire
 from pytest_ultrapar.lanes.assignment import Assignment, Group
 from pytest_ultrapar.lanes.broker_client import BlockingBrokerClient, connect_broker
 from pytest_ultrapar.lanes.broker_server import BrokerProcess
@@ -22,7 +24,7 @@ from tests.engine.broker_at_work import PATIENCE_S, POOL, play, running
 from tests.property.broker_judge import check_rate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 # A worker that takes three leases, says so and hangs.
 HOLDER = """
@@ -264,5 +266,35 @@ def test_socket_that_is_deleted_harms_no_connected_client(broker):
         with pytest.raises(ConnectionError, match="no broker listens"):
             await connect_broker(broker.path, broker.token, "gw1")
         await client.close()
+
+    play(story())
+
+
+def test_client_whose_loop_runs_gives_signs_though_it_has_nothing_to_do(broker):
+    async def seen(wanted: Callable[[dict[str, float]], bool]) -> dict[str, float]:
+        while True:
+            signs = watch.signs()
+            if wanted(signs):
+                return signs
+            await asyncio.sleep(0.02)
+
+    watch = BlockingBrokerClient(broker.path, broker.token, name="watch")
+
+    async def story() -> None:
+        idle = await connect_broker(broker.path, broker.token, "idle")
+        # It has greeted, and its loop never runs again.
+        stopped = socket.socket(socket.AF_UNIX)
+        stopped.connect(str(broker.path))
+        hello = bytearray()
+        wire.append_frame(hello, wire.Hello(broker.token, "stopped"))
+        stopped.sendall(hello)
+        first = await seen(lambda signs: set(signs) == {"idle", "stopped"})
+        second = await seen(lambda signs: signs["idle"] > first["idle"])
+        third = await seen(lambda signs: signs["idle"] > second["idle"])
+        assert first["stopped"] == third["stopped"]
+        await idle.close()
+        stopped.close()
+        await seen(lambda signs: not signs)
+        watch.close()
 
     play(story())

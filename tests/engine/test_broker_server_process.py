@@ -22,7 +22,7 @@ from pytest_ultrapar.pool.model import Limit
 from tests.property.broker_judge import lane, pool
 
 POOL = pool([lane("a", "k0", "k0")], Limit("k0", "key", 1))
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 # A controller that starts the broker, says where it is, and waits for its death.
 CONTROLLER = """

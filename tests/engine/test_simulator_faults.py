@@ -43,7 +43,7 @@ def log(tmp_path):
 
 def post(server, text="hello", model="m", key="key0", **more):
     url = server.base_url(PROVIDER) + PATH
-    return httpx.post(url, headers=bearer(key), json={**question(text, model), **more}, timeout=10)
+    return httpx.post(url, headers=bearer(key), json={**question(text, model), **more}, timeout=60)
 
 
 def test_error_has_status_headers_and_body_as_asked_for(faulty, log):
@@ -113,9 +113,12 @@ def test_hang_holds_its_seat_until_the_client_leaves(faulty, log, at, stream):
     body = {**question(), "stream": stream}
     with faulty(text, pool) as server:
         url = server.base_url(PROVIDER) + PATH
-        with httpx.Client(headers=bearer()) as client, pytest.raises(httpx.ReadTimeout):
+        with (
+            httpx.Client(headers=bearer(), timeout=60.0) as client,
+            pytest.raises(httpx.ReadTimeout),
+        ):
             client.post(url, json=body, timeout=httpx.Timeout(10, read=0.3))
-        assert httpx.post(url, headers=bearer(), json=body).status_code == 200
+        assert httpx.post(url, headers=bearer(), json=body, timeout=60.0).status_code == 200
     first, second = log().requests
     assert (first.disconnected, first.admitted, first.fault) == (True, True, "hang 1")
     assert second.status == 200
@@ -206,7 +209,7 @@ def test_share_takes_the_same_requests_whatever_their_order(faulty, log):
     texts = [f"q{n}" for n in range(40)]
     found = []
     for order in (texts, texts[::-1]):
-        with faulty(text) as server, httpx.Client(headers=bearer()) as client:
+        with faulty(text) as server, httpx.Client(headers=bearer(), timeout=60.0) as client:
             url = server.base_url(PROVIDER) + PATH
             found.append(
                 {t for t in order if client.post(url, json=question(t)).status_code == 500}

@@ -77,7 +77,7 @@ def test_metrics_say_how_many_run_and_wait(tmp_path):
 
     with running(pool, tmp_path) as server:
         root = server.base_url(PROVIDER).removesuffix("/v1")
-        seen = asyncio.run(asyncio.wait_for(run(root), 30))
+        seen = asyncio.run(asyncio.wait_for(run(root), 120))
     assert all(one["running", "i1"] == one["waiting", "i1"] == 0 for one in seen)
     assert all(row.disconnected for row in read_server_log(tmp_path / "server.log").requests)
 
@@ -85,4 +85,4 @@ def test_metrics_say_how_many_run_and_wait(tmp_path):
 def test_server_without_a_knee_has_no_metrics(tmp_path):
     with running(simulated_pool(), tmp_path) as server:
         root = server.base_url(PROVIDER).removesuffix("/v1")
-        assert httpx.get(root + "/metrics").status_code == 404
+        assert httpx.get(root + "/metrics", timeout=60.0).status_code == 404

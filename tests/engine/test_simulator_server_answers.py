@@ -25,6 +25,7 @@ def post(server):
             server.base_url(PROVIDER) + path,
             headers=bearer() if headers is None else headers,
             **({"content": body} if isinstance(body, bytes) else {"json": body}),
+            timeout=60.0,
         )
 
     return send
@@ -43,10 +44,10 @@ def test_answer_is_a_chat_completion_with_usage(post):
 
 def test_models_are_listed_for_keys_only(server):
     url = server.base_url(PROVIDER) + "/models"
-    listed = httpx.get(url, headers=bearer()).json()
+    listed = httpx.get(url, headers=bearer(), timeout=60.0).json()
     assert [model["id"] for model in listed["data"]] == ["i0", "i1", "i2"]
-    assert httpx.get(url).status_code == 401
-    assert httpx.post(url, headers=bearer()).status_code == 405
+    assert httpx.get(url, timeout=60.0).status_code == 401
+    assert httpx.post(url, headers=bearer(), timeout=60.0).status_code == 405
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_body_of_a_megabyte_is_read_and_a_longer_one_is_a_413(post):
 
 
 def test_connection_is_of_use_after_a_413(server):
-    with httpx.Client(headers=bearer(), base_url=server.base_url(PROVIDER)) as client:
+    with httpx.Client(headers=bearer(), base_url=server.base_url(PROVIDER), timeout=60.0) as client:
         statuses = [
             client.post("/chat/completions", content=body).status_code
             for body in (b"x" * 3_000_000, json.dumps(question(model="i0")).encode())
@@ -113,8 +114,11 @@ def test_connection_is_of_use_after_a_413(server):
 def test_other_paths_and_methods_are_refused(server, post):
     assert post(question(), path="/embeddings").status_code == 404
     url = server.base_url(PROVIDER) + "/chat/completions"
-    assert httpx.get(url, headers=bearer()).status_code == 405
-    assert httpx.post(url.replace("/lab/", "/other/"), headers=bearer()).status_code == 404
+    assert httpx.get(url, headers=bearer(), timeout=60.0).status_code == 405
+    assert (
+        httpx.post(url.replace("/lab/", "/other/"), headers=bearer(), timeout=60.0).status_code
+        == 404
+    )
 
 
 def test_azures_path_and_header_are_served_too(server):
@@ -124,6 +128,7 @@ def test_azures_path_and_header_are_served_too(server):
         params={"api-version": "2024-06-01"},
         headers={"api-key": "sim-lab-key1"},
         json={"messages": [{"role": "user", "content": "hi"}]},
+        timeout=60.0,
     )
     assert response.status_code == 200
     assert response.json()["model"] == "i1"
@@ -143,7 +148,7 @@ def test_answers_and_latencies_depend_on_neither_order_nor_instance_nor_key(tmp_
         order = random.Random(seed)
         answers = {}
         directory.mkdir()
-        with running(pool, directory) as server, httpx.Client() as client:
+        with running(pool, directory) as server, httpx.Client(timeout=60.0) as client:
             url = server.base_url(PROVIDER) + "/chat/completions"
             for text in order.sample(texts, len(texts)):
                 instance, key = order.choice(lanes)
@@ -163,7 +168,9 @@ def test_no_answer_comes_before_its_latency(tmp_path):
     with running(pool, tmp_path) as server:
         for _ in range(3):
             url = server.base_url(PROVIDER) + "/chat/completions"
-            assert httpx.post(url, headers=bearer(), json=question()).status_code == 200
+            assert (
+                httpx.post(url, headers=bearer(), json=question(), timeout=60.0).status_code == 200
+            )
     took_s = [
         row.t_end_s - row.t_arrival_s for row in read_server_log(tmp_path / "server.log").requests
     ]
@@ -176,7 +183,7 @@ def test_refusals_answer_for_their_lanes_alone(tmp_path):
     with running(pool, tmp_path, refusals={"key1": 401, "instance:i1": 429}) as server:
         url = server.base_url(PROVIDER) + "/chat/completions"
         responses = {
-            (key, i): httpx.post(url, headers=bearer(key), json=question(model=i))
+            (key, i): httpx.post(url, headers=bearer(key), json=question(model=i), timeout=60.0)
             for key in ("key0", "key1")
             for i in ("i0", "i1")
         }
@@ -195,7 +202,10 @@ def test_chosen_tokens_open_and_appear_nowhere_in_the_log(tmp_path):
         url = server.base_url(PROVIDER) + "/chat/completions"
         for token, status in (("s3cret-token", 200), ("sim-lab-key0", 401)):
             headers = {"authorization": f"Bearer {token}"}
-            assert httpx.post(url, headers=headers, json=question()).status_code == status
+            assert (
+                httpx.post(url, headers=headers, json=question(), timeout=60.0).status_code
+                == status
+            )
     written = (tmp_path / "server.log").read_text()
     assert "s3cret" not in written
     assert "sim-lab" not in written

@@ -77,6 +77,7 @@ def test_simulate_serves_until_it_is_interrupted(tmp_path, pool, number):
                 base_url + "/chat/completions",
                 headers={"authorization": f"Bearer {token}"},
                 json=question(model=model),
+                timeout=60.0,
             )
             assert response.status_code == status
         process.send_signal(number)
@@ -172,5 +173,6 @@ def test_simulate_fails_as_its_faults_file_says(tmp_path, pool):
                 base_url + "/chat/completions",
                 headers={"authorization": f"Bearer {token}"},
                 json=question(model=model),
+                timeout=60.0,
             )
             assert response.status_code == status

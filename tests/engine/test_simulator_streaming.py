@@ -34,8 +34,8 @@ def test_streamed_answer_is_the_whole_one_in_pieces_after_the_same_time(tmp_path
     pool = simulated_pool(latency=Latency("fixed", 0.1))
     with running(pool, tmp_path) as server:
         url = server.base_url(PROVIDER) + PATH
-        whole = httpx.post(url, headers=bearer(), json=question()).json()
-        streamed = httpx.post(url, headers=bearer(), json={**question(), **STREAM})
+        whole = httpx.post(url, headers=bearer(), json=question(), timeout=60.0).json()
+        streamed = httpx.post(url, headers=bearer(), json={**question(), **STREAM}, timeout=60.0)
     assert streamed.headers["content-type"].startswith("text/event-stream")
     chunks = documents(streamed)
     text = "".join(c["choices"][0]["delta"].get("content", "") for c in chunks[:-1])
@@ -56,6 +56,7 @@ def test_azures_path_streams_too(tmp_path):
             params={"api-version": "2024-10-21"},
             headers={"api-key": "sim-lab-key0"},
             json={**question(), "stream": True},
+            timeout=60.0,
         )
     chunks = documents(response)
     assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}

@@ -62,7 +62,7 @@ class RequestLog:
             seen.status, seen.left, seen.end_s = status, left, time.monotonic()
             self._write(seen)
 
-    def wait_for(self, n: int, timeout_s: float = 30) -> bool:
+    def wait_for(self, n: int, timeout_s: float = 120) -> bool:
         """Wait until n requests have come; False when they did not in time."""
         with self._more:
             return self._more.wait_for(lambda: len(self.requests) >= n, timeout_s)

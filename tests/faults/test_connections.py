@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from tests.faults.played import between, play
 
 BREAKS = ["reset_before", "reset_after", "reset_mid", "leave", "half_close"]
@@ -41,10 +43,11 @@ def test_connection_that_breaks_is_not_tried_again_where_nothing_is(project):
         assert played.billed(prompt) == [True]
 
 
+@pytest.mark.slow
 def test_requests_that_stall_end_at_their_deadline_and_others_are_answered(project):
     stalled = [f"{fault} it" for fault in STALLS]
     others = [f"say {n}" for n in range(60)]
-    played = play(project, [*stalled, *others], "--ultrapar-max-attempts=1", keys=3, timeout_s=1)
+    played = play(project, [*stalled, *others], "--ultrapar-max-attempts=1", keys=3, timeout_s=15)
     assert played.result.ret == 0
     for prompt in stalled:
         assert played.outcome(prompt) == ("infra", "timeout")

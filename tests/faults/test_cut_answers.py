@@ -10,7 +10,7 @@ CUT = ["long_length", "cut_chunk", "bad_chunk", "short_length", "long_header"]
 
 def test_answer_that_is_broken_as_http_is_malformed(project):
     cut = [f"{fault}:1 it" for fault in CUT]
-    played = play(project, between(cut), "--ultrapar-max-attempts=2", keys=3, timeout_s=3)
+    played = play(project, between(cut), "--ultrapar-max-attempts=2", keys=3, timeout_s=15)
     assert played.result.ret == 0
     assert played.outcomes() == {("solved", None): 5 * len(cut)}
     assert {prompt: played.classes(prompt) for prompt in cut} == {

@@ -20,10 +20,9 @@ def test_answer_that_cannot_be_read_is_tried_once_more(project, fault):
 
 @pytest.mark.parametrize("fault", ["silence", "slow_body"])
 def test_answer_that_does_not_come_is_tried_once_more(project, fault):
-    played = play(project, [f"{fault} it", "say fine"], timeout_s=0.4)
+    played = play(project, [f"{fault} it"], timeout_s=0.4)
     assert played.outcome(f"{fault} it") == ("infra", "timeout")
     assert played.classes(f"{fault} it") == ["timeout"] * 2
-    assert played.outcome("say fine") == ("solved", None)
 
 
 @pytest.mark.parametrize("fault", ["reset_before", "server_error", "short_json"])

@@ -43,7 +43,7 @@ def test_worker_that_stops_for_a_while_costs_no_case_and_admits_none_too_many(pr
     victim.send_signal(signal.SIGSTOP)
     timer = threading.Timer(4.0, victim.send_signal, [signal.SIGCONT])
     timer.start()
-    code, output = running.wait(60)
+    code, output = running.wait()
     timer.join()
     assert code == 0, output
     assert set(project.outcomes().values()) == {"solved"}
@@ -62,13 +62,13 @@ def test_worker_that_stops_for_good_is_ended_by_whoever_ends_the_run(project, st
     victim = workers_of(running)[0]
     victim.send_signal(signal.SIGSTOP)
     # The others finish what they can.
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + 120
     pause = threading.Event()
     while len(project.server.log.counts()) < N_CASES - 3 * SEATS * 2:
         assert time.monotonic() < deadline_s
         pause.wait(0.05)
     running.interrupt("process")
-    code, output = running.wait(60)
+    code, output = running.wait()
     assert code == 2, output
     assert running.left_behind() == []
     assert "Traceback" not in output
@@ -80,7 +80,7 @@ def test_controller_that_is_told_to_end_leaves_nobody_behind(project, start, wor
     assert project.server.log.wait_for(30)
     running.note_family()
     running.family[0].send_signal(signal.SIGTERM)
-    code, output = running.wait(60)
+    code, output = running.wait()
     assert code != 0
     assert running.left_behind() == []
     again = project.run("-n0", "--ultrapar-resume=latest")
@@ -99,7 +99,7 @@ def test_second_interrupt_ends_at_once_and_resume_completes(project, start):
     running.note_family()
     running.interrupt("group")
     running.interrupt("group")
-    code, output = running.wait(60)
+    code, output = running.wait()
     assert code != 0, output
     assert running.left_behind() == []
     again = project.run("-n0", "--ultrapar-resume=latest")

@@ -23,7 +23,7 @@ def server(tmp_path) -> Iterator[RawServerProcess]:
 def test_run_ends_by_the_deadlines_when_its_server_is_stopped(project, workers):
     project.server.halt()
     prompts = [f"say {n}" for n in range(SEATS)]
-    # `play` measures that the run ends within the episodes' deadline and 5 s.
+    # `play` looks at how long after the episodes' deadline the run ends.
     played = play(project, prompts, workers, timeout_s=30, episode_timeout_s=3, judged=False)
     assert played.outcomes() == {("infra", "timeout"): SEATS}
     assert all(set(played.billed(prompt)) == {True} for prompt in prompts)

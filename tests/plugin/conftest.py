@@ -84,7 +84,7 @@ class Project:
         if "-n0" in args:
             return self.run_here(*args, pool=pool)
         options = ["--ultrapar-pool", "pool.toml"] if pool else []
-        return self.pytester.runpytest_subprocess(*_LIGHT, *options, *args, timeout=90)
+        return self.pytester.runpytest_subprocess(*_LIGHT, *options, *args, timeout=300)
 
     def run_here(self, *args: str, pool: bool = True) -> pytest.RunResult:
         """Run pytest in this process: ten times as fast where the run ends before any request."""

@@ -11,6 +11,7 @@ when a client has left, as real servers do. It understands:
     garbage            answers 200 with something that is no completion
     drop               closes the connection without an answer
     hang               never answers
+    later WORDS        never answers the first time this prompt comes, then says WORDS
     drip               sends a byte now and then, for ever
     slow SECONDS WORDS answers with WORDS after that time
     wait VALUE | WORDS refuses with 429 and Retry-After: VALUE the first time, then says WORDS
@@ -79,7 +80,7 @@ class ScriptedServer:
         self.status_of = lambda arrival: None
         self._seen.clear()
 
-    def wait_for(self, seen: Callable[[list[str]], bool], timeout_s: float = 30) -> bool:
+    def wait_for(self, seen: Callable[[list[str]], bool], timeout_s: float = 120) -> bool:
         """Wait until the prompts that came satisfy `seen`; False when they did not in time."""
         with self._arrived:
             return self._arrived.wait_for(lambda: seen(self.prompts), timeout_s)
@@ -167,6 +168,10 @@ class ScriptedServer:
                 return web.Response()
             case "hang":
                 await asyncio.Event().wait()
+            case "later":
+                if self._seen[prompt] == 1:
+                    await asyncio.Event().wait()
+                return _say(rest)
             case "drip":
                 return await _drip(request)
             case "use":

@@ -7,9 +7,8 @@ import pytest
 SUITE = """
 import asyncio
 
-@pytest.mark.parametrize("prompt", ["hang", "drip", "say fine"])
-def test_it(answer):
-    assert answer == "fine"
+@pytest.mark.parametrize("prompt", ["hang", "drip"])
+def test_it(answer): pass
 """
 
 
@@ -18,16 +17,15 @@ def test_request_deadline_ends_silent_and_dripping_sockets(project):
     pool = project.pytester.path / "pool.toml"
     pool.write_text(pool.read_text().replace("timeout_s = 5", "timeout_s = 0.4"))
     project.suite(SUITE)
-    result = project.run("-n0", "--ultrapar-max-attempts", "1", "--ultrapar-coverage", "0.3")
+    result = project.run("-n0", "--ultrapar-max-attempts", "1", "--ultrapar-coverage", "0")
     assert result.ret == 0
     kinds = {row["param.prompt"]: (row["outcome"], row["kind"]) for row in project.rows()}
     assert kinds == {
         "hang": ("infra", "timeout"),
         "drip": ("infra", "timeout"),
-        "say fine": ("solved", None),
     }
     attempts = project.rows("attempts")
-    assert {a["outcome"] for a in attempts if a["maybe_billed"]} == {"timeout"}
+    assert [(a["outcome"], a["maybe_billed"]) for a in attempts] == [("timeout", True)] * 2
 
 
 def test_episode_deadline_counts_all_its_waiting(project):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import psutil
@@ -15,6 +16,7 @@ import pytest
 
 from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, Grade
 from pytest_ultrapar.results.journal import scan_journal
+from pytest_ultrapar.results.recovered import find_finished
 
 SUITE = """
 FAST = ["say one", "say two", "say three"]
@@ -54,14 +56,14 @@ class RunningPytest:
         send = os.killpg if whom == "group" else os.kill
         send(self._process.pid, signal.SIGINT)
 
-    def wait(self, timeout_s: float = 30) -> tuple[int, str]:
+    def wait(self, timeout_s: float = 120) -> tuple[int, str]:
         code = self._process.wait(timeout_s)
         self._reader.join(timeout_s)
         return code, self._output
 
     def left_behind(self) -> list[psutil.Process]:
-        """Processes of the run that are still there five seconds after its end."""
-        return psutil.wait_procs(self.family, timeout=5)[1]
+        """Processes of the run that do not end after it; a slow machine takes its time for that."""
+        return psutil.wait_procs(self.family, timeout=60)[1]
 
     def end(self) -> None:
         for process in self.family or [psutil.Process(self._process.pid)]:
@@ -84,7 +86,7 @@ def start(project):
         running.end()
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 30) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 120) -> None:
     pause = threading.Event()
     deadline_s = time.monotonic() + timeout_s
     while not condition():
@@ -151,3 +153,61 @@ def test_it(answer):
     ended = project.run("-n0", "--ultrapar-resume", "runs/cut")
     ended.assert_outcomes(failed=3)
     ended.stdout.no_fnmatch_line("*stopped early*")
+
+
+AGAIN = """
+import os, signal, pytest
+
+@pytest.hookimpl(tryfirst=True)
+def HOOK:
+    # The user's second and third Ctrl-C, in every process of the run.
+    for _ in range(2):
+        os.kill(os.getpid(), signal.SIGINT)
+"""
+HOOKS = {
+    "pytest_keyboard_interrupt": "pytest_keyboard_interrupt()",
+    "pytest_sessionfinish": "pytest_sessionfinish()",
+    "pytest_ultrapar_finish": "pytest_ultrapar_finish()",
+    "pytest_terminal_summary": "pytest_terminal_summary()",
+    "pytest_unconfigure": "pytest_unconfigure()",
+}
+
+
+def interrupt_again(project, start, workers: str, conftest: str) -> str:
+    """The output of a run that is interrupted, and again by its conftest; then it is resumed."""
+    project.suite(SUITE.replace("slow 60", "later").replace("range(6)", "range(4)"))
+    pool = project.pytester.path / "pool.toml"
+    pool.write_text(pool.read_text().replace("timeout_s = 5", "timeout_s = 60"))
+    project.pytester.path.joinpath("conftest.py").write_text(conftest)
+    running = start(workers)
+    assert project.server.wait_for(lambda prompts: sum(p.startswith("later") for p in prompts) == 4)
+    wait_until(lambda: bool(grades(project)))
+    running.note_family()
+    running.interrupt("group")
+    code, output = running.wait()
+    assert code == 2, output
+    assert "Traceback" not in output, output
+    assert running.left_behind() == []
+    finished = set(find_finished(project.directory / "journal"))
+    assert len(finished) == 3
+    project.pytester.path.joinpath("conftest.py").unlink()
+    assert project.run("-n0", "--ultrapar-resume", "latest").ret == 0
+    rows = project.rows()
+    assert [row["outcome"] for row in rows] == ["solved"] * 7
+    asked = Counter(project.server.prompts)
+    assert {asked[row["param.prompt"]] for row in rows if row["case_id"] in finished} == {1}
+    return output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hook", HOOKS)
+def test_ctrl_c_again_ends_without_a_traceback_and_loses_nothing(project, start, workers, hook):
+    interrupt_again(project, start, workers, AGAIN.replace("HOOK", HOOKS[hook]))
+
+
+@pytest.mark.slow
+def test_later_ctrl_c_ends_at_once_and_loses_nothing(project, start, workers):
+    conftest = AGAIN.replace("HOOK", HOOKS["pytest_sessionfinish"])
+    later = "import pytest_ultrapar.ctrl_c\n\npytest_ultrapar.ctrl_c.SAME_WISH_S = 0.0\n"
+    output = interrupt_again(project, start, workers, conftest + later)
+    assert "ended before the tables were written; no finished episode is lost" in output

@@ -63,7 +63,7 @@ def _run(folder: Path, *args: str, common: int, rare: int) -> ServerLog:
         "pool.toml",
     ]
     done = subprocess.run(
-        [*command, *args], cwd=folder, capture_output=True, text=True, timeout=180, check=False
+        [*command, *args], cwd=folder, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stdout
     return read_server_log(folder / ".ultrapar" / "latest" / "simulator.jsonl")

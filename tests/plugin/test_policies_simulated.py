@@ -123,7 +123,7 @@ def pytest_run(cwd: Path, pool: Path, *args: str) -> Finished:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-qq", *args]
     command += ["--ultrapar-pool", str(pool), "--ultrapar-out", str(out)]
     done = subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=180, check=False
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return Finished(out)

@@ -75,7 +75,7 @@ def test_watch_goes_on_after_nonsense(server, monkeypatch):
 
         watch = LoadWatch({("p", "i"): (url, Route())}, asyncio.get_running_loop(), tell)
         try:
-            return await asyncio.wait_for(heard, 20)
+            return await asyncio.wait_for(heard, 120)
         finally:
             watch.stop()
 

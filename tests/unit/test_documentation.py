@@ -241,7 +241,7 @@ def test_first_suite_and_policy_of_the_readme_work(pytester, monkeypatch):
     assert result.ret == 0, result.stdout.str()
     assert result.parseoutcomes()["solved"] == 20
     result.stdout.fnmatch_lines(["*20 cases; gw0*demo/*", "SIMULATED:*"])
-    refused = pytester.runpytest_subprocess("--ultrapar-pool", "real.toml", timeout=90)
+    refused = pytester.runpytest_subprocess("--ultrapar-pool", "real.toml", timeout=300)
     assert refused.ret == 4
     refused.stderr.fnmatch_lines(["*LAB_KEY_0, which is not set or empty*LAB_KEY_1"])
 
@@ -278,7 +278,7 @@ def test_it(answer):
 """
     )
     run = ("-p", "no:cacheprovider", "--ultrapar-pool", "pool.toml", "--ultrapar-policy")
-    assert pytester.runpytest_subprocess(*run, "hard-first", "-n2", timeout=90).ret == 0
+    assert pytester.runpytest_subprocess(*run, "hard-first", "-n2", timeout=300).ret == 0
     latest = pytester.path / ".ultrapar" / "latest"
     hard = {
         row["case_id"]: row["param.difficulty"] == "hard"
@@ -287,6 +287,6 @@ def test_it(answer):
     attempts = parquet.read_table(latest / "attempts.parquet").to_pylist()
     last = max(row["t_end_s"] for row in attempts if hard[row["case_id"]])
     assert last <= min(row["t_send_s"] for row in attempts if not hard[row["case_id"]])
-    refused = pytester.runpytest_subprocess(*run, "easy-first", timeout=90)
+    refused = pytester.runpytest_subprocess(*run, "easy-first", timeout=300)
     assert refused.ret == 4
     refused.stderr.fnmatch_lines([f"*{', '.join(options.POLICIES)}, hard-first"])

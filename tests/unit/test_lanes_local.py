@@ -32,7 +32,7 @@ def play(request: pytest.FixtureRequest) -> Callable[..., None]:
             loop.set_exception_handler(lambda _, context: broken.append(context))
             of = pool([lane("a", "k0", "k0")], Limit("k0", "key", **limits))
             broker = LocalBroker(of, MonotonicClock(), loop, worker="gw0")
-            await asyncio.wait_for(story(broker), 30)
+            await asyncio.wait_for(story(broker), 120)
             await broker.close()
             assert broken == []
 

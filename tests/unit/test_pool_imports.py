@@ -22,7 +22,7 @@ def test_loading_a_pool_imports_nothing_heavy():
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     )
 

@@ -71,7 +71,7 @@ def test_compaction_by_hand_says_in_one_sentence_what_was_written(tmp_path):
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
     (line,) = child.stdout.splitlines()
     assert line.startswith("wrote results.parquet, ")

@@ -173,7 +173,7 @@ def talk(directory, *answers, max_attempts=3):
         first = await acquire_lease(port, LeaseRequest(1, "m", opens=True, case_id="c1"))
         llm = Llm(model="m", group="", case_id="c1", seed=1, wire=wire, first=first)
         try:
-            await asyncio.wait_for(llm.chat([{"role": "user", "content": PROMPT}]), 30)
+            await asyncio.wait_for(llm.chat([{"role": "user", "content": PROMPT}]), 120)
         except (InfraError, BadRequestError):
             pass
         finally:
@@ -260,7 +260,7 @@ def test_withdrawn_and_denied_requests_are_told(tmp_path):
         waiting = port.acquire(LeaseRequest(3, "m"))
         port.release(held, "auth")
         with pytest.raises(InfraError):
-            await asyncio.wait_for(waiting, 30)
+            await asyncio.wait_for(waiting, 120)
         await port.close()
 
     asyncio.run(main())

@@ -1,0 +1,115 @@
+"""Workers that stop without dying: whole runs with xdist, each with one that stands still once."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+CONFTEST = """
+import os, pathlib, signal, subprocess, sys, threading
+import pytest
+from pytest_ultrapar import xdist_watch
+
+xdist_watch.GRACE_S = 4.0  # and --ultrapar-episode-timeout 4: workers may be silent for 8 s
+WORKER = os.environ.get("PYTEST_XDIST_WORKER")
+
+def first(name):
+    try:
+        pathlib.Path(name).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+def stop_process():
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+def block_thread():
+    threading.Event().wait()
+
+def take_long():
+    threading.Event().wait(12)
+"""
+SUITE = """
+from conftest import *
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def answer(llm, number) -> str:
+    reply = await llm.chat([{"role": "user", "content": f"say {number}"}])
+    if number == 7 and first("in_episode"):
+        EPISODE
+    return reply.text
+
+@pytest.mark.parametrize("number", range(16))
+def test_it(answer, number):
+    if number == 7 and first("in_test"):
+        BODY
+    assert answer == str(number)
+"""
+
+
+def run(project, *, conftest: str = "", episode: str = "pass", body: str = "pass") -> str:
+    folder = project.pytester.path
+    folder.joinpath("conftest.py").write_text(CONFTEST + conftest)
+    folder.joinpath("test_suite.py").write_text(
+        SUITE.replace("EPISODE", episode).replace("BODY", body)
+    )
+    result = project.run("-n2", "--ultrapar-episode-timeout", "4")
+    output = str(result.stdout)
+    assert result.ret == 0, output
+    assert [row["outcome"] for row in project.rows()] == ["solved"] * 16
+    return output
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"episode": "stop_process()"},
+        {"episode": "block_thread()"},
+        {"body": "stop_process()"},
+        {
+            "conftest": """
+def pytest_collection_modifyitems():
+    if WORKER == "gw1":
+        stop_process()
+"""
+        },
+    ],
+    ids=["process", "engine", "test", "collection"],
+)
+def test_cases_of_a_stopped_worker_are_given_to_others(project, where):
+    output = run(project, **where)
+    assert output.count("was killed: it gave no sign for 8 s") == 1
+    assert "(--ultrapar-episode-timeout and 4 s)" in output
+
+
+def test_worker_whose_test_takes_long_is_not_stopped(project):
+    assert "was killed" not in run(project, body="take_long()")
+
+
+SUSPENDED = """
+def pytest_runtest_logfinish(nodeid):
+    # As Ctrl-Z does it: the controller and its workers, and not the broker, which has a session of
+    # its own.
+    if WORKER is None and first("suspended"):
+        import psutil
+        itself = psutil.Process()
+        pids = [p.pid for p in [itself, *itself.children()] if os.getsid(p.pid) == os.getsid(0)]
+        assert len(pids) == 3
+        program = f'''
+import os, signal, threading
+for number, wait_s in ((signal.SIGSTOP, 12), (signal.SIGCONT, 0)):
+    for pid in {pids}:
+        os.kill(pid, number)
+    threading.Event().wait(wait_s)
+'''
+        subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
+"""
+
+
+def test_nobody_is_killed_for_the_time_in_which_all_were_suspended(project):
+    # An episode that is open meanwhile would end at its own deadline.
+    output = run(project, conftest=SUSPENDED, body="take_long()")
+    assert project.pytester.path.joinpath("suspended").exists()
+    assert "was killed" not in output

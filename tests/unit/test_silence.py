@@ -1,0 +1,73 @@
+"""Which workers count as stopped; virtual time."""
+
+from __future__ import annotations
+
+from pytest_ultrapar.leading.silence import Silence
+
+LOOK_S = 1.0
+PATIENCE_S = 10.0
+
+
+class Watched:
+    """Workers that give signs as they are told to, and what a watcher says of them."""
+
+    def __init__(self, *workers: str) -> None:
+        self.silence = Silence(PATIENCE_S, LOOK_S)
+        self.now_s = 0.0
+        self.signs: dict[str, float | None] = dict.fromkeys(workers, 0.0)
+
+    def look(self, *lively: str, after_s: float = LOOK_S) -> list[str]:
+        self.now_s += after_s
+        self.signs |= dict.fromkeys(lively, self.now_s)
+        return self.silence.look(self.signs, self.now_s)
+
+    def looks(self, n: int, *lively: str) -> set[str]:
+        return {worker for _ in range(n) for worker in self.look(*lively)}
+
+
+def test_silent_worker_is_named_once_its_time_is_over_and_others_are_not():
+    watched = Watched("gw0", "gw1")
+    assert watched.looks(11, "gw0") == set()
+    assert watched.look("gw0") == ["gw1"]
+
+
+def test_any_sign_begins_its_time_anew():
+    watched = Watched("gw0")
+    for _ in range(5):
+        assert watched.looks(10) == set()
+        assert watched.look("gw0") == []
+
+
+def test_time_in_which_the_watcher_stood_still_does_not_count():
+    watched = Watched("gw0", "gw1")
+    assert watched.looks(5) == set()
+    for _ in range(3):
+        # All were suspended for an hour; one worker is slower to come back than the watcher.
+        assert watched.look(after_s=3600) == []
+        assert watched.look("gw0", "gw1") == []
+    assert watched.look(after_s=3600) == []
+    assert watched.looks(20, "gw0") == {"gw1"}
+
+
+def test_worker_without_any_sign_from_the_start_is_named():
+    watched = Watched("gw0")
+    watched.signs["gw0"] = None
+    assert watched.looks(11) == set()
+    assert watched.look() == ["gw0"]
+
+
+def test_worker_that_comes_later_has_all_its_time():
+    watched = Watched("gw0")
+    watched.looks(50, "gw0")
+    watched.signs["gw1"] = None
+    assert watched.looks(11, "gw0") == set()
+    assert watched.look("gw0") == ["gw1"]
+
+
+def test_worker_that_is_gone_is_forgotten():
+    watched = Watched("gw0")
+    watched.looks(9)
+    del watched.signs["gw0"]
+    watched.look()
+    watched.signs["gw0"] = None
+    assert watched.looks(11) == set()
