@@ -163,6 +163,8 @@ def parse_line(line: str) -> Seen | None:
         row = json.loads(line)
         end_s = row["end_s"] if "end_s" in row else row["end_ms"] / 1000
         took_s = row["took_s"] if "took_s" in row else row["took_ms"] / 1000
+        if row["status"] < 0:  # HAProxy, of a connection on which no request came
+            return None
         return Seen(end_s - took_s, end_s, row["status"], row["why"])
     except (ValueError, KeyError, TypeError):
         return None
