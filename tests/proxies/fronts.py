@@ -50,6 +50,7 @@ global
 defaults
     mode http
     log global
+    option dontlognull
     timeout connect 5s
     timeout client 60s
     timeout server 60s
@@ -108,7 +109,7 @@ def at_work(proxy: Nginx | Haproxy, upstream: int, directory: Path) -> Iterator[
     Args:
         upstream: Port of the server behind it.
     """
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True)
     flag = directory / "flag"
     write = _write_nginx if isinstance(proxy, Nginx) else _write_haproxy
     log = directory / ("access.log" if isinstance(proxy, Nginx) else "output.log")
@@ -149,7 +150,7 @@ def _write_haproxy(
     )
     path = directory / "haproxy.cfg"
     path.write_text(text, encoding="utf-8")
-    return [program("haproxy"), "-db", "-q", "-f", str(path)]
+    return [program("haproxy"), "-db", "-f", str(path)]
 
 
 def _read(log: Path) -> list[Seen]:

@@ -131,6 +131,9 @@ def play(
         output.seek(0)
         said = output.read().decode(errors="replace")
     took_s = time.monotonic() - started_s
+    if done.returncode not in {0, 1}:
+        msg = f"pytest ended with exit code {done.returncode}:\n{said}"
+        raise RuntimeError(msg)
     rows = pq.read_table(out / "results.parquet").to_pylist()
     requests = front.requests()
     return Run(
