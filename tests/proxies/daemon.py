@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-_START_S = 60.0
 _STOP_S = 10.0
 _TRIES = 5
 
@@ -34,12 +33,19 @@ def program(name: str) -> str:
 
 
 @contextlib.contextmanager
-def serving(command: Callable[[int], Sequence[str]], output: Path) -> Iterator[int]:
+def serving(
+    command: Callable[[int], Sequence[str]], output: Path, *, start_s: float = 60.0
+) -> Iterator[int]:
     """A server on a free port of 127.0.0.1; gives the port when it accepts connections.
 
     Args:
         command: The command line for a port. It must stay in the foreground and not fork.
         output: Where its standard output and error go.
+        start_s: How long it may take to accept connections.
+
+    Raises:
+        MissingError: The program is not installed.
+        RuntimeError: It does not start.
     """
     for _ in range(_TRIES):
         port = _free_port()
@@ -52,7 +58,7 @@ def serving(command: Callable[[int], Sequence[str]], output: Path) -> Iterator[i
                 stderr=file,
             )
         try:
-            if _accepts(child, port):
+            if _accepts(child, port, start_s):
                 yield port
                 return
         finally:
@@ -67,8 +73,8 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _accepts(child: subprocess.Popen[bytes], port: int) -> bool:
-    deadline_s = time.monotonic() + _START_S
+def _accepts(child: subprocess.Popen[bytes], port: int, start_s: float) -> bool:
+    deadline_s = time.monotonic() + start_s
     while time.monotonic() < deadline_s and child.poll() is None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
             return child.poll() is None
