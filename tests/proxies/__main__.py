@@ -6,10 +6,10 @@ import argparse
 import contextlib
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.proxies.access_log import n_refused, refused_share
+from tests.proxies.access_log import n_refused, per_window, refused_share
 from tests.proxies.catalogue import HIDDEN, LATENCY_S, Hidden
 from tests.proxies.daemon import MissingError
 from tests.proxies.fronts import Front, Haproxy, Nginx, at_work
@@ -57,6 +57,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--pytest", action="append", default=[], metavar="OPTION", help="for all runs, as -n4"
     )
+    parser.add_argument(
+        "--seconds",
+        action="store_true",
+        help="show below each row the requests of each second, and how many of them were refused",
+    )
     arguments = parser.parse_args(argv)
     if strange := sorted(set(arguments.names) - {*names, "litellm"}):
         parser.error(f"no such limit: {', '.join(strange)}; there are {', '.join(names)}, litellm")
@@ -71,7 +76,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 _show(["---"] * len(_HEAD))
                 for hidden in chosen:
                     modes = arguments.mode or MODES
-                    judge(hidden, upstream, directory / hidden.name, modes, arguments.pytest)
+                    place = directory / hidden.name
+                    for run in judge(hidden, upstream, place, modes, arguments.pytest):
+                        if arguments.seconds:
+                            sys.stdout.write(f"{by_second(run)}\n")
         except (MissingError, FileExistsError) as error:
             sys.stderr.write(f"proxies: {error}\n")
             return 4
@@ -80,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def judge(
     hidden: Hidden, upstream: int, directory: Path, modes: Sequence[str], options: Sequence[str]
-) -> None:
+) -> Iterator[Run]:
     """Run the pool that knows the limit, then the one that does not in each mode; a row each."""
     known: Run | None = None
     for limit, mode, place in (
@@ -93,6 +101,7 @@ def judge(
             )
         known = known or run
         _show(row(hidden, limit, mode, run, known))
+        yield run
 
 
 def front(
@@ -118,6 +127,12 @@ def row(hidden: Hidden, limit: str, mode: str, run: Run, known: Run) -> list[str
         f"{run.time_s:.1f} s",
         "" if run is known else f"{run.time_s / known.time_s:.2f}",
     ]
+
+
+def by_second(run: Run) -> str:
+    """Requests of each second, and in brackets those that were refused."""
+    windows = per_window(run.requests, 1.0)
+    return " ".join(f"{n}({refused})" if refused else str(n) for n, refused in windows)
 
 
 def _litellm(environment: Path) -> Hidden:

@@ -59,17 +59,6 @@ def refused_share(requests: Sequence[Seen]) -> float:
     return n_refused(after_first_round_trip(requests)) / len(requests)
 
 
-def most_at_once(requests: Sequence[Seen]) -> int:
-    """The most requests that the proxy had at work, refused ones left out."""
-    served = [seen for seen in requests if not seen.refused]
-    steps = sorted([(seen.start_s, 1) for seen in served] + [(seen.end_s, -1) for seen in served])
-    most = now = 0
-    for _, step in steps:
-        now += step
-        most = max(most, now)
-    return most
-
-
 def per_window(requests: Sequence[Seen], window_s: float) -> list[tuple[int, int]]:
     """Requests and refusals in each window from the first request on."""
     if not requests:

@@ -8,7 +8,6 @@ from tests.proxies.access_log import (
     Seen,
     after_first_round_trip,
     in_order,
-    most_at_once,
     n_refused,
     per_window,
     refused_share,
@@ -42,11 +41,6 @@ def test_a_refusal_is_no_round_trip():
     assert after_first_round_trip(REFUSED) == ()
     assert refused_share(REFUSED) == 0
     assert refused_share([]) == 0
-
-
-def test_most_at_once_counts_what_was_served():
-    assert most_at_once(SERVED + REFUSED) == 2
-    assert most_at_once([Seen(0, 1, 200), Seen(1, 2, 200)]) == 1
 
 
 def test_windows_count_requests_and_refusals():
