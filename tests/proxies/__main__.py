@@ -22,9 +22,9 @@ Runs a suite through nginx and HAProxy, which hold a limit that the pool does no
 table. Behind them is the simulated provider, which answers anything in 0.2 s. Each limit is run
 three times: by a pool that knows it, in fixed mode and in adaptive mode. All figures are those of
 the proxy's own log. Times are from the first request to the last answer; "after the first trip" are
-the requests that were refused after the first answer had come, as a share of all. Some 20 minutes
-for all; `litellm` is run only when it is named, takes 10 minutes, and needs packages from the
-registry.
+the requests that were refused after the first answer had come, as a share of all. All of it takes
+nearly an hour, half of which is nginx-req-1. litellm is run only when it is named, takes 10 minutes
+and installs LiteLLM.
 """
 _HEAD = (
     "limit", "the pool says", "mode", "cases", "requests", "refused", "after the first trip",
