@@ -42,7 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"{', '.join(names)}, litellm (default: the first)"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"{', '.join(names)}, litellm (default: all but litellm)",
     )
     parser.add_argument("--mode", action="append", choices=MODES, help="default: both")
     parser.add_argument(
