@@ -97,6 +97,44 @@ def test_exchange_sends_body_and_token_and_reads_status_headers_and_body():
         assert b"user-agent: pytest-ultrapar" in lines
 
 
+def test_idle_connection_leaves_its_place_at_the_server_to_others():
+    place = asyncio.Semaphore(1)
+    left: list[str] = []
+
+    async def serve(reader, writer):
+        async with place:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                _, _, length = head.lower().partition(b"content-length: ")
+                await reader.readexactly(int(length.split(b"\r\n")[0]))
+                writer.write(response(b"served"))
+
+    async def quiet(reader, writer):
+        try:
+            await serve(reader, writer)
+        except asyncio.IncompleteReadError:
+            left.append("a client")
+        writer.close()
+
+    async def two_processes() -> Answer | Failure:
+        listener = await asyncio.start_server(quiet, "127.0.0.1", 0)
+        there = endpoint(listener.sockets[0].getsockname()[1])
+        clients = [HttpClient([there], max_connections=4) for _ in range(2)]
+        try:
+            for _ in range(3):  # one after another: the connection is used again
+                await clients[0].exchange(there, BODY, timeout_s=20)
+            assert left == []
+            return await clients[1].exchange(there, BODY, timeout_s=20)
+        finally:
+            for client in clients:
+                await client.close()
+            listener.close()
+
+    answer = asyncio.run(two_processes())
+    assert isinstance(answer, Answer), answer
+    assert answer.body == b"served"
+    assert left[0] == "a client"
+
+
 def test_exchange_decodes_what_the_server_encoded():
     answer = run(response(gzip.compress(b"x" * 1000), b"Content-Encoding: gzip"))
     assert answer.body == b"x" * 1000

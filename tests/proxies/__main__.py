@@ -1,0 +1,154 @@
+"""`python -m tests.proxies`: what runs make of limits that real proxies hold."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tests.proxies.access_log import n_refused, per_window, refused_share
+from tests.proxies.catalogue import HIDDEN, LATENCY_S, Hidden
+from tests.proxies.daemon import MissingError
+from tests.proxies.fronts import Front, Haproxy, Nginx, at_work
+from tests.proxies.judged_run import Run, play, provider
+from tests.proxies.litellm import Litellm, litellm_at_work
+
+MODES = ("fixed", "adaptive")
+_DESCRIPTION = """\
+Runs a suite through nginx and HAProxy, which hold a limit that the pool does not know, and prints a
+table. Behind them is the simulated provider, which answers anything in 0.2 s. Each limit is run
+three times: by a pool that knows it, in fixed mode and in adaptive mode. All figures are those of
+the proxy's own log. Times are from the first request to the last answer; "after the first trip" are
+the requests that were refused after the first answer had come, as a share of all. All of it takes
+nearly an hour, half of which is nginx-req-1. litellm is run only when it is named, takes 10 minutes
+and installs LiteLLM.
+"""
+_HEAD = (
+    "limit", "the pool says", "mode", "cases", "requests", "refused", "after the first trip",
+    "infra", "time", "time / known",
+)  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the table; the exit code."""
+    names = [hidden.name for hidden in HIDDEN]
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.proxies",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"{', '.join(names)}, litellm (default: all but litellm)",
+    )
+    parser.add_argument("--mode", action="append", choices=MODES, help="default: both")
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="a directory for the files of all runs"
+    )
+    parser.add_argument(
+        "--environment",
+        type=Path,
+        metavar="DIR",
+        help="LiteLLM's virtual environment; made if it is not there (default: a temporary one)",
+    )
+    parser.add_argument(
+        "--pytest", action="append", default=[], metavar="OPTION", help="for all runs, as -n4"
+    )
+    parser.add_argument(
+        "--seconds",
+        action="store_true",
+        help="show below each row the requests of each second, and how many of them were refused",
+    )
+    arguments = parser.parse_args(argv)
+    if strange := sorted(set(arguments.names) - {*names, "litellm"}):
+        parser.error(f"no such limit: {', '.join(strange)}; there are {', '.join(names)}, litellm")
+    chosen = [one for one in HIDDEN if not arguments.names or one.name in arguments.names]
+    with tempfile.TemporaryDirectory(prefix="ultrapar-proxies-") as scratch:
+        directory = (arguments.keep or Path(scratch)).absolute()
+        if "litellm" in arguments.names:
+            chosen.append(_litellm(arguments.environment or directory / "litellm-environment"))
+        try:
+            with provider(LATENCY_S, directory) as upstream:
+                _show(_HEAD)
+                _show(["---"] * len(_HEAD))
+                for hidden in chosen:
+                    modes = arguments.mode or MODES
+                    place = directory / hidden.name
+                    for run in judge(hidden, upstream, place, modes, arguments.pytest):
+                        if arguments.seconds:
+                            sys.stdout.write(f"{by_second(run)}\n")
+        except (MissingError, FileExistsError) as error:
+            sys.stderr.write(f"proxies: {error}\n")
+            return 4
+    return 0
+
+
+def judge(
+    hidden: Hidden, upstream: int, directory: Path, modes: Sequence[str], options: Sequence[str]
+) -> Iterator[Run]:
+    """Run the pool that knows the limit, then the one that does not in each mode; a row each."""
+    known: Run | None = None
+    for limit, mode, place in (
+        (hidden.known, "fixed", "known"),
+        *((hidden.declared, mode, mode) for mode in modes),
+    ):
+        with front(hidden.proxy, upstream, directory / place / "proxy") as proxy:
+            run = play(
+                proxy, directory / place, limit=limit, n=hidden.n, mode=mode, options=tuple(options)
+            )
+        known = known or run
+        _show(row(hidden, limit, mode, run, known))
+        yield run
+
+
+def front(
+    proxy: Nginx | Haproxy | Litellm, upstream: int, directory: Path
+) -> contextlib.AbstractContextManager[Front]:
+    """A proxy of any kind at work."""
+    if isinstance(proxy, Litellm):
+        return litellm_at_work(proxy, upstream, directory)
+    return at_work(proxy, upstream, directory)
+
+
+def row(hidden: Hidden, limit: str, mode: str, run: Run, known: Run) -> list[str]:
+    """The cells of a run's row."""
+    return [
+        hidden.limit,
+        limit,
+        "fixed, knows it" if run is known else mode,
+        str(hidden.n),
+        str(len(run.requests)),
+        str(n_refused(run.requests)),
+        f"{refused_share(run.requests):.1%}",
+        str(run.n_infra),
+        f"{run.time_s:.1f} s",
+        "" if run is known else f"{run.time_s / known.time_s:.2f}",
+    ]
+
+
+def by_second(run: Run) -> str:
+    """Requests of each second, and in brackets those that were refused."""
+    windows = per_window(run.requests, 1.0)
+    return " ".join(f"{n}({refused})" if refused else str(n) for n, refused in windows)
+
+
+def _litellm(environment: Path) -> Hidden:
+    return Hidden(
+        "litellm", Litellm(60, environment), "LiteLLM, rpm: 60",
+        "workers = 20", "workers = 20, rpm = 60", 150,
+    )  # fmt: skip
+
+
+def _show(cells: Sequence[str]) -> None:
+    sys.stdout.write(f"| {' | '.join(cells)} |\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

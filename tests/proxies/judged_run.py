@@ -1,0 +1,157 @@
+"""One pytest run through a proxy, and what the proxy says of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.simulator.process import SimulatorProcess, default_token
+from tests.proxies.access_log import Seen, span_s
+from tests.proxies.fronts import Front
+
+ROOT = Path(__file__).parents[2]
+_UPSTREAM = """
+schema = 1
+[[provider]]
+name = "up"
+api = "simulated"
+keys = [{{ name = "key0" }}]
+latency = {{ kind = "fixed", median_s = {latency_s} }}
+[[provider.model]]
+name = "m"
+"""
+_POOL = """
+schema = 1
+[[provider]]
+name = "lab"
+api = "openai"
+base_url = "http://127.0.0.1:{port}/up/v1"
+keys = [{{ name = "key0", env = "PROXIES_KEY" }}]
+per_key = {{ {limit} }}
+timeout_s = {timeout_s}
+[[provider.model]]
+name = "m"
+"""
+_SUITE = """
+import pytest
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def answer(llm, n) -> str:
+    return (await llm.chat([{{"role": "user", "content": f"say {{n}}"}}])).text
+
+@pytest.mark.parametrize("n", range({n}))
+def test_it(answer): assert answer
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished run.
+
+    Attributes:
+        requests: What the proxy saw, in the order of arrival.
+        outcomes: Cases by outcome and kind.
+        time_s: From the first request to the last answer, by the proxy's log.
+        took_s: From pytest's start to its end.
+        output: What pytest printed.
+    """
+
+    requests: tuple[Seen, ...]
+    outcomes: Counter[tuple[str, str | None]]
+    time_s: float
+    took_s: float
+    exit_code: int
+    output: str
+
+    @property
+    def n_infra(self) -> int:
+        return sum(n for (outcome, _), n in self.outcomes.items() if outcome != "solved")
+
+
+@contextlib.contextmanager
+def provider(latency_s: float, directory: Path) -> Iterator[int]:
+    """A simulated provider without limits whose answers all take `latency_s`; gives its port."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / "upstream.toml"
+    path.write_text(_UPSTREAM.format(latency_s=latency_s), encoding="utf-8")
+    pool = load_pool(path, environ={}, overrides=Overrides())
+    with SimulatorProcess.start(pool, log_path=directory / "upstream.jsonl") as server:
+        yield server.port
+
+
+def play(
+    front: Front,
+    directory: Path,
+    *,
+    limit: str,
+    n: int,
+    mode: str = "fixed",
+    options: tuple[str, ...] = (),
+    timeout_s: float = 60.0,
+) -> Run:
+    """Run `n` cases of one request each through the proxy.
+
+    Args:
+        front: Nobody else may have used it.
+        directory: For the run's files.
+        limit: What the pool declares for the key, such as `workers = 20`.
+        mode: `fixed` or `adaptive`.
+        options: More for pytest.
+        timeout_s: Deadline of one request.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    pool = _POOL.format(port=front.port, limit=limit, timeout_s=timeout_s)
+    directory.joinpath("pool.toml").write_text(pool, encoding="utf-8")
+    directory.joinpath("test_suite.py").write_text(_SUITE.format(n=n), encoding="utf-8")
+    directory.joinpath("pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    out = directory / "run"
+    command = [
+        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+        *("--ultrapar-pool", "pool.toml", "--ultrapar-out", str(out)),
+        *("--ultrapar-coverage", "0", "--ultrapar-rate-mode", mode, *options),
+    ]
+    started_s = time.monotonic()
+    with tempfile.TemporaryFile() as output:
+        done = subprocess.run(
+            command, cwd=directory, env=_environment(directory), check=False,
+            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        output.seek(0)
+        said = output.read().decode(errors="replace")
+    took_s = time.monotonic() - started_s
+    if done.returncode not in {0, 1}:
+        msg = f"pytest ended with exit code {done.returncode}:\n{said}"
+        raise RuntimeError(msg)
+    rows = pq.read_table(out / "results.parquet").to_pylist()
+    requests = front.requests()
+    return Run(
+        requests=requests,
+        outcomes=Counter((row["outcome"], row["kind"]) for row in rows),
+        time_s=span_s(requests),
+        took_s=took_s,
+        exit_code=done.returncode,
+        output=said,
+    )
+
+
+def _environment(directory: Path) -> dict[str, str]:
+    left_out = ("PYTEST_", "PYTHONDONTWRITEBYTECODE", "ULTRAPAR_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
+    return {
+        **kept,
+        "PYTHONPATH": str(ROOT),
+        "PROXIES_KEY": default_token("up", "key0"),
+        "ULTRAPAR_LOCK_DIR": str(directory / "locks"),
+    }
