@@ -128,6 +128,14 @@ class Leader:
             return category, status[1], word
         return status
 
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self) -> Generator[None, bool | None, bool | None]:
+        """From the last test on, not even a first Ctrl-C must interrupt the end of the run."""
+        try:
+            return (yield)
+        finally:
+            self._ctrl_c.note_ending()
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self) -> None:
         """From now on a further Ctrl-C must not interrupt the end of the run."""

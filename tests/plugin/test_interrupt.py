@@ -211,3 +211,28 @@ def test_later_ctrl_c_ends_at_once_and_loses_nothing(project, start, workers):
     later = "import pytest_ultrapar.ctrl_c\n\npytest_ultrapar.ctrl_c.SAME_WISH_S = 0.0\n"
     output = interrupt_again(project, start, workers, conftest + later)
     assert "ended before the tables were written; no finished episode is lost" in output
+
+
+AT_THE_END = """
+import os, signal, pytest
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish():
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+def test_first_ctrl_c_after_the_last_test_ends_at_once_and_loses_nothing(project, start, workers):
+    project.suite(SUITE.replace("slow 60", "later").replace("range(6)", "range(4)"))
+    project.pytester.path.joinpath("conftest.py").write_text(AT_THE_END)
+    running = start(workers)
+    code, output = running.wait()
+    assert code == 2, output
+    assert "Traceback" not in output, output
+    assert "go on with the same command and --ultrapar-resume" in output
+    assert running.left_behind() == []
+    project.pytester.path.joinpath("conftest.py").unlink()
+    assert project.run("-n0", "--ultrapar-resume", "latest").ret == 0
+    assert [row["outcome"] for row in project.rows()] == ["solved"] * 7
+    assert len(project.server.prompts) == 7
