@@ -21,12 +21,14 @@ class Bears:
     Attributes:
         seats: Requests at once, >= 1.
         rate: Requests per second, judged by a token bucket of one second's burst.
+        per_minute: Requests in each minute of the clock, all of them at once if they come so.
         refuses: Whether it refuses everything.
     """
 
     from_s: float = 0.0
     seats: float = math.inf
     rate: float = math.inf
+    per_minute: float = math.inf
     refuses: bool = False
 
 
@@ -69,7 +71,11 @@ class Provider:
         bears = self.at(now_s)
         if bears.refuses:
             return 0.0
-        return min(bears.rate, min(bears.seats, self.knee, most_seats) / self.mean_s)
+        return min(
+            bears.rate,
+            bears.per_minute / 60.0,
+            min(bears.seats, self.knee, most_seats) / self.mean_s,
+        )
 
 
 @dataclass(slots=True)
@@ -80,6 +86,8 @@ class Serving:
     rng: random.Random
     in_flight: int = 0
     peak: int = 0
+    _minute: int = -1
+    _n_in_minute: int = 0
     _tokens: float = 1.0
     _filled_s: float = field(default=0.0)
 
@@ -96,6 +104,11 @@ class Serving:
             if self._tokens < 1.0:
                 return self.provider.refusal
             self._tokens -= 1.0
+        if int(now_s // 60.0) != self._minute:
+            self._minute, self._n_in_minute = int(now_s // 60.0), 0
+        if self._n_in_minute >= bears.per_minute:
+            return self.provider.refusal
+        self._n_in_minute += 1
         if self.provider.errors and self.rng.random() < self.provider.errors:
             return "overload"
         self.in_flight += 1

@@ -44,11 +44,12 @@ def told_by(
 
     Args:
         result: What the answer was read as; None: there was none.
-        endpoint: Says whether the answer's headers are of interest.
+        endpoint: Says whether the headers of every answer are of interest, or of failures only.
         answer: What the exchange brought.
     """
     allowance = None
-    if endpoint.reads_allowance and isinstance(answer, Answer):
+    is_read = endpoint.reads_allowance or isinstance(result, Failure)
+    if is_read and isinstance(answer, Answer):
         allowance = parse_allowance(answer.headers)
     if isinstance(result, Reply):
         tokens = (result.tokens_in or 0) + (result.tokens_out or 0)

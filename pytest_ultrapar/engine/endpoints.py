@@ -28,7 +28,8 @@ class Endpoint:
         stream: Whether answers are asked for as streams.
         parameters: Under which name a suite's parameter is sent, where not under its own; None: it
             is not sent.
-        reads_allowance: Whether the headers of its answers are read for the provider's own limits.
+        reads_allowance: Whether the headers of all its answers are read for the provider's own
+            limits; those of failures are in any case.
         route: How its server is reached.
     """
 

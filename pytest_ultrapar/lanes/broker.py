@@ -324,7 +324,7 @@ class LaneBroker:
         if (limit := lane.counted) is None or limit.controller is None:
             if outcome not in LIMITED:
                 return None
-            limit = self._table.estimate(lane, held.at_grant)
+            limit = self._table.estimate(lane, held.at_grant, now_s)
         in_flight = limit.window.in_flight
         if limit.observe(
             Observation(outcome, held.granted_s, now_s, in_flight, held.at_grant, told)

@@ -179,7 +179,7 @@ class LaneTable:
         if failed is not None and failed is not lane:
             failed.n_moved += 1
 
-    def estimate(self, lane: LaneState, at_grant: int) -> LimitState:
+    def estimate(self, lane: LaneState, at_grant: int, now_s: float) -> LimitState:
         """Begin to estimate the limit of a lane that was refused: it is lower than declared.
 
         So fixed mode, too, settles where the provider does not refuse, and goes on trying whether
@@ -188,10 +188,15 @@ class LaneTable:
         Args:
             lane: Where the request was refused; nobody estimates its limit yet.
             at_grant: Requests that were in flight there when it was granted, its own included.
+            now_s: Now.
         """
         cap = math.inf if lane.counted is None else lane.counted.window.cap
         start = at_grant if cap == math.inf else cap
-        limit = self._estimate(lane, AdaptiveController(_counted_name(lane), cap, start=start))
+        controller = AdaptiveController(_counted_name(lane), cap, start=start)
+        limit = self._estimate(lane, controller)
+        since_s = min(one.instance.started_s for one in limit.lanes)
+        n_sent = sum(one.granted for one in limit.lanes)
+        controller.pace.accepted.sent_before(n_sent, since_s, now_s)
         for model in {one.model for one in limit.lanes}:
             _set_balance(model.lanes)
         return limit

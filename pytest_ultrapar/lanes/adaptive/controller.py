@@ -252,6 +252,9 @@ class AdaptiveController:
         """Whether a refusal that does not say so is about the rate."""
         if seen.now_s - seen.granted_s >= QUEUED * self.seats.service_s > 0:
             return False
+        if seen.is_lone:
+            self._votes = min(MOST_VOTES, max(0, self._votes) + 1)
+            return True
         if not self._level:
             return self._votes > 0
         if self.pace.is_bounded and seen.at_grant < SATURATED * self.seats.seats:

@@ -46,6 +46,11 @@ class Observation:
         """Whether something else may be overloaded: no reason to cut, and none to grow."""
         return self._says("pause_growth")
 
+    @property
+    def is_lone(self) -> bool:
+        """Whether nothing else was in flight: nobody has fewer seats than that."""
+        return self.at_grant == 1
+
     def _says(self, word: str) -> bool:
         its_class = CLASSES.get(self.outcome)
         return its_class is not None and its_class.controller == word

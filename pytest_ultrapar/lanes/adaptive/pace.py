@@ -106,6 +106,9 @@ class PaceSearch:
         else:
             target = self.rate
             low = CUT * target
+        if seen.is_lone and accepted > 0:
+            # Not even one is let in now, so there will be no more than there were lately.
+            low, target = min(low, accepted), min(target, FIRST_TARGET * accepted)
         self.rate = min(self._ceiling, max(LOWEST, low))
         target = max(self.rate, target)
         over_s = max(FIRST_SPAN_S, 5.0 / self.rate) if is_first else span_s(self.rate)
