@@ -81,14 +81,13 @@ class LocalSession:
         """Make the broker. Called once on the engine's loop."""
         self._loop = asyncio.get_running_loop()
         run = self._leader.run
-        history = HistoryFile(run.directory.path / HISTORY_NAME) if run.pool.is_adaptive else None
         self._port = LocalBroker(
             with_headroom(run.pool),
             MonotonicClock(),
             self._loop,
             worker=WORKER,
             patience_s=run.options.episode_timeout_s,
-            history=history,
+            history=HistoryFile(run.directory.path / HISTORY_NAME),
         )
         await self._port.assign(self._leader.run.assignment)
         return self._port

@@ -70,14 +70,16 @@ class WorkerWatch:
         self._stopped.set()
 
     def _watch(self) -> None:
-        broker = self._leader.run.services.broker
-        assert broker is not None
         silence = Silence(self._patience_s, LOOK_S)
+        client: BlockingBrokerClient | None = None
         try:
-            client = BlockingBrokerClient(broker.path, broker.token, name="watch")
             while not self._stopped.wait(LOOK_S):
+                # The broker starts when the run has its keys; until then workers have no engine.
+                broker = self._leader.run.services.broker
+                if client is None and broker is not None:
+                    client = BlockingBrokerClient(broker.path, broker.token, name="watch")
                 processes = dict(self._processes)
-                heard_s = client.signs()
+                heard_s = {} if client is None else client.signs()
                 now_s = time.monotonic()
                 signs = {
                     worker: heard_s[worker] if worker in heard_s else _sign_of(io.popen.pid, now_s)
@@ -89,7 +91,8 @@ class WorkerWatch:
                     processes[worker].kill()
         except ConnectionError:
             return  # without a broker all workers end by themselves
-        client.close()
+        if client is not None:
+            client.close()
 
 
 def _sign_of(pid: int, now_s: float) -> float | None:

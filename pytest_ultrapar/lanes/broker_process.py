@@ -117,7 +117,7 @@ class BrokerProcess:
         """
         address = address or BrokerAddress.make(directory)
         private = address.directory
-        history = str(directory / HISTORY_NAME) if pool.is_adaptive else None
+        history = str(directory / HISTORY_NAME)
         config = ServerConfig(pool, str(address.path), address.token, seed, patience_s, history)
         with (private.path / STDERR_NAME).open("wb") as stderr:
             # -P: a msgspec.py in the user's directory must not become ours.

@@ -190,6 +190,7 @@ class LaneState(Wake):
         counted: The limit by which the provider counts its requests, as far as the pool says: the
             innermost that is not the run's own. A refusal says something about it. None: there is
             none yet.
+        is_declared: Whether its limits are as the pool says (fixed mode).
         is_up: Neither paused nor out, as of the last wake.
         paused_until_s: -infinity when not paused; infinity when out.
         reason: Why it is paused or out.
@@ -217,6 +218,7 @@ class LaneState(Wake):
         "hold_ended_s",
         "in_flight",
         "instance",
+        "is_declared",
         "is_lendable",
         "is_up",
         "lane",
@@ -270,6 +272,7 @@ class LaneState(Wake):
         )
         self.terms = LeaseTerms()
         self.counted: LimitState | None = None
+        self.is_declared = True
         self.sets: list[LaneSet] = []
         self.is_up = True
         self.paused_until_s = -math.inf
@@ -390,4 +393,15 @@ class LaneState(Wake):
         if limit is None or limit.controller is None:
             return None
         workers, qps = limit.controller.found()
-        return FoundLimit(limit.name, workers, qps, limit.controller.n_cuts, limit.window.peak)
+        ceiling = limit.controller.seats.ceiling
+        declared_qps = min((rate.per_s for rate in limit.rates), default=math.inf)
+        return FoundLimit(
+            limit.name,
+            workers,
+            qps,
+            limit.controller.n_cuts,
+            limit.window.peak,
+            declared=self.is_declared,
+            is_back=(workers is None or workers >= ceiling)
+            and (qps is None or qps >= declared_qps),
+        )

@@ -77,6 +77,7 @@ class LaneTable:
             self._add(lane, path, next(counts, None), rng)
         for lane_state in self.lanes.values():
             limit = lane_state.counted
+            lane_state.is_declared = lane_state.lane.provider not in adaptive
             if lane_state.lane.provider in adaptive and (limit is None or limit.controller is None):
                 cap = math.inf if limit is None else limit.window.cap
                 self._estimate(lane_state, AdaptiveController(_counted_name(lane_state), cap))

@@ -155,6 +155,9 @@ class FoundLimit(msgspec.Struct, frozen=True):
         qps: Sends per second, likewise.
         n_cuts: How often a refusal lowered it.
         peak: Most requests at once.
+        declared: Whether the pool says what it is (fixed mode): the provider then seems to allow
+            less, unless it is back at that.
+        is_back: Whether nothing is left of the cuts.
     """
 
     limit: str
@@ -162,6 +165,8 @@ class FoundLimit(msgspec.Struct, frozen=True):
     qps: float | None
     n_cuts: int
     peak: int = 0
+    declared: bool = False
+    is_back: bool = False
 
 
 class LaneStatus(msgspec.Struct, frozen=True):

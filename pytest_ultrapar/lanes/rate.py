@@ -46,6 +46,11 @@ class RateLimiter:
         self.window_s = window_s
         self.ready_s = -math.inf
 
+    @property
+    def per_s(self) -> float:
+        """Sends per second."""
+        return 1.0 / self.interval_s
+
     def ready_at_s(self, now_s: float) -> float:
         """The earliest time, not before `now_s`, at which a send is allowed."""
         return max(now_s, self.ready_s)

@@ -54,6 +54,8 @@ def n_failed_requests(lanes: Sequence[LaneStatus]) -> int:
 
 
 def _found_line(found: FoundLimit) -> str:
+    if found.declared:
+        return visible(_lowered_line(found))
     parts = [] if found.workers is None else [f"{found.workers} in flight"]
     if found.qps is not None:
         parts.append(f"{found.qps:.3g} per second")
@@ -61,6 +63,26 @@ def _found_line(found: FoundLimit) -> str:
         return visible(f"limit of {found.limit} not reached: {found.peak} in flight at most")
     cuts = f"; refusals lowered it {_times(found.n_cuts)}" if found.n_cuts else ""
     return visible(f"limit found of {found.limit}: {', '.join(parts)}{cuts}")
+
+
+def _lowered_line(found: FoundLimit) -> str:
+    """What became of a declared limit that the provider refused requests below."""
+    refused = f"refusals lowered {found.limit} {_times(found.n_cuts)} below what the pool declares"
+    if found.is_back:
+        return f"{refused}; it is back there"
+    allowed, fields = [], []
+    if found.workers is not None:
+        allowed.append(f"{found.workers} in flight")
+        fields.append(f"workers = {found.workers}")
+    if found.qps is not None:
+        allowed.append(f"{found.qps:.3g} per second")
+        fields.append(f"qps = {found.qps:.3g}")
+    if not allowed:
+        return f"{refused}; too few were answered to tell what the provider allows"
+    return (
+        f"{refused}; the provider seems to allow {', '.join(allowed)}: declare "
+        f"{', '.join(fields)}, or have it estimated from the start (--ultrapar-rate-mode adaptive)"
+    )
 
 
 def _out_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:

@@ -52,17 +52,14 @@ class LimitRecord(msgspec.Struct, frozen=True):
 class HistoryFile:
     """Appends changes to a file; a crash costs the changes of a second.
 
-    A file that cannot be written any more is let go: the history is worth no run.
+    There is no file without a change: most runs in fixed mode have none. One that cannot be written
+    (any more) is let go: the history is worth no run.
     """
 
     def __init__(self, path: Path) -> None:
-        """Make or continue the file.
-
-        Raises:
-            OSError: It cannot be written.
-        """
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._fd: int | None = os.open(path, flags, 0o600)
+        """Make or continue the file with the first change."""
+        self._path: Path | None = path
+        self._fd: int | None = None
         self._epoch_s = time.time() - time.monotonic()
 
     def append(self, changes: Iterable[LimitChange]) -> None:
@@ -73,6 +70,9 @@ class HistoryFile:
         ]
         left = b"".join(lines)
         try:
+            if left and self._fd is None and self._path is not None:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+                self._fd = os.open(self._path, flags, 0o600)
             while left and self._fd is not None:
                 left = left[os.write(self._fd, left) :]
         except OSError as error:
@@ -81,6 +81,7 @@ class HistoryFile:
 
     def close(self) -> None:
         """Let the file go. Idempotent."""
+        self._path = None
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
