@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-N_ROWS = 22
+N_ROWS = 23
 
 
 def catalogue() -> list[list[str]]:
