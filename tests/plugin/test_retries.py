@@ -103,7 +103,7 @@ def test_server_that_only_fails_gets_no_more_than_the_budget_and_ends_the_run(pr
 
 
 @pytest.mark.slow
-def test_retry_budget_that_is_empty_ends_a_case_and_not_the_run(project):
+def test_retries_beyond_the_budget_wait_and_no_case_is_lost(project):
     # A third of the requests fails at first, with answers between, so that no breaker opens.
     project.suite(
         """
@@ -113,18 +113,11 @@ PROMPTS = [f"{words} {n}" for n in range(45) for words in ("once 500", "say", "s
 def test_it(answer): pass
 """
     )
-    result = project.run("-n0", "--ultrapar-coverage", "0")
+    result = project.run("-n0")
     assert result.ret == 0
-    found = kinds(project)
-    assert set(found) == {("solved", None), ("infra", "retry_budget")}
-    attempts = project.rows("attempts")
-    retried = sum(row["attempt"] > 0 for row in attempts)
-    first = len(attempts) - retried
-    assert first == 135
-    assert 10 < retried <= 10 + 0.2 * first
-    errors = [row["error"] for row in project.rows() if row["kind"] == "retry_budget"]
-    assert all("the retry budget of instance p/m is used up" in error for error in errors)
-    assert all("the last try ended with: HTTP 500" in error for error in errors)
+    assert set(kinds(project)) == {("solved", None)}
+    # Each of them was sent twice and no more, though the budget was 37 retries.
+    assert len(project.server.prompts) == 135 + 45
 
 
 def test_retry_after_of_any_kind_costs_no_case(project):

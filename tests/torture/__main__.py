@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import resource
 import secrets
+import signal
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -46,6 +47,8 @@ Kinds, played in turn: {", ".join(KINDS)}.
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play rounds and report them; the exit code."""
     options = _parser().parse_args(arguments)
+    # A shell's background jobs ignore Ctrl-C, and so would the runs, which inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # A process that is told to quit would leave a core file.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     kinds = kinds_like(options.kind)
