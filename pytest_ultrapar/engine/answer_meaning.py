@@ -57,7 +57,7 @@ def told_by(
     if result is None:
         return NOTHING_TOLD if allowance is None else Told(allowance=allowance)
     if result.is_wordless:
-        return Told(allowance=allowance, is_wordless=True)
+        return Told(exceeded=result.exceeded, allowance=allowance, is_wordless=True)
     if result.retry_after_s is None and result.exceeded is None and allowance is None:
         return NOTHING_TOLD
     return Told(result.retry_after_s, result.exceeded, allowance=allowance)

@@ -45,7 +45,7 @@ class Failure:
         refused_kind: `context_length` or `content_filter` when `outcome` is `refused`.
         retry_after_s: What the server asked for, seconds.
         maybe_billed: Whether the provider may have charged for it although no answer came.
-        exceeded: Of what there was too much, with outcome `rate`.
+        exceeded: Of what there was too much, with outcome `rate` or where it is wordless.
         is_final: Whether the server wants the request not to be sent again.
         is_wordless: Whether it is a 503 or a refused connection that names no time to come back:
             `congestion` where the instance answers others meanwhile.

@@ -11,7 +11,7 @@ import asyncio
 import ssl
 import time
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -208,8 +208,11 @@ def _transport_failure(error: httpx.HTTPError) -> Failure:
     if isinstance(error, BrokenHttpError):
         return Failure("malformed", f"the answer is no HTTP: {_say(error)}", maybe_billed=True)
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-        is_refused = isinstance(error, RefusedError)
-        return Failure("connect", f"cannot connect: {_say(error)}", is_wordless=is_refused)
+        failure = Failure("connect", f"cannot connect: {_say(error)}")
+        if not isinstance(error, RefusedError):
+            return failure
+        # Nobody counts a rate by refusing connections.
+        return replace(failure, is_wordless=True, exceeded="in_flight")
     if isinstance(error, httpx.TimeoutException):
         return Failure("timeout", _say(error), maybe_billed=True)
     return Failure("transport", _say(error), maybe_billed=True)
