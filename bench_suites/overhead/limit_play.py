@@ -206,7 +206,7 @@ class LimitPlay:
         changes = [one.from_s for one in self._provider.bears if one.from_s > 0]
         last_s = max(changes, default=0.0)
         return Outcome(
-            utilisation=len(times) / best,
+            utilisation=len(times) / best if best else 0.0,
             refused=self._n_refused / max(1, self._n_attempts),
             n_refused_late=self._n_refused_late,
             t90_s=self._reaches(times, 0.0, changes[0] if changes else self._span_s),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.lanes.actions import Grant
 from pytest_ultrapar.lanes.broker import LaneBroker
-from pytest_ultrapar.lanes.protocol import Told
+from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, Told
 from pytest_ultrapar.pool.model import Key, Lane, LaneId, Limit, Model, Pool, Provider
 
 if TYPE_CHECKING:
@@ -107,11 +107,9 @@ class Judge:
         self._note_move(wish)
         self._book(actions, before)
 
-    def release(self, lease_id: int, outcome: str, retry_after_s: float | None = None) -> None:
+    def release(self, lease_id: int, outcome: str, told: Told = NOTHING_TOLD) -> None:
         held = self.held.pop(lease_id)
-        self._book(
-            self.broker.release(held.worker, lease_id, outcome, Told(retry_after_s), self.now_s)
-        )
+        self._book(self.broker.release(held.worker, lease_id, outcome, told, self.now_s))
 
     def withdraw(self, worker: str, request_id: int) -> None:
         self.waiting.pop((worker, request_id), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from pytest_ultrapar.engine.retry_after import LONGEST_S, parse_retry_after, parse_should_retry
 from pytest_ultrapar.lanes.breaker import JITTER, Breaker
 from pytest_ultrapar.lanes.failure_classes import FAILURES, NOBODY_LISTENS
-from pytest_ultrapar.lanes.retry_budget import FIXED, SHARE, RetryBudget
+from pytest_ultrapar.lanes.retry_budget import FIXED, SHARE, ParkedRetry, RetryBudget
 
 RULES = {"failed": FAILURES, "connect": NOBODY_LISTENS}
 STEPS = st.lists(
@@ -89,17 +90,55 @@ def test_breaker_lets_one_through_at_a_time_and_opens_only_after_failures(steps,
         assert lane.breaker.state == "closed" or lane.breaker.n_opened
 
 
-@given(st.lists(st.sampled_from(["first", "retry"]), max_size=400))
-def test_retry_budget_never_amplifies_beyond_its_share(wishes):
-    budget, n_first, n_retries = RetryBudget(), 0, 0
-    for wish in wishes:
-        if wish == "first":
+RETRY_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["first", "retry", "retry", "probe ok", "probe failed", "probe gone", "answer"]
+        ),
+        st.sampled_from([0.0, 0.0, 0.3, 1.0, 7.0, 31.0]),
+    ),
+    max_size=200,
+)
+
+
+@settings(max_examples=200)
+@given(RETRY_STEPS)
+def test_retries_are_never_more_than_the_budget_and_one_probe_at_a_time(steps):
+    budget, now_s = RetryBudget(), 0.0
+    n_first, n_asked, n_gone, n_probes = 1, 0, 0, 0
+    failed_s, n_failed, is_out, answered = 0.0, 0, False, False
+    for what, by_s in steps:
+        now_s += by_s
+        if what == "first":
             n_first += 1
-        elif n_first:
-            n_retries += budget.draw(n_first)
-    if n_first:
-        assert (n_first + n_retries) / n_first <= 1 + SHARE + FIXED / n_first
-    assert budget.n_drawn == n_retries
+        elif what == "retry":
+            n_asked += 1
+            if budget.draw(n_first):
+                n_gone += 1
+            else:
+                worker = SimpleNamespace(name="gw0")
+                budget.park(ParkedRetry(worker, SimpleNamespace(request_id=n_asked), now_s), now_s)
+        elif what == "answer":
+            budget.answered(now_s)
+            n_failed, answered = 0, True
+        elif is_out:
+            is_out = False
+            if what == "probe failed":
+                budget.probe_failed(now_s)
+                failed_s, n_failed, answered = now_s, n_failed + 1, False
+            else:
+                budget.probe_over()
+        while (taken := budget.take(n_first, now_s)) is not None:
+            n_gone += 1
+            if taken[1]:
+                assert not is_out, "two probes at once"
+                if n_failed and not answered:
+                    assert now_s >= failed_s + min(30.0, 2.0 ** (n_failed - 1))
+                is_out, n_probes = True, n_probes + 1
+        assert n_gone + len(budget.parked) == n_asked, "a retry was lost or doubled"
+        assert n_gone - n_probes <= FIXED + SHARE * n_first
+        # Whoever waits knows when to look again, or waits for the probe that is out.
+        assert not budget.parked or is_out or budget.next_probe_s is not None
 
 
 HEADER = st.one_of(

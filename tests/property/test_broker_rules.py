@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pytest_ultrapar.lanes.assignment import Assignment, Group
-from pytest_ultrapar.lanes.protocol import LeaseRequest
+from pytest_ultrapar.lanes.protocol import LeaseRequest, Told
 from pytest_ultrapar.pool.model import Limit, Pool
 from tests.property.broker_judge import Judge, lane, pool
 
@@ -22,7 +22,7 @@ OUTCOMES = st.sampled_from(
     ["ok"] * 12
     + ["unsent", "rate", "rate", "connect", "connect", "transport", "timeout", "overload"]
     + ["refused", "bad_request", "cancelled", "malformed", "auth", "quota", "not_found"]
-    + ["daily_quota", "forbidden", "tls", *["overload"] * 6]
+    + ["daily_quota", "forbidden", "tls", *["overload"] * 6, *["congestion"] * 3]
 )
 
 
@@ -128,7 +128,9 @@ class BrokerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), outcome=OUTCOMES, retry_after_s=st.sampled_from([None, 0.5, 200.0]))
     def release(self, data: st.DataObject, outcome: str, retry_after_s: float | None) -> None:
         lease_id = data.draw(st.sampled_from(sorted(self.judge.held)))
-        self.judge.release(lease_id, outcome, retry_after_s)
+        may_be_wordless = outcome in {"overload", "connect"}
+        told = Told(retry_after_s, is_wordless=may_be_wordless and data.draw(st.booleans()))
+        self.judge.release(lease_id, outcome, told)
 
     @precondition(lambda self: self.judge.held)
     @rule()

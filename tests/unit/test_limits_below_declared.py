@@ -1,0 +1,61 @@
+"""Fixed mode where the provider bears less than the pool declares: plays in virtual time."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench_suites.overhead.limit_play import LimitPlay, Outcome
+from bench_suites.overhead.provider_play import Bears, Provider
+
+DECLARED, N = 20, 600
+SEATS = {seats: Bears(seats=seats) for seats in (2, 8)}
+RATES = {rate: Bears(rate=rate) for rate in (1.0, 5.0)}
+
+
+def play(provider: Provider, **settings: object) -> Outcome:
+    settings = {"ceiling": DECLARED, "rate_mode": "fixed", "n_requests": N} | settings
+    return LimitPlay(provider, seed=1, span_s=36_000.0, **settings).run()
+
+
+def check(found: Outcome, known: Outcome) -> None:
+    assert found.n_infra == 0
+    assert found.n_refused_late <= 0.10 * N
+    assert found.end_s <= 1.3 * known.end_s
+
+
+@pytest.mark.parametrize("refusal", ["rate", "overload"])
+@pytest.mark.parametrize("seats", SEATS)
+def test_fewer_seats_than_declared_cost_no_case_and_little_time(seats, refusal):
+    provider = Provider((SEATS[seats],), typical_s=0.2, refusal=refusal)
+    found = play(provider)
+    check(found, play(provider, ceiling=seats))
+    assert found.peak <= DECLARED
+
+
+@pytest.mark.parametrize("refusal", ["rate", "overload"])
+@pytest.mark.parametrize("rate", RATES)
+def test_a_lower_rate_than_declared_costs_no_case_and_little_time(rate, refusal):
+    provider = Provider((RATES[rate],), typical_s=0.2, refusal=refusal)
+    check(play(provider), play(provider, qps=rate))
+
+
+def test_provider_that_counts_by_the_minute_is_not_asked_in_vain():
+    check(
+        play(Provider((Bears(per_minute=60),), typical_s=0.2)),
+        play(Provider((Bears(rate=1.0),), typical_s=0.2), qps=1.0),
+    )
+
+
+def test_pool_that_is_right_is_used_to_the_full():
+    found = play(Provider((Bears(seats=DECLARED),), typical_s=0.2))
+    assert (found.attempts, found.peak) == (N, DECLARED)
+
+
+def test_provider_that_answers_nothing_gets_its_budget_and_few_probes():
+    provider = Provider((Bears(refuses=True),), refusal="overload")
+    found = play(provider)
+    # It never answered: the lane is out after a minute, and all that wait end with it.
+    n_asked = 2 * DECLARED
+    assert found.n_infra == n_asked
+    assert found.attempts <= 1.2 * n_asked + 10
+    assert 60.0 <= found.end_s <= 75.0
