@@ -47,8 +47,10 @@ Kinds, played in turn: {", ".join(KINDS)}.
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play rounds and report them; the exit code."""
     options = _parser().parse_args(arguments)
-    # A shell's background jobs ignore Ctrl-C, and so would the runs, which inherit it.
+    # What a shell has its background jobs ignore, and nohup, the runs would inherit.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
     # A process that is told to quit would leave a core file.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     kinds = kinds_like(options.kind)
