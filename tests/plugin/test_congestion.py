@@ -1,0 +1,35 @@
+"""A server that bears less than the pool declares, and says so with 503 or 429 alone."""
+
+from __future__ import annotations
+
+import pyarrow.parquet as pq
+import pytest
+
+SUITE = """
+@pytest.mark.parametrize("prompt", [f"slow 0.05 {n}" for n in range(30)])
+def test_it(answer): pass
+"""
+
+
+@pytest.mark.parametrize("status", [503, 429])
+def test_server_with_fewer_places_than_declared_costs_no_case_and_is_named(project, status):
+    server = project.server
+    server.status_of = lambda arrival: status if server.work.now > 1 else None
+    project.suite(SUITE)
+    result = project.run("-n0")
+    assert result.ret == 0
+    assert {row["outcome"] for row in project.rows()} == {"solved"}
+    result.stdout.fnmatch_lines(
+        ["refusals lowered p/key0 * below what the pool declares; the provider seems to allow *"]
+    )
+    reasons = pq.read_table(project.directory / "limits.parquet")["reason"].to_pylist()
+    assert any(reason.startswith("refused") for reason in reasons)
+    # Whatever the run was told later: never more than what is declared.
+    assert server.work.most <= 4
+
+
+def test_run_that_is_never_refused_keeps_no_history_of_limits(project):
+    project.suite('@pytest.mark.parametrize("prompt", ["say one"])\ndef test_it(answer): pass\n')
+    assert project.run("-n0").ret == 0
+    assert not (project.directory / "limits.parquet").exists()
+    assert not (project.directory / "limit-history.jsonl").exists()
