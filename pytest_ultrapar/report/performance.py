@@ -47,8 +47,12 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
         of_whom = f" of {visible(', '.join(looked))}" if looked else ""
         yield f"no bound is known: limits{of_whom} were looked for"
     if summary.attribution is not None:
-        out = any(lane.state == "out" for lane in lanes)
-        yield _parts(summary.attribution.run, summary.attribution.makespan_s, out=out)
+        idle = "client"
+        if any(lane.state == "out" for lane in lanes):
+            idle = "client or lanes that were out"
+        elif any(lane.found is not None and lane.found.declared for lane in lanes):
+            idle = "client or lowered limits"
+        yield _parts(summary.attribution.run, summary.attribution.makespan_s, idle)
     if summary.client_bound:
         yield f"CLIENT-BOUND: {summary.client_bound}"
     if summary.audit:
@@ -61,9 +65,10 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
         )
 
 
-def _parts(parts: Parts, makespan_s: float, *, out: bool) -> str:
-    # Empty seats of a lane that is out look like those of a client that sends nothing there.
-    names = {**_PARTS, "client_s": "client or lanes that were out"} if out else _PARTS
+def _parts(parts: Parts, makespan_s: float, idle: str) -> str:
+    # Empty seats of a lane that is out, or may not use them, look like those of a client that sends
+    # nothing there.
+    names = {**_PARTS, "client_s": idle}
     amounts = {name: getattr(parts, name) for name in names}
     shown = [
         f"{names[name]} {duration(seconds)}"
