@@ -71,8 +71,10 @@ def lanes(config: pytest.Config) -> tuple[Lane, ...]:
 def redactor(pool: Pool) -> Redactor:
     """Knows the secrets of all keys of the pool, also of those that this run does not need."""
     named = {key.env for provider in pool.providers for key in provider.keys if key.env}
-    keys = {os.environ[name] for name in named if os.environ.get(name)}
-    return Redactor(keys | route_secrets(pool, os.environ))
+    # As they are sent (`read_secrets` strips them), and as they stand there.
+    values = {os.environ[name] for name in named if os.environ.get(name)}
+    keys = {value.strip() for value in values} | values
+    return Redactor({key for key in keys if key.strip()} | route_secrets(pool, os.environ))
 
 
 def data(config: pytest.Config) -> dict[str, str]:

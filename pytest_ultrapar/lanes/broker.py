@@ -206,7 +206,7 @@ class LaneBroker:
         for lease_id, held in state.leases.items():
             held.lane.terms.end(lease_id)
             if held.probes is not None:
-                held.probes.probe_over()
+                held.probes.probe_lost(now_s)
             self._table.orphan(held.lane, now_s)
             verdict = held.lane.health.decide("lost", None, held.granted_s, now_s)
             if verdict is not None:
@@ -299,7 +299,7 @@ class LaneBroker:
         return now_s
 
     def _finish(self, now_s: float) -> list[Action]:
-        # Not as soon as they go out: who is just being withdrawn is told nothing any more.
+        # Not as soon as they go out: whoever is being withdrawn right now must not be told.
         if self._table.gone:
             self._dispatcher.refuse_without_lane()
             self._refuse_parked(now_s)
@@ -335,7 +335,9 @@ class LaneBroker:
     def _let_retries_go(self, instance: InstanceState, now_s: float) -> None:
         """Queue the parked retries of an instance that its budget now allows."""
         budget = instance.retries
-        while (taken := budget.take(instance.n_requests(), now_s)) is not None:
+        while (
+            taken := budget.take(instance.n_requests(), now_s, is_out=instance.is_out)
+        ) is not None:
             retry, is_probe = taken
             del retry.worker.parked[retry.request.request_id]
             waiting = self._admit(retry.worker, retry.request, now_s, parked=retry)
@@ -398,7 +400,8 @@ class LaneBroker:
             self._refuse(worker, request, all_out(model.name, lane_set.lanes))
             return None
         failed = self._table.lanes.get(request.after) if request.after is not None else None
-        if failed is not None and parked is None:
+        # Where an instance is out, all go elsewhere, and nobody need be spared.
+        if failed is not None and parked is None and not failed.instance.is_out:
             instance = failed.instance
             if not instance.retries.draw(instance.n_requests()):
                 instance.retries.park(ParkedRetry(worker, request, now_s), now_s)
@@ -473,18 +476,19 @@ class LaneBroker:
 
 
 def _end_probe(budget: RetryBudget, outcome: LeaseOutcome, now_s: float) -> None:
-    its_class = CLASSES.get(outcome)
-    if its_class is None or outcome in ANSWERED:
+    if outcome == "unsent" or outcome in ANSWERED:
         budget.probe_over()
-    else:
+    elif outcome in CLASSES:
         budget.probe_failed(now_s)
+    else:
+        budget.probe_lost(now_s)
 
 
 def _is_crowded(instance: InstanceState, outcome: LeaseOutcome, pending: int, now_s: float) -> bool:
-    """Whether a wordless refusal that came too early to be called so is congestion all the same.
+    """Whether a wordless refusal is congestion although its worker does not call it so.
 
-    When it was sent, the instance had not answered anything yet. Now it has; or it has not had the
-    time, and others of its first requests may be answered yet: then there were only too many.
+    The worker went by what was known when it sent. By now the instance has answered something; or
+    it has not had the time, and others of its first requests may be answered yet.
     """
     if instance.is_answering(now_s):
         return True

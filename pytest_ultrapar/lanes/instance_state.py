@@ -35,8 +35,7 @@ class InstanceState:
     def answered(self, now_s: float) -> None:
         """A request on one of its lanes was answered."""
         self.answered_s = now_s
-        if self.retries.parked:
-            self.retries.answered(now_s)
+        self.retries.answered(now_s)
 
     def has_answered(self) -> bool:
         """Whether any request on any of its lanes was answered."""
@@ -49,6 +48,11 @@ class InstanceState:
     def is_starting(self, now_s: float) -> bool:
         """Whether it has answered nothing yet and may just not have had the time."""
         return not self.has_answered() and now_s - self.started_s <= ANSWERING_S
+
+    @property
+    def is_out(self) -> bool:
+        """Whether all its lanes are out: nothing is sent there any more."""
+        return all(lane.is_out for lane in self.lanes)
 
     def n_requests(self) -> int:
         """Requests that it was sent, retries left out.

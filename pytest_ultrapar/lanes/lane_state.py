@@ -205,11 +205,13 @@ class LaneState(Wake):
             and were granted another lane.
         out_after_s: When it went out, seconds after the run's start.
         terms: Its leases that are out.
-        longest_s: From lease to answer, the longest so far.
+        started_s: When it was first granted a lease; infinity before.
+        answered_s: From lease to answer, the sum over all answers; `longest_s`: the longest.
         busy_s: Seconds that leases were out which came back.
     """
 
     __slots__ = (
+        "answered_s",
         "balance",
         "busy_s",
         "counted",
@@ -241,6 +243,7 @@ class LaneState(Wake):
         "seat_label",
         "send_by_s",
         "sets",
+        "started_s",
         "terms",
         "unspoken",
         "used_order",
@@ -285,7 +288,8 @@ class LaneState(Wake):
         self.used_order = 0
         self.in_flight = self.peak = self.granted = self.orphans = 0
         self.n_retries = self.n_moved = 0
-        self.longest_s = 0.0
+        self.started_s = math.inf
+        self.answered_s = self.longest_s = 0.0
         self.busy_s = 0.0
         self.rests = RestLog()
         self.out_after_s: float | None = None
@@ -336,16 +340,21 @@ class LaneState(Wake):
 
     def answered(self, granted_s: float, now_s: float) -> None:
         """The provider answered a lease; to be counted as outcome as well."""
-        self.longest_s = max(self.longest_s, now_s - granted_s)
+        took_s = now_s - granted_s
+        self.answered_s += took_s
+        self.longest_s = max(self.longest_s, took_s)
         self.instance.answered(now_s)
 
     def grace_s(self) -> float:
         """Seconds for which the provider may still be at work on what a dead worker sent."""
         most_s = self.lane.longest_grace_s
-        n_answers = sum(self.outcomes.get(outcome, 0) for outcome in ANSWERED)
-        if most_s is None or n_answers < TELLING_ANSWERS:
+        if most_s is None or self.n_answered() < TELLING_ANSWERS:
             return self.lane.orphan_grace_s
         return min(self.longest_s, most_s)
+
+    def n_answered(self) -> int:
+        """How many leases the provider answered."""
+        return sum(self.outcomes.get(outcome, 0) for outcome in ANSWERED)
 
     def count_wait(self, label: str, waited_s: float) -> None:
         """Add to the seconds waited for `label`."""
@@ -393,8 +402,9 @@ class LaneState(Wake):
         if limit is None or limit.controller is None:
             return None
         workers, qps = limit.controller.found()
-        ceiling = limit.controller.seats.ceiling
         declared_qps = min((rate.per_s for rate in limit.rates), default=math.inf)
+        is_back = limit.window.cap >= limit.controller.seats.ceiling
+        is_back = is_back and limit.controller.pace.rate >= declared_qps
         return FoundLimit(
             limit.name,
             workers,
@@ -402,6 +412,5 @@ class LaneState(Wake):
             limit.controller.n_cuts,
             limit.window.peak,
             declared=self.is_declared,
-            is_back=(workers is None or workers >= ceiling)
-            and (qps is None or qps >= declared_qps),
+            is_back=is_back,
         )

@@ -119,6 +119,7 @@ class LaneTable:
         self._n_grants += 1
         lane.used_order = self._n_grants
         if lane.granted == 0:
+            lane.started_s = now_s
             lane.instance.started_s = min(lane.instance.started_s, now_s)
         lane.granted += 1
         lane.in_flight += 1
@@ -144,7 +145,7 @@ class LaneTable:
         for lease_id, worker in terms.pop_over(now_s):
             held = worker.leases.pop(lease_id)
             if held.probes is not None:
-                held.probes.probe_over()
+                held.probes.probe_lost(now_s)
             lane = held.lane
             lane.count_outcome("lost")
             self.give_back(lane)
@@ -195,9 +196,13 @@ class LaneTable:
         start = at_grant if cap == math.inf else cap
         controller = AdaptiveController(_counted_name(lane), cap, start=start)
         limit = self._estimate(lane, controller)
-        since_s = min(one.instance.started_s for one in limit.lanes)
+        since_s = min(one.started_s for one in limit.lanes)
         n_sent = sum(one.granted for one in limit.lanes)
         controller.pace.accepted.sent_before(n_sent, since_s, now_s)
+        n_served = sum(one.n_answered() for one in limit.lanes)
+        if n_served:
+            controller.served_before(sum(one.answered_s for one in limit.lanes) / n_served)
+        controller.note_start(now_s, limit.window.in_flight)
         for model in {one.model for one in limit.lanes}:
             _set_balance(model.lanes)
         return limit
@@ -352,11 +357,11 @@ class LaneTable:
 
 
 def _is_struck(lane: Lane, other: Lane, verdict: Out) -> bool:
-    if lane.provider != other.provider:
-        return False
     if verdict.scope in {"key", "key_model"}:
         is_of_model = verdict.scope == "key" or lane.model == other.model
-        return is_of_model and lane.key == other.key
+        return is_of_model and lane.key_name == other.key_name
+    if lane.provider != other.provider:
+        return False
     if verdict.scope == "instance":
         return lane.instance == other.instance
     return lane.lane_id == other.lane_id

@@ -79,17 +79,25 @@ class RetryBudget(Wake):
 
     def park(self, retry: ParkedRetry, now_s: float) -> None:
         """Let a retry wait."""
-        if not self.parked and not self._is_probing:
-            # It is a retry because something has just failed.
-            self._probe_s = now_s + self._delay_s
+        if not self.parked and not self._is_probing and self._delay_s == FIRST_PROBE_S:
+            # No probe has failed since the last answer; but something else has, just now.
+            self._probe_s = now_s + FIRST_PROBE_S
         self.parked[retry.worker.name, retry.request.request_id] = retry
 
-    def take(self, n_requests: int, now_s: float) -> tuple[ParkedRetry, bool] | None:
-        """The parked retry that may go now, and whether it goes as the probe; None for none."""
+    def take(
+        self, n_requests: int, now_s: float, *, is_out: bool = False
+    ) -> tuple[ParkedRetry, bool] | None:
+        """The parked retry that may go now, and whether it goes as the probe; None for none.
+
+        Args:
+            n_requests: Requests that the instance has been sent so far, retries left out.
+            now_s: Now.
+            is_out: Whether nothing is sent there any more: then all go, to other instances.
+        """
         if not self.parked:
             return None
         is_probe = False
-        if not self._draw(n_requests):
+        if not is_out and not self._draw(n_requests):
             if self._is_probing or now_s < self._probe_s:
                 return None
             is_probe = self._is_probing = True
@@ -99,11 +107,16 @@ class RetryBudget(Wake):
     def answered(self, now_s: float) -> None:
         """The instance answered something: the next probe may go at once."""
         self._delay_s = FIRST_PROBE_S
-        self._probe_s = min(self._probe_s, now_s)
+        self._probe_s = now_s
 
     def probe_over(self) -> None:
         """The probe is back with an answer, or it was never sent: the next one may go."""
         self._is_probing = False
+
+    def probe_lost(self, now_s: float) -> None:
+        """The probe was sent, and nobody knows what became of it."""
+        self._is_probing = False
+        self._probe_s = now_s + self._delay_s
 
     def probe_failed(self, now_s: float) -> None:
         """The probe is back and has failed."""

@@ -58,8 +58,8 @@ class AdaptiveController:
             are a model's own.
         n_cuts: How often a refusal lowered seats or rate.
         rest_s: How long its lanes should rest after the last refusal if the provider does not say:
-            0 where a cut is enough, since requests were served until then; until the cut shows its
-            effect where it is too fresh; None for a back-off, since nothing is served.
+            0 where a cut is enough, since requests were served until then; a moment where the last
+            cut is too fresh to show; None for a back-off, since nothing is served.
     """
 
     __slots__ = (
@@ -124,11 +124,19 @@ class AdaptiveController:
         spread_s = spread * self.seats.service_s / self.cap() if self.n_cuts else 0.0
         return max(1.0 / self.pace.rate, spread_s if spread_s >= LEAST_SPREAD_S else 0.0)
 
+    def served_before(self, service_s: float) -> None:
+        """Requests were served before anybody looked, in `service_s` seconds on average."""
+        self.seats.service_s = service_s
+
+    def note_start(self, now_s: float, in_flight: int) -> None:
+        """Note in the history from where the search starts."""
+        self._is_new = False
+        self._note(now_s, in_flight, "start")
+
     def sent(self, now_s: float) -> None:
         """A lease was granted."""
         if self._is_new:
-            self._is_new = False
-            self._note(now_s, 0, "start")
+            self.note_start(now_s, 0)
         self.pace.accepted.sent(now_s)
 
     def observe(self, seen: Observation) -> None:

@@ -40,6 +40,7 @@ class SeatSearch:
     __slots__ = (
         "_clean",
         "_curve",
+        "_n_let_in",
         "_raised_s",
         "_served_since_cut",
         "_step",
@@ -62,6 +63,7 @@ class SeatSearch:
         self.cut_s = -math.inf
         self._raised_s = -math.inf
         self._served_since_cut = False
+        self._n_let_in = 0
         self.service_s = 0.0
         self._clean = 0
         self._step = 0.0
@@ -137,18 +139,19 @@ class SeatSearch:
         if self._curve is not None or self._served_since_cut:
             self._curve = Curve(self.limit, target, seen.now_s, span_s(rate))
         self.cut_s = seen.now_s
+        self._n_let_in = seen.in_flight - 1
         self._served_since_cut = False
         self._step = 0.0
         return True
 
     def follow(self, seen: Observation) -> None:
-        """Another refusal of the burst that was cut for: what is left of it was let in.
+        """Another refusal of the burst that was cut for: so many fewer of it were let in.
 
-        Only for the first burst, of which nobody knows how many were too many. Later on fewer may
-        be in flight for other reasons.
+        Only before anything was served, when nobody knows how many were too many.
         """
-        if self._curve is None:
-            self.limit = max(1.0, min(self.limit, seen.in_flight - 1.0))
+        if self._curve is None and seen.granted_s < self.cut_s:
+            self._n_let_in -= 1
+            self.limit = max(1.0, min(self.limit, float(self._n_let_in)))
 
     def widen(self, seats: float, now_s: float) -> None:
         """Have at least so many seats, since what was refused was not for want of them."""
