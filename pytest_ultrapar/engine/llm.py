@@ -7,7 +7,7 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, TypeGuard
 
 import msgspec
 
@@ -32,6 +32,9 @@ from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt, TurnMessage
 
 _HOLD_FIRST_LEASE_S = 1.0
+MOST_CROWDED = 10
+"""A request that was refused so often while others were answered is refused for its own sake: it
+may bring its server down each time. From then on a 503 is a failure of the request."""
 _CLOCK_STEP_S = 0.05
 """The loop's clock may be behind the engine's by a few of its steps of 1 ms."""
 
@@ -193,6 +196,7 @@ class Llm:
             result = await self._send(
                 turn,
                 len(failed),
+                n_crowded=failed.count("congestion"),
                 lease=lease,
                 endpoint=endpoint,
                 body=body[lease.lane],
@@ -251,6 +255,7 @@ class Llm:
         turn: int,
         attempt: int,
         *,
+        n_crowded: int,
         lease: Lease,
         endpoint: Endpoint,
         body: bytes,
@@ -270,7 +275,7 @@ class Llm:
         try:
             answer = await wire.exchange.exchange(endpoint, body, timeout_s=endpoint.timeout_s)
             result = read_answer(answer, lease.lane, wire.clock.now_s() - t_send_s)
-            if lease.is_answering and isinstance(result, Failure) and result.is_wordless:
+            if lease.is_answering and n_crowded < MOST_CROWDED and _is_wordless(result):
                 result = replace(result, outcome="congestion")
             outcome = "ok" if isinstance(result, Reply) else result.outcome
         finally:
@@ -357,3 +362,7 @@ class Llm:
         self._first_timer.cancel()
         if first is not None:
             self._wire.port.release(first, "unsent")
+
+
+def _is_wordless(result: Reply | Failure) -> TypeGuard[Failure]:
+    return isinstance(result, Failure) and result.is_wordless

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.lanes.failure_classes import ANSWERED
+from pytest_ultrapar.lanes.failure_classes import ANSWERED, LIMITED
 from pytest_ultrapar.lanes.headroom import HEADROOM, TOKEN_WINDOW_S
 from pytest_ultrapar.lanes.lease_terms import LeaseTerms
 from pytest_ultrapar.lanes.protocol import FoundLimit, LaneStatus
@@ -373,8 +373,8 @@ class LaneState(Wake):
         """
         counts = self.outcomes
         n_ok = counts.get("ok", 0) + counts.get("refused", 0)
-        n_rate = counts.get("rate", 0)
-        neither = ("ok", "refused", "rate", "unsent", "cancelled")
+        n_rate = sum(counts.get(outcome, 0) for outcome in LIMITED)
+        neither = ("ok", "refused", *LIMITED, "unsent", "cancelled")
         return LaneStatus(
             lane=self.lane.lane_id,
             state="up" if self.is_up else "out" if self.is_out else "paused",

@@ -207,6 +207,26 @@ class LaneTable:
             _set_balance(model.lanes)
         return limit
 
+    def estimate_anew(self, limit: LimitState, now_s: float) -> list[LaneState]:
+        """Forget an estimate: what lowered the limit had nothing to do with it.
+
+        Returns:
+            The lanes that share the limit, which have more room now.
+        """
+        assert limit.controller is not None
+        ceiling = limit.controller.seats.ceiling
+        # In adaptive mode nobody knows it, and the search begins again; else it is as declared.
+        is_declared = limit.lanes[0].is_declared
+        start = {"start": ceiling} if is_declared and ceiling < math.inf else {}
+        controller = AdaptiveController(limit.name, ceiling, **start)
+        controller.heeds_headers = limit.controller.heeds_headers
+        limit.pace_ready_s = -math.inf
+        limit.control(controller)
+        limit.reckon()
+        controller.note_start(now_s, limit.window.in_flight)
+        self._touched.append(limit)
+        return limit.lanes
+
     def apply(self, lane: LaneState, verdict: Verdict, now_s: float) -> None:
         """Carry out what a lane's health demands."""
         if isinstance(verdict, Pause):

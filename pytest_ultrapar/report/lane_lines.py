@@ -32,6 +32,7 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     if len(lines) > MOST_LANES:
         yield f"... and {len(lines) - MOST_LANES:,} more lines of lanes, all in the manifest"
     found = {lane.found.limit: lane.found for lane in lanes if lane.found is not None}
+    found = {name: one for name, one in found.items() if one.n_cuts or not one.declared}
     yield from map(_found_line, list(found.values())[:MOST_LANES])
     if len(found) > MOST_LANES:
         yield f"... and {len(found) - MOST_LANES:,} more limits found; `limits` has all of them"
@@ -39,7 +40,7 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     n_granted = sum(lane.granted for lane in lanes)
     if n_refused:
         were = "was" if n_granted == 1 else "were"
-        yield f"{n_refused:,} of {counted(n_granted, 'request')} {were} refused as too much (429)"
+        yield f"{n_refused:,} of {counted(n_granted, 'request')} {were} refused as too much"
     n_lost = sum(lane.outcomes.get("lost", 0) for lane in lanes)
     if n_lost:
         yield (
@@ -148,4 +149,4 @@ def _failures(lanes: Sequence[LaneStatus]) -> Counter[str]:
 
 
 def _times(n: int) -> str:
-    return "once" if n == 1 else f"{n:,} times"
+    return {1: "once", 2: "twice"}.get(n, f"{n:,} times")

@@ -236,15 +236,17 @@ def test_run_whose_broker_dies_ends_with_a_row_for_every_case(folder):
 BROKER_DIES_BEFORE_THE_FIRST_CASE = """
 import os, signal
 
-def pytest_configure(config):
-    CONFIG.append(config)
+from pytest_ultrapar.leading.services import Services
 
-def pytest_xdist_node_collection_finished(node):
-    broker = CONFIG[0].pluginmanager.getplugin("ultrapar-controller").run.services.broker
+start = Services.start_broker
+
+def start_and_kill(self, patience_s):
+    broker = start(self, patience_s)
     os.kill(broker.pid, signal.SIGKILL)
     os.waitid(os.P_PID, broker.pid, os.WEXITED | os.WNOWAIT)
+    return broker
 
-CONFIG = []
+Services.start_broker = start_and_kill
 """
 
 

@@ -46,6 +46,13 @@ def test_provider_that_counts_by_the_minute_is_not_asked_in_vain():
     )
 
 
+@pytest.mark.parametrize("share", [0.1, 0.25])
+def test_refusals_that_have_nothing_to_do_with_load_lower_nothing_for_long(share):
+    found = play(Provider(errors=share, typical_s=0.2, refusal="overload"), n_requests=2000)
+    # At 20 at once 2,000 answers take 20 s; a lane that stayed lowered took hours.
+    assert found.end_s <= 600.0
+
+
 def test_pool_that_is_right_is_used_to_the_full():
     found = play(Provider((Bears(seats=DECLARED),), typical_s=0.2))
     assert (found.attempts, found.peak) == (N, DECLARED)

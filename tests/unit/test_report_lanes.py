@@ -39,7 +39,7 @@ def test_lane_that_rests_at_the_end_says_once_for_how_long():
     reason = "lane p/a/k was rate limited and asked for 1 s: paused 1.04 s"
     resting = lane("p/a/k", "paused", reason, rests={"rate": 2}, rested_s={"rate": 1.3})
     assert lines(resting) == [
-        "lane p/a/k was rate limited and asked for 1 s; paused 2 times, 1.30 s in all"
+        "lane p/a/k was rate limited and asked for 1 s; paused twice, 1.30 s in all"
     ]
 
 
@@ -78,4 +78,4 @@ def test_lanes_with_trouble_have_a_bounded_number_of_lines():
 
 
 def test_refusals_are_for_too_much_of_anything():
-    assert lines(lane(n_rate_limited=7)) == ["7 of 40 requests were refused as too much (429)"]
+    assert lines(lane(n_rate_limited=7)) == ["7 of 40 requests were refused as too much"]
