@@ -46,6 +46,16 @@ def test_provider_that_counts_by_the_minute_is_not_asked_in_vain():
     )
 
 
+@pytest.mark.parametrize("begins_s", [0.0, 3.0])
+def test_storm_of_refusals_is_soon_left_behind(begins_s):
+    calm = (Bears(),) if begins_s else ()
+    storm = Bears(begins_s, refuses=True)
+    found = play(Provider((*calm, storm, Bears(begins_s + 4.0)), typical_s=0.2), n_requests=2000)
+    # 2,000 answers at 20 at once take 20 s.
+    assert found.n_infra == 0
+    assert found.end_s <= 60.0
+
+
 @pytest.mark.parametrize("share", [0.1, 0.25])
 def test_refusals_that_have_nothing_to_do_with_load_lower_nothing_for_long(share):
     found = play(Provider(errors=share, typical_s=0.2, refusal="overload"), n_requests=2000)

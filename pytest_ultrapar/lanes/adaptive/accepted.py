@@ -6,6 +6,7 @@ from collections import deque
 
 SHORT_S, LONG_S, MINUTE_S, LONGEST_S = 2.0, 10.0, 60.0, 180.0
 LEAST_S = 1.0
+"""What was let in during less than a second may have been a burst."""
 ENOUGH = 10
 """So many in the long span tell the rate."""
 
@@ -55,8 +56,10 @@ class AcceptedRate:
                 return
 
     def is_known(self, now_s: float) -> bool:
-        """Whether sends were counted for long enough to tell a rate."""
-        return self._first_s is not None and now_s - self._first_s >= LEAST_S
+        """Whether sends were counted for long enough to tell a rate, and some were let in."""
+        if self._first_s is None or now_s - self._first_s < LEAST_S:
+            return False
+        return self._within(now_s, LONGEST_S) >= 1.0
 
     def per_s(self, now_s: float) -> float:
         """Sends per second: the better of the last two and the last ten seconds.

@@ -223,8 +223,8 @@ class AdaptiveController:
         before = self.cap(), self.pace.rate
         exceeded = seen.told.exceeded
         is_rate = self._vote(seen) if exceeded is None else exceeded != "in_flight"
-        if exceeded is None and not self.pace.accepted.is_known(seen.now_s):
-            # Nobody can say yet which rate was let in.
+        if not self.pace.is_bounded and not self.pace.accepted.is_known(seen.now_s):
+            # Nobody can say yet which rate was let in, if any was.
             is_rate = False
         if is_rate:
             was_free = not self.pace.is_bounded
