@@ -228,9 +228,8 @@ def test_probes_of_an_instance_that_answers_nothing_go_at_most_twice_a_minute():
                 sent_s.append(play.now_s)
                 play.back(request_id, "malformed")
     gaps_s = [b - a for a, b in pairwise(sent_s)]
-    assert all(gap_s >= 29.0 for gap_s in gaps_s[5:])
+    assert all(gap_s >= 29.0 for gap_s in gaps_s[4:])
     assert 8 <= len(sent_s) <= 25
-    assert gaps_s == sorted(gaps_s) or max(gaps_s) >= 29.0
 
 
 def test_probes_follow_each_other_at_once_while_the_instance_answers():
