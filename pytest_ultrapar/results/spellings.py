@@ -86,11 +86,11 @@ def _spellings(char: str) -> Iterator[str]:
     """
     code = ord(char)
     raw = char.encode("utf-8", "surrogatepass")
-    yield "".join("%(?:25)++" if byte == _PERCENT else f"%(?:25)*+(?i:{byte:02x})" for byte in raw)
+    yield "".join("%(?:25)+" if byte == _PERCENT else f"%(?:25)*+(?i:{byte:02x})" for byte in raw)
     if char == " ":
         yield r"\+"
     if char == "&":
-        yield "&(?:amp;)++"
+        yield "&(?:amp;)+"
     if char in _ENTITY_OF:
         yield f"&(?:amp;)*+{_ENTITY_OF[char]};"
     yield f"&(?:amp;)*+#0*+{code};"

@@ -19,9 +19,10 @@ LIMIT = f"""
 import resource
 import pytest
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish(session):
-    # What is written from here on ends at {LARGEST_FILE} bytes a file, as on a disk that is full.
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup():
+    # What is written from the first test on ends at {LARGEST_FILE} bytes a file, as on a disk
+    # that is full.
     resource.setrlimit(resource.RLIMIT_FSIZE, ({LARGEST_FILE}, resource.RLIM_INFINITY))
 
 def pytest_sessionfinish(session):

@@ -154,3 +154,14 @@ def test_case(answer): warnings.warn("a title \\x1b]0;mine\\x07 and \\x1b[8mhidd
     assert result.ret == 0
     assert r"a title \x1b]0;mine\x07 and \x1b[8mhidden" in output
     assert "\x07" not in output
+
+
+def test_key_with_blanks_around_it_is_masked_as_it_is_sent(project, monkeypatch):
+    # `$(cat file)` and files of variables leave such things.
+    monkeypatch.setenv("TEST_KEY_0", f"  {CANARY}\n")
+    project.write_pool(keys=1)
+    project.suite(LEAKY)
+    result = project.run("-n0", "-rA", "--showlocals", "--ultrapar-max-attempts=1")
+    assert CANARY in project.server.tokens
+    assert CANARY not in result.stdout.str() + result.stderr.str()
+    assert leaks(project) == []

@@ -125,3 +125,15 @@ def test_nothing_is_left_of_secrets_that_overlap(secret, text):
             covered |= set(range(at, at + len(secret)))
     kept = "".join(char for at, char in enumerate(text) if at not in covered)
     assert Redactor([secret]).text(text).replace("***", "") == kept
+
+
+@pytest.mark.parametrize("encode", [quote, quote_plus, html.escape])
+@pytest.mark.parametrize(
+    "secret", ["canary%25tail", "canary&amp;tail9", "canary%2Fzzz%25q/+=~!x{}"]
+)
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_secret_that_looks_like_an_escape_is_masked_in_its_own_escapes(secret, encode, times):
+    text = secret
+    for _ in range(times):
+        text = encode(text)
+    assert Redactor([secret]).text(f"<{text}>") == "<***>"
