@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -325,3 +326,35 @@ def test_forbidden_takes_the_key_out_for_that_model_alone():
     play.back(play.ask(lane=A), "forbidden")
     states = {one.lane: one.state for one in play.broker.status(play.now_s).lanes}
     assert states == {A: "out", B: "out", "p/z/k0": "up", "p/a/k1": "up"}
+
+
+def test_retries_of_an_instance_that_is_out_wait_for_nobody():
+    limits = [Limit("a", "instance", 50), Limit("b", "instance", 50)]
+    play = Play(pool([lane("a", "k0", "a"), lane("b", "k0", "b")], *limits))
+    failed = [play.ask(lane=A) for _ in range(30)]
+    gone = play.ask(lane=A)
+    for request_id in failed:
+        play.back(request_id, "malformed")
+    parked = [play.ask(lane=A, after=A) for _ in range(30)]
+    assert any(n not in play.leases for n in parked)
+    play.back(gone, "not_found")
+    assert [play.lane(n) for n in parked] == [B] * 30
+    assert play.lane(play.ask(lane=A, after=A)) == B
+
+
+def test_key_that_is_refused_is_out_under_all_its_names():
+    lanes = [lane("a", "k0", "x"), lane("b", "k1", "x"), lane("c", "k2", "x")]
+    lanes[1] = replace(lanes[1], listed_as=lanes[0].key_name)
+    play = Play(pool(lanes, Limit("x", "pool", 9)))
+    play.back(play.ask(lane=A), "auth")
+    states = [one.state for one in play.broker.status(play.now_s).lanes]
+    assert states == ["out", "out", "up"]
+
+
+def test_limit_that_was_only_ever_refused_is_not_said_to_be_back():
+    play = one_lane(workers=20)
+    for request_id in [play.ask() for _ in range(20)]:
+        play.back(request_id, "rate")
+    found = play.status(A).found
+    assert found is not None
+    assert (found.declared, found.is_back) == (True, False)
