@@ -61,6 +61,10 @@ class AcceptedRate:
             return False
         return self._within(now_s, LONGEST_S) >= 1.0
 
+    def is_quiet(self, now_s: float) -> bool:
+        """Whether next to nothing was let in lately."""
+        return self._within(now_s, LONG_S) < ENOUGH
+
     def per_s(self, now_s: float) -> float:
         """Sends per second: the better of the last two and the last ten seconds.
 
@@ -70,7 +74,7 @@ class AcceptedRate:
         """
         if self._first_s is None:
             return 0.0
-        if self._within(now_s, LONG_S) < ENOUGH:
+        if self.is_quiet(now_s):
             return max(self._mean(now_s, MINUTE_S), self._mean(now_s, LONGEST_S))
         return max(self._mean(now_s, SHORT_S), self._mean(now_s, LONG_S))
 

@@ -260,7 +260,7 @@ class AdaptiveController:
         """Whether a refusal that does not say so is about the rate."""
         if seen.now_s - seen.granted_s >= QUEUED * self.seats.service_s > 0:
             return False
-        if seen.is_lone:
+        if seen.is_lone and self.pace.accepted.is_quiet(seen.now_s):
             self._votes = min(MOST_VOTES, max(0, self._votes) + 1)
             return True
         if not self._level:

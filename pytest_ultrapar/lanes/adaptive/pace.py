@@ -106,8 +106,9 @@ class PaceSearch:
         else:
             target = self.rate
             low = CUT * target
-        if seen.is_lone and accepted > 0:
-            # Not even one is let in now, so there will be no more than there were lately.
+        if seen.is_lone and accepted > 0 and self.accepted.is_quiet(seen.now_s):
+            # Not even one is let in, for a while: then there will be no more than there were in the
+            # last minutes.
             low, target = min(low, accepted), min(target, FIRST_TARGET * accepted)
         self.rate = min(self._ceiling, max(LOWEST, low))
         target = max(self.rate, target)

@@ -149,7 +149,7 @@ class SeatSearch:
 
         Only before anything was served, when nobody knows how many were too many.
         """
-        if self._curve is None and seen.granted_s < self.cut_s:
+        if self.service_s == 0.0 and seen.granted_s < self.cut_s:
             self._n_let_in -= 1
             self.limit = max(1.0, min(self.limit, float(self._n_let_in)))
 
