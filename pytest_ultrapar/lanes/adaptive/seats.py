@@ -40,6 +40,7 @@ class SeatSearch:
     __slots__ = (
         "_clean",
         "_curve",
+        "_is_steep",
         "_n_let_in",
         "_raised_s",
         "_served_since_cut",
@@ -64,6 +65,7 @@ class SeatSearch:
         self._raised_s = -math.inf
         self._served_since_cut = False
         self._n_let_in = 0
+        self._is_steep = start > START
         self.service_s = 0.0
         self._clean = 0
         self._step = 0.0
@@ -147,9 +149,9 @@ class SeatSearch:
     def follow(self, seen: Observation) -> None:
         """Another refusal of the burst that was cut for: so many fewer of it were let in.
 
-        Only before anything was served, when nobody knows how many were too many.
+        Only where many were sent before anything was served: nobody knows how many were too many.
         """
-        if self.service_s == 0.0 and seen.granted_s < self.cut_s:
+        if self._is_steep and self.service_s == 0.0 and seen.granted_s < self.cut_s:
             self._n_let_in -= 1
             self.limit = max(1.0, min(self.limit, float(self._n_let_in)))
 
