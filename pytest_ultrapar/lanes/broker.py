@@ -325,17 +325,20 @@ class LaneBroker:
             if outcome not in LIMITED:
                 return None
             limit = self._table.estimate(lane, held.at_grant, now_s)
-        if outcome == "congestion" or outcome in ANSWERED:
-            n_cuts = 0 if limit.controller is None else limit.controller.n_cuts
-            if lane.instance.learn(n_cuts, now_s, is_refused=outcome == "congestion"):
-                self._table.look_at(self._table.estimate_anew(limit, now_s))
-                return None
+        controller = limit.controller
+        assert controller is not None
+        is_crowded = outcome == "congestion"
+        if (is_crowded or outcome in ANSWERED) and lane.instance.learn(
+            controller.n_cuts, now_s, is_refused=is_crowded
+        ):
+            self._table.look_at(self._table.estimate_anew(limit, now_s))
+            return None
         in_flight = limit.window.in_flight
         if limit.observe(
             Observation(outcome, held.granted_s, now_s, in_flight, held.at_grant, told)
         ):
             self._table.look_at(limit.lanes)
-        return None if limit.controller is None else limit.controller.rest_s
+        return controller.rest_s
 
     def _let_retries_go(self, instance: InstanceState, now_s: float) -> None:
         """Queue the parked retries of an instance that its budget now allows."""

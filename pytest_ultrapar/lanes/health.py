@@ -229,8 +229,9 @@ class LaneHealth:
     def _limited(
         self, retry_after_s: float | None, granted_s: float, now_s: float, *, rest_s: float | None
     ) -> Pause | Out | None:
-        is_asked = retry_after_s is not None and math.isfinite(retry_after_s) and retry_after_s > 0
-        if rest_s is not None and not is_asked:
+        if retry_after_s is not None and not (math.isfinite(retry_after_s) and retry_after_s > 0):
+            retry_after_s = None
+        if rest_s is not None and retry_after_s is None:
             # The lower limit is the cure; it may need a moment to show.
             said = f"and lowered: paused {rest_s:.2f} s"
             return self._rest(now_s + rest_s, said) if rest_s > 0 else None
@@ -248,7 +249,7 @@ class LaneHealth:
                 f"lane {lane} has answered nothing but refusals for {refused_s:.0f} s: "
                 "out for the rest of the run",
             )
-        if retry_after_s is not None and is_asked:
+        if retry_after_s is not None:
             if retry_after_s > longest_s:
                 return Out(
                     "lane",

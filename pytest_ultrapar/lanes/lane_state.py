@@ -206,12 +206,11 @@ class LaneState(Wake):
         out_after_s: When it went out, seconds after the run's start.
         terms: Its leases that are out.
         started_s: When it was first granted a lease; infinity before.
-        answered_s: From lease to answer, the sum over all answers; `longest_s`: the longest.
+        service_s: From lease to answer, the sum over all answers; `longest_s`: the longest.
         busy_s: Seconds that leases were out which came back.
     """
 
     __slots__ = (
-        "answered_s",
         "balance",
         "busy_s",
         "counted",
@@ -242,6 +241,7 @@ class LaneState(Wake):
         "rests",
         "seat_label",
         "send_by_s",
+        "service_s",
         "sets",
         "started_s",
         "terms",
@@ -289,7 +289,7 @@ class LaneState(Wake):
         self.in_flight = self.peak = self.granted = self.orphans = 0
         self.n_retries = self.n_moved = 0
         self.started_s = math.inf
-        self.answered_s = self.longest_s = 0.0
+        self.service_s = self.longest_s = 0.0
         self.busy_s = 0.0
         self.rests = RestLog()
         self.out_after_s: float | None = None
@@ -341,7 +341,7 @@ class LaneState(Wake):
     def answered(self, granted_s: float, now_s: float) -> None:
         """The provider answered a lease; to be counted as outcome as well."""
         took_s = now_s - granted_s
-        self.answered_s += took_s
+        self.service_s += took_s
         self.longest_s = max(self.longest_s, took_s)
         self.instance.answered(now_s)
 

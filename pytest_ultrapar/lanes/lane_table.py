@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.lanes.adaptive.controller import AdaptiveController
+from pytest_ultrapar.lanes.adaptive.seats import START
 from pytest_ultrapar.lanes.courses import Courses
 from pytest_ultrapar.lanes.health import PATIENCE_S, LaneHealth, Out, Pause, Resume
 from pytest_ultrapar.lanes.instance_state import InstanceState
@@ -76,11 +77,12 @@ class LaneTable:
             counts = (one for one in reversed(path) if not _is_the_runs_own(pool.limits[one.name]))
             self._add(lane, path, next(counts, None), rng)
         for lane_state in self.lanes.values():
-            limit = lane_state.counted
             lane_state.is_declared = lane_state.lane.provider not in adaptive
-            if lane_state.lane.provider in adaptive and (limit is None or limit.controller is None):
-                cap = math.inf if limit is None else limit.window.cap
-                self._estimate(lane_state, AdaptiveController(_counted_name(lane_state), cap))
+            if lane_state.is_declared:
+                continue
+            limit = self._counted(lane_state)
+            if limit.controller is None:
+                self._control(limit, limit.window.cap)
         for model in self.models.values():
             _set_balance(model.lanes)
 
@@ -192,16 +194,15 @@ class LaneTable:
             at_grant: Requests that were in flight there when it was granted, its own included.
             now_s: Now.
         """
-        cap = math.inf if lane.counted is None else lane.counted.window.cap
-        start = at_grant if cap == math.inf else cap
-        controller = AdaptiveController(_counted_name(lane), cap, start=start)
-        limit = self._estimate(lane, controller)
+        limit = self._counted(lane)
+        cap = limit.window.cap
+        controller = self._control(limit, cap, at_grant if cap == math.inf else cap)
         since_s = min(one.started_s for one in limit.lanes)
         n_sent = sum(one.granted for one in limit.lanes)
         controller.pace.accepted.sent_before(n_sent, since_s, now_s)
         n_served = sum(one.n_answered() for one in limit.lanes)
         if n_served:
-            controller.served_before(sum(one.answered_s for one in limit.lanes) / n_served)
+            controller.served_before(sum(one.service_s for one in limit.lanes) / n_served)
         controller.note_start(now_s, limit.window.in_flight)
         for model in {one.model for one in limit.lanes}:
             _set_balance(model.lanes)
@@ -217,14 +218,11 @@ class LaneTable:
         ceiling = limit.controller.seats.ceiling
         # In adaptive mode nobody knows it, and the search begins again; else it is as declared.
         is_declared = limit.lanes[0].is_declared
-        start = {"start": ceiling} if is_declared and ceiling < math.inf else {}
-        controller = AdaptiveController(limit.name, ceiling, **start)
-        controller.heeds_headers = limit.controller.heeds_headers
+        start = ceiling if is_declared and ceiling < math.inf else START
+        controller = self._control(limit, ceiling, start)
         limit.pace_ready_s = -math.inf
-        limit.control(controller)
         limit.reckon()
         controller.note_start(now_s, limit.window.in_flight)
-        self._touched.append(limit)
         return limit.lanes
 
     def apply(self, lane: LaneState, verdict: Verdict, now_s: float) -> None:
@@ -284,25 +282,32 @@ class LaneTable:
                             lane_set.lane_freed(now_s)
         self._touched.clear()
 
-    def _estimate(self, lane: LaneState, controller: AdaptiveController) -> LimitState:
-        """Have a controller estimate the limit by which a lane's requests are counted.
-
-        Lanes that share it share the estimate: a refusal counts for all of them, and so does room.
-        A lane without such a limit gets one of its own.
-        """
+    def _counted(self, lane: LaneState) -> LimitState:
+        """The limit by which a lane's requests are counted; one of its own if the pool has none."""
         limit = lane.counted
         if limit is None:
             limit = lane.counted = LimitState(lane.lane.lane_id, math.inf, ())
             limit.lanes.append(lane)
             limit.window.in_flight = limit.window.peak = lane.in_flight
             lane.follow((*lane.path, limit))
+        return limit
+
+    def _control(
+        self, limit: LimitState, ceiling: float, start: float = START
+    ) -> AdaptiveController:
+        """Have a new controller estimate a limit.
+
+        Lanes that share it share the estimate: a refusal counts for all of them, and so does room.
+        """
+        controller = AdaptiveController(limit.name, ceiling, start=start)
         controller.heeds_headers = len({one.model for one in limit.lanes}) == 1
+        if limit.controller is None:
+            self._estimated.append(limit)
         limit.control(controller)
-        self._estimated.append(limit)
         self._touched.append(limit)
         for sharing in limit.lanes:
             sharing.follow(sharing.path)
-        return limit
+        return controller
 
     def _add(
         self, lane: Lane, path: list[LimitState], counted: LimitState | None, rng: random.Random
@@ -390,10 +395,6 @@ def _is_struck(lane: Lane, other: Lane, verdict: Out) -> bool:
 def _is_the_runs_own(limit: Limit) -> bool:
     """Whether a limit bounds the run and is not what a provider counts by."""
     return limit.level in {"pool", "provider"}
-
-
-def _counted_name(lane: LaneState) -> str:
-    return lane.lane.lane_id if lane.counted is None else lane.counted.name
 
 
 def _set_balance(lanes: list[LaneState]) -> None:
