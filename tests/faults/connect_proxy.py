@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import threading
 from dataclasses import dataclass, field
+
+from tests.faults.loopback_server import LoopbackServer
 
 
 @dataclass
-class ConnectProxy:
-    """A proxy in a thread of this process.
+class ConnectProxy(LoopbackServer):
+    """A proxy that makes tunnels.
 
     Attributes:
         user_info: `user:password` that it asks for; None: it lets everybody through.
@@ -20,40 +21,14 @@ class ConnectProxy:
     """
 
     user_info: str | None = None
-    port: int = 0
     tunnels: list[str] = field(default_factory=list)
     refused: int = 0
-
-    def __enter__(self) -> ConnectProxy:  # noqa: PYI034 - nobody derives from it
-        self._loop = asyncio.new_event_loop()
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._loop.run_until_complete, args=[self._serve()])
-        self._thread.start()
-        self._ready.wait()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-        self._loop.close()
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    async def _serve(self) -> None:
-        self._stop = asyncio.Event()
-        listener = await asyncio.start_server(self._tunnel, "127.0.0.1", 0)
-        self.port = listener.sockets[0].getsockname()[1]
-        self._ready.set()
-        await self._stop.wait()
-        listener.close()
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-
-    async def _tunnel(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, OSError), contextlib.closing(writer):
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             method, target, _ = head.split("\r\n")[0].split(" ")
