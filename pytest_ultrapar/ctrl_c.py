@@ -49,7 +49,7 @@ class CtrlC:
         self._before = before
 
     def note_ending(self) -> None:
-        """Say that the session ends because of a Ctrl-C."""
+        """Say that the session ends: whatever comes now must not interrupt that."""
         self._is_ending = True
 
     def remove(self) -> None:

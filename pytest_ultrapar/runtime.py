@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,7 +12,7 @@ from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.lanes.assignment import Assignment
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.results.journal import JournalReader, JournalWriter, Position
-from pytest_ultrapar.results.publish import write_whole
+from pytest_ultrapar.results.publish import read_whole, write_whole
 from pytest_ultrapar.results.recovered import RecoveredIndex
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.results.redact import Redactor
     from pytest_ultrapar.settings import Options
 
-T = TypeVar("T")
+_WRONG = "does not hold what a run leaves there"
 
 ASSIGNMENT_FILE = "assignment.json"
 TABLES_FILE = "tables.json"
@@ -123,7 +123,7 @@ def read_assignment(directory: Path) -> Assignment:
     Raises:
         ResultsError: It cannot be read, or is no assignment.
     """
-    return _read(directory / ASSIGNMENT_FILE, Assignment, Assignment())
+    return read_whole(directory / ASSIGNMENT_FILE, Assignment, Assignment(), _WRONG)
 
 
 def write_tables(directory: Path, tables: Mapping[str, tuple[str, ...]]) -> None:
@@ -144,17 +144,4 @@ def read_tables(directory: Path) -> dict[str, tuple[str, ...]]:
         ResultsError: They cannot be read, or are something else.
     """
     nothing: dict[str, tuple[str, ...]] = {}
-    return _read(directory / TABLES_FILE, dict[str, tuple[str, ...]], nothing)
-
-
-def _read(path: Path, kind: type[T], missing: T) -> T:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except FileNotFoundError:
-        return missing
-    except OSError as error:
-        msg = f"cannot read {path}: {error.strerror}"
-        raise ResultsError(msg) from error
-    except msgspec.DecodeError as error:
-        msg = f"{path} does not hold what a run leaves there: {error}"
-        raise ResultsError(msg) from error
+    return read_whole(directory / TABLES_FILE, dict[str, tuple[str, ...]], nothing, _WRONG)

@@ -113,7 +113,7 @@ class InstanceState:
         return all(lane.is_out for lane in self.lanes)
 
     def n_requests(self) -> int:
-        """Requests that it was sent, retries left out.
+        """Requests that it was sent, retries that draw on a budget left out.
 
         Summed up when asked, which happens only after a failure: a request that goes well pays
         nothing for it.

@@ -1,14 +1,19 @@
-"""Puts a file in its place whole or not at all, also across a power loss."""
+"""Puts a file in its place whole or not at all, also across a power loss; reads it back."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
 
 from pytest_ultrapar.errors import ResultsError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+T = TypeVar("T")
+M = TypeVar("M")
 
 TEMPORARY_SUFFIX = ".tmp"
 
@@ -67,6 +72,30 @@ def write_whole(path: Path, content: bytes) -> None:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         msg = f"cannot write {path}: {error.strerror}"
+        raise ResultsError(msg) from error
+
+
+def read_whole(path: Path, kind: type[T], missing: M, wrong: str) -> T | M:
+    """What a small JSON file of a run holds; `missing` where there is none.
+
+    Args:
+        path: The file.
+        kind: What it must hold.
+        missing: What stands for a file that is not there.
+        wrong: What is said of a file that holds something else, such as "is no summary".
+
+    Raises:
+        ResultsError: It cannot be read, or holds something else.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        return missing
+    except OSError as error:
+        msg = f"cannot read {path}: {error.strerror}"
+        raise ResultsError(msg) from error
+    except msgspec.DecodeError as error:
+        msg = f"{path} {wrong}: {error}"
         raise ResultsError(msg) from error
 
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import Outcome
 from pytest_ultrapar.results.attribution import Attribution
 from pytest_ultrapar.results.audit import LimitAudit
 from pytest_ultrapar.results.graded import GRADED
 from pytest_ultrapar.results.journal import Damage
+from pytest_ultrapar.results.publish import read_whole
 from pytest_ultrapar.results.statistics import (
     Latency,
     MeanScore,
@@ -131,17 +131,7 @@ def read_summary(run_dir: Path) -> RunSummary | None:
     Raises:
         ResultsError: It cannot be read, or is of another version.
     """
-    path = run_dir / SUMMARY_FILE
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=RunSummary)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        msg = f"cannot read {path}: {error.strerror}"
-        raise ResultsError(msg) from error
-    except msgspec.DecodeError as error:
-        msg = f"{path} is no summary of this version: {error}"
-        raise ResultsError(msg) from error
+    return read_whole(run_dir / SUMMARY_FILE, RunSummary, None, "is no summary of this version")
 
 
 def make_cells(measures: Iterable[CaseMeasure]) -> list[Cell]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.results.publish import write_whole
+from pytest_ultrapar.results.publish import read_whole, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,14 +56,6 @@ def read_taken(directory: Path) -> list[Taken]:
     Raises:
         ResultsError: The file cannot be read, or holds something else.
     """
-    path = directory / FILE_NAME
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=list[Taken])
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        msg = f"cannot read {path}: {error.strerror}"
-        raise ResultsError(msg) from error
-    except msgspec.DecodeError as error:
-        msg = f"{path} does not hold what the suites of a run took: {error}"
-        raise ResultsError(msg) from error
+    return read_whole(
+        directory / FILE_NAME, list[Taken], [], "does not hold what the suites of a run took"
+    )
