@@ -147,7 +147,8 @@ class LimitPlay:
 
     def _end(self, came_s: float, job: _Job, lease: Lease, outcome: LeaseOutcome) -> None:
         self._in_flight -= 1
-        is_wordless = outcome == "overload" == self._provider.refusal
+        asked_s = self._provider.retry_after_s
+        is_wordless = outcome == "overload" == self._provider.refusal and asked_s is None
         if is_wordless and lease.is_answering:
             outcome = "congestion"
         if outcome == "ok":
@@ -157,6 +158,8 @@ class LimitPlay:
             self._n_refused += 1
             self._n_refused_late += bool(self._served_s) and lease.granted_s > self._served_s[0]
         told = Told(is_wordless=is_wordless)
+        if outcome == self._provider.refusal:
+            told = Told(asked_s, is_wordless=is_wordless)
         self._book(self.broker.release("main", lease.lease_id, outcome, told, self._now_s))
         if outcome == "ok":
             self._over()

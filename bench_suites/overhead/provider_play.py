@@ -46,6 +46,7 @@ class Provider:
         typical_s: Mean time of an answer, the slow ones left out.
         refusal: How it says that something is too much: 429 (`rate`) or a 503 without Retry-After
             (`overload`).
+        retry_after_s: Seconds to wait that a refusal asks for; None where it names none.
     """
 
     bears: tuple[Bears, ...] = (Bears(),)
@@ -56,6 +57,7 @@ class Provider:
     errors: float = 0.0
     typical_s: float = 1.0
     refusal: LeaseOutcome = "rate"
+    retry_after_s: float | None = None
 
     @property
     def mean_s(self) -> float:

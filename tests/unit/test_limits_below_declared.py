@@ -58,6 +58,15 @@ def test_storm_of_refusals_is_soon_left_behind(begins_s):
     assert found.end_s <= 60.0
 
 
+def test_storm_that_names_a_time_to_come_back_says_nothing_about_a_rate():
+    storm = Bears(refuses=True)
+    provider = Provider((storm, Bears(3.0)), typical_s=0.01, sigma=0.1, retry_after_s=1.0)
+    found = play(provider, ceiling=4, n_requests=400)
+    # What was sent and not answered yet was no sign of what is let in.
+    assert found.n_infra == 0
+    assert found.end_s <= 20.0
+
+
 @pytest.mark.parametrize("share", [0.1, 0.25])
 def test_refusals_that_have_nothing_to_do_with_load_lower_nothing_for_long(share):
     found = play(Provider(errors=share, typical_s=0.2, refusal="overload"), n_requests=2000)

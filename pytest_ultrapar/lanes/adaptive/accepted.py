@@ -12,13 +12,19 @@ ENOUGH = 10
 
 
 class AcceptedRate:
-    """Sends that were not refused, counted by the second. Pure."""
+    """Sends that were not refused, counted by the second. Pure.
 
-    __slots__ = ("_counts", "_first_s")
+    Attributes:
+        was_any_served: Whether the provider has served anything yet: before that nobody knows of
+            any send that it was let in.
+    """
+
+    __slots__ = ("_counts", "_first_s", "was_any_served")
 
     def __init__(self) -> None:
         self._counts: deque[tuple[int, float]] = deque()
         self._first_s: float | None = None
+        self.was_any_served = False
 
     def sent(self, now_s: float) -> None:
         """Count a send."""
@@ -57,9 +63,9 @@ class AcceptedRate:
 
     def is_known(self, now_s: float) -> bool:
         """Whether sends were counted for long enough to tell a rate, and some were let in."""
-        if self._first_s is None or now_s - self._first_s < LEAST_S:
+        if self._first_s is None or not self.was_any_served:
             return False
-        return self._within(now_s, LONGEST_S) >= 1.0
+        return now_s - self._first_s >= LEAST_S and self._within(now_s, LONGEST_S) >= 1.0
 
     def is_quiet(self, now_s: float) -> bool:
         """Whether next to nothing was let in lately."""

@@ -127,6 +127,7 @@ class AdaptiveController:
     def served_before(self, service_s: float) -> None:
         """Requests were served before anybody looked, in `service_s` seconds on average."""
         self.seats.service_s = service_s
+        self.pace.accepted.was_any_served = True
 
     def note_start(self, now_s: float, in_flight: int) -> None:
         """Note in the history from where the search starts."""
@@ -194,7 +195,7 @@ class AdaptiveController:
         if seen.told.tokens:
             n = seen.told.tokens
             self._tokens += 0.1 * (n - self._tokens) if self._tokens else n
-        self._served_since_cut = True
+        self._served_since_cut = self.pace.accepted.was_any_served = True
         if seen.granted_s >= self.seats.cut_s:
             self._level = max(self._level, seen.at_grant)
         if self._trouble > MOST_TROUBLE:
