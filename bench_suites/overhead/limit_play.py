@@ -9,7 +9,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bench_suites.overhead.provider_play import REFUSED_AFTER_S, Serving
+from bench_suites.overhead.provider_play import Serving
 from pytest_ultrapar.engine.failure import Failure
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.lanes.actions import Grant
@@ -199,7 +199,7 @@ class LimitPlay:
             self._in_flight += 1
             self._peak = max(self._peak, self._in_flight)
             outcome = self._serving.judge(self._now_s)
-            took_s = self._serving.takes_s() if outcome == "ok" else REFUSED_AFTER_S
+            took_s = self._serving.takes_s() if outcome == "ok" else self._provider.refused_after_s
             event = (self._now_s + took_s, next(self._ids), job, action.lease, outcome, None)
             heapq.heappush(self._events, event)
 

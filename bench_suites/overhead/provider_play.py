@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 import random
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pytest_ultrapar.lanes.protocol import LeaseOutcome
-
-REFUSED_AFTER_S = 0.05
-"""A refusal is an answer, too: it takes a round trip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +44,9 @@ class Provider:
         typical_s: Mean time of an answer, the slow ones left out.
         refusal: How it says that something is too much: 429 (`rate`) or a 503 without Retry-After
             (`overload`).
+        counts_refused: Whether its rate is not a token bucket's but what came in the last second,
+            refused or not, as with HAProxy's `http_req_rate`.
+        refused_after_s: How long a refusal takes, a round trip.
         retry_after_s: Seconds to wait that a refusal asks for; None where it names none.
     """
 
@@ -57,6 +58,8 @@ class Provider:
     errors: float = 0.0
     typical_s: float = 1.0
     refusal: LeaseOutcome = "rate"
+    counts_refused: bool = False
+    refused_after_s: float = 0.05
     retry_after_s: float | None = None
 
     @property
@@ -91,18 +94,26 @@ class Serving:
     _minute: int = -1
     _n_in_minute: int = 0
     _tokens: float = 1.0
-    _filled_s: float = field(default=0.0)
+    _filled_s: float = 0.0
+    _came_s: deque[float] = field(default_factory=deque)
 
     def judge(self, now_s: float) -> LeaseOutcome:
         """What becomes of a request that arrives now: `ok`, `overload`, or what a refusal is."""
         bears = self.provider.at(now_s)
-        if bears.rate < math.inf:
+        is_paced = bears.rate < math.inf
+        if is_paced and self.provider.counts_refused:
+            self._came_s.append(now_s)
+            while self._came_s[0] <= now_s - 1.0:
+                self._came_s.popleft()
+            if len(self._came_s) > bears.rate:
+                return self.provider.refusal
+        elif is_paced:
             burst = max(1.0, bears.rate)
             self._tokens = min(burst, self._tokens + (now_s - self._filled_s) * bears.rate)
             self._filled_s = now_s
         if bears.refuses or self.in_flight >= bears.seats:
             return self.provider.refusal
-        if bears.rate < math.inf:
+        if is_paced and not self.provider.counts_refused:
             if self._tokens < 1.0:
                 return self.provider.refusal
             self._tokens -= 1.0

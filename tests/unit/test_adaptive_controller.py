@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from pytest_ultrapar.lanes.adaptive.controller import AdaptiveController
+from pytest_ultrapar.lanes.adaptive.controller import LEAST_SPREAD_S, WARY, AdaptiveController
 from pytest_ultrapar.lanes.adaptive.curve import Curve, span_s
 from pytest_ultrapar.lanes.adaptive.observation import Observation
 from pytest_ultrapar.lanes.adaptive.vllm_metrics import ServerLoad
@@ -34,7 +34,23 @@ def grown(seats=40, ceiling=400):
 def test_search_starts_at_ten_seats_or_the_ceiling():
     assert AdaptiveController("p/k", 400).cap() == 10
     assert AdaptiveController("p/k", 3).cap() == 3
-    assert AdaptiveController("p/k", 3).interval_s() == 0.0
+
+
+def test_sends_are_apart_until_something_is_served():
+    controller = AdaptiveController("p/k", 3)
+    assert controller.interval_s() == LEAST_SPREAD_S
+    served(controller, 0.0, 1.0, 1)
+    assert controller.interval_s() == 0.0
+
+
+def test_sends_are_apart_after_a_back_off_until_one_of_them_is_served():
+    controller = AdaptiveController("p/k", 3)
+    refused(controller, 0.0, 0.3, 3)
+    assert controller.rest_s is None
+    served(controller, 0.0, 0.5, 2)
+    assert controller.interval_s() == WARY * 0.3
+    served(controller, 2.0, 2.5, 1)
+    assert controller.interval_s() < WARY * 0.3
 
 
 def test_seats_double_per_round_while_they_are_in_use():

@@ -92,6 +92,7 @@ def test_peaks_and_counts_by_outcome():
     play.wait(5)
     for outcome in ("refused", "unsent", "cancelled", "bad_request"):
         play.back(play.ask(), outcome)
+        play.wait(1)
     status = play.status("p/a/k0")
     assert (status.peak_in_flight, status.in_flight, status.granted) == (3, 0, 7)
     assert (status.n_ok, status.n_rate_limited, status.n_failed) == (2, 1, 2)

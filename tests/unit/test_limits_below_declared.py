@@ -13,8 +13,8 @@ RATES = {rate: Bears(rate=rate) for rate in (1.0, 5.0)}
 
 
 def play(provider: Provider, **settings: object) -> Outcome:
-    settings = {"ceiling": DECLARED, "rate_mode": "fixed", "n_requests": N} | settings
-    return LimitPlay(provider, seed=1, span_s=36_000.0, **settings).run()
+    defaults = {"ceiling": DECLARED, "rate_mode": "fixed", "n_requests": N, "seed": 1}
+    return LimitPlay(provider, span_s=36_000.0, **(defaults | settings)).run()
 
 
 def check(found: Outcome, known: Outcome) -> None:
@@ -56,6 +56,20 @@ def test_storm_of_refusals_is_soon_left_behind(begins_s):
     # 2,000 answers at 20 at once take 20 s.
     assert found.n_infra == 0
     assert found.end_s <= 60.0
+
+
+@pytest.mark.parametrize("rate_mode", ["fixed", "adaptive"])
+def test_who_was_refused_asks_one_at_a_time_whether_anything_is_let_in_again(rate_mode):
+    # It counts what it refuses: whoever comes back with all requests at once is refused for them.
+    provider = Provider(
+        (Bears(rate=40),), sigma=0.01, typical_s=0.2, counts_refused=True, refused_after_s=0.003
+    )
+    known = play(provider, qps=40)
+    for seed in range(1, 4):
+        found = play(provider, seed=seed, rate_mode=rate_mode)
+        assert found.n_infra == 0
+        assert found.n_refused_late <= 0.10 * N
+        assert found.end_s <= 1.5 * known.end_s
 
 
 def test_storm_that_names_a_time_to_come_back_says_nothing_about_a_rate():

@@ -155,6 +155,7 @@ def test_log_that_ends_in_the_middle_of_a_line_is_read_up_to_there(tmp_path):
         (encode_header([], 0.0) + b'{"t":1}\n', "not a server's log"),
         (encode_header([], 0.0) + b'{"t":1.0,"event":"bang","id":1}\n', "not a server's log"),
     ],
+    ids=["empty", "text", "later format", "no event", "unknown event"],
 )
 def test_file_that_is_no_log_is_refused_with_its_name(tmp_path, content, says):
     path = tmp_path / "server.log"

@@ -33,6 +33,9 @@ wake us up more often."""
 QUEUED = 0.3
 """A refusal that took this share of the time of an answer came after a queue: a queue is kept for
 seats."""
+WARY, MOST_WARY_S = 2.0, 1.0
+"""Until something is served, at the start and after refusals, sends are so many times the time of a
+refusal apart, a second at most: if the first is refused, the others need not be sent."""
 LEAST_REST_S = 0.01
 WORTH_NOTING = 0.02
 """Changes of the rate below this share of it are not in the history."""
@@ -70,10 +73,12 @@ class AdaptiveController:
         "_load_s",
         "_name",
         "_noted",
+        "_refusal_s",
         "_served_since_cut",
         "_tokens",
         "_trouble",
         "_votes",
+        "_wary_s",
         "heeds_headers",
         "n_cuts",
         "pace",
@@ -101,6 +106,8 @@ class AdaptiveController:
         self.n_cuts = 0
         self.rest_s: float | None = None
         self._served_since_cut = False
+        self._refusal_s = 0.0
+        self._wary_s = -math.inf
         self._cut_s = self._load_s = -math.inf
         self._noted = (0, math.inf)
         self._is_new = True
@@ -118,10 +125,14 @@ class AdaptiveController:
         """Seconds between sends; 0 when nothing bounds the rate.
 
         Once refused, few seats are not all used at the same instant: a provider that counts a rate
-        would let one of two such requests in, and look as if it had one seat.
+        would let one of two such requests in, and look as if it had one seat. Nor do all of them go
+        at once while nobody knows whether anything is let in, at the start or after refusals.
         """
         spread = TRY_SPREAD if self.cap() > self._level else SPREAD
         spread_s = spread * self.seats.service_s / self.cap() if self.n_cuts else 0.0
+        if not self._served_since_cut or self._wary_s > -math.inf:
+            wary_s = min(MOST_WARY_S, WARY * self._refusal_s)
+            spread_s = max(spread_s, LEAST_SPREAD_S, wary_s)
         return max(1.0 / self.pace.rate, spread_s if spread_s >= LEAST_SPREAD_S else 0.0)
 
     def served_before(self, service_s: float) -> None:
@@ -153,6 +164,9 @@ class AdaptiveController:
         if seen.is_served:
             reason = self._served(seen) or reason
         elif seen.is_limited:
+            self._refusal_s = max(self._refusal_s, seen.now_s - seen.granted_s)
+            if self._wary_s > -math.inf:
+                self._wary_s = seen.now_s
             self.pace.accepted.refused(seen.granted_s)
             reason = self._refused(seen)
         elif seen.is_troubled:
@@ -196,6 +210,9 @@ class AdaptiveController:
             n = seen.told.tokens
             self._tokens += 0.1 * (n - self._tokens) if self._tokens else n
         self._served_since_cut = self.pace.accepted.was_any_served = True
+        if seen.granted_s >= self._wary_s:
+            self._wary_s = -math.inf
+            self._refusal_s = 0.0
         if seen.granted_s >= self.seats.cut_s:
             self._level = max(self._level, seen.at_grant)
         if self._trouble > MOST_TROUBLE:
@@ -236,7 +253,7 @@ class AdaptiveController:
                     self.seats.widen(2.0 * self._level, seen.now_s)
                 self._relieve(before)
             else:
-                self._rest(self.pace.settles_s - seen.now_s)
+                self._rest(self.pace.settles_s, seen.now_s)
             return "refused: rate"
         if self.seats.refused(seen):
             self.queue.cut(self.seats.limit)
@@ -245,17 +262,25 @@ class AdaptiveController:
             self._level = 0
             self._relieve(before)
         else:
-            self._rest(self.seats.settles_s - seen.now_s)
+            self._rest(self.seats.settles_s, seen.now_s)
         return "refused: seats"
 
     def _relieve(self, before: tuple[int, float]) -> None:
         """A cut was made: it is enough where requests were served since the one before it."""
         was_lowered = self.cap() < before[0] or self.pace.rate < before[1]
         self.rest_s = 0.0 if self._served_since_cut and was_lowered else None
+        self._back_off(self._cut_s)
         self._served_since_cut = False
 
-    def _rest(self, settles_s: float) -> None:
-        self.rest_s = max(LEAST_REST_S, settles_s) if self._served_since_cut else None
+    def _rest(self, settles_at_s: float, now_s: float) -> None:
+        settles_s = max(LEAST_REST_S, settles_at_s - now_s)
+        self.rest_s = settles_s if self._served_since_cut else None
+        self._back_off(now_s)
+
+    def _back_off(self, now_s: float) -> None:
+        """Where only a back-off helps, be wary until something sent from now on is served."""
+        if self.rest_s is None:
+            self._wary_s = now_s
 
     def _vote(self, seen: Observation) -> bool:
         """Whether a refusal that does not say so is about the rate."""
