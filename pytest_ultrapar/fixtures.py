@@ -53,6 +53,8 @@ class Grader:
             TypeError: The verdict is none of these.
             ValueError: Another outcome, or a score that is no finite number.
         """
+        # What is wrong is in the test, so its line is the one to show.
+        __tracebackhide__ = True
         if isinstance(verdict, bool):
             verdict = "solved" if verdict else "unsolved"
         outcome: object = verdict

@@ -268,14 +268,14 @@ class LaneBroker:
     ) -> list[Action]:
         """Hear what a server says of its queue.
 
-        It counts for limits that are looked for and that no other instance shares.
+        It counts for limits that are estimated and that no other instance shares.
         """
         now_s = self._advance(now_s)
         self._table.told_load(provider, instance, load, now_s)
         return self._finish(now_s)
 
     def take_changes(self) -> list[LimitChange]:
-        """What became of the limits that are looked for, since the last call; oldest first."""
+        """What became of the limits that are estimated, since the last call; oldest first."""
         return self._table.take_changes()
 
     def _advance(self, now_s: float) -> float:

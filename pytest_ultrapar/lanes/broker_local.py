@@ -49,7 +49,7 @@ class LocalBroker:
             worker: Name of this process in assignments.
             seed: For the jitter of pauses.
             patience_s: How long an episode may last, seconds.
-            history: Where the changes of limits that are looked for go; closed by `close`.
+            history: Where the changes of limits that are estimated go; closed by `close`.
         """
         self._clock = clock
         self._loop = loop

@@ -105,7 +105,7 @@ class BrokerProcess:
 
         Args:
             pool: The lanes and limits.
-            directory: The run's directory. In adaptive mode the history of the limits goes there.
+            directory: The run's directory. The history of the limits that are estimated goes there.
             address: Where it listens; None for a new one.
             seed: For the jitter of pauses.
             patience_s: How long an episode may last, seconds.

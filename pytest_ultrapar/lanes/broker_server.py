@@ -84,7 +84,7 @@ class BrokerServer:
         self.flush()
 
     def write_history(self) -> None:
-        """Write what became of limits that are looked for, now and every second from then on."""
+        """Write what became of limits that are estimated, now and every second from then on."""
         if self._history is not None:
             self._history.append(self._broker.take_changes())
             self._loop.call_later(WRITE_EVERY_S, self.write_history)

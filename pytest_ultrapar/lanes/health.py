@@ -222,7 +222,10 @@ class LaneHealth:
             "quota": f"{key} has no quota left (402, or 429 that says so){back}",
             "daily_quota": f"{key} has used up its quota of the day for {lane.model}{back}",
             "not_found": f"{instance} was not found (404)",
-            "tls": f"{instance} showed a certificate that does not verify",
+            "tls": (
+                f"{instance} showed a certificate that does not verify "
+                "(a private CA goes into ca_file)"
+            ),
         }[outcome]
         return f"{said}: out for the rest of the run"
 

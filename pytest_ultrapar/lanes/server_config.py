@@ -21,7 +21,7 @@ class ServerConfig(msgspec.Struct, frozen=True):
         token: What clients must know.
         seed: For the jitter of pauses.
         patience_s: How long an episode may last, seconds.
-        history_path: Where the changes of limits that are looked for go; None for nowhere.
+        history_path: Where the changes of limits that are estimated go; None for nowhere.
     """
 
     pool: Pool

@@ -58,7 +58,12 @@ class FinishedRun:
 
 
 def finish(
-    run: Run, gate: RunGate | None, *, stopped: bool, written: Callable[[int, int], None]
+    run: Run,
+    gate: RunGate | None,
+    *,
+    stopped: bool,
+    at_failure: bool,
+    written: Callable[[int, int], None],
 ) -> FinishedRun:
     """Write manifest and results, and judge them. Controller, once, when workers are gone.
 
@@ -66,6 +71,7 @@ def finish(
         run: The run.
         gate: What it is judged by besides coverage.
         stopped: Whether somebody wanted it to end early; what never ran is no failure then.
+        at_failure: Whether it was `-x` or `--maxfail` that ended it.
         written: Called now and then with how many cases are in the tables, and of how many.
     """
     assert run.manifest is not None
@@ -86,7 +92,7 @@ def finish(
         said = (
             f"stopped early: {summary.statistics.n_final} of "
             f"{counted(summary.statistics.n_planned, 'case')} have a result, and no "
-            f"finished episode is lost; go on with {how_to_resume(run)}"
+            f"finished episode is lost; go on with {how_to_resume(run, at_failure=at_failure)}"
         )
         return FinishedRun(path, manifest, summary, (), said)
     found = failures(summary, run.options.coverage)
@@ -101,14 +107,16 @@ def finish(
     return FinishedRun(path, manifest, summary, found, gate=judged)
 
 
-def how_to_resume(run: Run) -> str:
-    """How to finish a run that was stopped."""
+def how_to_resume(run: Run, *, at_failure: bool = False) -> str:
+    """How to finish a run that was stopped, perhaps at a failure."""
+    # A test that failed fails again on its stored answer, and would stop the run again.
+    same = "the same command without -x or --maxfail" if at_failure else "the same command"
     if run.options.out is not None:
         # A directory elsewhere is found by no id, and the option that named it must go.
-        return f"the same command and --ultrapar-resume {run.options.out} instead of --ultrapar-out"
+        return f"{same} and --ultrapar-resume {run.options.out} instead of --ultrapar-out"
     if run.options.resume is not None:
-        return "the same command"
-    return f"the same command and --ultrapar-resume {run.directory.run_id}"
+        return same
+    return f"{same} and --ultrapar-resume {run.directory.run_id}"
 
 
 def failures(summary: RunSummary, least_coverage: float) -> tuple[str, ...]:

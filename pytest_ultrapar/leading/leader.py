@@ -167,7 +167,11 @@ class Leader:
                     session.shouldfail or session.shouldstop
                 )
                 self._finished = finish.finish(
-                    self.run, self._gate, stopped=stopped, written=self._tables_written
+                    self.run,
+                    self._gate,
+                    stopped=stopped,
+                    at_failure=0 < (self.config.option.maxfail or 0) <= session.testsfailed,
+                    written=self._tables_written,
                 )
                 self.config.hook.pytest_ultrapar_finish(run=self._finished)
                 if session.exitstatus == pytest.ExitCode.OK and self._finished.failures:

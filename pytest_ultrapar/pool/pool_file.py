@@ -18,7 +18,7 @@ MAX_BYTES = 1024 * 1024
 
 _AT_LINE = re.compile(r"\s*\(at line (\d+), column \d+\)|\s*\(at end of document\)")
 _SECRET_FIELD = re.compile(
-    r"(?i)((?:\b|_)(?:key|api[_-]?key|secret|token|password|authorization|env)[\"']?\s*=\s*)([^,}\n]+)"
+    r"(?i)((?:\b|_)(?:key|api[_-]?key|secret|token|password|authorization|env)[\"']?\s*=(?!\s*\{)\s*)([^,}\n]+)"
 )
 _VARIABLE = re.compile(r"[\"']?[A-Z_][A-Z0-9_]*[\"']?\s*")
 _USERINFO = re.compile(r"://[^/\s\"']*@")

@@ -69,7 +69,8 @@ def _difference(then: Sequence[Case], now: Sequence[Case]) -> str:
         return "the order of the planned cases is not the same"
     return (
         f"the planned cases are not the same ({len(then)} then, {len(now)} now; {'; '.join(said)}):"
-        " name the same suite, selection (-k, -m, --ultrapar-model) and repetitions"
+        " name the same suite, selection (-k, -m, --ultrapar-model) and repetitions, from the same"
+        " directory or with the same --rootdir"
     )
 
 

@@ -1,4 +1,4 @@
-"""The table of what adaptive mode found: a row per change of a limit."""
+"""The table of limits that were estimated: a row per change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROWS_PER_GROUP = 20_000
 
 
 def write_limits(run_dir: Path, manifest: Manifest) -> Path | None:
-    """Write `limits` of a run, or nothing where no limit was looked for.
+    """Write `limits` of a run, or nothing where no limit was estimated.
 
     Raises:
         ResultsError: The table did not read back as written.

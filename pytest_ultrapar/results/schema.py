@@ -122,7 +122,7 @@ LIMITS_COLUMNS = (
     Column("in_flight", "int32"),
     Column("reason", "string"),
 )
-"""Of `limits`, a row per change of a limit that adaptive mode looks for; `t_s` is on the clock of
+"""Of `limits`, a row per change of a limit that was estimated; `t_s` is on the clock of
 `attempts`."""
 
 

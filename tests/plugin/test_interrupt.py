@@ -136,7 +136,8 @@ def test_interrupted_run_keeps_what_was_finished(project, start, workers, whom):
     assert 7 <= len(project.server.prompts) <= len(finished) + len(interrupted)
 
 
-def test_stopped_run_says_how_it_is_finished_wherever_it_is(project):
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_run_that_failures_stopped_says_how_it_is_finished_wherever_it_is(project, workers):
     project.suite(
         """
 @pytest.mark.parametrize("prompt", ["say one", "say two", "say three"])
@@ -144,13 +145,15 @@ def test_it(answer):
     assert answer == "another"
 """
     )
-    stopped = project.run("-n0", "-x", "--ultrapar-out", "runs/cut")
+    # A stored answer fails again: with -x the run would never end.
+    same = "the same command without -x or --maxfail"
+    stopped = project.run(workers, "-x", "--ultrapar-out", "runs/cut")
     stopped.stdout.fnmatch_lines(
-        ["*go on with the same command and --ultrapar-resume runs/cut instead of --ultrapar-out"]
+        [f"*go on with {same} and --ultrapar-resume runs/cut instead of --ultrapar-out"]
     )
-    again = project.run("-n0", "-x", "--ultrapar-resume", "runs/cut")
-    again.stdout.fnmatch_lines(["ultrapar: resuming *", "*; go on with the same command"])
-    ended = project.run("-n0", "--ultrapar-resume", "runs/cut")
+    again = project.run(workers, "-x", "--ultrapar-resume", "runs/cut")
+    again.stdout.fnmatch_lines(["ultrapar: resuming *", f"*; go on with {same}"])
+    ended = project.run(workers, "--ultrapar-resume", "runs/cut")
     ended.assert_outcomes(failed=3)
     ended.stdout.no_fnmatch_line("*stopped early*")
 

@@ -283,3 +283,5 @@ def test_grade(fine, grade): grade(3)
         "*grade() got 3; it takes 'solved', 'partial', 'unsolved', True, False, or an object with*",
     ):
         result.stdout.fnmatch_lines([words])
+    # Shown is the suite's line, not ours.
+    result.stdout.fnmatch_lines(["> *grade(3)"])

@@ -51,6 +51,20 @@ def test_run_is_resumed_from_another_directory(project, monkeypatch, tmp_path):
     assert (here / ".ultrapar" / "latest").resolve() == project.directory.resolve()
 
 
+def test_resume_that_finds_other_names_of_the_same_tests_says_how_they_come_about(project):
+    project.suite(SUITE)
+    assert project.run("-n0").ret == 0
+    above = project.pytester.path.parent
+    refused = project.pytester.runpytest_inprocess(
+        "-p", "no:cacheprovider", f"--rootdir={above}", "-n0",
+        f"--ultrapar-pool={project.pytester.path / 'pool.toml'}",
+        f"--ultrapar-resume={project.directory}",
+    )  # fmt: skip
+    output = _clean(refused)
+    assert refused.ret == 4, output
+    assert "from the same directory or with the same --rootdir" in output
+
+
 def test_run_elsewhere_needs_no_folder_of_runs(project):
     project.suite(SUITE)
     blocked = project.pytester.path / ".ultrapar"

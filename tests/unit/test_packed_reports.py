@@ -65,7 +65,7 @@ class Number(int):
         StopIteration,
         compile("1", "<test>", "eval"),
     ],
-    ids=repr,
+    ids=lambda one: type(one).__name__,
 )
 @pytest.mark.parametrize(
     "place",

@@ -30,6 +30,11 @@ REFUSED = [
         id="toml_env",
     ),
     pytest.param(
+        "schema = 1\nper_key = { workers = }\n",
+        "line 2 is not TOML: Invalid value: per_key = { workers = }",
+        id="toml_no_secret",
+    ),
+    pytest.param(
         'schema = 1\nbase_url = "https://me:pw@host\n',
         "line 2 is not TOML: Illegal character '\\n': base_url = \"https://***@host",
         id="toml_url",

@@ -1,4 +1,4 @@
-"""What became of the limits that are looked for: every change with its reason, as it happens."""
+"""What became of the limits that are estimated: every change with its reason, as it happens."""
 
 from __future__ import annotations
 
@@ -98,6 +98,6 @@ def read_changes(path: Path) -> list[LimitRecord]:
         try:
             records.append(msgspec.json.decode(line, type=LimitRecord))
         except msgspec.DecodeError:
-            # Torn by a crash: what adaptive mode thought then is not worth a table.
+            # Torn by a crash: what was estimated then is not worth a table.
             continue
     return records

@@ -1,4 +1,4 @@
-"""What a controller of adaptive mode is shown."""
+"""What is shown to a controller that estimates a limit."""
 
 from __future__ import annotations
 
