@@ -139,6 +139,30 @@ def log_handlers(
     return [plugin.log_cli_handler], [plugin.log_file_handler]
 
 
+def mask_terminal(config: pytest.Config, change: Callable[[str], str]) -> None:
+    """Put all that pytest and plugins write to the terminal through `change`, piece by piece.
+
+    No hook sees it all: reasons of `pytest.exit`, tracebacks of hooks, sections of other plugins.
+    Nothing happens where there is no terminal, as in a worker.
+    """
+    if not config.pluginmanager.hasplugin("terminalreporter"):
+        return
+    writer = config.get_terminal_writer()
+    write = writer.write
+
+    def masked(msg: str, **how: Any) -> None:  # noqa: ANN401 - flush, and any markup
+        write(change(msg), **how)
+
+    writer.write = masked  # type: ignore[method-assign]
+
+
+def mask_traceback(shown: object, change: Callable[[str], str]) -> None:
+    """Put the lines of an internal error's traceback through `change`, for whoever shows them."""
+    for traceback, *_ in getattr(shown, "chain", []):
+        for entry in traceback.reprentries:
+            entry.lines[:] = map(change, entry.lines)
+
+
 def higher_scopes(item: pytest.Item) -> tuple[object, ...]:
     """What is equal in items that share their module and its parametrised fixtures.
 

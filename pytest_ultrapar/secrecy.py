@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Secrecy:
-    """The plugin that masks secrets in names of tests, errors of collection, warnings and logs."""
+    """Masks secrets in names of tests, errors of collection, warnings, logs, on the terminal."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -36,7 +36,8 @@ class Secrecy:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        """Mask what is logged live; only now all plugins have their handlers."""
+        """Mask what is shown and logged live; only now all plugins have their handlers."""
+        pytest_internals.mask_terminal(self._config, self._redactor.text)
         live, file = pytest_internals.log_handlers(self._config)
         for handler in live:
             _mask(handler, lambda text: harmless(self._redactor.text(text)))
@@ -58,6 +59,11 @@ class Secrecy:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Mask secrets in errors of collection."""
         redact(report, self._config, self._redactor.text)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_internalerror(self, excrepr: object) -> None:
+        """Mask secrets in the traceback of a hook: junit files keep it."""
+        pytest_internals.mask_traceback(excrepr, self._redactor.text)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_warning_recorded(self, warning_message: warnings.WarningMessage) -> None:

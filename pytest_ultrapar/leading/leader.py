@@ -173,13 +173,21 @@ class Leader:
                     at_failure=0 < (self.config.option.maxfail or 0) <= session.testsfailed,
                     written=self._tables_written,
                 )
-                self.config.hook.pytest_ultrapar_finish(run=self._finished)
+                self._tell_of(self._finished, session)
                 if session.exitstatus == pytest.ExitCode.OK and self._finished.failures:
                     session.exitstatus = pytest.ExitCode.TESTS_FAILED
         finally:
             if self._live is not None:
                 self._live.stop()
             self.run.close()
+
+    def _tell_of(self, finished: finish.FinishedRun, session: pytest.Session) -> None:
+        try:
+            self.config.hook.pytest_ultrapar_finish(run=finished)
+        except Exception:  # noqa: BLE001 - whatever a plugin raises; the results are there
+            # pytest itself would let it end the process, with a traceback that nobody masks.
+            self.config.notify_exception(pytest.ExceptionInfo.from_current(), self.config.option)
+            session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
     def _tables_written(self, done: int, total: int) -> None:
         if self._live is not None:

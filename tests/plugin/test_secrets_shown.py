@@ -165,3 +165,53 @@ def test_key_with_blanks_around_it_is_masked_as_it_is_sent(project, monkeypatch)
     assert CANARY in project.server.tokens
     assert CANARY not in result.stdout.str() + result.stderr.str()
     assert leaks(project) == []
+
+
+EXITS = """
+import os, pytest
+
+@prefetch
+async def spoken(llm) -> str:
+    return (await llm.chat([{"role": "user", "content": "say a"}])).text
+
+def test_case(spoken):
+    pytest.exit("no quota left for " + os.environ["TEST_KEY_0"], returncode=3)
+"""
+BREAKS = """
+import os
+
+def pytest_ultrapar_finish(run):
+    raise RuntimeError("cannot report with " + os.environ["TEST_KEY_0"])
+
+def pytest_terminal_summary(terminalreporter):
+    terminalreporter.write_line("with " + os.environ["TEST_KEY_0"], bold=True)
+"""
+
+
+def test_key_in_the_reason_of_an_exit_is_masked(project):
+    project.suite(EXITS)
+    result = project.run("-n0", "--junitxml=junit.xml")
+    output = result.stdout.str() + result.stderr.str()
+    assert "no quota left for ***" in output
+    assert CANARY not in output
+    assert leaks(project) == []
+
+
+def test_key_in_an_error_of_a_hook_is_masked(project, workers):
+    project.suite(EXITS.replace("pytest.exit", "dict"))
+    project.pytester.makeconftest(BREAKS)
+    result = project.run(workers, "--junitxml=junit.xml", "--color=yes")
+    output = result.stdout.str() + result.stderr.str()
+    assert "cannot report with ***" in output
+    assert CANARY not in output
+    assert leaks(project) == []
+
+
+def test_key_in_another_plugins_summary_is_masked(project, workers):
+    project.suite(EXITS.replace("pytest.exit", "dict"))
+    project.pytester.makeconftest(
+        BREAKS.replace("ultrapar_finish(run)", "sessionstart()").replace("raise", "return")
+    )
+    result = project.run(workers)
+    result.stdout.fnmatch_lines(["with [*][*][*]"])
+    assert CANARY not in result.stdout.str() + result.stderr.str()
