@@ -108,5 +108,6 @@ def pytest_ultrapar_case(record: Grade) -> None:
 def pytest_ultrapar_finish(run: FinishedRun) -> None:
     """See the finished run: its directory, counts and coverage.
 
-    Called once, in the controller, main thread, after the tables are written.
+    Called once, in the controller, main thread, after the tables are written. What it raises is an
+    internal error of pytest (exit code 3); the tables stay as they are.
     """
