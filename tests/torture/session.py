@@ -46,7 +46,8 @@ class Session:
         self.output = folder / f"output-{number}.txt"
         command = [sys.executable, "-m", "pytest", "-n", str(plan.workers)]
         command += ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
-        command += ["--ultrapar-pool", "pool.toml"]
+        # A case that the infrastructure failed is resumed, however few there are.
+        command += ["--ultrapar-pool", "pool.toml", "--ultrapar-coverage", "1"]
         if resume:
             command += ["--ultrapar-resume", "latest"]
         if simulator is None:
