@@ -7,6 +7,7 @@ import contextlib
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tests.proxies.access_log import n_refused, per_window, refused_share
@@ -23,8 +24,8 @@ table. Behind them is the simulated provider, which answers anything in 0.2 s. E
 three times: by a pool that knows it, in fixed mode and in adaptive mode. All figures are those of
 the proxy's own log. Times are from the first request to the last answer; "after the first trip" are
 the requests that were refused after the first answer had come, as a share of all. All of it takes
-nearly an hour, half of which is nginx-req-1. litellm is run only when it is named, takes 10 minutes
-and installs LiteLLM.
+nearly an hour, half of which is nginx-req-1. litellm is run only when it is named, installs LiteLLM
+and takes 10 minutes, with --cases 600 half an hour.
 """
 _HEAD = (
     "limit", "the pool says", "mode", "cases", "requests", "refused", "after the first trip",
@@ -61,6 +62,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--pytest", action="append", default=[], metavar="OPTION", help="for all runs, as -n4"
     )
     parser.add_argument(
+        "--cases", type=int, metavar="N", help="of each run (default: 600, litellm 150)"
+    )
+    parser.add_argument(
         "--seconds",
         action="store_true",
         help="show below each row the requests of each second, and how many of them were refused",
@@ -73,6 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         directory = (arguments.keep or Path(scratch)).absolute()
         if "litellm" in arguments.names:
             chosen.append(_litellm(arguments.environment or directory / "litellm-environment"))
+        if arguments.cases is not None:
+            chosen = [replace(one, n=arguments.cases) for one in chosen]
         try:
             with provider(LATENCY_S, directory) as upstream:
                 _show(_HEAD)
