@@ -18,7 +18,8 @@ class Bears:
 
     Attributes:
         seats: Requests at once, >= 1.
-        rate: Requests per second, judged by a token bucket of one second's burst.
+        rate: Requests per second, judged by a token bucket.
+        burst: The bucket's size, at least one request; None for a second's.
         per_minute: Requests in each minute of the clock, all of them at once if they come so.
         refuses: Whether it refuses everything.
     """
@@ -26,6 +27,7 @@ class Bears:
     from_s: float = 0.0
     seats: float = math.inf
     rate: float = math.inf
+    burst: float | None = None
     per_minute: float = math.inf
     refuses: bool = False
 
@@ -108,7 +110,7 @@ class Serving:
             if len(self._came_s) > bears.rate:
                 return self.provider.refusal
         elif is_paced:
-            burst = max(1.0, bears.rate)
+            burst = max(1.0, bears.rate) if bears.burst is None else bears.burst
             self._tokens = min(burst, self._tokens + (now_s - self._filled_s) * bears.rate)
             self._filled_s = now_s
         if bears.refuses or self.in_flight >= bears.seats:

@@ -72,6 +72,20 @@ def test_who_was_refused_asks_one_at_a_time_whether_anything_is_let_in_again(rat
         assert found.end_s <= 1.5 * known.end_s
 
 
+@pytest.mark.parametrize("rate_mode", ["fixed", "adaptive"])
+def test_provider_that_takes_no_two_requests_at_once_is_not_taken_for_one_seat(rate_mode):
+    # Two seats would do, if they were used apart; one gives half of what is allowed.
+    provider = Provider(
+        (Bears(rate=10, burst=1),), sigma=0.01, typical_s=0.2, refused_after_s=0.003
+    )
+    known = play(Provider((Bears(rate=10),), sigma=0.01, typical_s=0.2), qps=10)
+    for seed in range(1, 7):
+        found = play(provider, seed=seed, rate_mode=rate_mode)
+        assert found.n_infra == 0
+        assert found.n_refused_late <= 0.05 * N
+        assert found.end_s <= 1.5 * known.end_s
+
+
 def test_storm_that_names_a_time_to_come_back_says_nothing_about_a_rate():
     storm = Bears(refuses=True)
     provider = Provider((storm, Bears(3.0)), typical_s=0.01, sigma=0.1, retry_after_s=1.0)

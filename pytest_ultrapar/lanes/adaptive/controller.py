@@ -215,6 +215,9 @@ class AdaptiveController:
             self._refusal_s = 0.0
         if seen.granted_s >= self.seats.cut_s:
             self._level = max(self._level, seen.at_grant)
+            if seen.at_grant > (self.seats.held or math.inf):
+                # More at once than seats seemed to be limited to: they were not what was refused.
+                self._votes = max(self._votes, 0)
         if self._trouble > MOST_TROUBLE:
             return ""
         if self.pace.served(seen):
@@ -246,7 +249,7 @@ class AdaptiveController:
             is_rate = False
         if is_rate:
             was_free = not self.pace.is_bounded
-            if self.pace.refused(seen):
+            if self.pace.refused(seen, is_serving=self._served_since_cut):
                 self.n_cuts += 1
                 self._cut_s = seen.now_s
                 if was_free:
@@ -294,8 +297,10 @@ class AdaptiveController:
         if self.pace.is_bounded and seen.at_grant < SATURATED * self.seats.seats:
             # Neither seats nor our pace was full. Who counts seats refuses near the most that was
             # ever served at once (not at it: what fails fast has no seat there), who counts a rate
-            # anywhere below.
-            vote = -1 if seen.at_grant > NEAR_LEVEL * self._level else 1
+            # anywhere below. A level of a few seats has nothing near it.
+            has_near = (1.0 - NEAR_LEVEL) * self._level >= 1.0
+            near = NEAR_LEVEL * self._level if has_near else self._level
+            vote = -1 if seen.at_grant > near else 1
         else:
             vote = 1 if seen.at_grant <= self._level else -1
         self._votes = max(-MOST_VOTES, min(MOST_VOTES, self._votes + vote))

@@ -87,8 +87,13 @@ class PaceSearch:
         self.rate = min(self._ceiling, self.rate)
         return self.rate != before
 
-    def refused(self, seen: Observation) -> bool:
+    def refused(self, seen: Observation, *, is_serving: bool) -> bool:
         """Cut, once per epoch.
+
+        Args:
+            seen: The refusal.
+            is_serving: Whether anything was served since the last cut; else it is a storm, which
+                says nothing of how far to go down.
 
         Returns:
             Whether this refusal began a new epoch.
@@ -106,6 +111,10 @@ class PaceSearch:
         else:
             target = self.rate
             low = CUT * target
+        if is_serving and not is_first:
+            # A pace that was not reached bounds nothing, and one cut after the other is slow.
+            target = min(target, accepted / SATURATED)
+            low = min(low, target)
         if seen.is_lone and accepted > 0 and self.accepted.is_quiet(seen.now_s):
             # Not even one is let in, for a while: then there will be no more than there were in the
             # last minutes.
