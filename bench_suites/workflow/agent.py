@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from bench_suites.workflow.ceiling import is_reachable
 from bench_suites.workflow.conversation import Conversation
 from bench_suites.workflow.episode import Episode
 from bench_suites.workflow.prompts import PromptType, build_messages
@@ -28,6 +29,7 @@ async def run_episode(
     tool_success_rate: float = 0.8,
     seed: int,
     max_turns: int = MAX_TURNS,
+    substitute: bool = False,
 ) -> Episode:
     """Let a model work on a task; returns what it did, whatever that was.
 
@@ -38,8 +40,10 @@ async def run_episode(
         prompt_type: By default `optimal` if a plan is given, else `baseline`.
         difficulty: Wording of the task's description.
         tool_success_rate: Nominal chance that a well-formed call succeeds, 0 to 1.
-        seed: Seeds the tools' luck; the same seed and the same answers give the same episode.
+        seed: The tools' luck, as `luck` has it: the same luck and the same answers give the same
+            episode.
         max_turns: Most answers of the model, at least 1.
+        substitute: As `Drawn` has it.
 
     Raises:
         ValueError: An unknown prompt type or difficulty, a rate out of 0 to 1, or a plan that the
@@ -69,7 +73,7 @@ async def run_episode(
         prompt_type=prompt_type,
         difficulty=difficulty,
         tool_success_rate=tool_success_rate,
-        given=plan.tools if plan is not None else None,
+        given=plan,
         sound=task.required,
         calls=tuple(conversation.calls),
         n_turns=conversation.n_turns,
@@ -79,6 +83,10 @@ async def run_episode(
         n_unclosed=conversation.n_unclosed,
         completed=conversation.completed,
         stop=stop,
+        reachable=is_reachable(
+            task, tool_success_rate=tool_success_rate, seed=seed, max_turns=max_turns
+        ),
+        substitute=substitute,
     )
 
 

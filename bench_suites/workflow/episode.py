@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from bench_suites.workflow.plan import Plan
 from bench_suites.workflow.prompts import PromptType
 from bench_suites.workflow.task import Difficulty, TaskType
 
@@ -44,7 +45,7 @@ class Episode:
     """The course of one episode.
 
     Attributes:
-        given: Tools of the plan that the model was shown; None if it was shown none.
+        given: The plan that the model was shown; None if it was shown none.
         sound: Tools of the task's sound plan, the required ones.
         calls: In order.
         n_turns: Answers of the model.
@@ -53,6 +54,8 @@ class Episode:
         n_helped: Messages that asked for nothing and were answered with help.
         n_unclosed: Tags that the model did not close; they cost it nothing.
         completed: Whether the model said that it is done.
+        reachable: Whether a flawless model would have solved the task with the same luck.
+        substitute: Whether the task stands for one that the plan's flaw could not spoil.
     """
 
     task_id: str
@@ -60,7 +63,7 @@ class Episode:
     prompt_type: PromptType
     difficulty: Difficulty
     tool_success_rate: float
-    given: tuple[str, ...] | None
+    given: Plan | None
     sound: tuple[str, ...]
     calls: tuple[Call, ...]
     n_turns: int
@@ -70,6 +73,8 @@ class Episode:
     n_unclosed: int
     completed: bool
     stop: StopReason
+    reachable: bool
+    substitute: bool = False
 
     @property
     def succeeded(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from bench_suites.workflow import flaws_logic, flaws_operation, flaws_structure
 from bench_suites.workflow.severity import SEVERITIES, Severity
+from bench_suites.workflow.spots import spots
 from bench_suites.workflow.task_values import Draw
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ FlawSet = Literal["core", "document", "all"]
 FLAW_SETS: tuple[FlawSet, ...] = get_args(FlawSet)
 
 PREFIX = "flawed_"
+_MOST_DRAWS = 12
+"""A flaw may fall on a place where it changes words alone; then it is drawn again."""
 
 
 class FlawError(ValueError):
@@ -43,21 +46,34 @@ class Flaw:
     def apply(self, plan: Plan, *, seed: int = 0) -> Plan:
         """The spoilt plan. Pure: the same plan and seed give the same result.
 
-        What it returns always looks different to the model.
+        Who does as it says does something else than the sound plan asks for: other tools, another
+        order that what is needed does not allow, or other arguments.
 
         Raises:
-            FlawError: The plan has too few steps to be spoilt this way.
+            FlawError: The plan cannot be spoilt this way.
         """
-        text = f"{seed}/{self.name}/{self.severity}/{plan.task_id}"
+        for attempt in range(_MOST_DRAWS):
+            spoilt = self.change(plan, self.severity, self._draw(plan, seed, attempt))
+            if spoilt.steps and spots(plan, spoilt):
+                return spoilt
+        msg = (
+            f"flaw {self.name} ({self.severity}) cannot spoil the plan of {plan.task_id}: nobody "
+            "who follows it would do anything else"
+        )
+        raise FlawError(msg)
+
+    def can_spoil(self, plan: Plan, *, seed: int = 0) -> bool:
+        """Whether `apply` has a spoilt plan to give."""
+        try:
+            self.apply(plan, seed=seed)
+        except FlawError:
+            return False
+        return True
+
+    def _draw(self, plan: Plan, seed: int, attempt: int) -> Draw:
+        text = f"{seed}/{self.name}/{self.severity}/{plan.task_id}/{attempt}"
         digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-        spoilt = self.change(plan, self.severity, Draw(int.from_bytes(digest, "big")))
-        if not spoilt.steps or spoilt.rendered() == plan.rendered():
-            msg = (
-                f"flaw {self.name} ({self.severity}) cannot change the plan of {plan.task_id}, "
-                f"which has {len(plan.steps)} steps"
-            )
-            raise FlawError(msg)
-        return spoilt
+        return Draw(int.from_bytes(digest, "big"))
 
 
 FLAWS: dict[str, Flaw] = {

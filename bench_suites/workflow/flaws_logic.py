@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bench_suites.workflow.flaws_structure import arguments_for
+from bench_suites.workflow.flaws_structure import arguments_for, finds_all
 from bench_suites.workflow.severity import Severity, n_described, some_of
 from bench_suites.workflow.tool import Value, load_tools
 from bench_suites.workflow.tool_search import search_tools
@@ -53,17 +53,17 @@ def break_handover(plan: Plan, severity: Severity, draw: Draw) -> Plan:
 def drift(plan: Plan, severity: Severity, draw: Draw) -> Plan:
     """The plan slides to another goal: each drifted step resembles the drifted step before it.
 
-    Light: the last step's purpose. Medium: the last step, tool and all. Severe: the purposes from
-    the second step on, and the tools of the last third to half.
+    Light: the last step, tool and all. Medium: the purpose of the step before it, too. Severe: the
+    purposes from the second step on, and the tools of the last third to half.
     """
     steps = list(plan.steps)
     n = len(steps)
-    n_tools = {"light": 0, "medium": 1, "severe": max(1, (n - 1) // 2)}[severity]
-    n_purposes = max(1, n - 1) if severity == "severe" else 1
+    n_tools = max(1, (n - 1) // 2) if severity == "severe" else 1
+    n_purposes = {"light": 1, "medium": min(2, n), "severe": max(1, n - 1)}[severity]
     used = set(plan.tools)
     previous = steps[max(n - n_purposes - 1, 0)].tool
     for index in range(n - n_purposes, n):
-        previous = _similar(previous, used, draw)
+        previous = _similar(previous, used, plan, draw)
         aim = load_tools()[previous].description.rstrip(".").lower()
         if index >= n - n_tools:
             used.add(previous)
@@ -89,11 +89,12 @@ def contradict(plan: Plan, severity: Severity, draw: Draw) -> Plan:
     return replace(plan, steps=tuple(steps))
 
 
-def _similar(tool: str, used: set[str], draw: Draw) -> str:
+def _similar(tool: str, used: set[str], plan: Plan, draw: Draw) -> str:
     described = load_tools()[tool]
     query = f"{described.description} {' '.join(described.keywords)}"
-    hits = [hit.name for hit in search_tools(query) if hit.name not in {tool, *used}]
-    return hits[0] if hits else draw.one_of([n for n in load_tools() if n not in {tool, *used}])
+    free = [name for name in load_tools() if name not in {tool, *used} and finds_all(name, plan)]
+    hits = [hit.name for hit in search_tools(query) if hit.name in free]
+    return hits[0] if hits else draw.one_of(free)
 
 
 def _other_formats(step: PlanStep, draw: Draw) -> tuple[tuple[str, Value], ...]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from bench_suites.workflow.severity import Severity, n_described, n_touched, some_of
-from bench_suites.workflow.tool import Parameter, Value, load_tools
+from bench_suites.workflow.tool import Parameter, Resource, Value, load_tools
 
 if TYPE_CHECKING:
     from bench_suites.workflow.plan import Plan, PlanStep
@@ -14,12 +15,18 @@ if TYPE_CHECKING:
 
 _PAIR = 2
 _PAIRS = 4
+_ALIKE: dict[str, tuple[Resource, ...]] = {
+    "file": ("file", "file_or_url"),
+    "url": ("url",),
+    "file_or_url": ("file_or_url", "file", "url"),
+}
+"""What can stand for a resource, best first; for others only their like."""
 
 
 def disorder(plan: Plan, severity: Severity, draw: Draw) -> Plan:
     """Steps change places: one pair of neighbours; two pairs; everything turned around.
 
-    What a step needs stays written at it, so that the right order can be found again.
+    Of three steps or fewer, medium takes the first or the last to the other end. What a step needs stays written at it, so that the right order can be found again.
     """
     steps = list(plan.steps)
     if len(steps) < _PAIR:
@@ -27,10 +34,14 @@ def disorder(plan: Plan, severity: Severity, draw: Draw) -> Plan:
     if severity == "severe":
         steps.reverse()
     elif severity == "medium" and len(steps) >= _PAIRS:
-        steps[0], steps[1] = steps[1], steps[0]
-        steps[-2], steps[-1] = steps[-1], steps[-2]
+        first = draw.between(0, len(steps) - _PAIRS)
+        for place in (first, draw.between(first + 2, len(steps) - 2)):
+            steps[place], steps[place + 1] = steps[place + 1], steps[place]
     elif severity == "medium":
-        steps.insert(0, steps.pop())
+        if draw.chance(0.5):
+            steps.insert(0, steps.pop())
+        else:
+            steps.append(steps.pop(0))
     else:
         first = draw.between(0, len(steps) - 2)
         steps[first], steps[first + 1] = steps[first + 1], steps[first]
@@ -42,7 +53,7 @@ def misuse_tools(plan: Plan, severity: Severity, draw: Draw) -> Plan:
     steps = list(plan.steps)
     used = set(plan.tools)
     for index in some_of(range(len(steps)), n_touched(len(steps), severity), draw):
-        replacement = _neighbour(steps[index].tool, used, draw)
+        replacement = _neighbour(steps[index].tool, used, plan, draw)
         used.add(replacement)
         parameters = arguments_for(replacement, plan)
         steps[index] = replace(steps[index], tool=replacement, parameters=parameters)
@@ -50,13 +61,24 @@ def misuse_tools(plan: Plan, severity: Severity, draw: Draw) -> Plan:
 
 
 def arguments_for(tool: str, plan: Plan) -> tuple[tuple[str, Value], ...]:
-    """Arguments that a tool accepts: the plan's if it has all that are required, else examples."""
-    values = {name: value for step in plan.steps for name, value in step.parameters}
-    required = [parameter for parameter in load_tools()[tool].parameters if parameter.required]
-    # All or nothing: the plan's source with an example's format would contradict each other.
-    if not all(parameter.name in values for parameter in required):
-        return tuple((parameter.name, parameter.example) for parameter in required)
-    return tuple((parameter.name, values[parameter.name]) for parameter in required)
+    """Arguments that a tool accepts: the plan's where it has them, else examples.
+
+    Where the tool asks for a file or a place that the plan does not name, there is none: then the
+    example stands there, which the tool will not find.
+    """
+    named = [(step, name, value) for step in plan.steps for name, value in step.parameters]
+    values = {name: value for _, name, value in named}
+    places = {_parameter(step, name).constraints.resource: value for step, name, value in named}
+    found: dict[str, Value] = {}
+    for one in load_tools()[tool].parameters:
+        if one.required:
+            kinds = _ALIKE.get(one.constraints.resource or "", (one.constraints.resource,))
+            there = [places[kind] for kind in kinds if kind is not None and kind in places]
+            found[one.name] = values.get(one.name, there[0] if there else one.example)
+    if "source" in found and "format" in found:
+        # A source has one format.
+        found["format"] = PurePosixPath(str(found["source"])).suffix.removeprefix(".")
+    return tuple(found.items())
 
 
 def spoil_values(plan: Plan, severity: Severity, draw: Draw) -> Plan:
@@ -93,10 +115,21 @@ def break_off(plan: Plan, severity: Severity, draw: Draw) -> Plan:
     return replace(plan, steps=tuple(steps))
 
 
-def _neighbour(tool: str, used: set[str], draw: Draw) -> str:
+def finds_all(tool: str, plan: Plan) -> bool:
+    """Whether a tool would find all that it asks for with the arguments that the plan has for it."""
+    examples = {one.name: one.example for one in load_tools()[tool].parameters if _is_there(one)}
+    return all(examples.get(name) != value for name, value in arguments_for(tool, plan))
+
+
+def _is_there(parameter: Parameter) -> bool:
+    return parameter.constraints.resource not in {None, "new_file"}
+
+
+def _neighbour(tool: str, used: set[str], plan: Plan, draw: Draw) -> str:
     category = load_tools()[tool].category
-    near = [t.name for t in load_tools().values() if t.category == category and t.name not in used]
-    return draw.one_of(near or [name for name in load_tools() if name not in used])
+    # The wrong tool should work: it is the choice that is wrong.
+    free = [name for name in load_tools() if name not in used and finds_all(name, plan)]
+    return draw.one_of([name for name in free if load_tools()[name].category == category] or free)
 
 
 def _parameter(step: PlanStep, name: str) -> Parameter:

@@ -12,7 +12,7 @@ import msgspec
 from bench_suites.workflow.task import DIFFICULTIES, TASK_TYPES, Difficulty, Task, TaskType
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 DATA = Path(__file__).parent / "data"
 DIGESTS = "digests.json"
@@ -69,7 +69,7 @@ class TaskLibrary:
         return tuple(name for name in FILES if file_digest(DATA / name) != made.get(name))
 
     def draw(self, task_type: str, repeat: int, run_seed: int) -> Task:
-        """The task of a repetition: the same for every model, prompt type, level and flaw.
+        """The task of a repetition: the same for every model, prompt type and level.
 
         Without replacement: repetitions 0 to n-1 are n different tasks while the type has that
         many; then they come again in the same order.
@@ -84,6 +84,33 @@ class TaskLibrary:
         """
         tasks = self.of_type(task_type)
         return tasks[_order(task_type, len(tasks), run_seed)[repeat % len(tasks)]]
+
+    def draw_usable(
+        self, task_type: str, repeat: int, run_seed: int, is_usable: Callable[[Task], bool]
+    ) -> Task | None:
+        """The task of a repetition, or one that stands for it; None where no task can be used.
+
+        The same for whoever asks with the same condition. Those that stand for others come from
+        the end of the order in which `draw` goes through the tasks, so that few repetitions meet
+        them twice.
+
+        Args:
+            task_type: One of `TASK_TYPES`.
+            repeat: Number of the repetition, from 0.
+            run_seed: Seed of the run.
+            is_usable: Whether a task can be used. Pure.
+
+        Raises:
+            ValueError: There is no such type.
+        """
+        tasks = self.of_type(task_type)
+        order = [tasks[at] for at in _order(task_type, len(tasks), run_seed)]
+        place = repeat % len(order)
+        if is_usable(order[place]):
+            return order[place]
+        n_before = sum(not is_usable(task) for task in order[:place])
+        usable = [task for task in reversed(order) if is_usable(task)]
+        return usable[n_before % len(usable)] if usable else None
 
 
 TASKS = TaskLibrary()

@@ -1,8 +1,8 @@
 """Whether a tool call succeeds: the arguments decide first, then seeded chance.
 
-All chance of an episode comes from its seed, the tool and how often it was run, never from the
-order of other calls: two models that run the same tool for the first time in cases of one seed meet
-the same luck, and a lower success rate can only turn successes into failures.
+All chance comes from the luck of a task and repetition (`luck`), the tool and how often it was run,
+never from the model, the phase or the order of other calls: whoever runs a tool of that task for
+the first time meets the same luck, and a lower success rate can only turn successes into failures.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bench_suites.workflow.arguments import check_arguments
-from bench_suites.workflow.tool import Tool, load_tools, tool_named
+from bench_suites.workflow.tool import Tool, tool_named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +31,18 @@ MISSING_NEED_FACTOR = 0.5
 FAILED_NEED_FACTOR = 0.7
 RECENT_FAILURE_FACTOR = 0.9
 N_RECENT = 3
+
+
+def luck(run_seed: int, task_id: str, repeat: int) -> int:
+    """The seed of all chance in a repetition of a task: the same for every model, phase and rate.
+
+    Args:
+        run_seed: Seed of the run.
+        task_id: The task.
+        repeat: Number of the repetition, from 0.
+    """
+    digest = hashlib.blake2b(f"{run_seed}/{task_id}/{repeat}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +71,8 @@ class ToolSimulation:
 
     Attributes:
         success_rate: Nominal chance of a success, 0 to 1.
-        seed: The episode's.
-        inputs: The task's; what they name exists.
+        seed: The luck of the episode, as `luck` has it.
+        inputs: The task's; what they name exists, and nothing else.
     """
 
     success_rate: float
@@ -74,7 +86,6 @@ class ToolSimulation:
             msg = f"tool_success_rate must be from 0 to 1 (got {self.success_rate})"
             raise ValueError(msg)
         self._known.update(value for value in self.inputs.values() if isinstance(value, str))
-        self._known.update(_EXAMPLES)
 
     def run(self, name: str, arguments: Mapping[str, object] | None) -> ToolResult:
         """Run a tool once.
@@ -138,10 +149,3 @@ class ToolSimulation:
         digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
         return (int.from_bytes(digest, "big") >> 11) / 2**53
 
-
-_EXAMPLES = frozenset(
-    parameter.example
-    for tool in load_tools().values()
-    for parameter in tool.parameters
-    if parameter.constraints.resource is not None and isinstance(parameter.example, str)
-)

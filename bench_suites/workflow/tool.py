@@ -38,7 +38,7 @@ class Parameter(msgspec.Struct, frozen=True):
     Parameters of one name mean the same in all tools, so that a task's inputs go by that name.
 
     Attributes:
-        example: A value that is always valid; a resource of that name exists in every task.
+        example: A value of the right form. What it names exists in no task.
     """
 
     name: str

@@ -1,0 +1,85 @@
+"""Which steps of a task an episode carried out: judged by what reached the tools, and when."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from bench_suites.workflow.tool import load_tools
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bench_suites.workflow.episode import Call
+    from bench_suites.workflow.plan import Plan, PlanStep
+    from bench_suites.workflow.tool import Parameter
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the calls of an episode came to.
+
+    Attributes:
+        done: Tools of the steps that were done, in the order in which they were.
+        n_needless: Successful calls that did no step: of a tool that the task does not need, of a
+            step that was done already, with other arguments than the task's, or too early.
+    """
+
+    done: tuple[str, ...]
+    n_needless: int
+
+
+def work(sound: Plan, calls: Sequence[Call]) -> Work:
+    """What calls did of a task's steps. Pure.
+
+    A step is done by the first successful call of its tool that has the task's arguments and comes
+    after all that the step needs was done. The order of other steps is free.
+
+    Args:
+        sound: The task's own plan; no tool is in it twice.
+        calls: In order.
+    """
+    steps = {step.tool: step for step in sound.steps}
+    done: dict[str, None] = {}
+    n_needless = 0
+    for call in calls:
+        if not call.ok:
+            continue
+        step = steps.get(call.tool)
+        is_open = step is not None and step.tool not in done
+        if step is not None and is_open and done.keys() >= set(step.needs) and as_asked(step, call):
+            done[step.tool] = None
+        else:
+            n_needless += 1
+    return Work(tuple(done), n_needless)
+
+
+def as_asked(step: PlanStep, call: Call) -> bool:
+    """Whether a call has a step's arguments, and whatever else there is at its default."""
+    return effective(step.tool, arguments_of(call)) == effective(step.tool, dict(step.parameters))
+
+
+def arguments_of(call: Call) -> dict[str, object]:
+    """A call's arguments; none where the model wrote no JSON object."""
+    return json.loads(call.arguments) or {}
+
+
+def effective(tool: str, arguments: Mapping[str, object]) -> dict[str, object]:
+    """What arguments mean to a tool, comparable: what is at its default is left out."""
+    found = {}
+    for name, value in arguments.items():
+        parameter = load_tools()[tool].parameter(name)
+        plain = _plain(parameter, value)
+        if parameter is None or parameter.required or plain != _plain(None, parameter.default):
+            found[name] = plain
+    return found
+
+
+def _plain(parameter: Parameter | None, value: object) -> object:
+    if isinstance(value, str) and parameter is not None and parameter.constraints.resource:
+        # `./data/x.csv` names what `data/x.csv` names, as the tools see it.
+        return str(PurePosixPath(value))
+    # JSON has no tuples: what the task holds as one comes back as a list.
+    return list(value) if isinstance(value, tuple) else value
