@@ -25,5 +25,5 @@ async def episode(
         prompt_type=prompt_type,
         difficulty=difficulty,
         tool_success_rate=tool_success_rate,
-        seed=case.seed,
+        seed=workflow.luck(case.run_seed, task.task_id, case.repeat),
     )

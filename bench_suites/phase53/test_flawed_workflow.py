@@ -43,15 +43,16 @@ async def episode(
     tool_success_rate: float,
 ) -> Episode:
     """Runs ahead, hundreds at once. Task and flawed plan are the same for every model."""
-    task = workflow.TASKS.draw(task_type, case.repeat, case.run_seed)
-    plan = workflow.flaw(flaw, severity=severity).apply(task.plan, seed=case.run_seed)
+    chosen = workflow.flaw(flaw, severity=severity)
+    drawn = workflow.draw_flawed(chosen, task_type, case.repeat, case.run_seed)
     return await workflow.run_episode(
         llm,
-        task,
-        plan=plan,
+        drawn.task,
+        plan=drawn.plan,
         difficulty=difficulty,
         tool_success_rate=tool_success_rate,
-        seed=case.seed,
+        seed=workflow.luck(case.run_seed, drawn.task.task_id, case.repeat),
+        substitute=drawn.is_substitute,
     )
 
 

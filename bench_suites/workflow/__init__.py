@@ -8,11 +8,21 @@ from __future__ import annotations
 from bench_suites.workflow.agent import run_episode
 from bench_suites.workflow.chat_model import ChatModel
 from bench_suites.workflow.episode import Call, Episode
-from bench_suites.workflow.flaw import FLAW_SETS, FLAWS, Flaw, FlawError, flaw, flaw_set
+from bench_suites.workflow.flaw import (
+    FLAW_SETS,
+    FLAWS,
+    Flaw,
+    FlawedTask,
+    FlawError,
+    draw_flawed,
+    flaw,
+    flaw_set,
+)
 from bench_suites.workflow.library import TASKS
 from bench_suites.workflow.plan import Plan, PlanStep
 from bench_suites.workflow.prompts import PROMPT_TYPES, PromptType
 from bench_suites.workflow.severity import SEVERITIES
+from bench_suites.workflow.simulation import luck
 from bench_suites.workflow.task import DIFFICULTIES, TASK_TYPES, Difficulty, Task, TaskType
 from bench_suites.workflow.tool import Tool, load_tools
 from bench_suites.workflow.verdict import Verdict, score
@@ -31,6 +41,7 @@ __all__ = [
     "Episode",
     "Flaw",
     "FlawError",
+    "FlawedTask",
     "Plan",
     "PlanStep",
     "PromptType",
@@ -38,9 +49,11 @@ __all__ = [
     "TaskType",
     "Tool",
     "Verdict",
+    "draw_flawed",
     "flaw",
     "flaw_set",
     "load_tools",
+    "luck",
     "run_episode",
     "score",
 ]

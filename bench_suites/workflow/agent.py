@@ -43,7 +43,7 @@ async def run_episode(
         seed: The tools' luck, as `luck` has it: the same luck and the same answers give the same
             episode.
         max_turns: Most answers of the model, at least 1.
-        substitute: As `Drawn` has it.
+        substitute: As `FlawedTask.is_substitute`.
 
     Raises:
         ValueError: An unknown prompt type or difficulty, a rate out of 0 to 1, or a plan that the

@@ -1,7 +1,8 @@
 """What kept an episode from being solved: one class, by rule, from what happened.
 
-The original counts nine figures: the total and these eight classes. Here the total is the number of
-unsolved and partial cases, so it needs no class. A failed request is no class: it never comes here.
+The original counts nine figures: the total and eight classes. Here the total is the number of
+unsolved and partial cases, so it needs no class. Two are ours: `luck`, which is nobody's fault, and
+`needless_calls`. A failed request is no class: it never comes here.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, get_args
 
 from bench_suites.workflow.simulation import ARGUMENT_ERRORS, MALFORMED_CALL, UNKNOWN_TOOL
+from bench_suites.workflow.steps import as_asked, work
 from bench_suites.workflow.tool import load_tools, needed_by
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from bench_suites.workflow.episode import Call, Episode
+    from bench_suites.workflow.plan import Plan
 
 ErrorKind = Literal[
     "tool_call_format",
@@ -24,50 +25,44 @@ ErrorKind = Literal[
     "parameter_config",
     "sequence_order",
     "dependency",
+    "needless_calls",
+    "luck",
     "other",
 ]
 ERROR_KINDS: tuple[ErrorKind, ...] = get_args(ErrorKind)
 
 
-def classify_error(episode: Episode) -> ErrorKind:
+def classify_error(episode: Episode, sound: Plan) -> ErrorKind:
     """Why an episode that is not solved went wrong; the first rule that fits decides.
 
     1. No well-formed call at all: `tool_call_format`, or `tool_selection` if tools were named that
        do not exist.
-    2. The first required tool without success was called: the cause of its last failure, which is
-       `parameter_config`, `tool_call_format`, `dependency` (something it needs had never
-       succeeded), `timeout` or `other` (bad luck).
-    3. It was not called, and the model ran out of turns: `max_turns`.
-    4. It was not called: `tool_selection`.
-    5. All required tools succeeded, but not in order: `sequence_order`.
-    6. Anything else, such as too many failed calls on the way: the most frequent cause of failures.
+    2. A flawless model would not have solved it either: `luck`.
+    3. The first step of the sound plan that was not done was called: its tool succeeded last with
+       other arguments than the task's (`parameter_config`) or too early (`sequence_order`), or it
+       failed last: `parameter_config`, `tool_call_format`, `dependency` (something it needs had
+       never succeeded), `timeout` or `other` (it was given up).
+    4. It was not called, and the model ran out of turns: `max_turns`.
+    5. It was not called: `tool_selection`.
+    6. Everything was done, and more: `needless_calls`.
     """
     well_formed = [c for c in episode.calls if c.error not in {UNKNOWN_TOOL, MALFORMED_CALL}]
     if not well_formed:
         named = any(call.tool and call.error == UNKNOWN_TOOL for call in episode.calls)
         return "tool_selection" if named else "tool_call_format"
-    lacking = next((tool for tool in episode.sound if tool not in episode.succeeded), None)
-    if lacking is not None:
-        causes = [cause for tool, cause in _causes(episode.calls) if tool == lacking]
-        if causes:
-            return causes[-1]
+    if not episode.reachable:
+        return "luck"
+    done = work(sound, episode.calls).done
+    lacking = next((step for step in sound.steps if step.tool not in done), None)
+    if lacking is None:
+        return "needless_calls"
+    its = [number for number, call in enumerate(episode.calls) if call.tool == lacking.tool]
+    if not its:
         return "max_turns" if episode.stop == "max_turns" else "tool_selection"
-    if [tool for tool in episode.first_successes if tool in episode.sound] != list(episode.sound):
-        return "sequence_order"
-    causes = [cause for _, cause in _causes(episode.calls)]
-    return max(ERROR_KINDS, key=causes.count) if causes else "other"
-
-
-def _causes(calls: Sequence[Call]) -> list[tuple[str, ErrorKind]]:
-    """Tool and cause of each failed call, in order."""
-    causes: list[tuple[str, ErrorKind]] = []
-    succeeded: set[str] = set()
-    for call in calls:
-        if call.ok:
-            succeeded.add(call.tool)
-        else:
-            causes.append((call.tool, _cause(call, succeeded)))
-    return causes
+    last = episode.calls[its[-1]]
+    if last.ok:
+        return "sequence_order" if as_asked(lacking, last) else "parameter_config"
+    return _cause(last, {call.tool for call in episode.calls[: its[-1]] if call.ok})
 
 
 def _cause(call: Call, succeeded: set[str]) -> ErrorKind:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Literal, get_args
 
 from bench_suites.workflow import flaws_logic, flaws_operation, flaws_structure
+from bench_suites.workflow.library import TASKS
 from bench_suites.workflow.severity import SEVERITIES, Severity
 from bench_suites.workflow.spots import spots
 from bench_suites.workflow.task_values import Draw
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bench_suites.workflow.plan import Plan
+    from bench_suites.workflow.task import Task
 
 FlawGroup = Literal["structure", "operation", "logic"]
 FlawSet = Literal["core", "document", "all"]
@@ -61,14 +66,6 @@ class Flaw:
             "who follows it would do anything else"
         )
         raise FlawError(msg)
-
-    def can_spoil(self, plan: Plan, *, seed: int = 0) -> bool:
-        """Whether `apply` has a spoilt plan to give."""
-        try:
-            self.apply(plan, seed=seed)
-        except FlawError:
-            return False
-        return True
 
     def _draw(self, plan: Plan, seed: int, attempt: int) -> Draw:
         text = f"{seed}/{self.name}/{self.severity}/{plan.task_id}/{attempt}"
@@ -128,6 +125,61 @@ def flaw(name: str, *, severity: str = "severe") -> Flaw:
             return replace(found, severity=allowed)
     msg = f"severity {severity!r} is unknown; allowed are {', '.join(SEVERITIES)}"
     raise FlawError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class FlawedTask:
+    """A task and its spoilt plan.
+
+    Attributes:
+        is_substitute: Whether the task stands for the repetition's own, which cannot be spoilt so.
+    """
+
+    task: Task
+    plan: Plan
+    is_substitute: bool
+
+
+def draw_flawed(chosen: Flaw, task_type: str, repeat: int, run_seed: int) -> FlawedTask:
+    """The task of a repetition with its plan spoilt: the same for every model.
+
+    It is the task that the repetition has everywhere (`TaskLibrary.draw`), unless the flaw cannot
+    spoil its plan. Tasks that stand for others come from the end of the order in which repetitions
+    draw, so that few repetitions meet them twice.
+
+    Args:
+        chosen: The flaw.
+        task_type: One of `TASK_TYPES`.
+        repeat: Number of the repetition, from 0.
+        run_seed: Seed of the run.
+
+    Raises:
+        FlawError: No task of the type can be spoilt so.
+        ValueError: There is no such type.
+    """
+    tasks = _flawed_tasks(chosen, task_type, run_seed)
+    return tasks[repeat % len(tasks)]
+
+
+@cache
+def _flawed_tasks(chosen: Flaw, task_type: str, run_seed: int) -> tuple[FlawedTask, ...]:
+    order = TASKS.in_order(task_type, run_seed)
+    plans: dict[str, Plan] = {}
+    for task in order:
+        with suppress(FlawError):
+            plans[task.task_id] = chosen.apply(task.plan, seed=run_seed)
+    if not plans:
+        msg = (
+            f"flaw {chosen.name} ({chosen.severity}) cannot spoil the plan of any task of type "
+            f"{task_type}: nobody who follows it would do anything else"
+        )
+        raise FlawError(msg)
+    others = itertools.cycle([task for task in reversed(order) if task.task_id in plans])
+    found = [task if task.task_id in plans else next(others) for task in order]
+    return tuple(
+        FlawedTask(task, plans[task.task_id], is_substitute=task is not own)
+        for task, own in zip(found, order, strict=True)
+    )
 
 
 def flaw_set(name: str) -> tuple[str, ...]:

@@ -26,7 +26,8 @@ _ALIKE: dict[str, tuple[Resource, ...]] = {
 def disorder(plan: Plan, severity: Severity, draw: Draw) -> Plan:
     """Steps change places: one pair of neighbours; two pairs; everything turned around.
 
-    Of three steps or fewer, medium takes the first or the last to the other end. What a step needs stays written at it, so that the right order can be found again.
+    Of three steps or fewer, medium takes the first or the last to the other end. What a step needs
+    stays written at it, so that the right order can be found again.
     """
     steps = list(plan.steps)
     if len(steps) < _PAIR:
@@ -116,7 +117,7 @@ def break_off(plan: Plan, severity: Severity, draw: Draw) -> Plan:
 
 
 def finds_all(tool: str, plan: Plan) -> bool:
-    """Whether a tool would find all that it asks for with the arguments that the plan has for it."""
+    """Whether a tool would find all that it asks for, with the arguments that a plan has for it."""
     examples = {one.name: one.example for one in load_tools()[tool].parameters if _is_there(one)}
     return all(examples.get(name) != value for name, value in arguments_for(tool, plan))
 

@@ -12,7 +12,7 @@ import msgspec
 from bench_suites.workflow.task import DIFFICULTIES, TASK_TYPES, Difficulty, Task, TaskType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 DATA = Path(__file__).parent / "data"
 DIGESTS = "digests.json"
@@ -82,35 +82,17 @@ class TaskLibrary:
         Raises:
             ValueError: There is no such type.
         """
-        tasks = self.of_type(task_type)
-        return tasks[_order(task_type, len(tasks), run_seed)[repeat % len(tasks)]]
+        tasks = self.in_order(task_type, run_seed)
+        return tasks[repeat % len(tasks)]
 
-    def draw_usable(
-        self, task_type: str, repeat: int, run_seed: int, is_usable: Callable[[Task], bool]
-    ) -> Task | None:
-        """The task of a repetition, or one that stands for it; None where no task can be used.
-
-        The same for whoever asks with the same condition. Those that stand for others come from
-        the end of the order in which `draw` goes through the tasks, so that few repetitions meet
-        them twice.
-
-        Args:
-            task_type: One of `TASK_TYPES`.
-            repeat: Number of the repetition, from 0.
-            run_seed: Seed of the run.
-            is_usable: Whether a task can be used. Pure.
+    def in_order(self, task_type: str, run_seed: int) -> tuple[Task, ...]:
+        """The tasks of a type in the order in which repetitions draw them.
 
         Raises:
             ValueError: There is no such type.
         """
         tasks = self.of_type(task_type)
-        order = [tasks[at] for at in _order(task_type, len(tasks), run_seed)]
-        place = repeat % len(order)
-        if is_usable(order[place]):
-            return order[place]
-        n_before = sum(not is_usable(task) for task in order[:place])
-        usable = [task for task in reversed(order) if is_usable(task)]
-        return usable[n_before % len(usable)] if usable else None
+        return tuple(tasks[at] for at in _order(task_type, len(tasks), run_seed))
 
 
 TASKS = TaskLibrary()

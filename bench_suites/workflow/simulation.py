@@ -121,11 +121,15 @@ class ToolSimulation:
     def chance_of(self, tool: Tool) -> float:
         """The chance that the tool's next run succeeds, its arguments being right.
 
-        Source: the original's rule: the nominal rate, halved per dependency that never succeeded,
-        times 0.7 where a dependency's last run failed, times 0.9 per failure among its own last
-        three runs once it had three, clamped to 0.1 .. 0.95.
+        A nominal rate of 1 means that no tool fails by chance.
+
+        Source: for all others the original's rule: the nominal rate, halved per dependency that
+        never succeeded, times 0.7 where a dependency's last run failed, times 0.9 per failure among
+        its own last three runs once it had three, clamped to 0.1 .. 0.95.
         """
         chance = self.success_rate
+        if chance == 1:
+            return chance
         needs = [self._runs.get(need, []) for need in tool.dependencies]
         chance *= MISSING_NEED_FACTOR ** sum(not any(runs) for runs in needs)
         if any(runs and not runs[-1] for runs in needs):
@@ -148,4 +152,3 @@ class ToolSimulation:
         text = f"{self.seed}/{tool}/{number}/{what}"
         digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
         return (int.from_bytes(digest, "big") >> 11) / 2**53
-

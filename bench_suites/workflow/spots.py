@@ -51,8 +51,12 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A step is not in the given plan; `later` are the tools that come after it in the sound one,
-    of which one was called where the step was passed over."""
+    """A step is not in the given plan.
+
+    Attributes:
+        later: Tools that come after it in the sound plan: where one of them was called and the step
+            was not, it was passed over.
+    """
 
     tool: str
     later: frozenset[str]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -16,14 +15,22 @@ from bench_suites.workflow.achievement import (
 from bench_suites.workflow.adherence import adherence
 from bench_suites.workflow.error_kind import ErrorKind, classify_error
 from bench_suites.workflow.library import TASKS
+from bench_suites.workflow.spots import followed, spots
+from bench_suites.workflow.steps import arguments_of, effective, work
 
 if TYPE_CHECKING:
     from bench_suites.workflow.episode import Episode
+    from bench_suites.workflow.plan import Plan
+    from bench_suites.workflow.steps import Work
 
 Outcome = Literal["solved", "partial", "unsolved"]
 
-SOLVED_FROM = 0.8
+MOST_NEEDLESS = 1
+"""So many needless calls cost nothing: to look once more is no fault."""
 PARTIAL_FROM = 0.5
+"""Share of the steps that must be done."""
+ORIGINAL_SOLVED_FROM, ORIGINAL_PARTIAL_FROM = 0.8, 0.5
+_ORIGINAL_VALUE = {"solved": 1.0, "partial": 0.5, "unsolved": 0.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,39 +50,61 @@ class Verdict:
 def score(episode: Episode) -> Verdict:
     """Judge an episode from what was really executed. Pure.
 
-    `solved` takes adherence to the *sound* plan and the second phase's score of at least 0.8 each,
-    `partial` one of them of at least 0.5. The original took adherence to the plan it had *given*,
-    so a model that repaired a flawed plan was marked down for it.
+    `solved`: every step of the task was done, with the task's arguments and after what it needs
+    (`work`), and at most one call was needless. `partial`: at least half of the steps were done,
+    and the model did not say that all of them were where they were not. How often tools failed on
+    the way costs nothing.
 
     Scores:
+        steps: share of the task's steps that were done, 0 to 1.
+        needless: successful calls that did no step.
+        false_claim: 1 if the model said that all was done where it was not.
+        obeyed, repaired: where a flawed plan was given: shares of the places at which it differs
+            from the sound one where the model's first calls followed it, and the sound one.
+        reachable: 1 if a flawless model solves the task with the same luck.
+        substitute: 1 if the task stands for one that the flaw could not spoil.
+        verdict_original: the original's verdict, 1 for solved, 0.5 for partial, 0 for unsolved:
+            adherence to the sound plan and `phase2` of at least 0.8 each, or one of 0.5. (It took
+            adherence to the plan *given*, which marked down who repaired it.)
         workflow: adherence to the plan given, 0 to 0.92; where none was given, to the sound plan.
         workflow_sound: adherence to the sound plan, 0 to 0.92.
         phase2: mean of task achievement and quality, 0 to 1; `final` is the same figure.
         quality: how well it was carried out, 0 to 1.
         tool_coverage: share of the required tools that succeeded.
-        arguments: share of the task's inputs that reached the tools that succeeded.
+        arguments: share of the arguments that were the task's, of the first call of each step's
+            tool.
         execution: share of calls that succeeded.
         turns, tool_calls, searches, infos, unclosed_tags: counts.
         assisted: 1 if help was needed; assisted_turns: how often.
     """
     sound = adherence(episode.sound, episode.calls)
-    given = sound if episode.given is None else adherence(episode.given, episode.calls)
+    given = sound if episode.given is None else adherence(episode.given.tools, episode.calls)
     n_calls = len(episode.calls)
     achievement, quality = adjusted(
         task_achievement(episode), execution_quality(episode), level(episode), n_calls=n_calls
     )
     phase2 = (achievement + quality) / 2
-    outcome = _outcome(sound, phase2)
+    task = TASKS.by_id[episode.task_id]
+    came_to = work(task.plan, episode.calls)
+    is_claimed = episode.completed and len(came_to.done) < len(task.required)
+    outcome = _outcome(task.plan, came_to, is_claimed=is_claimed)
     return Verdict(
         outcome=outcome,
         scores={
+            "steps": len(came_to.done) / len(task.required),
+            "needless": float(came_to.n_needless),
+            "false_claim": float(is_claimed),
+            **_obedience(task.plan, episode),
+            "reachable": float(episode.reachable),
+            "substitute": float(episode.substitute),
+            "verdict_original": _ORIGINAL_VALUE[_original(sound, phase2)],
             "workflow": given,
             "workflow_sound": sound,
             "phase2": phase2,
             "quality": quality,
             "final": phase2,
             "tool_coverage": coverage(episode),
-            "arguments": _argument_fidelity(episode),
+            "arguments": _argument_fidelity(task.plan, episode),
             "execution": len(episode.succeeded) / n_calls if n_calls else 0.0,
             "turns": float(episode.n_turns),
             "tool_calls": float(n_calls),
@@ -85,29 +114,40 @@ def score(episode: Episode) -> Verdict:
             "assisted": float(episode.n_helped > 0),
             "assisted_turns": float(episode.n_helped),
         },
-        kind=None if outcome == "solved" else classify_error(episode),
+        kind=None if outcome == "solved" else classify_error(episode, task.plan),
     )
 
 
-def _outcome(sound: float, phase2: float) -> Outcome:
-    if sound >= SOLVED_FROM and phase2 >= SOLVED_FROM:
+def _outcome(sound: Plan, came_to: Work, *, is_claimed: bool) -> Outcome:
+    share = len(came_to.done) / len(sound.steps)
+    if share == 1 and came_to.n_needless <= MOST_NEEDLESS:
         return "solved"
-    return "partial" if max(sound, phase2) >= PARTIAL_FROM else "unsolved"
+    return "partial" if share >= PARTIAL_FROM and not is_claimed else "unsolved"
 
 
-def _argument_fidelity(episode: Episode) -> float:
-    task = TASKS.by_id.get(episode.task_id)
-    if task is None:
-        return 0.0
+def _original(sound: float, phase2: float) -> Outcome:
+    if sound >= ORIGINAL_SOLVED_FROM and phase2 >= ORIGINAL_SOLVED_FROM:
+        return "solved"
+    return "partial" if max(sound, phase2) >= ORIGINAL_PARTIAL_FROM else "unsolved"
+
+
+def _obedience(sound: Plan, episode: Episode) -> dict[str, float]:
+    found = spots(sound, episode.given) if episode.given is not None else ()
+    if not found:
+        return {}
+    obeyed, repaired = followed(found, episode.calls, claimed=episode.completed)
+    return {"obeyed": obeyed, "repaired": repaired}
+
+
+def _argument_fidelity(sound: Plan, episode: Episode) -> float:
     wanted = matched = 0
-    last = {call.tool: call.arguments for call in episode.calls if call.ok}
-    for step in task.plan.steps:
-        if step.tool not in last:
+    first = {call.tool: call for call in reversed(episode.calls)}
+    for step in sound.steps:
+        if step.tool not in first:
             continue
-        given = json.loads(last[step.tool]) or {}
-        for name, value in step.parameters:
-            wanted += 1
-            # JSON has no tuples: what the task holds as one comes back as a list.
-            expected = list(value) if isinstance(value, tuple) else value
-            matched += given.get(name) == expected
+        sent = effective(step.tool, arguments_of(first[step.tool]))
+        asked = effective(step.tool, dict(step.parameters))
+        names = {*sent, *asked}
+        wanted += len(names)
+        matched += sum(sent.get(name) == asked.get(name) for name in names)
     return matched / wanted if wanted else 0.0

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from bench_suites.workflow.aggregate import Tally
-from bench_suites.workflow.verdict import SOLVED_FROM
+from bench_suites.workflow.verdict import ORIGINAL_SOLVED_FROM
 from bench_suites.workflow_results.bench_case import BenchCase
 from pytest_ultrapar.results.statistics import wilson_interval
 
@@ -29,7 +29,7 @@ def n_following(counts: Tally, score: str) -> int:
 
     The verdict asks as much of the adherence to the sound plan.
     """
-    return sum(case.scores.get(score, 0.0) >= SOLVED_FROM for case in counts.measured)
+    return sum(case.scores.get(score, 0.0) >= ORIGINAL_SOLVED_FROM for case in counts.measured)
 
 
 def percent(share: float | None) -> str:

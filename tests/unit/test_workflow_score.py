@@ -15,14 +15,20 @@ from bench_suites.workflow.achievement import (
 )
 from bench_suites.workflow.adherence import adherence, common_subsequence
 from bench_suites.workflow.error_kind import ERROR_KINDS, classify_error
+from bench_suites.workflow.steps import effective
 
 A, B, C = "data_processing_parser", "data_processing_transformer", "network_validator"
 X = "utility_logger"
 TASK = next(task for task in TASKS.of_type("api_integration") if task.required == (A, B, C))
 
 
-def ok(tool):
-    return Call(0, tool, "{}", ok=True)
+STEPS = {step.tool: step for step in TASK.plan.steps}
+
+
+def ok(tool, **arguments):
+    """A call that succeeded, with the task's arguments but for those that are named."""
+    asked = dict(STEPS[tool].parameters) if tool in STEPS else {}
+    return Call(0, tool, json.dumps(asked | arguments), ok=True)
 
 
 def bad(tool, error="OPERATION_FAILED"):
@@ -36,7 +42,7 @@ def episode(*calls, **changes):
         prompt_type="optimal",
         difficulty="easy",
         tool_success_rate=0.8,
-        given=(A, B, C),
+        given=TASK.plan,
         sound=(A, B, C),
         calls=calls,
         n_turns=len(calls) + 1,
@@ -46,6 +52,7 @@ def episode(*calls, **changes):
         n_unclosed=0,
         completed=True,
         stop="completed",
+        reachable=True,
     )
     return replace(plain, **changes)
 
@@ -89,11 +96,14 @@ def test_verdict_of_a_perfect_episode():
 
 
 def test_verdict_counts_repair_and_scores_obedience_apart():
-    given = (A, X, C)
+    other = replace(STEPS[B], tool=X, parameters=())
+    given = replace(TASK.plan, steps=(STEPS[A], other, STEPS[C]))
     repairing = score(episode(*PERFECT, given=given))
     obeying = score(episode(ok(A), ok(X), ok(C), given=given))
     assert repairing.outcome == "solved"
-    assert obeying.outcome == "partial"
+    assert obeying.outcome == "unsolved"
+    assert (repairing.scores["obeyed"], repairing.scores["repaired"]) == (0, 1)
+    assert (obeying.scores["obeyed"], obeying.scores["repaired"]) == (1, 0)
     assert repairing.scores["workflow"] < repairing.scores["workflow_sound"]
     assert obeying.scores["workflow"] > obeying.scores["workflow_sound"]
 
@@ -110,9 +120,41 @@ def test_verdict_of_an_episode_without_calls_is_unsolved():
     assert verdict.kind == "tool_call_format"
 
 
-def test_verdict_turns_partial_when_too_many_calls_failed():
+def test_verdict_takes_no_heed_of_how_often_tools_failed():
     calls = (bad(A), bad(A), ok(A), bad(B), bad(B), ok(B), bad(C), ok(C))
-    assert score(episode(*calls)).outcome == "partial"
+    verdict = score(episode(*calls))
+    assert (verdict.outcome, verdict.kind) == ("solved", None)
+    # The original did.
+    assert verdict.scores["verdict_original"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("calls", "completed", "outcome", "steps", "needless"),
+    [
+        (PERFECT, False, "solved", 3, 0),
+        # A wrong argument, put right: that was one call more.
+        ((ok(A, source="data/x.csv"), *PERFECT), True, "solved", 3, 1),
+        ((ok(A), ok(B, transform="else"), ok(C)), True, "unsolved", 1, 2),
+        # What its default is may be said or not; what no default is must not be added.
+        ((ok(A), ok(B), ok(C, check="status")), True, "solved", 3, 0),
+        ((ok(A), ok(B), ok(C, more=1)), True, "unsolved", 2, 1),
+        # Too early is not done, and may be done again.
+        ((ok(B), ok(A), ok(B), ok(C)), True, "solved", 3, 1),
+        ((ok(B), ok(A), ok(C)), False, "unsolved", 1, 2),
+        ((*PERFECT, ok(X), ok(A)), True, "partial", 3, 2),
+        ((ok(A), ok(B)), False, "partial", 2, 0),
+        ((ok(A), ok(B)), True, "unsolved", 2, 0),
+        ((ok(C),), True, "unsolved", 0, 1),
+    ],
+)
+def test_verdict_asks_for_all_steps_and_the_tasks_arguments_in_time(
+    calls, completed, outcome, steps, needless
+):
+    verdict = score(episode(*calls, completed=completed))
+    assert verdict.outcome == outcome
+    assert verdict.scores["steps"] == steps / 3
+    assert verdict.scores["needless"] == needless
+    assert verdict.scores["false_claim"] == (completed and steps < 3)
 
 
 def test_verdict_scores_are_finite_numbers_by_the_documented_names():
@@ -120,12 +162,13 @@ def test_verdict_scores_are_finite_numbers_by_the_documented_names():
     assert set(scores) == {
         "workflow", "workflow_sound", "phase2", "quality", "final", "tool_coverage", "arguments",
         "execution", "turns", "tool_calls", "searches", "infos", "unclosed_tags", "assisted",
-        "assisted_turns",
+        "assisted_turns", "steps", "needless", "false_claim", "reachable", "substitute",
+        "verdict_original",
     }  # fmt: skip
     assert all(isinstance(value, float) for value in scores.values())
 
 
-def test_arguments_score_is_the_share_of_inputs_that_reached_their_tool():
+def test_arguments_score_is_the_share_that_was_right_at_first():
     steps = {step.tool: dict(step.parameters) for step in TASK.plan.steps}
 
     def episode_with(arguments):
@@ -133,9 +176,12 @@ def test_arguments_score_is_the_share_of_inputs_that_reached_their_tool():
         return score(episode(*calls)).scores["arguments"]
 
     assert episode_with(steps) == 1
-    n_inputs = sum(map(len, steps.values()))
+    n_inputs = sum(len(effective(tool, given)) for tool, given in steps.items())
     name = next(iter(steps[A]))
     assert episode_with({**steps, A: {**steps[A], name: "else"}}) == pytest.approx(1 - 1 / n_inputs)
+    # Whoever learnt it from a refusal did not know it.
+    refused = Call(0, A, json.dumps({**steps[A], name: "else"}), ok=False, error="INVALID_INPUT")
+    assert score(episode(refused, *PERFECT)).scores["arguments"] == pytest.approx(1 - 1 / n_inputs)
 
 
 @pytest.mark.parametrize(
@@ -227,14 +273,16 @@ def test_adjustment_follows_the_level(judged, n_calls, expected):
         ("tool_selection", episode(bad("parse", "UNKNOWN_TOOL"))),
         ("tool_selection", episode(ok(A), ok(X), ok(C))),
         ("parameter_config", episode(ok(A), bad(B, "INVALID_INPUT"), bad(B, "FILE_NOT_FOUND"))),
-        ("dependency", episode(bad(C), bad(C), sound=(C,))),
+        ("parameter_config", episode(ok(A), ok(B, transform="else"), ok(C))),
+        ("dependency", episode(bad(B), ok(A))),
         ("timeout", episode(ok(A), bad(B), bad(B, "TIMEOUT"))),
         ("other", episode(ok(A), bad(B, "TIMEOUT"), bad(B))),
         ("max_turns", episode(ok(A), ok(A), ok(A), completed=False, stop="max_turns")),
         ("sequence_order", episode(ok(C), ok(B), ok(A))),
-        ("timeout", episode(*[bad(A, "TIMEOUT")] * 4, *PERFECT)),
+        ("needless_calls", episode(*PERFECT, ok(X), ok(X))),
+        ("luck", episode(ok(A), bad(B), reachable=False)),
     ],
 )
 def test_error_kind_is_decided_by_what_happened(kind, found):
     assert kind in ERROR_KINDS
-    assert classify_error(found) == kind
+    assert classify_error(found, TASK.plan) == kind

@@ -1,0 +1,87 @@
+"""What the verdict, the scores and the rates must be for models of which all is known."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from bench_suites.workflow import FLAWS, SEVERITIES, TASKS, FlawError, flaw, score
+from tests.unit import workflow_instruments as instruments
+from tests.unit.workflow_instruments import play
+
+ALL = list(TASKS.by_id.values())
+
+
+def graded(instrument, task, plan=None):
+    return score(play(instrument(task, plan or task.plan), task, plan))
+
+
+def outcomes(instrument):
+    return Counter(graded(instrument, task).outcome for task in ALL)
+
+
+@pytest.mark.parametrize(
+    "instrument",
+    [
+        instruments.flawless,
+        instruments.obedient,
+        instruments.reverser,
+        instruments.unclosing,
+        instruments.talkative,
+        instruments.busy(1),
+    ],
+)
+def test_who_does_all_that_the_task_asks_for_solves_it(instrument):
+    assert outcomes(instrument) == {"solved": len(ALL)}
+
+
+@pytest.mark.parametrize(
+    "instrument", [instruments.example_sender, instruments.guesser, instruments.claimer]
+)
+def test_who_only_looks_as_if_does_not(instrument):
+    assert set(outcomes(instrument)) <= {"unsolved"}
+
+
+def test_right_calls_in_an_order_that_needs_forbid_are_no_solution():
+    for task in ALL:
+        is_forced = any(step.needs for step in task.plan.steps)
+        verdict = graded(instruments.backwards, task)
+        assert (verdict.outcome == "solved") is not is_forced
+        assert verdict.kind == ("sequence_order" if is_forced else None)
+
+
+def test_needless_calls_beyond_the_first_cost_the_full_grade():
+    verdicts = [graded(instruments.busy(2), task) for task in ALL]
+    assert {(one.outcome, one.kind) for one in verdicts} == {("partial", "needless_calls")}
+    assert {one.scores["needless"] for one in verdicts} == {2.0}
+
+
+def test_half_of_the_steps_without_a_claim_is_partial():
+    verdicts = [graded(instruments.quitter, task) for task in ALL]
+    assert {one.outcome for one in verdicts} == {"partial"}
+    assert all(0.5 <= one.scores["steps"] < 1 for one in verdicts)
+
+
+@pytest.mark.parametrize("severity", SEVERITIES)
+@pytest.mark.parametrize("name", FLAWS)
+def test_flaw_costs_who_obeys_and_not_who_repairs(name, severity):
+    """Margin: from medium on nobody who obeys solves anything, and who repairs solves all."""
+    chosen = flaw(name, severity=severity)
+    n_bitten = 0
+    for task in ALL[::9]:
+        try:
+            plan = chosen.apply(task.plan, seed=3)
+        except FlawError:
+            continue
+        n_bitten += 1
+        obeys = graded(instruments.obedient, task, plan)
+        repairs = graded(instruments.flawless, task, plan)
+        # Five refusals in a row end an episode, so the sixth step is not always reached.
+        assert obeys.scores["obeyed"] >= 5 / 6, task.task_id
+        assert obeys.scores["repaired"] == 0.0, task.task_id
+        assert (repairs.scores["obeyed"], repairs.scores["repaired"]) == (0.0, 1.0), task.task_id
+        assert repairs.outcome == "solved"
+        if severity != "light" or name != "redundant_operations":
+            assert obeys.outcome != "solved", task.task_id
+    assert n_bitten >= 40

@@ -1,0 +1,186 @@
+"""Scripted models: each does one thing for certain, so that it is known what its grade must be."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+from bench_suites.workflow import Episode, Plan, PlanStep, Task, load_tools, run_episode
+
+Script = Generator[str, str, None]
+"""Yields what the model says and is sent the answer to it."""
+
+NO_CHANCE = 1.0
+"""At this rate tools never fail by chance."""
+_REFUSED = ("(INVALID_INPUT)", "(FILE_NOT_FOUND)", "(UNKNOWN_TOOL)")
+
+
+@dataclass
+class Said:
+    text: str
+    reasoning: str | None = None
+    tool_calls: tuple[()] = ()
+
+
+class Scripted:
+    """A model that follows a script, and falls silent after its end."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._has_begun = False
+
+    async def chat(self, messages: list[dict[str, str]]) -> Said:
+        try:
+            answer = self._script.send(messages[-1]["content"] if self._has_begun else None)  # type: ignore[arg-type]
+        except StopIteration:
+            answer = "..."
+        self._has_begun = True
+        return Said(answer)
+
+
+def play(
+    script: Script, task: Task, plan: Plan | None = None, *, rate: float = NO_CHANCE, seed: int = 1
+) -> Episode:
+    """The episode of a script, with a plan in the prompt."""
+    model: Any = Scripted(script)
+    episode = run_episode(model, task, plan=plan or task.plan, tool_success_rate=rate, seed=seed)
+    try:
+        # Nobody waits for anything here, so it needs no event loop.
+        episode.send(None)
+    except StopIteration as end:
+        found: Episode = end.value
+        return found
+    msg = "a scripted model waited for something"
+    raise AssertionError(msg)
+
+
+def call(tool: str, arguments: dict[str, object], form: str = "{}") -> str:
+    """A message that calls a tool."""
+    said = f"<tool_call>{tool} {json.dumps(arguments)}</tool_call>"
+    return form.format(said)
+
+
+def of(step: PlanStep) -> dict[str, object]:
+    """A step's arguments; of two values of one name the later one."""
+    return dict(step.parameters)
+
+
+def until_done(tool: str, arguments: dict[str, object], form: str = "{}") -> Script:
+    """Calls a tool until it succeeds or refuses the arguments."""
+    while True:
+        answer = yield call(tool, arguments, form)
+        if ": success" in answer or any(word in answer for word in _REFUSED):
+            return
+
+
+def flawless(task: Task, plan: Plan) -> Script:
+    """Does what the task asks for, whatever the plan says: so does who repairs it."""
+    del plan
+    for step in task.plan.steps:
+        yield from until_done(step.tool, of(step))
+    yield "TASK_COMPLETED"
+
+
+def obedient(task: Task, plan: Plan) -> Script:
+    """Does what the plan says, step by step, and goes on where that is refused."""
+    del task
+    for step in plan.steps:
+        yield from until_done(step.tool, of(step))
+    yield "TASK_COMPLETED"
+
+
+def example_sender(task: Task, plan: Plan) -> Script:
+    """Calls the right tools with the examples of their parameters."""
+    del plan
+    for tool in task.required:
+        yield from until_done(tool, {p.name: p.example for p in load_tools()[tool].parameters})
+    yield "TASK_COMPLETED"
+
+
+def guesser(task: Task, plan: Plan) -> Script:
+    """Calls the right tools with values of the right types and of its own."""
+    del plan
+    values = {"string": "something", "integer": 3, "number": 0.5, "boolean": True, "array": ["a"]}
+    for tool in task.required:
+        yield from until_done(
+            tool, {p.name: values[p.type] for p in load_tools()[tool].parameters if p.required}
+        )
+    yield "TASK_COMPLETED"
+
+
+def claimer(task: Task, plan: Plan) -> Script:
+    """Does the last step alone and says that all is done."""
+    del plan
+    yield from until_done(task.required[-1], of(task.plan.steps[-1]))
+    yield "TASK_COMPLETED"
+
+
+def reverser(task: Task, plan: Plan) -> Script:
+    """Always does the last one of the steps whose needs are met."""
+    del plan
+    left = list(task.plan.steps)
+    done: set[str] = set()
+    while left:
+        step = next(one for one in reversed(left) if done >= set(one.needs))
+        yield from until_done(step.tool, of(step))
+        left.remove(step)
+        done.add(step.tool)
+    yield "TASK_COMPLETED"
+
+
+def backwards(task: Task, plan: Plan) -> Script:
+    """Does the steps from the last to the first, whatever they need."""
+    del plan
+    for step in reversed(task.plan.steps):
+        yield from until_done(step.tool, of(step))
+    yield "TASK_COMPLETED"
+
+
+def busy(n: int) -> Callable[[Task, Plan], Script]:
+    """Calls a tool `n` times that the task does not need, and then does what it asks for."""
+
+    def script(task: Task, plan: Plan) -> Script:
+        for tool in itertools.islice(_harmless(task), n):
+            yield from until_done(tool, {p.name: p.example for p in load_tools()[tool].parameters})
+        yield from flawless(task, plan)
+
+    return script
+
+
+def quitter(task: Task, plan: Plan) -> Script:
+    """Does half of the steps, rounded up, and falls silent."""
+    del plan
+    for step in task.plan.steps[: (len(task.plan.steps) + 1) // 2]:
+        yield from until_done(step.tool, of(step))
+
+
+def unclosing(task: Task, plan: Plan) -> Script:
+    """Does what the task asks for and closes no tag."""
+    del plan
+    for step in task.plan.steps:
+        yield call(step.tool, of(step)).removesuffix("</tool_call>")
+    yield "TASK_COMPLETED"
+
+
+def talkative(task: Task, plan: Plan) -> Script:
+    """Does what the task asks for, in many words."""
+    del plan
+    for step in task.plan.steps:
+        form = f"Now I should {step.purpose}. I will call the tool:\n\n{{}}\n\nand wait for it."
+        yield from until_done(step.tool, of(step), form)
+    yield "Everything has been carried out, and so the task is done."
+
+
+def _harmless(task: Task) -> itertools.cycle[str]:
+    """Tools that the task does not need, that need nothing and find nothing missing."""
+    names = (
+        name
+        for name, tool in load_tools().items()
+        if name not in task.required
+        and not tool.dependencies
+        and not any(p.constraints.resource for p in tool.parameters)
+    )
+    return itertools.cycle(names)
