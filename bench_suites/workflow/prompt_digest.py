@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from bench_suites.workflow.flaw import FLAWS, flaw
+from bench_suites.workflow.flaw import FLAWS, draw_flawed, flaw
 from bench_suites.workflow.library import TASKS
 from bench_suites.workflow.prompts import PROMPT_TYPES, build_messages
 from bench_suites.workflow.task import TASK_TYPES
@@ -13,6 +13,7 @@ from bench_suites.workflow.task import TASK_TYPES
 if TYPE_CHECKING:
     from bench_suites.workflow.plan import Plan
     from bench_suites.workflow.prompts import PromptType
+    from bench_suites.workflow.task import Task
 
 
 def prompt_digest() -> str:
@@ -23,10 +24,12 @@ def prompt_digest() -> str:
     """
     whole = hashlib.blake2b(digest_size=8)
     for task_type in TASK_TYPES:
-        task = TASKS.draw(task_type, 0, 0)
-        arms: list[tuple[PromptType, Plan]] = [(name, task.plan) for name in PROMPT_TYPES]
-        arms += [("optimal", flaw(name).apply(task.plan, seed=0)) for name in FLAWS]
-        for prompt_type, plan in arms:
+        own = TASKS.draw(task_type, 0, 0)
+        arms: list[tuple[PromptType, Task, Plan]] = [(name, own, own.plan) for name in PROMPT_TYPES]
+        for name in FLAWS:
+            drawn = draw_flawed(flaw(name), task_type, 0, 0)
+            arms.append(("optimal", drawn.task, drawn.plan))
+        for prompt_type, task, plan in arms:
             shown = build_messages(task, prompt_type=prompt_type, difficulty="easy", plan=plan)
             whole.update(repr(shown).encode())
     return whole.hexdigest()

@@ -51,9 +51,8 @@ def score(episode: Episode) -> Verdict:
     """Judge an episode from what was really executed. Pure.
 
     `solved`: every step of the task was done, with the task's arguments and after what it needs
-    (`work`), and at most one call was needless. `partial`: at least half of the steps were done,
-    and the model did not say that all of them were where they were not. How often tools failed on
-    the way costs nothing.
+    (`work`), and at most one call was needless. `partial`: at least half of the steps were done.
+    What the model says of it counts for nothing, nor does how often tools failed on the way.
 
     Scores:
         steps: share of the task's steps that were done, 0 to 1.
@@ -87,7 +86,7 @@ def score(episode: Episode) -> Verdict:
     task = TASKS.by_id[episode.task_id]
     came_to = work(task.plan, episode.calls)
     is_claimed = episode.completed and len(came_to.done) < len(task.required)
-    outcome = _outcome(task.plan, came_to, is_claimed=is_claimed)
+    outcome = _outcome(task.plan, came_to)
     return Verdict(
         outcome=outcome,
         scores={
@@ -118,11 +117,11 @@ def score(episode: Episode) -> Verdict:
     )
 
 
-def _outcome(sound: Plan, came_to: Work, *, is_claimed: bool) -> Outcome:
+def _outcome(sound: Plan, came_to: Work) -> Outcome:
     share = len(came_to.done) / len(sound.steps)
     if share == 1 and came_to.n_needless <= MOST_NEEDLESS:
         return "solved"
-    return "partial" if share >= PARTIAL_FROM and not is_claimed else "unsolved"
+    return "partial" if share >= PARTIAL_FROM else "unsolved"
 
 
 def _original(sound: float, phase2: float) -> Outcome:

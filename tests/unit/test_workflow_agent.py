@@ -30,7 +30,8 @@ def test_episode_of_a_followed_plan_is_solved_and_ends_when_the_model_says_so():
     assert episode.stop == "completed"
     assert episode.completed
     assert episode.n_turns == len(GOOD) + 1
-    assert episode.given == episode.sound == episode.succeeded == TASK.required
+    assert episode.given == TASK.plan
+    assert episode.sound == episode.succeeded == TASK.required
     assert score(episode).outcome == "solved"
 
 
@@ -151,7 +152,8 @@ def test_episode_ends_when_the_work_is_done_although_the_model_goes_on():
     assert episode.stop == "done"
     assert episode.n_turns == len(GOOD) + 2
     assert not episode.completed
-    assert score(episode).outcome == "solved"
+    # Two calls that nobody asked for.
+    assert (score(episode).outcome, score(episode).kind) == ("partial", "needless_calls")
 
 
 def test_episode_ends_after_five_failures_in_a_row():
@@ -210,7 +212,7 @@ def test_episode_shows_the_plan_it_was_given_and_remembers_both():
     llm = Scripted([])
     episode = run(llm, TASK, plan=spoilt)
     assert spoilt.rendered() in llm.heard[0]
-    assert (episode.given, episode.sound) == (spoilt.tools, TASK.required)
+    assert (episode.given, episode.sound) == (spoilt, TASK.required)
     assert episode.prompt_type == "optimal"
 
 
@@ -218,7 +220,7 @@ def test_episode_without_a_plan_is_a_baseline():
     llm = Scripted([])
     assert run(llm, TASK).prompt_type == "baseline"
     assert "Plan (" not in llm.heard[0]
-    assert run(Scripted([]), TASK, prompt_type="optimal").given == TASK.required
+    assert run(Scripted([]), TASK, prompt_type="optimal").given == TASK.plan
 
 
 def test_episode_refuses_a_plan_that_would_not_be_shown():

@@ -39,8 +39,19 @@ def test_who_does_all_that_the_task_asks_for_solves_it(instrument):
 @pytest.mark.parametrize(
     "instrument", [instruments.example_sender, instruments.guesser, instruments.claimer]
 )
-def test_who_only_looks_as_if_does_not(instrument):
-    assert set(outcomes(instrument)) <= {"unsolved"}
+def test_who_only_looks_as_if_solves_nothing(instrument):
+    found = outcomes(instrument)
+    assert found["solved"] == 0
+    # Of a task of two steps that need nothing one is half.
+    assert found["partial"] <= 0.02 * len(ALL)
+
+
+def test_claim_changes_no_verdict_and_is_counted():
+    for task in ALL[::9]:
+        quiet = score(play(instruments.quitter(task, task.plan), task))
+        boasting = score(play(instruments.boasting(task, task.plan), task))
+        assert boasting.outcome == quiet.outcome == "partial"
+        assert (quiet.scores["false_claim"], boasting.scores["false_claim"]) == (0, 1)
 
 
 def test_right_calls_in_an_order_that_needs_forbid_are_no_solution():

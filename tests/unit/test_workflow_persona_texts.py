@@ -1,10 +1,19 @@
 """What the personas read: their own small readers against the texts that the suites write."""
 
+import itertools
 import json
 
 import pytest
 
-from bench_suites.workflow import DIFFICULTIES, FLAWS, TASKS, flaw, load_tools
+from bench_suites.workflow import (
+    DIFFICULTIES,
+    FLAWS,
+    TASK_TYPES,
+    TASKS,
+    draw_flawed,
+    flaw,
+    load_tools,
+)
 from bench_suites.workflow.arguments import check_arguments
 from bench_suites.workflow.feedback import HELP, describe_result, describe_search, describe_tool
 from bench_suites.workflow.prompts import build_messages
@@ -48,9 +57,10 @@ def test_prompt_has_a_clause_for_each_step_at_every_difficulty(difficulty):
 
 @pytest.mark.parametrize("name", FLAWS)
 def test_prompt_with_a_flawed_plan_is_read_as_it_stands(name):
-    for task in ALL[::10]:
-        plan = flaw(name).apply(task.plan)
-        prompt = read_prompt(opening(task, plan))
+    for repeat, task_type in itertools.product(range(13), TASK_TYPES):
+        drawn = draw_flawed(flaw(name), task_type, repeat, 0)
+        plan = drawn.plan
+        prompt = read_prompt(opening(drawn.task, plan))
         assert tuple(step.tool for step in prompt.plan) == plan.tools
         assert [step.purpose for step in prompt.plan] == [step.purpose for step in plan.steps]
 

@@ -137,13 +137,13 @@ def test_verdict_takes_no_heed_of_how_often_tools_failed():
         ((ok(A), ok(B, transform="else"), ok(C)), True, "unsolved", 1, 2),
         # What its default is may be said or not; what no default is must not be added.
         ((ok(A), ok(B), ok(C, check="status")), True, "solved", 3, 0),
-        ((ok(A), ok(B), ok(C, more=1)), True, "unsolved", 2, 1),
+        ((ok(A), ok(B), ok(C, more=1)), True, "partial", 2, 1),
         # Too early is not done, and may be done again.
         ((ok(B), ok(A), ok(B), ok(C)), True, "solved", 3, 1),
         ((ok(B), ok(A), ok(C)), False, "unsolved", 1, 2),
         ((*PERFECT, ok(X), ok(A)), True, "partial", 3, 2),
         ((ok(A), ok(B)), False, "partial", 2, 0),
-        ((ok(A), ok(B)), True, "unsolved", 2, 0),
+        ((ok(A), ok(B)), True, "partial", 2, 0),
         ((ok(C),), True, "unsolved", 0, 1),
     ],
 )

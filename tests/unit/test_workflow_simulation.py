@@ -3,7 +3,7 @@ import json
 import pytest
 
 from bench_suites.workflow import TASKS, load_tools
-from bench_suites.workflow.simulation import ARGUMENT_ERRORS, ToolSimulation
+from bench_suites.workflow.simulation import ARGUMENT_ERRORS, ToolSimulation, luck
 
 TASK = next(t for t in TASKS.by_id.values() if "file_operations_writer" in t.required)
 STEPS = {step.tool: dict(step.parameters) for step in TASK.plan.steps}
@@ -28,7 +28,8 @@ def run_until(tools, name, *, ok):
 def test_chance_is_the_nominal_rate_within_bounds():
     parser = load_tools()[PARSER]
     assert simulation(0.8).chance_of(parser) == 0.8
-    assert simulation(1.0).chance_of(parser) == 0.95
+    assert simulation(0.99).chance_of(parser) == 0.95
+    assert simulation(1.0).chance_of(parser) == 1
     assert simulation(0.0).chance_of(parser) == 0.1
 
 
@@ -95,12 +96,26 @@ def test_luck_only_gets_worse_at_a_lower_rate():
 
 
 def test_arguments_decide_before_luck_and_do_not_count_as_runs():
-    tools = simulation(1.0)
+    tools = simulation(0.9)
     for _ in range(5):
         result = tools.run(PARSER, {"source": "data/nowhere.csv", "format": "csv"})
         assert result.error == "INVALID_INPUT"
     assert tools.run(PARSER, None).error == "MALFORMED_CALL"
-    assert tools.chance_of(load_tools()[PARSER]) == 0.95
+    assert tools.chance_of(load_tools()[PARSER]) == 0.9
+
+
+def test_what_examples_name_exists_nowhere():
+    for tool in load_tools().values():
+        for parameter in tool.parameters:
+            if parameter.constraints.resource not in {None, "new_file"}:
+                arguments = {one.name: one.example for one in tool.parameters}
+                assert simulation().run(tool.name, arguments).error in ARGUMENT_ERRORS
+
+
+def test_luck_is_of_run_task_and_repetition():
+    found = {luck(run, task, n) for run in (0, 1) for task in ("a", "b") for n in (0, 1)}
+    assert len(found) == 8
+    assert luck(0, "a", 0) == luck(0, "a", 0)
 
 
 def test_chance_errors_are_the_tools_own_and_blame_no_argument():

@@ -157,6 +157,12 @@ def quitter(task: Task, plan: Plan) -> Script:
         yield from until_done(step.tool, of(step))
 
 
+def boasting(task: Task, plan: Plan) -> Script:
+    """Does half of the steps, rounded up, and says that all is done."""
+    yield from quitter(task, plan)
+    yield "TASK_COMPLETED"
+
+
 def unclosing(task: Task, plan: Plan) -> Script:
     """Does what the task asks for and closes no tag."""
     del plan

@@ -88,18 +88,22 @@ def run_arm(
             await workflow.run_episode(
                 Acting(persona, skill),
                 task,
-                plan=_plan(task, flaw) if prompt_type == "optimal" else None,
+                plan=plan if prompt_type == "optimal" else None,
                 prompt_type=prompt_type,
                 tool_success_rate=rate,
-                seed=100_000 * number + repeat,
+                seed=workflow.luck(7, task.task_id, repeat),
             )
-            for number, task_type in enumerate(workflow.TASK_TYPES)
+            for task_type in workflow.TASK_TYPES
             for repeat in range(repeats)
-            for task in [workflow.TASKS.draw(task_type, repeat, 7)]
+            for task, plan in [_drawn(task_type, repeat, flaw)]
         ]
 
     return tuple(asyncio.run(episodes()))
 
 
-def _plan(task: workflow.Task, flaw: str | None) -> workflow.Plan:
-    return task.plan if flaw is None else workflow.flaw(flaw).apply(task.plan, seed=7)
+def _drawn(task_type: str, repeat: int, flaw: str | None) -> tuple[workflow.Task, workflow.Plan]:
+    if flaw is None:
+        task = workflow.TASKS.draw(task_type, repeat, 7)
+        return task, task.plan
+    drawn = workflow.draw_flawed(workflow.flaw(flaw), task_type, repeat, 7)
+    return drawn.task, drawn.plan
