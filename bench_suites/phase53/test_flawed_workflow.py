@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -20,13 +21,19 @@ pytestmark = pytest.mark.ultrapar(
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """The cells: task types x flaws, at one severity and one reliability of the tools."""
     chosen = selection(metafunc.config)
-    flaws = [workflow.flaw(name) for name in chosen.flaws]
+    severity = metafunc.config.getoption("--flaw-severity")
+    flaws = [workflow.flaw(name, severity=severity) for name in chosen.flaws]
+    try:
+        for flaw, task_type in itertools.product(flaws, chosen.task_types):
+            workflow.check_room(flaw, task_type)
+    except workflow.FlawError as error:
+        raise pytest.UsageError(str(error)) from error
     metafunc.parametrize("task_type", chosen.task_types)
     metafunc.parametrize(
         ("flaw", "flaw_group", "prompt_type"),
         [pytest.param(one.name, one.group, f"flawed_{one.name}", id=one.name) for one in flaws],
     )
-    metafunc.parametrize("severity", [metafunc.config.getoption("--flaw-severity")])
+    metafunc.parametrize("severity", [severity])
     metafunc.parametrize("difficulty", chosen.difficulties("easy"))
     metafunc.parametrize("tool_success_rate", chosen.rates(0.8))
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from bench_suites.workflow.error_kind import ERROR_KINDS
 from pytest_ultrapar.results.graded import GRADED
 
 Row = dict[str, str | int | float | datetime | None]
@@ -53,7 +52,8 @@ class CaseResult:
         duration_s: First lease to end; None where that is not known.
         ended_at: UTC; None for a case that never ran.
         kind: Class of the error, for partial and unsolved cases; any word that is not one of the
-            eight classes (a refused prompt has such) counts as `other`.
+            original's eight classes (`luck` and `needless_calls`, a refused prompt) counts as
+            `other`.
         scores: As `score` gives them; one that is missing counts as 0.
     """
 
@@ -194,7 +194,7 @@ def _means(tally: Tally) -> Row:
 
 def _errors(cases: Sequence[CaseResult]) -> Row:
     kinds: Counter[str] = Counter(
-        case.kind if case.kind in ERROR_KINDS else "other"
+        case.kind if case.kind in _ERROR_ORDER else "other"
         for case in cases
         if case.outcome != "solved"
     )

@@ -140,6 +140,20 @@ class FlawedTask:
     is_substitute: bool
 
 
+def check_room(chosen: Flaw, task_type: str) -> None:
+    """Refuse a flaw that no task of a type leaves room for, as in a library that was edited.
+
+    Raises:
+        FlawError: There is no such task.
+        ValueError: There is no such type.
+    """
+    for task in TASKS.of_type(task_type):
+        with suppress(FlawError):
+            chosen.apply(task.plan)
+            return
+    raise FlawError(_no_room(chosen, task_type))
+
+
 def draw_flawed(chosen: Flaw, task_type: str, repeat: int, run_seed: int) -> FlawedTask:
     """The task of a repetition with its plan spoilt: the same for every model.
 
@@ -169,16 +183,19 @@ def _flawed_tasks(chosen: Flaw, task_type: str, run_seed: int) -> tuple[FlawedTa
         with suppress(FlawError):
             plans[task.task_id] = chosen.apply(task.plan, seed=run_seed)
     if not plans:
-        msg = (
-            f"flaw {chosen.name} ({chosen.severity}) cannot spoil the plan of any task of type "
-            f"{task_type}: nobody who follows it would do anything else"
-        )
-        raise FlawError(msg)
+        raise FlawError(_no_room(chosen, task_type))
     others = itertools.cycle([task for task in reversed(order) if task.task_id in plans])
     found = [task if task.task_id in plans else next(others) for task in order]
     return tuple(
         FlawedTask(task, plans[task.task_id], is_substitute=task is not own)
         for task, own in zip(found, order, strict=True)
+    )
+
+
+def _no_room(chosen: Flaw, task_type: str) -> str:
+    return (
+        f"flaw {chosen.name} ({chosen.severity}) cannot spoil the plan of any task of type "
+        f"{task_type}: nobody who follows it would do anything else"
     )
 
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 from bench_suites.workflow.aggregate import Tally
-from bench_suites.workflow.verdict import ORIGINAL_SOLVED_FROM
 from bench_suites.workflow_results.bench_case import BenchCase
 from pytest_ultrapar.results.statistics import wilson_interval
 
@@ -24,12 +23,21 @@ def coverage(cases: Sequence[BenchCase]) -> float:
     return sum(case.measured for case in cases) / n_wanted if n_wanted else 1.0
 
 
-def n_following(counts: Tally, score: str) -> int:
-    """Measured cases that followed a plan: its adherence score is at least 0.8.
+def reachable(counts: Tally) -> str:
+    """Share of the measured cases that a flawless model solves with the same luck, in percent."""
+    known = [case.scores["reachable"] for case in counts.measured if "reachable" in case.scores]
+    return percent(math.fsum(known) / len(known) if known else None)
 
-    The verdict asks as much of the adherence to the sound plan.
-    """
-    return sum(case.scores.get(score, 0.0) >= ORIGINAL_SOLVED_FROM for case in counts.measured)
+
+def of_reachable(counts: Tally) -> str:
+    """Of those cases the share that was solved, and its interval."""
+    could = [case for case in counts.measured if case.scores.get("reachable")]
+    return percent_of(sum(case.outcome == "solved" for case in could), len(could))
+
+
+def total(counts: Tally, score: str) -> str:
+    """The sum of a score that counts something."""
+    return f"{math.fsum(case.scores.get(score, 0.0) for case in counts.measured):g}"
 
 
 def percent(share: float | None) -> str:
@@ -58,6 +66,7 @@ def efficiency(n_success: int, n: int, size_b: float | None) -> str:
 
 
 def mean(counts: Tally, score: str, digits: int = 3) -> str:
-    """The mean of a score."""
-    value = counts.mean(score)
-    return f"{value:.{digits}f}" if value is not None else UNKNOWN
+    """The mean of a score; unknown where it means nothing for any of the cases."""
+    if not any(score in case.scores for case in counts.measured):
+        return UNKNOWN
+    return f"{counts.mean(score):.{digits}f}"

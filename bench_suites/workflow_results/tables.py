@@ -169,6 +169,12 @@ _SAMPLE = (
 _SOLVED = _share("solved", lambda counts: counts.n_full)
 _PARTIAL = _share("partial", lambda counts: counts.n_partial)
 _SUCCESS = _share("success", lambda counts: counts.n_success)
+_LUCK = (
+    Column("reachable %", lambda cell: figures.reachable(figures.tally(cell.cases))),
+    Column(
+        "solved of reachable % (95 %)", lambda cell: figures.of_reachable(figures.tally(cell.cases))
+    ),
+)
 _COLUMNS: dict[str, tuple[Column, ...]] = {
     "phase51": (
         *_SAMPLE,
@@ -192,12 +198,16 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
     "phase53": (
         *_SAMPLE,
         _SOLVED,
-        _share("given plan", lambda counts: figures.n_following(counts, "workflow")),
-        _share("sound plan", lambda counts: figures.n_following(counts, "workflow_sound")),
-        _mean("arguments", "arguments"),
+        *_LUCK,
+        _mean("obeyed", "obeyed", 2),
+        _mean("repaired", "repaired", 2),
+        _mean("needless", "needless calls", 1),
+        _mean("phase2", "phase2"),
+        _mean("execution", "execution"),
+        Column("substitutes", lambda cell: figures.total(figures.tally(cell.cases), "substitute")),
     ),
-    "phase54": (*_SAMPLE, _SOLVED, _PARTIAL, _SUCCESS),
-    "phase55": (*_SAMPLE, _SOLVED, _PARTIAL, _SUCCESS),
+    "phase54": (*_SAMPLE, _SOLVED, *_LUCK, _PARTIAL, _SUCCESS),
+    "phase55": (*_SAMPLE, _SOLVED, *_LUCK, _PARTIAL, _SUCCESS),
 }
 
 

@@ -227,11 +227,13 @@ def test_a_repetition_has_the_same_task_for_every_model_prompt_and_rate(rows, ru
     opening = {
         m["case_id"]: m["content"] for m in messages if m["turn"] == 0 and m["role"] == "user"
     }
-    tasks: dict[tuple[str, int], set[str]] = {}
+    tasks: dict[tuple[str, int, str | None], set[str]] = {}
     for row in rows:
         paragraphs = opening[row["case_id"]].split("\n\n")
         (task,) = [text for text in paragraphs if text.startswith("Task: ")]
-        tasks.setdefault((row["param.task_type"], row["repeat"]), set()).add(task)
-    assert len(tasks) == 5 * REPEATS
+        # A flaw that the task leaves no room for has another one, the same for every model.
+        flaw = row["param.flaw"] if row["score.substitute"] else None
+        tasks.setdefault((row["param.task_type"], row["repeat"], flaw), set()).add(task)
+    assert sum(flaw is None for _, _, flaw in tasks) == 5 * REPEATS
     assert {len(same) for same in tasks.values()} == {1}
     assert len(set.union(*tasks.values())) == 5 * REPEATS

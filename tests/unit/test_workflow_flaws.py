@@ -11,6 +11,7 @@ from bench_suites.workflow import (
     FlawError,
     Plan,
     PlanStep,
+    check_room,
     draw_flawed,
     flaw,
     flaw_set,
@@ -116,9 +117,13 @@ def test_task_that_a_flaw_cannot_spoil_is_replaced_for_everybody_alike():
 
 def test_flaw_that_no_task_of_a_type_has_room_for_says_so(monkeypatch):
     tasks = tuple(t for t in TASKS.of_type("simple_task") if not any(s.needs for s in t.plan.steps))
+    monkeypatch.setattr(type(TASKS), "of_type", lambda *_: tasks)
     monkeypatch.setattr(type(TASKS), "in_order", lambda *_: tasks)
     with pytest.raises(FlawError, match="cannot spoil the plan of any task of type simple_task"):
         draw_flawed(flaw("sequence_disorder"), "simple_task", 0, 12345)
+    with pytest.raises(FlawError, match="cannot spoil the plan of any task of type simple_task"):
+        check_room(flaw("sequence_disorder"), "simple_task")
+    check_room(flaw("missing_step"), "simple_task")
 
 
 def test_sequence_disorder_keeps_the_steps_and_changes_their_order():

@@ -45,8 +45,8 @@ def test_baseline_has_a_row_for_each_model():
         "weighted": "0.875",
         "workflow": "0.900",
         "phase2": "0.800",
-        "quality": "0.000",
-        "coverage of tools": "0.000",
+        "quality": "-",
+        "coverage of tools": "-",
         "turns": "5.8",
     }
     assert (a["model"], a["n"], a["solved % (95 %)"]) == ("a", "1", "0.0 (0.0-79.3)")
@@ -93,12 +93,12 @@ def test_model_without_a_size_has_no_efficiency():
 
 
 def test_flaws_tell_obeying_from_repairing_beside_the_sound_plan():
-    obeys = {"workflow": 0.85, "workflow_sound": 0.4, "arguments": 0.5}
-    repairs = {"workflow": 0.79, "workflow_sound": 0.8, "arguments": 1.0}
+    obeys = {"obeyed": 1.0, "repaired": 0.0, "needless": 2.0, "reachable": 1.0}
+    repairs = {"obeyed": 0.0, "repaired": 1.0, "substitute": 1.0, "reachable": 1.0}
     cases = [
         *some("phase53", solved=1, flaw="tool_misuse", scores=repairs),
         *some("phase53", unsolved=3, flaw="tool_misuse", scores=obeys),
-        *some("phase53", unsolved=2, flaw="sequence_disorder", scores=obeys),
+        *some("phase53", unsolved=2, flaw="sequence_disorder", scores=obeys | {"reachable": 0.0}),
         *some("phase51", solved=3, partial=1),
         *some("phase51", solved=7, prompt_type="baseline"),
     ]
@@ -112,10 +112,17 @@ def test_flaws_tell_obeying_from_repairing_beside_the_sound_plan():
         "all flaws",
     ]
     assert (none["n"], none["solved %, no flaw"]) == ("4", "75.0 [1]")
-    assert misuse["given plan % (95 %)"].startswith("75.0 (")
-    assert misuse["sound plan % (95 %)"].startswith("25.0 (")
-    assert misuse["arguments"] == "0.625"
-    assert disorder["given plan % (95 %)"].startswith("100.0 (")
+    assert (misuse["obeyed"], misuse["repaired"], misuse["needless calls"]) == (
+        "0.75",
+        "0.25",
+        "1.5",
+    )
+    assert (misuse["substitutes"], disorder["substitutes"]) == ("1", "0")
+    assert (none["obeyed"], none["repaired"]) == ("-", "-")
+    # What luck took is not booked to the flaw.
+    assert (disorder["reachable %"], disorder["solved of reachable % (95 %)"]) == ("0.0", "-")
+    assert misuse["solved of reachable % (95 %)"].startswith("25.0 (")
+    assert together["solved of reachable % (95 %)"].startswith("25.0 (")
     # The sound plan's four cases are not among those with a flaw.
     assert (together["n"], together["solved % (95 %)"]) == ("6", "16.7 (3.0-56.4)")
     assert together["solved %, no flaw"] == "75.0 [1]"
