@@ -45,6 +45,15 @@ class Plan:
         """The plan as the model sees it: four lines per step."""
         return "\n".join(_rendered(number, step) for number, step in enumerate(self.steps, 1))
 
+    def outlined(self) -> str:
+        """The plan without tools and parameters: two lines per step, needs by number."""
+        numbers = {step.tool: number for number, step in enumerate(self.steps, 1)}
+        return "\n".join(
+            f"{number}. {step.purpose}\n"
+            f"   Needs: {', '.join(f'step {numbers[need]}' for need in step.needs) or 'nothing'}"
+            for number, step in enumerate(self.steps, 1)
+        )
+
 
 def shown(value: Value) -> str:
     """A value as prompts and plans show it: as JSON."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from bench_suites.workflow.library import TASKS
 from bench_suites.workflow.plan import Plan, shown
+from bench_suites.workflow.task import OUTLINED
 
 if TYPE_CHECKING:
     from bench_suites.workflow.task import Difficulty, Task
@@ -50,7 +51,8 @@ def build_messages(
 ) -> list[dict[str, str]]:
     """The system and the user message that open an episode.
 
-    `optimal` shows the plan; `baseline` shows none; `cot` is `baseline` with a request to think.
+    `optimal` shows the plan: whole where the task is put plainly or the plan is not the task's own,
+    else an outline of it. `baseline` shows none; `cot` is `baseline` with a request to think.
 
     Raises:
         ValueError: An unknown prompt type or difficulty, or `optimal` without a plan.
@@ -64,16 +66,19 @@ def build_messages(
         "Inputs:\n" + "\n".join(f"- {name}: {shown(v)}" for name, v in task.inputs.items()),
         "Expected outputs:\n" + "\n".join(f"- {text}" for text in task.expected_outputs),
     ]
+    is_outlined = False
     if prompt_type == "optimal":
         if plan is None:
             msg = "prompt type 'optimal' shows a plan, but none was given"
             raise ValueError(msg)
-        parts.append(f"{_PLAN_INTRODUCTION}\n{plan.rendered()}")
+        is_outlined = difficulty in OUTLINED and plan == task.plan
+        plan_text = plan.outlined() if is_outlined else plan.rendered()
+        parts.append(f"{_PLAN_INTRODUCTION}\n{plan_text}")
     if prompt_type == "cot":
         parts.append(_COT)
     parts.append(
         "Begin with the first step."
-        if prompt_type == "optimal"
+        if prompt_type == "optimal" and not is_outlined
         else "Begin by searching for the tools you need."
     )
     return [

@@ -16,7 +16,9 @@ TASK_TYPES: tuple[TaskType, ...] = get_args(TaskType)
 
 Difficulty = Literal["very_easy", "easy", "medium", "hard", "very_hard"]
 DIFFICULTIES: tuple[Difficulty, ...] = get_args(Difficulty)
-"""How plainly a task is put. It changes the description's wording and nothing else."""
+"""How plainly a task is put."""
+OUTLINED: tuple[Difficulty, ...] = ("medium", "hard", "very_hard")
+"""Where a sound plan names neither tools nor parameters: they must be found."""
 
 
 class Task(msgspec.Struct, frozen=True):
