@@ -142,10 +142,14 @@ def test_seed003_pool_has_that_documents_numbers(
         assert pool.limits[f"azure/{model}-2"].workers == azure_open
         assert seats(pool, model) == 3 * azure_open
     for key in ("key0", "key1", "key2"):
-        assert pool.limits[f"ideallab/{key}"].workers == qwen_per_key
+        assert pool.limits[f"ideallab/{key}/qwen"].workers == qwen_per_key
         # Not of seed 003, which sets no QPS: the limit of the provider that seed 002 quotes.
-        assert pool.limits[f"ideallab/{key}"].qps == 10
+        assert (pool.limits[f"ideallab/{key}"].workers, pool.limits[f"ideallab/{key}"].qps) == (
+            None,
+            10,
+        )
     assert seats(pool, *QWENS) == 3 * qwen_per_key
+    assert seats(pool, *QWENS, *IDEALLAB_CLOSED) == 3 * qwen_per_key + 4
     for model in AZURE_CLOSED:
         assert seats(pool, model) == azure_closed
     others = [limit for limit in pool.limits.values() if limit.level != "key"]
@@ -188,15 +192,34 @@ def test_seed000_pool_has_that_documents_numbers():
     pool = example("seed000")
     limits = {name: (limit.workers, limit.qps) for name, limit in pool.limits.items()}
 
-    # Only two keys: the third was dead.
-    assert [limits[f"ideallab/key{k}"] for k in range(2)] == [(1, 5), (1, 5)]
-    assert "ideallab/key2" not in limits
-    assert seats(pool, *QWENS) == 2
+    # The document's load of phase 5.2 counts the dead third key as well.
+    assert [limits[f"ideallab/key{k}"] for k in range(3)] == [(None, 5)] * 3
+    assert [limits[f"ideallab/key{k}/qwen"] for k in range(3)] == [(1, None)] * 3
+    assert seats(pool, *QWENS) == 3
+    assert seats(pool, *QWENS, *IDEALLAB_CLOSED) == 3 + 4
     for model in AZURE_OPEN:
         assert {limits[f"azure/{lane.instance}"] for lane in pool.lanes_of(model)} == {(100, 200)}
         assert seats(pool, model) == 300
     assert {limits[f"azure/{model}"] for model in AZURE_CLOSED} == {(200, 400)}
     assert {limits[f"ideallab/{model}"] for model in IDEALLAB_CLOSED} == {(1, 5)}
+
+
+@pytest.mark.parametrize("name", ["seed000", "seed001", "seed003"])
+def test_closed_models_and_qwens_take_no_seats_from_each_other(name):
+    pool = example(name)
+    path_of = {
+        model: {
+            limit
+            for lane in pool.lanes_of(model)
+            for limit in lane.limits
+            if pool.limits[limit].workers is not None
+        }
+        for model in (*QWENS, *IDEALLAB_CLOSED)
+    }
+
+    for closed in IDEALLAB_CLOSED:
+        others = [limits for model, limits in path_of.items() if model != closed]
+        assert path_of[closed].isdisjoint(set().union(*others))
 
 
 def test_vllm_pool_follows_the_environment_of_seed004():
