@@ -63,12 +63,13 @@ def test_family_is_of_one_provider(load):
         ),
         (
             simulated(BOUNDS, model='family = "a/b"'),
-            "provider[0].model[0].family must be made of letters, digits and . _ : -"
-            ' (got "a/b")',
+            'provider[0].model[0].family must be made of letters, digits and . _ : - (got "a/b")',
         ),
         (
             simulated(
-                BOUNDS, model=f"{FAMILY}\nmultiply_by_prompt_types = true", top="[pool]\nprompt_types = 3"
+                BOUNDS,
+                model=f"{FAMILY}\nmultiply_by_prompt_types = true",
+                top="[pool]\nprompt_types = 3",
             )
             + models(("b", FAMILY)),
             'provider[0].model[1].family = "small" is shared with "echo", so both must say the same'
