@@ -199,6 +199,43 @@ def test_waste_is_warned_about(project, planned):
     assert "WARNING: pool: 400 workers, but its servers and keys take 300 requests at once" in said
 
 
+def warned(said, prefix):
+    return [line.removeprefix(prefix) for line in said.splitlines() if line.startswith(prefix)]
+
+
+def test_header_of_a_run_warns_of_the_same_waste_as_its_plan(project, planned):
+    project.suite(SUITE_OF_20)
+    # Ten workers on one server of two seats, which its rate keeps busy 0.04 of the time.
+    pool_with(project, workers=2, more=", qps = 100", provider="workers = 10", model=TWO_S)
+    path = project.pytester.path / "pool.toml"
+    path.write_text(path.read_text() + "per_instance = { workers = 40 }\n")
+    in_plan = warned(planned("-n0"), "WARNING: ")
+    assert in_plan == ["p: 10 workers, but its servers and keys take 2 requests at once"]
+    ran = project.run_here("-n0")
+    assert ran.ret == 0
+    assert warned(ran.stdout.str(), "ultrapar: WARNING: ") == in_plan
+
+
+def test_header_of_a_run_takes_service_times_from_the_pool(project, planned):
+    project.suite(SUITE_OF_20)
+    pool_with(project, workers=20, more=", qps = 2")
+    in_plan = warned(planned("-n0"), "WARNING: ")
+    assert in_plan == [
+        "p/key0: 20 workers on 2 requests per second at 1 s (assumed; set latency_hint_s) need 2 "
+        "(2 x 1 = 2 in flight on average)"
+    ]
+    ran = project.run_here("-n0", "-k", "say and 19")
+    assert warned(ran.stdout.str(), "ultrapar: WARNING: ") == [
+        "seats that nobody takes, a case having one request in flight: m has 20 seats for 1 case",
+        *in_plan,
+    ]
+
+
+def test_header_of_a_run_without_waste_warns_of_nothing(project):
+    project.suite(SUITE_OF_20)
+    assert "WARNING" not in project.run_here("-n0").stdout.str()
+
+
 def test_key_that_is_not_set_is_no_hindrance_but_said(project, planned, monkeypatch):
     project.suite(SUITE_OF_20)
     monkeypatch.delenv("TEST_KEY_0")
