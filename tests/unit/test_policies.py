@@ -146,12 +146,12 @@ def test_exclusive_deals_each_models_cases_to_all_keys_and_names_the_key_as_word
 def test_exclusive_gives_a_key_that_one_model_must_use_less_of_the_others():
     found = POOLS[TWO_KEYS]
     models = ("qwen2.5-72b-instruct", "kimi-k2")
-    own = cases(models, repeats=10)
+    own = [*cases(models[1:], "phase51", 40), *cases(models[:1], repeats=10)]
     made = assignment("exclusive", models, found, own)
     sizes = {group.name: len(group.cases) for group in made.groups}
-    # Ten cases of the model that has key0 only, so the other one's ten go to key1.
+    # 40 s of the model that has key0 only, so the other one's ten cases of 4 s go to key1.
     assert sizes == {
-        "kimi-k2 on ideallab/key0": 10,
+        "kimi-k2 on ideallab/key0": 40,
         "qwen2.5-72b-instruct on ideallab/key1": 10,
     }
 

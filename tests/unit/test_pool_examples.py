@@ -222,6 +222,33 @@ def test_closed_models_and_qwens_take_no_seats_from_each_other(name):
         assert path_of[closed].isdisjoint(set().union(*others))
 
 
+@pytest.mark.parametrize("name", ["seed000", "seed001", "seed003"])
+def test_documents_pool_has_dated_prices_and_latencies(name):
+    models = [model for provider in example(name).providers for model in provider.models]
+    text = (ROOT / "pools" / f"{name}.toml").read_text(encoding="utf-8")
+
+    unpriced = [one.name for one in models if one.price_per_mtok_in is None]
+    assert unpriced == [one.name for one in models if one.price_per_mtok_out is None]
+    assert unpriced == ["qwen2.5-3b-instruct"]
+    assert "No list price was found for qwen2.5-3b-instruct" in text
+    silent = [one.name for one in models if one.latency_hint_s is None]
+    assert silent == ["gpt-5-mini", "kimi-k2"]
+    assert "None was found for gpt-5-mini and kimi-k2" in text
+    assert "in November 2026" in text
+
+
+def test_documents_pools_agree_on_prices_and_latencies():
+    by_pool = [
+        {
+            model.name: (model.price_per_mtok_in, model.price_per_mtok_out, model.latency_hint_s)
+            for provider in example(name).providers
+            for model in provider.models
+        }
+        for name in ("seed000", "seed001", "seed003")
+    ]
+    assert by_pool[0] == by_pool[1] == by_pool[2]
+
+
 def test_vllm_pool_follows_the_environment_of_seed004():
     path = ROOT / "pools" / "vllm.toml"
     environ = {"VLLM_PORTS": "9001,9002", "MAX_WORKERS": "1"}
