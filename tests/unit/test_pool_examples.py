@@ -1,6 +1,7 @@
 """The pools that come with the repository load, and say what their comments promise."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.secret import read_secrets
 from pytest_ultrapar.pool.simulation import mean_s
+from tests.unit.broker_play import Play
 
 ROOT = Path(__file__).parents[2]
 QUICK_START = ROOT / "pool.toml"
@@ -220,6 +222,22 @@ def test_closed_models_and_qwens_take_no_seats_from_each_other(name):
     for closed in IDEALLAB_CLOSED:
         others = [limits for model, limits in path_of.items() if model != closed]
         assert path_of[closed].isdisjoint(set().union(*others))
+
+
+@pytest.mark.parametrize(("name", "n_qwen"), [("seed000", 3), ("seed003", 6)])
+def test_slow_closed_models_hold_no_seat_of_the_qwens(name, n_qwen):
+    play = Play(example(name))
+    for model in (*IDEALLAB_CLOSED, *QWENS):
+        for _ in range(10):
+            play.ask(model=model)
+    # Nobody answers; long enough for every rate to let more pass.
+    play.wait(60)
+    held = Counter(lease.lane.split("/")[1] for lease in play.leases.values())
+
+    assert {model: held.pop(model) for model in IDEALLAB_CLOSED} == dict.fromkeys(
+        IDEALLAB_CLOSED, 1
+    )
+    assert held.total() == n_qwen
 
 
 @pytest.mark.parametrize("name", ["seed000", "seed001", "seed003"])
