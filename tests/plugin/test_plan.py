@@ -205,13 +205,10 @@ def warned(said, prefix):
 
 def test_header_of_a_run_warns_of_the_same_waste_as_its_plan(project, planned):
     project.suite(SUITE_OF_20)
-    # Ten workers on one server of two seats, which its rate keeps busy 0.04 of the time.
-    pool_with(project, workers=2, more=", qps = 100", provider="workers = 10", model=TWO_S)
-    path = project.pytester.path / "pool.toml"
-    path.write_text(path.read_text() + "per_instance = { workers = 40 }\n")
-    in_plan = warned(planned("-n0"), "WARNING: ")
-    assert in_plan == ["p: 10 workers, but its servers and keys take 2 requests at once"]
-    ran = project.run_here("-n0")
+    pool_with(project, workers=2, model=TWO_S)
+    in_plan = warned(planned("-n0", "--ultrapar-max-workers=10"), "WARNING: ")
+    assert in_plan == ["pool: 10 workers, but its servers and keys take 2 requests at once"]
+    ran = project.run_here("-n0", "--ultrapar-max-workers=10")
     assert ran.ret == 0
     assert warned(ran.stdout.str(), "ultrapar: WARNING: ") == in_plan
 
