@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,12 +10,9 @@ import msgspec
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.leading.earlier_runs import choose_run
-from pytest_ultrapar.plan.busy_seats import Service
+from pytest_ultrapar.leading.pool_hints import ASSUMED_S
 from pytest_ultrapar.plan.earlier import EarlierRun
-from pytest_ultrapar.plan.expectations import Hint
 from pytest_ultrapar.pool.answered_by import answered_by
-from pytest_ultrapar.pool.model import Latency
-from pytest_ultrapar.pool.simulation import mean_s
 from pytest_ultrapar.results.earlier import earlier_in_subprocess
 from pytest_ultrapar.results.manifest import Manifest, answers_differ, read_manifest
 from pytest_ultrapar.results.rundir import LATEST, resolve_run
@@ -27,15 +23,13 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pytest_ultrapar.plan.expectations import Expected
+    from pytest_ultrapar.plan.expectations import Expected, Hint
     from pytest_ultrapar.pool.model import Pool
     from pytest_ultrapar.records import Case
 
 OPTION = "--ultrapar-plan-from"
 NONE = "none"
 NOTHING = EarlierRun((), 0.0)
-ASSUMED_S = 1.0
-"""A request where the pool says nothing of its model's latency."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,42 +143,6 @@ def _other_latency(manifest: Manifest, pool: Pool) -> set[str]:
         for model in provider.models
         for name in now
         if name.startswith(f"{provider.name}/{model.name} latency ") and then.get(name) != now[name]
-    }
-
-
-def pool_hints(pool: Pool) -> dict[str, Hint]:
-    """What the pool says of a request of each model; of several providers the slowest."""
-    found: dict[str, Hint] = {}
-    for provider in pool.providers:
-        for model in provider.models:
-            if provider.api == "simulated":
-                own = Hint(1.0, model.simulation.latency)
-            else:
-                own = Hint(
-                    1.0,
-                    Latency("fixed", model.latency_hint_s or ASSUMED_S),
-                    is_assumed=model.latency_hint_s is None,
-                )
-            known = found.get(model.name)
-            if known is None or known.latency.median_s < own.latency.median_s:
-                found[model.name] = own
-    return found
-
-
-def known_services(hints: Mapping[str, Hint], expected: Iterable[Expected]) -> dict[str, Service]:
-    """How long a request of each model takes: as expected, else as the pool says."""
-    sums: dict[str, list[float]] = {}
-    seen: set[str] = set()
-    for one in expected:
-        sums.setdefault(one.model, []).extend(one.services_s)
-        if one.basis != "hint":
-            seen.add(one.model)
-    return {
-        model: Service(
-            math.fsum(sums[model]) / len(sums[model]) if model in seen else mean_s(hint.latency),
-            is_assumed=hint.is_assumed and model not in seen,
-        )
-        for model, hint in hints.items()
     }
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.engine.descriptors import most_connections
 from pytest_ultrapar.leading.assigning import process_loads
+from pytest_ultrapar.leading.pool_hints import known_services, pool_hints
+from pytest_ultrapar.plan.waste import waste
 from pytest_ultrapar.report.key_lines import key_lines
 from pytest_ultrapar.report.numbers import counted, duration
 from pytest_ultrapar.results.taken_file import read_taken
@@ -114,6 +117,7 @@ def assignment_lines(
         shown = ", ".join(f"{one.name} ({len(one.cases)})" for one in groups[:_SHOWN])
         text.append(f"ultrapar: cases in {counted(len(groups), 'group')}: {shown}{more}")
     seats = run.pool.seats(run.lanes)
+    text += [f"ultrapar: WARNING: {line}" for line in _waste(run, cases)]
     text += [f"ultrapar: {line}" for line in _idle_workers(len(workers), seats, len(cases))]
     if seats is not None and (most := len(workers) * most_connections(seats)) < seats:
         text.append(
@@ -121,6 +125,13 @@ def assignment_lines(
             "files (ulimit -n) allows no more connections"
         )
     return text
+
+
+def _waste(run: Run, cases: Sequence[Case]) -> tuple[str, ...]:
+    """What a plan warns about, with the pool's own service times: no earlier run is read here."""
+    services = known_services(pool_hints(run.pool), ())
+    n_cases = Counter(case.model for case in cases if case.skipped is None)
+    return waste(run.pool, run.lanes, n_cases, services)
 
 
 def _idle_workers(n_workers: int, seats: int | None, n_cases: int) -> Iterator[str]:

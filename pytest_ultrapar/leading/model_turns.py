@@ -76,23 +76,22 @@ def exclusive(
     """
     del workers
     by_model = _cases_by_model(pool, cases)
-    seats = {
-        key: pool.seats(tuple(lane for lane in lanes if lane.key_name == key)) or _UNLIMITED
-        for key in dict.fromkeys(lane.key_name for lane in lanes)
-    }
+    own: dict[tuple[str, str], list[Lane]] = {}
+    for lane in lanes:
+        own.setdefault((lane.model, lane.key_name), []).append(lane)
+    # A model has the key to itself while it is its turn, so seats of other models do not count.
+    seats = {place: pool.seats(tuple(found)) or _UNLIMITED for place, found in own.items()}
     shares = _deal_cases(by_model, _keys_by_model(lanes), seats, _latencies_s(pool))
     return Assignment(
         groups=tuple(
             Group(
                 name=f"{model} on {key}",
                 cases=tuple(shares[model, key]),
-                lanes=tuple(
-                    lane.lane_id for lane in lanes if lane.model == model and lane.key_name == key
-                ),
+                lanes=tuple(lane.lane_id for lane in own[model, key]),
                 exclusive=key,
             )
             for model in by_model
-            for key in seats
+            for key in dict.fromkeys(lane.key_name for lane in lanes)
             if (model, key) in shares
         )
     )
@@ -101,16 +100,16 @@ def exclusive(
 def _deal_cases(
     by_model: Mapping[str, tuple[str, ...]],
     keys_of: Mapping[str, list[str]],
-    seats: Mapping[str, int],
+    seats: Mapping[tuple[str, str], int],
     latency_s: Mapping[str, float],
 ) -> dict[tuple[str, str], list[str]]:
     """Each case to the key that has least to do; models with few keys to choose from go first."""
-    load_s = dict.fromkeys(seats, 0.0)
+    load_s = {key: 0.0 for _, key in seats}
     shares: dict[tuple[str, str], list[str]] = {}
     for model in sorted(by_model, key=lambda name: len(keys_of[name])):
         for case_id in by_model[model]:
             key = min(keys_of[model], key=load_s.__getitem__)
-            load_s[key] += latency_s.get(model, _DEFAULT_LATENCY_S) / seats[key]
+            load_s[key] += latency_s.get(model, _DEFAULT_LATENCY_S) / seats[model, key]
             shares.setdefault((model, key), []).append(case_id)
     return shares
 

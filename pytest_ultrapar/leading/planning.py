@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,10 +14,9 @@ from pytest_ultrapar.leading.baseline import draw_sample, with_baseline
 from pytest_ultrapar.leading.estimates import (
     find_history,
     hint_notes,
-    known_services,
-    pool_hints,
     said_of,
 )
+from pytest_ultrapar.leading.pool_hints import known_services, pool_hints
 from pytest_ultrapar.options import MODES
 from pytest_ultrapar.plan.contradictions import contradictions
 from pytest_ultrapar.plan.expectations import expect
@@ -130,7 +130,7 @@ class Planning(process.CollectOnly):
             settings=[*self._settings(), *skipped],
             warnings=[
                 *self._not_ready(),
-                *waste(pool, lanes, expected, services),
+                *waste(pool, lanes, Counter(one.model for one in expected), services),
                 *unjudged(pool, lanes, expected),
                 *self._run_waste(plan),
             ],

@@ -9,6 +9,7 @@ Source: J. D. C. Little, "A proof for the queuing formula L = lambda W" (1961).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -89,9 +90,11 @@ def seat_uses(
         services: Of each model of the lanes.
     """
     found: dict[tuple[int, float, Service], list[str]] = {}
+    n_bound = lanes_by_limit(lanes)
+    rates = _rates(pool)
     for name, own in limited_lanes(pool, lanes).items():
-        seats = own_seats(pool, lanes, own)
-        rate = _rate(pool, own)
+        seats = own_seats(pool, n_bound, own)
+        rate = _greedy(own, rates)
         slowest = max((services[lane.model] for lane in own), key=lambda one: one.mean_s)
         if seats is not None and math.isfinite(rate) and slowest.mean_s > 0:
             found.setdefault((seats, rate, slowest), []).append(name)
@@ -109,8 +112,13 @@ def limited_lanes(pool: Pool, lanes: Sequence[Lane]) -> dict[str, list[Lane]]:
     return dict(sorted(found.items(), key=lambda one: -len(one[1])))
 
 
+def lanes_by_limit(lanes: Sequence[Lane]) -> Counter[str]:
+    """How many lanes each limit binds."""
+    return Counter(name for lane in lanes for name in lane.limits)
+
+
 def own_seats(
-    pool: Pool, lanes: Sequence[Lane], own: Sequence[Lane], *, without: str | None = None
+    pool: Pool, n_bound: Mapping[str, int], own: Sequence[Lane], *, without: str | None = None
 ) -> int | None:
     """Seats that limits of some lanes alone give them; None where they leave one unlimited.
 
@@ -119,35 +127,33 @@ def own_seats(
 
     Args:
         pool: For its limits.
-        lanes: All of the run.
+        n_bound: How many lanes of the run each limit binds.
         own: The lanes in question.
         without: Name of a limit to leave out.
     """
-    ids = {lane.lane_id for lane in own}
-    foreign = {name for lane in lanes if lane.lane_id not in ids for name in lane.limits}
-    total = _greedy(
-        own,
-        {
-            name: float(limit.workers)
-            for name, limit in pool.limits.items()
-            if limit.workers is not None and name not in foreign and name != without
-        },
-    )
+    caps = {
+        name: float(workers)
+        for name, n in lanes_by_limit(own).items()
+        if (workers := pool.limits[name].workers) is not None
+        and n == n_bound[name]
+        and name != without
+    }
+    total = _greedy(own, caps)
     return None if math.isinf(total) else round(total)
 
 
-def _rate(pool: Pool, own: Sequence[Lane]) -> float:
-    """Requests per second that the lanes' rates let pass together; infinity where none does."""
+def _rates(pool: Pool) -> dict[str, float]:
+    """Requests per second that each limit lets pass, where it bounds them."""
     rates: dict[str, float] = {}
     for part in resources(pool.limits.values()):
         if part.is_rate:
             rates[part.limit] = min(rates.get(part.limit, math.inf), part.per_s)
-    return _greedy(own, rates)
+    return rates
 
 
 def _greedy(lanes: Sequence[Lane], caps: Mapping[str, float]) -> float:
-    """What the lanes take together if each takes all that is left on its path."""
-    left = dict(caps)
+    """What the lanes take together if each takes all that is left on its path; may be infinity."""
+    left = {name: caps[name] for lane in lanes for name in lane.limits if name in caps}
     total = 0.0
     for lane in lanes:
         path = [name for name in lane.limits if name in left]

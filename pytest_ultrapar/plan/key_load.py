@@ -1,4 +1,4 @@
-"""How many processes meet on each key, and what they would send there: seed 002's sum by hand."""
+"""How many processes meet on each key, and what they would send: the documents' sum by hand."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from pytest_ultrapar.lanes.assignment import Assignment, Group
-    from pytest_ultrapar.pool.model import Lane, Pool
+    from pytest_ultrapar.pool.model import Lane, LaneId, Pool
     from pytest_ultrapar.records import Case
 
-QPS_PER_PROCESS = 2.0
-"""What one process sends to one key. Source: seed 002, "4 processes x 2 QPS = 8 QPS"; seed 000
-has 1, for one worker per process."""
+QPS_PER_PROCESS = 2
+"""Requests per second of one process to one key, one for each of its workers at most.
+
+Source: seed 002, "4 processes x 2 QPS = 8 QPS"; seed 000, "only 1 worker each = 4 QPS" of four
+processes.
+"""
 
 _FREE = ""
 """Stands for the cases that no group binds."""
@@ -30,7 +33,8 @@ class KeyLoad:
         name: `provider/key`, all its names where the pool lists it more than once.
         processes: Names of all processes that may use the key, in the order of their first cases.
         most_at_once: How many of them the assignment lets run at the same time.
-        qps: Sends per second if each process sends what a process sends and no limit held.
+        qps: The most that processes which run at the same time would send per second, if the key
+            had no rate of its own.
         qps_limit: The key's own bound, None where it has none.
     """
 
@@ -48,12 +52,12 @@ def key_load(
     assignment: Assignment,
     *,
     process_of: Callable[[Case], str],
-    qps_per_process: float = QPS_PER_PROCESS,
 ) -> tuple[KeyLoad, ...]:
     """The load of each key under an assignment, in the order of the pool file.
 
     Exact as to which groups wait for each other; groups of one `exclusive` word are taken in the
     order in which they can come. Delays are left out: what starts 15 s later runs at the same time.
+    A process has the seats that the pool gives its lanes on the key.
 
     Args:
         pool: For the limits of keys.
@@ -61,11 +65,12 @@ def key_load(
         cases: All cases of the run.
         assignment: What a policy made of them. Homes do not bind a case, so they do not count.
         process_of: Name of the process that would run a case, such as model and difficulty.
-        qps_per_process: Sends per second of one process to one key, > 0.
     """
     group_of = {case_id: group for group in assignment.groups for case_id in group.cases}
     lane_ids = {group.name: frozenset(group.lanes or ()) for group in assignment.groups}
-    shares: dict[str, dict[tuple[str, str], None]] = {lane.key_name: {} for lane in lanes}
+    shares: dict[str, dict[tuple[str, str], dict[LaneId, Lane]]] = {
+        lane.key_name: {} for lane in lanes
+    }
     by_model: dict[str, list[Lane]] = {}
     for lane in lanes:
         by_model.setdefault(lane.model, []).append(lane)
@@ -75,15 +80,25 @@ def key_load(
         share = (name, process_of(case))
         for lane in by_model.get(case.model, ()):
             if group is None or group.lanes is None or lane.lane_id in lane_ids[name]:
-                shares[lane.key_name][share] = None
+                shares[lane.key_name].setdefault(share, {})[lane.lane_id] = lane
     before = _before(assignment.groups)
     loads: list[KeyLoad] = []
     for key, own in shares.items():
         most = _most_at_once([group for group, _ in own], before)
+        # One entry for each request per second: the heaviest set instead of the largest.
+        sends = [
+            group
+            for (group, _), used in own.items()
+            for _ in range(_qps(pool.seats(tuple(used.values()))))
+        ]
         names = tuple(dict.fromkeys(process for _, process in own))
         limit = _qps_limit(pool, [lane for lane in lanes if lane.key_name == key])
-        loads.append(KeyLoad(key, names, most, most * qps_per_process, limit))
+        loads.append(KeyLoad(key, names, most, _most_at_once(sends, before), limit))
     return tuple(loads)
+
+
+def _qps(workers: int | None) -> int:
+    return QPS_PER_PROCESS if workers is None else min(workers, QPS_PER_PROCESS)
 
 
 def _before(groups: Sequence[Group]) -> dict[str, frozenset[str]]:

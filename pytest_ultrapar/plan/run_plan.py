@@ -16,6 +16,7 @@ from pytest_ultrapar.plan.expectations import Basis
 from pytest_ultrapar.plan.forecast import Course, Forecast, forecast
 from pytest_ultrapar.plan.key_load import KeyLoad
 from pytest_ultrapar.plan.loads import KeyShare, LimitLoad, key_shares, limit_loads, longest
+from pytest_ultrapar.plan.seats import SeatShare, seat_shares
 from pytest_ultrapar.plan.token_demand import request_tokens
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class RunPlan:
         predictions: For each mode.
         cost: Of the models that have a price; None where none has or tokens are not known.
         unpriced: Models without a price and what the pool leaves out of it, where it has any price.
+        seats: Which models share seats, and how many.
     """
 
     mode: str
@@ -110,6 +112,7 @@ class RunPlan:
     predictions: tuple[Prediction, ...]
     cost: Amount | None
     unpriced: Mapping[str, tuple[str, ...]]
+    seats: tuple[SeatShare, ...]
 
     @property
     def chosen(self) -> Prediction:
@@ -164,6 +167,7 @@ def make_plan(
         predictions,
         cost(expected, earlier.episodes, price_of) if price_of else None,
         missing_prices(pool, services),
+        seat_shares(pool, lanes),
     )
 
 

@@ -1,17 +1,15 @@
-"""What of a pool and its settings is of no use for a run: a plan warns about it."""
+"""What of a pool and its settings is of no use for a run: plans and headers warn about it."""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.plan.busy_seats import limited_lanes, own_seats, seat_uses
+from pytest_ultrapar.plan.busy_seats import lanes_by_limit, limited_lanes, own_seats, seat_uses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_ultrapar.plan.busy_seats import Service
-    from pytest_ultrapar.plan.expectations import Expected
     from pytest_ultrapar.pool.model import Lane, Pool
 
 WASTE_ABOVE = 3.0
@@ -24,7 +22,7 @@ _CEILINGS = ("pool", "provider")
 def waste(
     pool: Pool,
     lanes: Sequence[Lane],
-    expected: Sequence[Expected],
+    n_cases: Mapping[str, int],
     services: Mapping[str, Service],
 ) -> tuple[str, ...]:
     """A sentence for each kind of waste.
@@ -32,22 +30,25 @@ def waste(
     Args:
         pool: What is to be run on.
         lanes: All of the run.
-        expected: Its episodes.
+        n_cases: By model, how many cases are going to run.
         services: Of each model.
     """
     return (
-        *_more_seats_than_cases(pool, lanes, expected),
+        *_more_seats_than_cases(pool, lanes, n_cases),
         *_more_workers_than_servers_use(pool, lanes),
         *(str(use) for use in seat_uses(pool, lanes, services) if use.ratio > WASTE_ABOVE),
     )
 
 
 def _more_seats_than_cases(
-    pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]
+    pool: Pool, lanes: Sequence[Lane], n_cases: Mapping[str, int]
 ) -> Iterator[str]:
+    own: dict[str, list[Lane]] = {}
+    for lane in lanes:
+        own.setdefault(lane.model, []).append(lane)
     over = []
-    for model, n in Counter(one.model for one in expected).items():
-        seats = pool.seats(tuple(lane for lane in lanes if lane.model == model))
+    for model, n in n_cases.items():
+        seats = pool.seats(tuple(own[model]))
         if seats is not None and seats > n:
             over.append((seats, n, model))
     if over:
@@ -61,11 +62,12 @@ def _more_seats_than_cases(
 
 
 def _more_workers_than_servers_use(pool: Pool, lanes: Sequence[Lane]) -> Iterator[str]:
+    n_bound = lanes_by_limit(lanes)
     for name, own in limited_lanes(pool, lanes).items():
         limit = pool.limits[name]
         if limit.level not in _CEILINGS or limit.workers is None:
             continue
-        below = own_seats(pool, lanes, own, without=name)
+        below = own_seats(pool, n_bound, own, without=name)
         if below is not None and limit.workers > below:
             yield (
                 f"{name}: {limit.workers} workers, but its servers and keys take "

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.pool.bounds import check_name
 from pytest_ultrapar.pool.keys import chosen_keys
-from pytest_ultrapar.pool.limits import LimitBook, read_caps
+from pytest_ultrapar.pool.limits import Caps, LimitBook, read_caps
 from pytest_ultrapar.pool.model import Key, Lane, LaneId, Model, Provider
 from pytest_ultrapar.pool.one_key import Declared, Listing, OneKey, joined_name
 from pytest_ultrapar.pool.prompt_types import Multiplier, check_multiplies
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_ultrapar.pool.place import Place
-    from pytest_ultrapar.pool.schema import ProviderTable
+    from pytest_ultrapar.pool.schema import ModelTable, ProviderTable
 
 MAX_LANES = 10_000
 """Instances times keys; a file of 1 MiB could ask for some 10**8."""
@@ -77,6 +78,7 @@ def build_lanes(of: Declared, one_key: Mapping[Listing, OneKey], book: LimitBook
         one = one_key[Listing(provider.name, key.name)]
         book.add(one.name, "key", one.caps)
     per_key_model = read_caps(place.at("per_key_model"), table.per_key_model, mode)
+    families = _families(place, table, bounded=per_key_model != Caps())
     lanes: list[Lane] = []
     models = zip(provider.models, table.model, of.keys, strict=True)
     for index, (model, model_table, keys) in enumerate(models):
@@ -92,7 +94,7 @@ def build_lanes(of: Declared, one_key: Mapping[Listing, OneKey], book: LimitBook
         of_lane = times.applied(where.at("per_lane"), per_lane)
         names_of = _names_of(provider.name, keys, one_key)
         key_model = {
-            name: joined_name([f"{provider.name}/{one}/{model.name}" for one in names])
+            name: joined_name([f"{provider.name}/{one}/{families[index]}" for one in names])
             for name, names in names_of.items()
         }
         for limit in key_model.values():
@@ -109,6 +111,32 @@ def build_lanes(of: Declared, one_key: Mapping[Listing, OneKey], book: LimitBook
                 )
                 lanes.append(_lane(provider, model, (instance.name, name), path, one_of))
     return lanes
+
+
+def _families(place: Place, table: ProviderTable, *, bounded: bool) -> list[str]:
+    """The family of each model of a provider, within which models share `per_key_model`.
+
+    A model that names none is of the family of its own name.
+
+    Raises:
+        ConfigError: A name is not allowed, there is nothing to share, or models of a family do not
+            agree on what their workers are multiplied by.
+    """
+    first_of: dict[str, ModelTable] = {}
+    families = []
+    for index, model in enumerate(table.model):
+        where = place.at("model").item(index).at("family")
+        family = model.name if model.family is None else check_name(where, model.family)
+        if model.family is not None and not bounded:
+            where.refuse("shares nothing: the provider has no per_key_model")
+        first = first_of.setdefault(family, model)
+        if first.multiply_by_prompt_types != model.multiply_by_prompt_types:
+            where.refuse(
+                f'= "{family}" is shared with "{first.name}", so both must say the same of'
+                " multiply_by_prompt_types"
+            )
+        families.append(family)
+    return families
 
 
 def _names_of(

@@ -255,7 +255,9 @@ class Pool:
         if len(bounded) < len(lanes):
             return self._pool_workers()
         free = {
-            name: limit.workers for name, limit in self.limits.items() if limit.workers is not None
+            name: workers
+            for name in {name for lane in lanes for name in lane.limits}
+            if (workers := self.limits[name].workers) is not None
         }
         total = 0
         for lane in lanes:

@@ -68,6 +68,7 @@ class ModelTable(FileTable, kw_only=True):
     ports_env: str | None = None
     api_name: str | None = None
     keys: list[str] | None = None
+    family: str | None = None
     per_instance: LimitTable | None = None
     per_lane: LimitTable | None = None
     latency_hint_s: Number | None = None

@@ -15,7 +15,7 @@ _NAMED = 4
 
 
 def key_lines(loads: Sequence[KeyLoad]) -> list[str]:
-    """Seed 002's sum for each key: how many processes meet there, and what they would send.
+    """The documents' sum for each key: how many processes meet there, and what they would send.
 
     Returns:
         A line each, in the pool's order, below one that says what they are; none when no key has a
@@ -35,7 +35,7 @@ def key_lines(loads: Sequence[KeyLoad]) -> list[str]:
     if found:
         found.insert(
             0,
-            "load: processes of the documents that meet on a key, at "
-            f"{QPS_PER_PROCESS:g} QPS each (the limits hold over all of them)",
+            "load: processes of the documents that meet on a key, at 1 QPS for each of their "
+            f"workers and {QPS_PER_PROCESS} at most (the limits hold over all of them)",
         )
     return found

@@ -9,6 +9,7 @@ from pytest_ultrapar.plan.loads import binding
 from pytest_ultrapar.report.escape import visible
 from pytest_ultrapar.report.key_lines import key_lines
 from pytest_ultrapar.report.numbers import counted, duration, percent, times
+from pytest_ultrapar.report.seat_lines import seat_lines
 from pytest_ultrapar.report.text_table import text_table
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def plan_lines(
     lines += [f"  {line}" for line in (*_bases(plan), *sources)]
     for part in (
         _sums(plan, width),
+        seat_lines(plan.seats),
         _keys(plan.chosen, width),
         _limits(plan.chosen, width),
         _processes(plan),

@@ -49,8 +49,8 @@ def test_rare(answer, number):
 """
 
 
-def _run(folder: Path, *args: str, common: int, rare: int) -> ServerLog:
-    folder.joinpath("pool.toml").write_text(POOL)
+def _run(folder: Path, *args: str, common: int, rare: int, pool: str = POOL) -> ServerLog:
+    folder.joinpath("pool.toml").write_text(pool)
     suite = SUITE.replace("COMMON", str(common)).replace("RARE", str(rare))
     folder.joinpath("test_suite.py").write_text(suite)
     command = [
@@ -81,6 +81,14 @@ def test_caps_and_rates_hold_over_all_processes(tmp_path, workers):
     log = _run(tmp_path, workers, common=120, rare=120)
     assert len(log.requests) == 240
     _assert_held(log)
+
+
+def test_models_of_a_family_share_their_seats_on_each_key(tmp_path):
+    pool = POOL.replace("workers = 5, qps = 10 }", "qps = 100 }\nper_key_model = { workers = 3 }")
+    shared = pool.replace('persona = "echo"', 'persona = "echo"\nfamily = "both"')
+    log = _run(tmp_path, "-n2", common=60, rare=60, pool=shared)
+    assert log.count(429) == 0
+    assert [log.max_in_flight(key=f"key{n}") for n in range(3)] == [3, 3, 3]
 
 
 @pytest.mark.parametrize(

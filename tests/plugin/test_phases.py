@@ -231,19 +231,49 @@ def test_load_of_the_keys_stands_in_the_header(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pool", ["pools/seed001.toml", "pools/seed003.toml"])
-def test_plan_of_phase_52_is_the_sum_of_seed_002_and_names_the_binding_key(monkeypatch, pool):
+@pytest.mark.parametrize(
+    ("pool", "qps", "limit", "seats"),
+    [
+        ("pools/seed000.toml", 1, 5, "3 shared by"),
+        ("pools/seed001.toml", 2, 10, "5 x 9 for"),
+        ("pools/seed003.toml", 2, 10, "6 shared by"),
+    ],
+)
+def test_plan_of_phase_52_is_the_documents_sum_and_names_the_binding_key(
+    monkeypatch, pool, qps, limit, seats
+):
     for name in KEYS:
         monkeypatch.delenv(name, raising=False)
     args = ("bench_suites/phase52", "--difficulty=very_easy,medium", "--ultrapar-plan", "-n15")
     done = run_pytest(*args, f"--ultrapar-pool={pool}", "--ultrapar-plan-from=none")
     assert done.returncode == 0, done.stdout + done.stderr
     for number, n in enumerate((4, 4, 2)):
-        assert f"load: ideallab/key{number}: {n} at once, {2 * n} of 10 QPS: " in done.stdout
-    kind = "qps" if "001" in pool else "workers"
-    assert re.search(rf"^  binding key: ideallab/key[01] \({kind}\)", done.stdout, re.MULTILINE)
+        assert f"load: ideallab/key{number}: {n} at once, {qps * n} of {limit} QPS: " in done.stdout
+    assert f"seats of ideallab: {seats} qwen2.5-72b-instruct" in done.stdout
+    assert re.search(r"^cost, in the currency .* 0\.1\d ", done.stdout, re.MULTILINE)
+    assert "is assumed" not in done.stdout
+    assert re.search(r"^  binding key: ideallab/key[01] \(qps\)", done.stdout, re.MULTILINE)
     assert "mode phase, policy model-key: load: processes of the documents" in done.stdout
     assert "names the environment variable AZURE_OPENAI_API_KEY, which is not set" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("pool", "qps", "seats"),
+    [
+        ("pools/seed000.toml", "3 of 5", "3 + 4 = 7"),
+        ("pools/seed003.toml", "6 of 10", "6 + 4 = 10"),
+    ],
+)
+def test_plan_of_phase_53_is_the_documents_sum(monkeypatch, pool, qps, seats):
+    for name in KEYS:
+        monkeypatch.delenv(name, raising=False)
+    args = ("bench_suites/phase53", "--ultrapar-mode=phase", "--ultrapar-plan", "-n15")
+    done = run_pytest(*args, f"--ultrapar-pool={pool}", "--ultrapar-plan-from=none")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for number in range(3):
+        assert f"load: ideallab/key{number}: 3 at once, {qps} QPS: phase53 qwen2.5-" in done.stdout
+    assert f"seats of ideallab: {seats}: " in done.stdout
 
 
 def test_plan_of_the_readmes_first_command_finds_no_worker_idle():

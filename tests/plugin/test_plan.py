@@ -199,6 +199,40 @@ def test_waste_is_warned_about(project, planned):
     assert "WARNING: pool: 400 workers, but its servers and keys take 300 requests at once" in said
 
 
+def warned(said, prefix):
+    return [line.removeprefix(prefix) for line in said.splitlines() if line.startswith(prefix)]
+
+
+def test_header_of_a_run_warns_of_the_same_waste_as_its_plan(project, planned):
+    project.suite(SUITE_OF_20)
+    pool_with(project, workers=2, model=TWO_S)
+    in_plan = warned(planned("-n0", "--ultrapar-max-workers=10"), "WARNING: ")
+    assert in_plan == ["pool: 10 workers, but its servers and keys take 2 requests at once"]
+    ran = project.run_here("-n0", "--ultrapar-max-workers=10")
+    assert ran.ret == 0
+    assert warned(ran.stdout.str(), "ultrapar: WARNING: ") == in_plan
+
+
+def test_header_of_a_run_takes_service_times_from_the_pool(project, planned):
+    project.suite(SUITE_OF_20)
+    pool_with(project, workers=20, more=", qps = 2")
+    in_plan = warned(planned("-n0"), "WARNING: ")
+    assert in_plan == [
+        "p/key0: 20 workers on 2 requests per second at 1 s (assumed; set latency_hint_s) need 2 "
+        "(2 x 1 = 2 in flight on average)"
+    ]
+    ran = project.run_here("-n0", "-k", "say and 19")
+    assert warned(ran.stdout.str(), "ultrapar: WARNING: ") == [
+        "seats that nobody takes, a case having one request in flight: m has 20 seats for 1 case",
+        *in_plan,
+    ]
+
+
+def test_header_of_a_run_without_waste_warns_of_nothing(project):
+    project.suite(SUITE_OF_20)
+    assert "WARNING" not in project.run_here("-n0").stdout.str()
+
+
 def test_key_that_is_not_set_is_no_hindrance_but_said(project, planned, monkeypatch):
     project.suite(SUITE_OF_20)
     monkeypatch.delenv("TEST_KEY_0")

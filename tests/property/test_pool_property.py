@@ -64,6 +64,11 @@ def providers(draw, name):
             )
         models.append(table)
     levels = {"per_key": draw(LIMIT), "per_key_model": draw(LIMIT)}
+    if levels["per_key_model"]:
+        for table in models:
+            table.update(
+                draw(st.sampled_from([{}, {"family": "f"}, {"family": models[0]["name"]}]))
+            )
     return {"name": name, "api": "simulated", "keys": keys, "model": models, **levels, **limit}
 
 
@@ -141,7 +146,7 @@ def test_valid_pool_lists_every_number_of_every_limit(tables):
 WORDS = """
     schema pool provider name api base_url keys env per_key per_key_model workers qps rpm tpm fixed
     adaptive model instances ports ports_env api_name latency kind median_s sigma persona skill
-    rate_mode timeout_s api_key multiply_by_prompt_types simulation_seed api_version
+    rate_mode timeout_s api_key family multiply_by_prompt_types simulation_seed api_version
 """
 FIELDS = st.sampled_from(WORDS.split())
 SCALARS = (

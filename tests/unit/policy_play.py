@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -26,6 +27,17 @@ Snapshot = dict[str, Lane]
 
 def pool(name: str = "pool.toml") -> Pool:
     return load_pool(ROOT / name, environ=os.environ, overrides=Overrides())
+
+
+def pool_of_two_keys() -> Pool:
+    """The pool of seed 000 without its dead third key, as its comment advises."""
+    text = (ROOT / "pools/seed000.toml").read_text(encoding="utf-8")
+    dead = '    { name = "key2", env = "IDEALLAB_KEY_2" },\n'
+    assert dead in text
+    with tempfile.NamedTemporaryFile("w", suffix=".toml", encoding="utf-8") as file:
+        file.write(text.replace(dead, ""))
+        file.flush()
+        return load_pool(Path(file.name), environ=os.environ, overrides=Overrides())
 
 
 def lanes_of(pool: Pool, models: Iterable[str]) -> tuple[Lane, ...]:

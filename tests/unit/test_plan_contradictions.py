@@ -78,14 +78,14 @@ def test_ceiling_over_more_than_one_key_says_nothing_of_one(pool):
 def test_some_more_seats_are_useful_and_many_more_are_waste(pool, workers, refusals, warnings):
     made = pool(f"per_key = {{ workers = {workers}, qps = 5 }}")
     assert len(refused(made)) == refusals
-    assert len(waste(made, made.lanes, episodes(1000), TWO_S)) == warnings
+    assert len(waste(made, made.lanes, {"m": 1000}, TWO_S)) == warnings
 
 
 def test_assumed_service_times_refuse_nothing(pool):
     made = pool("per_key = { workers = 600, qps = 5 }")
     guess = {"m": Service(200.0, is_assumed=True)}
     assert refused(made, guess, episodes(3, 1000.0)) == ()
-    said = waste(pool("per_key = { workers = 600, qps = 0.5 }"), made.lanes, episodes(1000), guess)
+    said = waste(pool("per_key = { workers = 600, qps = 0.5 }"), made.lanes, {"m": 1000}, guess)
     assert said == (
         "p/key0: 600 workers on 0.5 requests per second at 200 s (assumed; set latency_hint_s) "
         "need 100 (0.5 x 200 = 100 in flight on average)",
@@ -111,21 +111,21 @@ def test_requests_and_episodes_longer_than_their_deadlines_are_refused(pool):
 
 def test_more_seats_than_cases_are_waste(pool):
     made = pool("per_key = { workers = 300 }")
-    assert waste(made, made.lanes, episodes(20), TWO_S) == (
+    assert waste(made, made.lanes, {"m": 20}, TWO_S) == (
         "seats that nobody takes, a case having one request in flight: "
         "m has 300 seats for 20 cases",
     )
-    assert waste(made, made.lanes, episodes(300), TWO_S) == ()
+    assert waste(made, made.lanes, {"m": 300}, TWO_S) == ()
 
 
 def test_more_workers_than_servers_take_are_waste(pool):
     servers = "ports = [8001, 8002, 8003, 8004]\nper_instance = { workers = 1 }"
     made = pool("", model=servers, top="[pool]\nworkers = 40\n")
-    assert waste(made, made.lanes, episodes(100), TWO_S) == (
+    assert waste(made, made.lanes, {"m": 100}, TWO_S) == (
         "pool: 40 workers, but its servers and keys take 4 requests at once",
     )
     fitting = pool("", model=servers, top="[pool]\nworkers = 4\n")
-    assert waste(fitting, fitting.lanes, episodes(100), TWO_S) == ()
+    assert waste(fitting, fitting.lanes, {"m": 100}, TWO_S) == ()
 
 
 @pytest.mark.parametrize(

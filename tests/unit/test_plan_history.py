@@ -8,12 +8,8 @@ import msgspec
 import pytest
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.leading.estimates import (
-    find_history,
-    hint_notes,
-    known_services,
-    pool_hints,
-)
+from pytest_ultrapar.leading.estimates import find_history, hint_notes
+from pytest_ultrapar.leading.pool_hints import known_services, pool_hints
 from pytest_ultrapar.plan.busy_seats import Service
 from pytest_ultrapar.plan.expectations import Expected
 from pytest_ultrapar.pool.answered_by import answered_by

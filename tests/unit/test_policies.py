@@ -22,9 +22,12 @@ from tests.unit.policy_play import (
     most_models,
     most_models_on_a_key,
     pool,
+    pool_of_two_keys,
 )
 
-POOLS = {name: pool(name) for name in ("pool.toml", "pools/seed000.toml", "pools/vllm.toml")}
+POOLS = {name: pool(name) for name in ("pool.toml", "pools/seed003.toml", "pools/vllm.toml")}
+TWO_KEYS = "seed 000, two keys"
+POOLS[TWO_KEYS] = pool_of_two_keys()
 WORDS = [name.replace("N", "3") for name in POLICIES]
 
 
@@ -120,7 +123,7 @@ def test_batch_of_three_is_fix_b_of_seed_002():
 
 
 def test_batch_shares_keys_where_there_are_fewer_than_models():
-    made = groups_of(assignment("batch:3", QWENS, POOLS["pools/seed000.toml"]))
+    made = groups_of(assignment("batch:3", QWENS, POOLS[TWO_KEYS]))
     assert [keys_of(made[name]) for name in QWENS[:3]] == [{"key0"}, {"key1"}, {"key0"}]
 
 
@@ -141,14 +144,14 @@ def test_exclusive_deals_each_models_cases_to_all_keys_and_names_the_key_as_word
 
 
 def test_exclusive_gives_a_key_that_one_model_must_use_less_of_the_others():
-    found = POOLS["pools/seed000.toml"]
+    found = POOLS[TWO_KEYS]
     models = ("qwen2.5-72b-instruct", "kimi-k2")
-    own = cases(models, repeats=10)
+    own = [*cases(models[1:], "phase51", 40), *cases(models[:1], repeats=10)]
     made = assignment("exclusive", models, found, own)
     sizes = {group.name: len(group.cases) for group in made.groups}
-    # Ten cases of the model that has key0 only, so the other one's ten go to key1.
+    # 40 s of the model that has key0 only, so the other one's ten cases of 4 s go to key1.
     assert sizes == {
-        "kimi-k2 on ideallab/key0": 10,
+        "kimi-k2 on ideallab/key0": 40,
         "qwen2.5-72b-instruct on ideallab/key1": 10,
     }
 

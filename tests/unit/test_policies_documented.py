@@ -24,10 +24,11 @@ from tests.unit.policy_play import (
     lanes_of,
     most_models,
     pool,
+    pool_of_two_keys,
 )
 
 QUICK = pool()
-TWO_KEYS = pool("pools/seed000.toml")
+TWO_KEYS = pool_of_two_keys()
 GROUPS = ("structure", "operation", "logic")
 OPEN = (*AZURE, *QWENS)
 PARTS = {

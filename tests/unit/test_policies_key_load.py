@@ -1,9 +1,10 @@
-"""The load of each key: the sums that seed 002 makes by hand, and what the fixes make of them."""
+"""The load of each key: the documents' sums by hand, and what the fixes make of them."""
 
 from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 
 from bench_suites.documented.fix_a import one_after_the_other
@@ -24,10 +25,9 @@ PHASE_53 = cases(QWENS, "phase53", 3, flaw_group=("structure", "operation", "log
 LANES = lanes_of(SEED_003, QWENS)
 
 
-def loads(own, assignment, **how):
-    return key_load(
-        SEED_003, LANES, own, assignment, process_of=lambda case: process_of(case).name, **how
-    )
+def loads(own, assignment, found=SEED_003):
+    lanes = lanes_of(found, {case.model for case in own})
+    return key_load(found, lanes, own, assignment, process_of=lambda case: process_of(case).name)
 
 
 def most(own, assignment):
@@ -50,9 +50,42 @@ def test_model_key_in_phase_52_is_the_sum_of_seed_002():
     )
 
 
-def test_one_worker_per_process_is_the_sum_of_seed_000():
-    found = loads(PHASE_52, bind(SEED_003, LANES, PHASE_52, model_key), qps_per_process=1)
-    assert [load.qps for load in found] == [4, 4, 2]
+def in_phase(own, found):
+    lanes = lanes_of(found, {case.model for case in own})
+    return loads(own, phase_assignment(found, lanes, own, rule=model_key), found)
+
+
+def sums(found):
+    """Processes at once and requests per second of each key, as the documents write them."""
+    return [(load.most_at_once, load.qps) for load in found]
+
+
+@pytest.mark.parametrize(
+    ("name", "sum_52", "sum_53", "limit"),
+    [
+        # Seed 000 itself: 1 worker each.
+        ("pools/seed000.toml", [(4, 4), (4, 4), (2, 2)], (3, 3), 5),
+        # Seed 002, whose scripts let a process send 2 QPS, on pools with 2 workers or more.
+        ("pools/seed001.toml", [(4, 8), (4, 8), (2, 4)], (3, 6), 10),
+        ("pools/seed003.toml", [(4, 8), (4, 8), (2, 4)], (3, 6), 10),
+        ("pool.toml", [(4, 8), (4, 8), (2, 4)], (3, 6), 18),
+    ],
+)
+def test_pools_of_the_documents_have_the_documents_sums(name, sum_52, sum_53, limit):
+    found = pool(name)
+    assert sums(in_phase(PHASE_52, found)) == sum_52
+    assert sums(in_phase(PHASE_53, found)) == [sum_53] * 3
+    assert {load.qps_limit for load in in_phase(PHASE_52, found)} == {limit}
+
+
+def test_sum_is_of_the_processes_that_send_most_together():
+    closed = cases(("kimi-k2",), "phase53", 1, flaw_group=("structure", "operation", "logic"))
+    closed = [msgspec.structs.replace(case, case_id=f"closed {case.index}") for case in closed]
+    own = [*PHASE_53, *closed]
+    lanes = lanes_of(SEED_003, {case.model for case in own})
+    bound = bind(SEED_003, lanes, PHASE_53, model_key)
+    # Beside two Qwens with 3 groups of 2 workers each on key0, a model of one worker there.
+    assert sums(loads(own, bound)) == [(9, 15), (6, 12), (3, 6)]
 
 
 def test_mode_phase_has_the_same_load_although_its_starts_are_staggered():

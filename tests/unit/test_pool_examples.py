@@ -1,6 +1,7 @@
 """The pools that come with the repository load, and say what their comments promise."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.secret import read_secrets
 from pytest_ultrapar.pool.simulation import mean_s
+from tests.unit.broker_play import Play
 
 ROOT = Path(__file__).parents[2]
 QUICK_START = ROOT / "pool.toml"
@@ -142,10 +144,14 @@ def test_seed003_pool_has_that_documents_numbers(
         assert pool.limits[f"azure/{model}-2"].workers == azure_open
         assert seats(pool, model) == 3 * azure_open
     for key in ("key0", "key1", "key2"):
-        assert pool.limits[f"ideallab/{key}"].workers == qwen_per_key
+        assert pool.limits[f"ideallab/{key}/qwen"].workers == qwen_per_key
         # Not of seed 003, which sets no QPS: the limit of the provider that seed 002 quotes.
-        assert pool.limits[f"ideallab/{key}"].qps == 10
+        assert (pool.limits[f"ideallab/{key}"].workers, pool.limits[f"ideallab/{key}"].qps) == (
+            None,
+            10,
+        )
     assert seats(pool, *QWENS) == 3 * qwen_per_key
+    assert seats(pool, *QWENS, *IDEALLAB_CLOSED) == 3 * qwen_per_key + 4
     for model in AZURE_CLOSED:
         assert seats(pool, model) == azure_closed
     others = [limit for limit in pool.limits.values() if limit.level != "key"]
@@ -188,15 +194,77 @@ def test_seed000_pool_has_that_documents_numbers():
     pool = example("seed000")
     limits = {name: (limit.workers, limit.qps) for name, limit in pool.limits.items()}
 
-    # Only two keys: the third was dead.
-    assert [limits[f"ideallab/key{k}"] for k in range(2)] == [(1, 5), (1, 5)]
-    assert "ideallab/key2" not in limits
-    assert seats(pool, *QWENS) == 2
+    # The document's load of phase 5.2 counts the dead third key as well.
+    assert [limits[f"ideallab/key{k}"] for k in range(3)] == [(None, 5)] * 3
+    assert [limits[f"ideallab/key{k}/qwen"] for k in range(3)] == [(1, None)] * 3
+    assert seats(pool, *QWENS) == 3
+    assert seats(pool, *QWENS, *IDEALLAB_CLOSED) == 3 + 4
     for model in AZURE_OPEN:
         assert {limits[f"azure/{lane.instance}"] for lane in pool.lanes_of(model)} == {(100, 200)}
         assert seats(pool, model) == 300
     assert {limits[f"azure/{model}"] for model in AZURE_CLOSED} == {(200, 400)}
     assert {limits[f"ideallab/{model}"] for model in IDEALLAB_CLOSED} == {(1, 5)}
+
+
+@pytest.mark.parametrize("name", ["seed000", "seed001", "seed003"])
+def test_closed_models_and_qwens_take_no_seats_from_each_other(name):
+    pool = example(name)
+    path_of = {
+        model: {
+            limit
+            for lane in pool.lanes_of(model)
+            for limit in lane.limits
+            if pool.limits[limit].workers is not None
+        }
+        for model in (*QWENS, *IDEALLAB_CLOSED)
+    }
+
+    for closed in IDEALLAB_CLOSED:
+        others = [limits for model, limits in path_of.items() if model != closed]
+        assert path_of[closed].isdisjoint(set().union(*others))
+
+
+@pytest.mark.parametrize(("name", "n_qwen"), [("seed000", 3), ("seed003", 6)])
+def test_slow_closed_models_hold_no_seat_of_the_qwens(name, n_qwen):
+    play = Play(example(name))
+    for model in (*IDEALLAB_CLOSED, *QWENS):
+        for _ in range(10):
+            play.ask(model=model)
+    # Nobody answers; long enough for every rate to let more pass.
+    play.wait(60)
+    held = Counter(lease.lane.split("/")[1] for lease in play.leases.values())
+
+    assert {model: held.pop(model) for model in IDEALLAB_CLOSED} == dict.fromkeys(
+        IDEALLAB_CLOSED, 1
+    )
+    assert held.total() == n_qwen
+
+
+@pytest.mark.parametrize("name", ["seed000", "seed001", "seed003"])
+def test_documents_pool_has_dated_prices_and_latencies(name):
+    models = [model for provider in example(name).providers for model in provider.models]
+    text = (ROOT / "pools" / f"{name}.toml").read_text(encoding="utf-8")
+
+    unpriced = [one.name for one in models if one.price_per_mtok_in is None]
+    assert unpriced == [one.name for one in models if one.price_per_mtok_out is None]
+    assert unpriced == ["qwen2.5-3b-instruct"]
+    assert "No list price was found for qwen2.5-3b-instruct" in text
+    silent = [one.name for one in models if one.latency_hint_s is None]
+    assert silent == ["gpt-5-mini", "kimi-k2"]
+    assert "None was found for gpt-5-mini and kimi-k2" in text
+    assert "in November 2026" in text
+
+
+def test_documents_pools_agree_on_prices_and_latencies():
+    by_pool = [
+        {
+            model.name: (model.price_per_mtok_in, model.price_per_mtok_out, model.latency_hint_s)
+            for provider in example(name).providers
+            for model in provider.models
+        }
+        for name in ("seed000", "seed001", "seed003")
+    ]
+    assert by_pool[0] == by_pool[1] == by_pool[2]
 
 
 def test_vllm_pool_follows_the_environment_of_seed004():

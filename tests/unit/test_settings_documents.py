@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_ultrapar import options
+from pytest_ultrapar.lanes.assignment_check import check_assignment
 from pytest_ultrapar.pool.environment import read_environment
 from pytest_ultrapar.pool.schema import ModelTable, ProviderTable, WholePoolTable
+from tests.unit.policy_play import QWENS, cases
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "from-the-scripts.md").read_text(encoding="utf-8")
@@ -112,6 +115,25 @@ def test_options_and_fields_that_the_page_names_are_there():
     fields |= {*WholePoolTable.__struct_fields__, "name", "env", "fixed", "adaptive"}
     section = PAGE.split("\n## What the pool says", 1)[1]
     assert set(re.findall(r"([a-z_]+) = ", section)) <= fields | {"qps"}
+
+
+def test_staggered_start_of_shards_has_a_line_and_a_policy_that_works():
+    (line,) = [row for row in table("Flags") if "0, 30 and 20 s" in row[0]]
+    assert "start_after_s" in line[1]
+    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    conftest: dict[str, Any] = {}
+    exec(code, conftest)
+    assert conftest["pytest_ultrapar_policies"]() == ["staggered"]
+    assign = conftest["pytest_ultrapar_assign"]
+    own = cases(QWENS, "phase51", 4)
+    made = assign(cases=own, policy="staggered")
+    check_assignment(made, [])
+    assert [group.start_after_s for group in made.groups] == [0, 30, 20]
+    assert [len(group.cases) for group in made.groups] == [7, 7, 6]
+    assert {case_id for group in made.groups for case_id in group.cases} == {
+        case.case_id for case in own
+    }
+    assert assign(cases=own, policy="even") is None
 
 
 def test_files_that_the_page_names_are_there():

@@ -101,6 +101,19 @@ def test_plan_lifts_full_success_over_no_plan(sound, name):
     assert mean(optimal, "turns") < mean(baseline, "turns")
 
 
+def test_repairing_asks_about_a_tool_now_and_then_at_no_cost(sound):
+    asked = [episode for episode in sound["repairing"] if score(episode).scores["infos"]]
+    assert 0.1 * len(sound["repairing"]) < len(asked) < 0.7 * len(sound["repairing"])
+    # One question per tool at most, in the message that calls it: it takes no turn of its own.
+    for episode in asked:
+        assert episode.n_infos <= len({call.tool for call in episode.calls})
+        assert episode.n_turns <= len(episode.calls) + episode.n_helped + 1
+    assert [episode.n_infos for episode in run_arm(repairing)] == [
+        episode.n_infos for episode in sound["repairing"]
+    ]
+    assert mean(sound["obedient"], "infos") == 0
+
+
 def test_thinking_aloud_is_answered_and_costs_turns():
     baseline = run_arm(obedient, skill=0.6, prompt_type="baseline")
     cot = run_arm(obedient, skill=0.6, prompt_type="cot")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from pytest_ultrapar.simulator.persona import ChatMessage, PersonaReply
-from pytest_ultrapar.simulator.personas.intent import Intent, LookUp
+from pytest_ultrapar.simulator.personas.intent import CallTool, Intent, LookUp
 from pytest_ultrapar.simulator.personas.situation import Situation, read_situation
 from pytest_ultrapar.simulator.personas.steps import Step, next_call
 from pytest_ultrapar.simulator.personas.utterance import utter
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 OBEDIENT_PATIENCE = 3
 """How often an obedient model tries a step before it goes on to the next."""
 REPAIRING_PATIENCE = 5
+_ASKS = 0.08
+"""Chance that a repairing model asks about a tool that it is about to call for the first time."""
 _REASONS_ONLY = 0.25
+_CALL = "<tool_call>"
 _PROSE = (
     "Let me see. The next thing to do is this:\n",
     "I go on with the task.\n\n",
@@ -51,7 +54,8 @@ class Repairing:
     """Does what the task's wording asks for, and takes from the plan what helps.
 
     Steps that are missing are searched for; steps twice, out of order or beside the point do not
-    matter, since the wording decides.
+    matter, since the wording decides. Now and then it asks about a tool in the message that first
+    calls it.
     """
 
     __slots__ = ()
@@ -62,7 +66,9 @@ class Repairing:
     ) -> PersonaReply:
         """The next step of the mended plan."""
         situation = read_situation(messages)
-        return PersonaReply(_say(_work_out(situation, skill), situation, rng, skill))
+        intent = _work_out(situation, skill)
+        said = _say(intent, situation, rng, skill)
+        return PersonaReply(_asking(said, intent, situation, rng))
 
 
 class Sloppy:
@@ -103,6 +109,15 @@ def _work_out(situation: Situation, skill: float) -> Intent:
     return next_call(
         steps, situation.answered, situation.prompt.inputs, patience=REPAIRING_PATIENCE
     )
+
+
+def _asking(said: str, intent: Intent, situation: Situation, rng: random.Random) -> str:
+    """The message, perhaps with a question about its tool, which takes no turn of its own."""
+    if not isinstance(intent, CallTool) or rng.random() >= _ASKS:
+        return said
+    if intent.tool in situation.described | {answer.tool for answer in situation.answered}:
+        return said
+    return said.replace(_CALL, f"<tool_info>{intent.tool}</tool_info>\n{_CALL}", 1)
 
 
 def _say(intent: Intent, situation: Situation, rng: random.Random, skill: float) -> str:
