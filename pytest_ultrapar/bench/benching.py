@@ -17,9 +17,9 @@ from pytest_ultrapar.bench.pytest_process import check_pytest, run_pytest
 from pytest_ultrapar.bench.report import report_lines
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.report.numbers import counted
-from pytest_ultrapar.results.benchmark_json import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.results.manifest import FILE_NAME as MANIFEST_FILE
 from pytest_ultrapar.results.publish import write_whole
+from pytest_ultrapar.results.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.results.run_summary import read_summary
 from pytest_ultrapar.results.rundir import new_directory
 
