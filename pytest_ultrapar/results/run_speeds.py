@@ -15,10 +15,12 @@ from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.results.statistics import Basis
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
 FILE_NAME = "benchmark.json"
+
+_MOST_AT_ONCE = ("ultra", "phase", "rotate", "serial")
 
 
 class PartSpeed(msgspec.Struct, frozen=True):
@@ -61,10 +63,10 @@ class RunSpeeds(msgspec.Struct, frozen=True):
         return next((one for one in self.parts if (one.suite, one.model) == wanted), None)
 
     @property
-    def is_measured(self) -> bool:
-        """Whether the speed-up is over a serial run, and this is another one."""
+    def basis(self) -> Basis | None:
+        """Where the serial time of all its cases comes from; None where none was completed."""
         whole = self.part({})
-        return self.mode != "serial" and whole is not None and whole.basis == "full"
+        return whole.basis if whole is not None else None
 
 
 class _Own(msgspec.Struct, frozen=True):
@@ -92,3 +94,31 @@ def read_speeds(path: Path) -> tuple[RunSpeeds, ...]:
         msg = f"{path} is no benchmark file of this version: {error}"
         raise ResultsError(msg) from error
     return found.runs if found is not None else ()
+
+
+def judged_run(runs: Iterable[RunSpeeds]) -> RunSpeeds:
+    """Which of a bench's runs is meant where the bench is named: the one with most under way.
+
+    Args:
+        runs: At least one.
+    """
+    return min(runs, key=lambda run: _MOST_AT_ONCE.index(run.mode))
+
+
+def not_measured(runs: Sequence[RunSpeeds], *, where: Path) -> str:
+    """Why a speed-up cannot be judged, where none of these runs was compared with a serial one.
+
+    Returns:
+        A sentence; empty if one was.
+    """
+    modes = [run.mode for run in runs]
+    advice = "run ultrapar bench with serial and another mode among --modes"
+    if modes == ["serial"]:
+        return f"{where} has no measured speed-up, for it has mode serial alone; {advice}"
+    if judged_run(runs).basis == "estimated":
+        return (
+            f"{where} has no measured speed-up, for no serial run is among its modes"
+            f" ({', '.join(modes)}); {advice}, or name the directory of a run to judge by its own"
+            " estimate"
+        )
+    return ""
