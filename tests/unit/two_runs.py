@@ -12,7 +12,15 @@ N_CASES = 8
 
 
 def run_of(
-    path, mode, spans, outcomes=None, *, models=("m1", "m2"), suites=("phase53",), **fields
+    path,
+    mode,
+    spans,
+    outcomes=None,
+    *,
+    models=("m1", "m2"),
+    suites=("phase53",),
+    scores=None,
+    **fields,
 ) -> ModeRun:
     """A run whose case `i` was under way during `spans[i]`; None is one that failed at once."""
     cases = [
@@ -28,7 +36,7 @@ def run_of(
             records += [episode(n, 0.0, 0.5, "infra", kind="timeout"), grade(n, "infra")]
         else:
             outcome = (outcomes or {}).get(n, "solved")
-            records += [episode(n, *span), grade(n, outcome)]
+            records += [episode(n, *span), grade(n, outcome, scores=scores or {})]
     write_journal(run, "gw0", *records)
     return read_mode_run(run.path, compact(run.path))
 
