@@ -2,8 +2,9 @@
 
 Of the whole run it is the makespan. Of a part it is the part's share: every moment is divided among
 the episodes under way, so that suites on the same lanes, and models that take turns, add up to the
-whole. Models that run beside each other have lanes of their own and do not share: a moment is
-divided only among the episodes of the part's models, unless the mode runs one case at a time.
+whole. Models that run side by side are different: how long a model took is its own makespan,
+whatever else was under way. So a moment is divided only among episodes of the part's models, unless
+the mode runs one case at a time.
 """
 
 from __future__ import annotations
