@@ -180,11 +180,14 @@ def speedup_of(speeds: RunSpeeds, filters: Filters) -> Figure:
     """The speed-up that a benchmark file has of a model, a suite, both or the whole run.
 
     Raises:
-        NoFigureError: No case of it was timed.
+        NoFigureError: No case of it was timed, or it is estimated where that of the run is measured.
     """
     part = speeds.part(dict(filters))
     if part is None:
         raise NoFigureError(UNTIMED)
+    if part.basis != speeds.basis:
+        msg = "no case of it was completed one after the other, so its speed-up is only estimated"
+        raise NoFigureError(msg)
     interval = _known(part.speedup_interval, is_serial=speeds.mode == "serial")
     return _single(part.speedup, part.n, interval)
 

@@ -24,6 +24,7 @@ from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.results.equivalence import Equivalence, equivalence
 from pytest_ultrapar.results.measured_run import read_rows
 from pytest_ultrapar.results.paired import CONFIDENCE, Interval
+from pytest_ultrapar.results.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.results.run_speeds import judged_run, not_measured, read_speeds
 
 if TYPE_CHECKING:
@@ -200,7 +201,10 @@ def judge_file(rules: Sequence[Rule], path: Path, *, undecided: Undecided = "pas
     except ResultsError as error:
         raise ConfigError(str(error)) from error
     if not runs:
-        msg = f"{path} holds no run of ultrapar: name the {path.name} that ultrapar bench wrote"
+        msg = (
+            f"{path} holds no speed-ups as this version of ultrapar writes them; name the"
+            f" {BENCHMARK_FILE} of a bench"
+        )
         raise ConfigError(msg)
     why = not_measured(runs, where=path)
     if why:
@@ -219,25 +223,25 @@ def judge_file(rules: Sequence[Rule], path: Path, *, undecided: Undecided = "pas
             judged.append(_judged(rule, figure, _held_up("the run", speeds.client_bound)))
         except NoFigureError as error:
             judged.append(Judged(rule=rule, verdict="no figure", form=rule.form, note=str(error)))
-    basis = speeds.basis
+    notes = [_judged_mode(speeds.mode)] if len(runs) > 1 else []
+    if speeds.basis is not None:
+        notes += speedup_notes({"the run": speeds.basis})
     return GateResult(
         run=speeds.run_id,
         base=None,
         simulated=speeds.simulated,
         judged=tuple(judged),
-        notes=tuple(speedup_notes({"the run": basis}) if basis is not None else ()),
+        notes=tuple(notes),
         undecided=undecided,
     )
 
 
 def _check_measured(rules: Sequence[Rule], run: MeasuredRun, baseline: MeasuredRun | None) -> None:
     for rule in rules:
-        if rule.metric != "speedup":
-            continue
-        why = run.unmeasured
-        if not why and rule.needs_baseline and baseline is not None:
-            why = baseline.unmeasured
-        if why:
+        of_it = [run, baseline] if rule.needs_baseline else [run]
+        benches = [one.bench for one in of_it if one is not None and one.bench is not None]
+        why = next((bench.unmeasured for bench in benches if bench.unmeasured), "")
+        if rule.metric == "speedup" and why:
             msg = f"gate rule {rule.text!r}: {why}"
             raise ConfigError(msg)
 
@@ -357,9 +361,13 @@ def _same_answers(rule: Rule, pairing: Pairing) -> Judged:
     )
 
 
+def _judged_mode(mode: str) -> str:
+    return f"of the modes of the bench {mode} is judged"
+
+
 def _notes(run: MeasuredRun, pairing: Pairing | None, judged: Sequence[Judged]) -> tuple[str, ...]:
     measured = {"the run": run} | ({"the baseline": pairing.base} if pairing is not None else {})
-    notes: list[str] = []
+    notes = [_judged_mode(run.manifest.mode)] if run.bench is not None else []
     if any(each.rule.confidence != CONFIDENCE for each in judged):
         notes.append("the intervals of all models' solved rates hold together (Bonferroni)")
     if any(each.rule.metric == "speedup" for each in judged):

@@ -44,6 +44,19 @@ _SCORE = "score."
 
 
 @dataclass(frozen=True, slots=True)
+class Bench:
+    """A directory that `ultrapar bench` wrote.
+
+    Attributes:
+        run: Directory of its run with most under way, which stands for it.
+        unmeasured: Why it has no measured speed-up; empty if it has one.
+    """
+
+    run: Path
+    unmeasured: str
+
+
+@dataclass(frozen=True, slots=True)
 class MeasuredRun:
     """A run that came to its end with at least one graded case.
 
@@ -52,8 +65,7 @@ class MeasuredRun:
         cases: All planned cases.
         speeds: What the benchmark file says of it: that of the bench which it is a part of, else
             its own; None where neither can be read.
-        unmeasured: Of a run that was named by its bench: why that has no measured speed-up; empty
-            if it has one.
+        bench: The bench by which the run was named; None where its own name was given.
     """
 
     directory: Path
@@ -61,7 +73,7 @@ class MeasuredRun:
     summary: RunSummary
     cases: tuple[Case, ...]
     speeds: RunSpeeds | None = None
-    unmeasured: str = ""
+    bench: Bench | None = None
 
     @property
     def run_id(self) -> str:
@@ -86,12 +98,13 @@ def find_measured_run(name: str) -> MeasuredRun:
         ConfigError: There is no such run, it did not come to its end or graded nothing, or a file
             of it is missing, damaged or of another version.
     """
-    directory, unmeasured = Path(name), ""
+    directory, bench = Path(name), None
     if directory.is_file():
         msg = f"{name} is a file; name the directory of a run or of a bench"
         raise ConfigError(msg)
     if not (directory / MANIFEST_NAME).is_file():
-        directory, unmeasured = _run_of_bench(name) or (resolve_run(name), "")
+        bench = _find_bench(name)
+        directory = bench.run if bench is not None else resolve_run(name)
     directory = directory.resolve()
     try:
         manifest = read_manifest(directory)
@@ -101,7 +114,7 @@ def find_measured_run(name: str) -> MeasuredRun:
             _read_summary(directory),
             tuple(read_cases(directory)),
             _speeds(directory, manifest.run_id),
-            unmeasured,
+            bench,
         )
     except ResultsError as error:
         raise ConfigError(str(error)) from error
@@ -133,15 +146,15 @@ def read_rows(run: MeasuredRun) -> dict[str, CaseRow]:
     return rows
 
 
-def _run_of_bench(name: str) -> tuple[Path, str] | None:
-    """The run that stands for a bench, and why that has no measured speed-up; None if it is none.
+def _find_bench(name: str) -> Bench | None:
+    """The bench of that name, if there is one.
 
     Raises:
         ConfigError: The benchmark file of the bench is damaged, or that run is gone.
     """
-    for bench in (Path(name), DEFAULT_PARENT / name):
-        path = bench / BENCHMARK_FILE
-        if (bench / MANIFEST_NAME).is_file() or not path.is_file():
+    for place in (Path(name), DEFAULT_PARENT / name):
+        path = place / BENCHMARK_FILE
+        if (place / MANIFEST_NAME).is_file() or not path.is_file():
             continue
         try:
             runs = read_speeds(path)
@@ -149,11 +162,11 @@ def _run_of_bench(name: str) -> tuple[Path, str] | None:
             raise ConfigError(str(error)) from error
         if not runs:
             continue
-        directory = bench / judged_run(runs).mode
+        directory = place / judged_run(runs).mode
         if not (directory / MANIFEST_NAME).is_file():
-            msg = f"{bench} has no run in {directory.name} any more; name {path} to judge speed-ups"
+            msg = f"{directory} is no run any more; name {path} to judge the speed-up alone"
             raise ConfigError(msg)
-        return directory, not_measured(runs, where=bench)
+        return Bench(directory, not_measured(runs, where=place))
     return None
 
 

@@ -202,7 +202,7 @@ def test_few_cases_decide_nothing(gate):
             ("run/benchmark.json", "--rule", "speedup>=3"),
             "no serial run is among its modes (ultra)",
         ),
-        (("run/summary.json", "--rule", "speedup>=3"), "holds no run of ultrapar"),
+        (("run/summary.json", "--rule", "speedup>=3"), "holds no speed-ups as this version of"),
         (("bench/report.txt", "--rule", "speedup>=3"), "is no benchmark file of this version"),
     ],
 )
@@ -228,6 +228,40 @@ def test_file_is_judged_wherever_it_lies(gate, folder, tmp_path):
     copy = shutil.copy(folder / "bench" / "benchmark.json", tmp_path / "stored.json")
     assert gate(str(copy), "--rule", "speedup>=3.8")[0] == 0
     assert gate(str(copy), "--rule", "speedup>=4.2")[0] == 1
+
+
+def test_model_that_the_serial_run_never_answered_has_no_figure(gate, tmp_path):
+    spans = [None if n % 2 else span for n, span in enumerate(one_by_one(N))]
+    run_of(tmp_path / "serial", "serial", spans, ended_at=NOW)
+    run_of(tmp_path / "ultra", "ultra", four_at_once(N), ended_at=NOW)
+    finish(tmp_path, [read_ended(mode, tmp_path / mode, 0) for mode in ("serial", "ultra")], [])
+    for way in (tmp_path, tmp_path / "benchmark.json"):
+        code, said, _ = gate(str(way), "--rule", "speedup[model=m2]>=0.1")
+        assert (code, "no figure" in said) == (1, True)
+        assert "no case of it was completed one after the other" in said
+        assert gate(str(way), "--rule", "speedup[model=m1]>=0.1")[0] == 0
+
+
+def test_bench_of_which_the_judged_run_is_gone_is_refused(gate, folder, tmp_path):
+    shutil.copytree(folder / "bench", tmp_path / "bench", ignore=lambda *_: ["ultra"])
+    code, _, err = gate(str(tmp_path / "bench"), "--rule", "speedup>=3.8")
+    assert code == 4
+    assert "is no run any more; name" in err
+    assert gate(str(tmp_path / "bench" / "benchmark.json"), "--rule", "speedup>=3.8")[0] == 0
+
+
+def test_table_says_which_mode_is_judged(gate):
+    for way in ("bench", "bench/benchmark.json"):
+        assert "of the modes of the bench ultra is judged" in gate(way, "--rule", "speedup>=1")[1]
+    assert "of the modes of the bench" not in gate("bench/rotate", "--rule", "coverage>=1")[1]
+
+
+def test_compare_shows_the_measured_speedups_of_two_benches(gate, capsys):
+    assert cli.main(("compare", "bench", "phases")) == 0
+    said = capsys.readouterr().out
+    (line,) = [line.split() for line in said.splitlines() if line.startswith("speedup")]
+    assert line[2:4] == ["4.0x", "4.0x"]
+    assert "the speed-up of the baseline stands on a serial run of the same cases" in said
 
 
 def test_bench_is_named_by_its_id_below_ultrapar(gate, folder, tmp_path, monkeypatch):
