@@ -180,7 +180,7 @@ def speedup_of(speeds: RunSpeeds, filters: Filters) -> Figure:
     """The speed-up that a benchmark file has of a model, a suite, both or the whole run.
 
     Raises:
-        NoFigureError: No case of it was timed, or it is estimated where that of the run is measured.
+        NoFigureError: No case of it was timed, or it is estimated where the whole is measured.
     """
     part = speeds.part(dict(filters))
     if part is None:
