@@ -13,13 +13,15 @@ import msgspec
 from pytest_ultrapar.bench.arguments import pytest_arguments
 from pytest_ultrapar.bench.merged import merged_benchmark
 from pytest_ultrapar.bench.mode_run import ModeRun, read_mode_run
+from pytest_ultrapar.bench.modes_table import FILE_NAME as TABLE_FILE
+from pytest_ultrapar.bench.modes_table import write_modes_table
 from pytest_ultrapar.bench.pytest_process import check_pytest, run_pytest
 from pytest_ultrapar.bench.report import report_lines
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.report.numbers import counted
-from pytest_ultrapar.results.benchmark_json import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.results.manifest import FILE_NAME as MANIFEST_FILE
 from pytest_ultrapar.results.publish import write_whole
+from pytest_ultrapar.results.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.results.run_summary import read_summary
 from pytest_ultrapar.results.rundir import new_directory
 
@@ -51,7 +53,9 @@ class Ended:
 def bench(
     modes: Sequence[str], passed_on: Sequence[str], *, pool: str | None, out: Path | None
 ) -> int:
-    """Run pytest in each mode, write the merged benchmark file and the report, and print that.
+    """Run pytest in each mode and print the report.
+
+    Beside the runs stand then the merged benchmark file, the report and the table of all modes.
 
     Returns:
         pytest's worst exit code; modes after one that ended neither 0 nor 1 are left out. 4 when no
@@ -139,6 +143,8 @@ def read_ended(mode: str, directory: Path, code: int) -> Ended:
 def finish(directory: Path, ended: Sequence[Ended], missing: Sequence[str]) -> int:
     """Write and print what the modes that came to their end show; returns the exit code.
 
+    The table comes last: what it is made of may be damaged, and figures and report do not need it.
+
     Args:
         directory: Of the whole; exists.
         ended: At least one.
@@ -168,10 +174,14 @@ def finish(directory: Path, ended: Sequence[Ended], missing: Sequence[str]) -> i
     write_whole(directory / BENCHMARK_FILE, msgspec.json.encode(benchmark))
     width = max(_LEAST_WIDTH, shutil.get_terminal_size((_LEAST_WIDTH, 24)).columns)
     lines = [*report_lines(runs, width=width), *said]
-    lines.append(f"in {directory}: {BENCHMARK_FILE}, {REPORT_FILE}, and the run of each mode")
+    lines.append(
+        f"in {directory}: {BENCHMARK_FILE}, {REPORT_FILE}, {TABLE_FILE} (the rows of all modes),"
+        " and the run of each mode"
+    )
     write_whole(directory / REPORT_FILE, "".join(f"{line}\n" for line in lines).encode())
     for line in lines:
         _say(line)
+    write_modes_table(directory, runs)
     return worst
 
 

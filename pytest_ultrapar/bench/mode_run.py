@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 
 from pytest_ultrapar.records import Case, EpisodeEnded
-from pytest_ultrapar.results.benchmark_json import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.results.cases_file import read_cases
 from pytest_ultrapar.results.history import read_history
 from pytest_ultrapar.results.journal import JournalReader
 from pytest_ultrapar.results.manifest import Manifest, read_manifest
 from pytest_ultrapar.results.measure import CaseMeasure, measure_case
+from pytest_ultrapar.results.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.results.run_summary import RunSummary
 
 

@@ -11,7 +11,7 @@ _NOTHING_RUNS = "it runs nothing; pytest itself knows it"
 _OWN_RUNS = "every mode is a run of its own from its beginning"
 _SERIAL = "bench runs all cases serially where serial is among --modes"
 _ONE_FILE = "each mode would write over the file of the one before"
-_ONE_RUN = "a gate judges one run: ultrapar gate DIR/ultra --baseline DIR/serial does so afterwards"
+_ONE_RUN = "a gate judges one run: ultrapar gate DIR judges the bench when it has ended"
 
 ON_THE_COMMAND_LINE = {
     "--ultrapar-mode": "--modes names the modes",

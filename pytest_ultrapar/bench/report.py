@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.bench.merged import SERIAL
-from pytest_ultrapar.bench.speedups import full_speedup
+from pytest_ultrapar.bench.speedups import SERIAL, full_speedup
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.report.escape import visible
 from pytest_ultrapar.report.numbers import counted, duration, percent, rate
@@ -74,7 +73,7 @@ def _speedup(
     statistics = run.summary.statistics
     serial = next((one for one in runs if one.mode == SERIAL), None)
     if serial is not None and serial is not run:
-        found = full_speedup(serial.measures, run.measures, lambda _: True)
+        found = full_speedup(serial.measures, run.measures, lambda _: True, mode=run.mode)
         return (found.factor, found.interval) if found is not None else (None, None)
     return statistics.speedup, statistics.speedup_interval
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_ultrapar.results.speedup import Part, makespan_shares, speedup, speedup_interval
+from pytest_ultrapar.results.part_time import PartTime, part_time
+from pytest_ultrapar.results.speedup import Part, speedup, speedup_interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pytest_ultrapar.results.measure import CaseMeasure
+
+
+SERIAL = "serial"
 
 
 class Speedup(NamedTuple):
@@ -28,16 +32,12 @@ class Speedup(NamedTuple):
     n_both: int
 
 
-def shares_by_case(measures: Mapping[str, CaseMeasure]) -> dict[str, float]:
-    """Each case's share of the makespan of all, seconds by case id."""
-    ran = {case_id: each.span for case_id, each in measures.items() if each.span is not None}
-    return dict(zip(ran, makespan_shares(list(ran.values())), strict=True))
-
-
 def full_speedup(
     serial: Mapping[str, CaseMeasure],
     other: Mapping[str, CaseMeasure],
     chosen: Callable[[CaseMeasure], bool],
+    *,
+    mode: str,
 ) -> Speedup | None:
     """The speed-up of some cases; None when one of the runs completed none of them.
 
@@ -48,21 +48,18 @@ def full_speedup(
         serial: All measures of the serial run, by case id.
         other: Those of the other run.
         chosen: Which cases.
+        mode: Of the other run.
     """
-    # Of the whole serial run: cases of others may have run between those chosen.
-    slow_s = shares_by_case(serial)
-    fast = {case_id: each for case_id, each in other.items() if chosen(each)}
-    fast_s = shares_by_case(fast)
-    slow = {case_id: each for case_id, each in serial.items() if chosen(each)}
-    ids = [case_id for case_id in {**slow, **fast} if case_id in slow_s or case_id in fast_s]
+    slow = _shares(part_time(serial.values(), chosen, mode=SERIAL))
+    fast = _shares(part_time(other.values(), chosen, mode=mode))
     parts = [
         Part(
-            _completed(slow.get(case_id)),
-            slow_s.get(case_id, 0.0),
-            _completed(fast.get(case_id)),
-            fast_s.get(case_id, 0.0),
+            _completed(serial.get(case_id)),
+            slow.get(case_id, 0.0),
+            _completed(other.get(case_id)),
+            fast.get(case_id, 0.0),
         )
-        for case_id in ids
+        for case_id in {**slow, **fast}
     ]
     factor = speedup(parts)
     if factor is None:
@@ -74,6 +71,10 @@ def full_speedup(
         n_fast * sum(part.slow_s for part in parts) / n_slow,
         sum(part.n_slow * part.n_fast for part in parts),
     )
+
+
+def _shares(took: PartTime | None) -> dict[str, float]:
+    return {each.case_id: share_s for each, share_s in took.shares} if took is not None else {}
 
 
 def _completed(measure: CaseMeasure | None) -> int:

@@ -36,6 +36,7 @@ from pytest_ultrapar.results.statistics import wilson_interval
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from pytest_ultrapar.compare.figures import Filters
     from pytest_ultrapar.compare.pairing import Pairing
     from pytest_ultrapar.results.case_row import CaseRow
 
@@ -53,6 +54,7 @@ def change(
     wanted: Collection[str],
     *,
     relative: bool,
+    filters: Filters = (),
     confidence: float = CONFIDENCE,
 ) -> Figure:
     """How a metric's figure changed.
@@ -62,6 +64,7 @@ def change(
         pairing: The two runs.
         wanted: Ids of the cases that it is about, all of them common.
         relative: As a share of the baseline's figure, else as the difference.
+        filters: By which they were chosen.
         confidence: Of its interval.
 
     Raises:
@@ -75,7 +78,7 @@ def change(
     if metric == KEPT:
         return _kept(pairing)
     if metric in {"efficiency", "speedup", COVERAGE}:
-        return _counted(metric, pairing, wanted, relative=relative)
+        return _counted(metric, pairing, wanted, relative=relative, filters=filters)
     if metric in {"solved_rate", "changed"}:
         return _rate(metric, pairs, relative=relative, confidence=confidence)
     if metric in QUANTILES:
@@ -95,11 +98,13 @@ def _figure(
     return Figure(new / base - 1, n, shares, base, new)
 
 
-def _counted(metric: str, pairing: Pairing, wanted: Collection[str], *, relative: bool) -> Figure:
+def _counted(
+    metric: str, pairing: Pairing, wanted: Collection[str], *, relative: bool, filters: Filters
+) -> Figure:
     if metric != COVERAGE:
         _check_common(pairing)
     base, new = (
-        figure_of_run(metric, run, list(rows.values()), wanted)
+        figure_of_run(metric, run, list(rows.values()), wanted, filters=filters)
         for run, rows in ((pairing.base, pairing.base_rows), (pairing.new, pairing.new_rows))
     )
     interval = None

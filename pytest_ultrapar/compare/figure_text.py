@@ -23,7 +23,7 @@ SERVICE_MEANS = (
 SERIAL_TIMES: dict[Basis, str] = {
     "estimated": "serial times estimated from its own service times",
     "sampled": "its serial sample",
-    "full": "a serial run, which it is itself",
+    "full": "a serial run of the same cases",
 }
 """What a run's speed-up stands on, for a sentence."""
 

@@ -15,6 +15,7 @@ from pytest_ultrapar.results.paired import (
     possible_range,
     quantile_interval,
 )
+from pytest_ultrapar.results.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.results.statistics import quantile, wilson_interval
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.results.case_row import CaseRow
     from pytest_ultrapar.results.measured_run import MeasuredRun
+    from pytest_ultrapar.results.run_speeds import RunSpeeds
+
+    Filters = tuple[tuple[str, str], ...]
 
 UNTIMED = "no case of it was timed"
 UNGRADED = "no case of it was graded"
@@ -58,6 +62,7 @@ def figure_of_run(
     rows: Sequence[CaseRow],
     wanted: Collection[str],
     *,
+    filters: Filters = (),
     confidence: float = CONFIDENCE,
 ) -> Figure:
     """A metric's figure in one run.
@@ -67,6 +72,8 @@ def figure_of_run(
         run: The run.
         rows: All of its rows.
         wanted: Ids of the cases that it is about.
+        filters: By which they were chosen: the speed-up of a part of a run is known by its model
+            and suite.
         confidence: Of its interval.
 
     Raises:
@@ -74,7 +81,9 @@ def figure_of_run(
     """
     own = [row for row in rows if row.case_id in wanted]
     match metric:
-        case "throughput" | "makespan" | "efficiency" | "speedup":
+        case "speedup":
+            return _speedup(run, filters)
+        case "throughput" | "makespan" | "efficiency":
             return _of_run(metric, run)
         case _ if metric == COVERAGE:
             return _coverage(run, own, wanted)
@@ -140,24 +149,54 @@ def _single(value: float, n: int, interval: Interval | None) -> Figure:
 
 
 def _of_run(metric: str, run: MeasuredRun) -> Figure:
-    """A figure of the whole run: of the speed-up with its interval, else a count."""
+    """A count of the whole run."""
     statistics = run.summary.statistics
     values = {
         "throughput": statistics.throughput,
         "makespan": statistics.makespan_s,
         "efficiency": run.summary.efficiency,
-        "speedup": statistics.speedup,
     }
     value = values[metric]
     if value is None:
         why = UNTIMED if metric != "efficiency" else "the run has no lower bound of its makespan"
         raise NoFigureError(why)
-    interval = None
-    if metric == "speedup" and statistics.basis != "full":
-        # Too few cases for an interval are no proof of anything either.
-        found = statistics.speedup_interval
-        interval = Interval(*found) if found is not None else NOTHING_KNOWN
-    return _single(value, statistics.n_timed, interval)
+    return _single(value, statistics.n_timed, None)
+
+
+def _speedup(run: MeasuredRun, filters: Filters) -> Figure:
+    if run.speeds is not None:
+        return speedup_of(run.speeds, filters)
+    if filters:
+        msg = f"{run.directory} has no {BENCHMARK_FILE} with the speed-up of a part of the run"
+        raise NoFigureError(msg)
+    statistics = run.summary.statistics
+    if statistics.speedup is None:
+        raise NoFigureError(UNTIMED)
+    interval = _known(statistics.speedup_interval, is_serial=run.manifest.mode == "serial")
+    return _single(statistics.speedup, statistics.n_timed, interval)
+
+
+def speedup_of(speeds: RunSpeeds, filters: Filters) -> Figure:
+    """The speed-up that a benchmark file has of a model, a suite, both or the whole run.
+
+    Raises:
+        NoFigureError: No case of it was timed, or it is estimated where the whole is measured.
+    """
+    part = speeds.part(dict(filters))
+    if part is None:
+        raise NoFigureError(UNTIMED)
+    if part.basis != speeds.basis:
+        msg = "no case of it was completed one after the other, so its speed-up is only estimated"
+        raise NoFigureError(msg)
+    interval = _known(part.speedup_interval, is_serial=speeds.mode == "serial")
+    return _single(part.speedup, part.n, interval)
+
+
+def _known(found: tuple[float, float] | None, *, is_serial: bool) -> Interval | None:
+    """A serial run is itself what it is compared with; too few cases are no proof of anything."""
+    if is_serial:
+        return None
+    return Interval(*found) if found is not None else NOTHING_KNOWN
 
 
 def _coverage(run: MeasuredRun, own: Sequence[CaseRow], wanted: Collection[str]) -> Figure:

@@ -10,22 +10,26 @@ import msgspec
 from pytest_ultrapar.compare.changes import change
 from pytest_ultrapar.compare.defaults import DEFAULT_RULE_OF_MODEL, DEFAULT_RULES
 from pytest_ultrapar.compare.figure_text import SERVICE_MEANS, speedup_notes
-from pytest_ultrapar.compare.figures import Figure, NoFigureError, figure_of_run
+from pytest_ultrapar.compare.figures import Figure, NoFigureError, figure_of_run, speedup_of
 from pytest_ultrapar.compare.metrics import SAME_ANSWERS
 from pytest_ultrapar.compare.pairing import pair
-from pytest_ultrapar.compare.rules import Form, Rule, parse_rule
+from pytest_ultrapar.compare.rules import Form, Rule, nearest, parse_rule
 from pytest_ultrapar.compare.selection import (
     check_baseline,
     check_filters,
     check_scores,
     selected,
 )
+from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.results.equivalence import Equivalence, equivalence
 from pytest_ultrapar.results.measured_run import read_rows
 from pytest_ultrapar.results.paired import CONFIDENCE, Interval
+from pytest_ultrapar.results.run_speeds import FILE_NAME as BENCHMARK_FILE
+from pytest_ultrapar.results.run_speeds import judged_run, not_measured, read_speeds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from pytest_ultrapar.compare.pairing import Pairing
     from pytest_ultrapar.results.measured_run import MeasuredRun
@@ -125,8 +129,10 @@ def judge(
 
     Raises:
         ConfigError: A rule names something that the run has not, or needs a baseline where there is
-            none; the runs have no case in common, are one, or cannot be read.
+            none; the runs have no case in common, are one, or cannot be read; a rule on the
+            speed-up of a bench that has no measured one.
     """
+    _check_measured(rules, run, baseline)
     rows = read_rows(run)
     pairing = pair(baseline, run, read_rows(baseline), rows) if baseline is not None else None
     if pairing is None:
@@ -148,7 +154,12 @@ def judge(
             else:
                 wanted = selected(rule, run.cases)
                 figure = figure_of_run(
-                    rule.metric, run, list(rows.values()), wanted, confidence=rule.confidence
+                    rule.metric,
+                    run,
+                    list(rows.values()),
+                    wanted,
+                    filters=rule.filters,
+                    confidence=rule.confidence,
                 )
                 judged.append(_judged(rule, figure, held_up_by_client(run)))
         except NoFigureError as error:
@@ -163,14 +174,90 @@ def judge(
     )
 
 
+def judge_file(rules: Sequence[Rule], path: Path, *, undecided: Undecided = "pass") -> GateResult:
+    """Judge the speed-up in a benchmark file, which needs none of the runs that it is about.
+
+    Of a file with several modes the one with most under way is judged.
+
+    Args:
+        rules: At least one, all of the metric speedup and without a baseline.
+        path: The file.
+        undecided: What becomes of the run where nothing decides a rule and none fails.
+
+    Raises:
+        ConfigError: Another rule, a model or suite that the file has not, or the file has no
+            measured speed-up.
+    """
+    check_baseline(rules)
+    for rule in rules:
+        if rule.metric != "speedup":
+            msg = (
+                f"gate rule {rule.text!r}: a benchmark file has nothing but speed-ups; name the"
+                " directory of the run or of the bench"
+            )
+            raise ConfigError(msg)
+    try:
+        runs = read_speeds(path)
+    except ResultsError as error:
+        raise ConfigError(str(error)) from error
+    if not runs:
+        msg = (
+            f"{path} holds no speed-ups as this version of ultrapar writes them; name the"
+            f" {BENCHMARK_FILE} of a bench"
+        )
+        raise ConfigError(msg)
+    why = not_measured(runs, where=path)
+    if why:
+        raise ConfigError(why)
+    speeds = judged_run(runs)
+    judged = []
+    for rule in rules:
+        for name, text in rule.filters:
+            known = {one.model if name == "model" else one.suite for one in speeds.parts} - {None}
+            if text not in known:
+                near = nearest(text, sorted(filter(None, known)))
+                msg = f"gate rule {rule.text!r}: {path} has no {name} {text!r}{near}"
+                raise ConfigError(msg)
+        try:
+            figure = speedup_of(speeds, rule.filters)
+            judged.append(_judged(rule, figure, _held_up("the run", speeds.client_bound)))
+        except NoFigureError as error:
+            judged.append(Judged(rule=rule, verdict="no figure", form=rule.form, note=str(error)))
+    notes = [_judged_mode(speeds.mode)] if len(runs) > 1 else []
+    if speeds.basis is not None:
+        notes += speedup_notes({"the run": speeds.basis})
+    return GateResult(
+        run=speeds.run_id,
+        base=None,
+        simulated=speeds.simulated,
+        judged=tuple(judged),
+        notes=tuple(notes),
+        undecided=undecided,
+    )
+
+
+def _check_measured(rules: Sequence[Rule], run: MeasuredRun, baseline: MeasuredRun | None) -> None:
+    for rule in rules:
+        of_it = [run, baseline] if rule.needs_baseline else [run]
+        benches = [one.bench for one in of_it if one is not None and one.bench is not None]
+        why = next((bench.unmeasured for bench in benches if bench.unmeasured), "")
+        if rule.metric == "speedup" and why:
+            msg = f"gate rule {rule.text!r}: {why}"
+            raise ConfigError(msg)
+
+
 def held_up_by_client(run: MeasuredRun, baseline: MeasuredRun | None = None) -> str:
     """How a client, and not the pool, was the limit of a run; empty where none was."""
     measured = {"the run": run} | ({"the baseline": baseline} if baseline is not None else {})
     return "; ".join(
-        f"the client itself was the limit of {name}: {one.summary.client_bound}"
+        _held_up(name, one.summary.client_bound)
         for name, one in measured.items()
         if one.summary.client_bound
     )
+
+
+def _held_up(name: str, why: str) -> str:
+    return f"the client itself was the limit of {name}: {why}" if why else ""
 
 
 def default_rules(pairing: Pairing) -> list[Rule]:
@@ -205,6 +292,7 @@ def _change(rule: Rule, pairing: Pairing) -> Figure:
         pairing,
         selected(rule, pairing.cases),
         relative=rule.form == "relative",
+        filters=rule.filters,
         confidence=rule.confidence,
     )
 
@@ -273,15 +361,17 @@ def _same_answers(rule: Rule, pairing: Pairing) -> Judged:
     )
 
 
+def _judged_mode(mode: str) -> str:
+    return f"of the modes of the bench {mode} is judged"
+
+
 def _notes(run: MeasuredRun, pairing: Pairing | None, judged: Sequence[Judged]) -> tuple[str, ...]:
     measured = {"the run": run} | ({"the baseline": pairing.base} if pairing is not None else {})
-    notes: list[str] = []
+    notes = [_judged_mode(run.manifest.mode)] if run.bench is not None else []
     if any(each.rule.confidence != CONFIDENCE for each in judged):
         notes.append("the intervals of all models' solved rates hold together (Bonferroni)")
     if any(each.rule.metric == "speedup" for each in judged):
-        notes += speedup_notes(
-            {name: one.summary.statistics.basis for name, one in measured.items()}
-        )
+        notes += speedup_notes({name: one.basis for name, one in measured.items()})
     if any(each.rule.metric == "service" and each.form == "relative" for each in judged):
         notes.append(SERVICE_MEANS)
     if pairing is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.compare.defaults import DEFAULT_RULE_OF_MODEL, DEFAULT_RULES
@@ -25,6 +26,11 @@ runs or rules cannot be used.
     ultrapar gate latest --rule 'solved_rate>=0.7' --rule 'latency.p95<=2.5s'
     ultrapar gate latest --baseline runs/main --rule 'throughput>=-10%' --rule same_answers
     ultrapar gate latest --baseline runs/main
+    ultrapar gate .ultrapar/bench-1 --rule 'speedup>=3' --rule 'speedup[model=small]>=2'
+
+Of a bench its run with most under way is judged: ultra, else phase, else rotate. Name a run below
+it (.ultrapar/bench-1/phase) to judge another one, and the bench's benchmark.json to judge speed-ups
+alone.
 
 {GRAMMAR}
 Metrics:
@@ -37,7 +43,12 @@ effect they see.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `ultrapar gate`."""
-    parser.add_argument("run", metavar="RUN", help="the run: its directory, its id, or latest")
+    parser.add_argument(
+        "run",
+        metavar="RUN",
+        help="the run: its directory, its id, or latest; or the directory or the benchmark.json of"
+        " ultrapar bench",
+    )
     parser.add_argument(
         "--baseline", metavar="RUN", help="the run to compare with, named in the same ways"
     )
@@ -71,16 +82,24 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(msg)
 
     # msgspec's structs of a whole run: 60 ms that `--help` need not take.
-    from pytest_ultrapar.compare.gate import judge  # noqa: PLC0415
+    from pytest_ultrapar.compare.gate import judge, judge_file  # noqa: PLC0415
     from pytest_ultrapar.compare.gate_table import gate_section  # noqa: PLC0415
     from pytest_ultrapar.compare.section import markdown_lines, text_lines  # noqa: PLC0415
     from pytest_ultrapar.compare.selection import check_baseline  # noqa: PLC0415
     from pytest_ultrapar.results.measured_run import find_measured_run  # noqa: PLC0415
 
+    path = Path(arguments.run)
     if arguments.baseline is None:
         check_baseline(rules)
-    baseline = find_measured_run(arguments.baseline) if arguments.baseline is not None else None
-    result = judge(rules, find_measured_run(arguments.run), baseline, undecided=arguments.undecided)
+    if path.is_file():
+        if arguments.baseline is not None:
+            msg = f"{path} is a file, and a benchmark file is judged without --baseline"
+            raise ConfigError(msg)
+        result = judge_file(rules, path, undecided=arguments.undecided)
+    else:
+        baseline = find_measured_run(arguments.baseline) if arguments.baseline is not None else None
+        run = find_measured_run(arguments.run)
+        result = judge(rules, run, baseline, undecided=arguments.undecided)
     lines = markdown_lines if arguments.markdown else text_lines
     sys.stdout.write("\n".join(lines([gate_section(result)])) + "\n")
     return 1 if result.failed else 0

@@ -14,7 +14,8 @@ class Metric:
 
     Attributes:
         name: As in rules; `score.NAME` stands for any score.
-        of_run: Of the run as a whole, so that no filter makes sense.
+        filters: The names that its filters may have; None for any, none where it is of the run as a
+            whole.
         paired: Only there with a baseline, whatever the bound.
         estimated: Whether it has an interval, in one run or beside a baseline; others are counts.
         of_speed: Whether it says how fast the run was, so that a slow client changes it.
@@ -24,7 +25,7 @@ class Metric:
     name: str
     unit: Unit
     says: str
-    of_run: bool = False
+    filters: tuple[str, ...] | None = None
     paired: bool = False
     estimated: bool = True
     of_speed: bool = False
@@ -44,30 +45,31 @@ METRICS = (
         "throughput",
         "per second",
         "cases per second of the makespan",
-        of_run=True,
+        filters=(),
         of_speed=True,
     ),
     Metric(
         "makespan",
         "seconds",
         "first send to the end of the last episode",
-        of_run=True,
+        filters=(),
         of_speed=True,
     ),
     Metric(
         "efficiency",
         "share",
         "lower bound of the makespan / makespan",
-        of_run=True,
+        filters=(),
         estimated=False,
         of_speed=True,
     ),
     Metric(
         "speedup",
         "factor",
-        "serial time / makespan; where serial times are estimated (no --ultrapar-baseline) it rises"
-        " with a slower provider and is no measure of a regression",
-        of_run=True,
+        "serial time / makespan, of all cases, a model or a suite: measured of what ultrapar bench"
+        " or --ultrapar-baseline made; else estimated, which rises with a slower provider and is no"
+        " measure of a regression",
+        filters=("model", "suite"),
         of_speed=True,
     ),
     Metric("latency.mean", "seconds", "mean time of an episode, first lease to end", of_speed=True),
@@ -91,7 +93,7 @@ METRICS = (
         KEPT,
         "share",
         "cases of the baseline that the run has and did not skip / all that it did not skip",
-        of_run=True,
+        filters=(),
         paired=True,
         estimated=False,
     ),

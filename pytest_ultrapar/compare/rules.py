@@ -31,7 +31,8 @@ since a shell reads [, > and < itself. The bound's form says what is compared:
 Times have a unit: latency.p95<=2.5s, latency.p95<=+300ms. A filter is model=NAME, suite=NAME or
 PARAMETER=VALUE; a value with , or ] or spaces around it stands in double quotes. All filters of a
 rule must fit. Values are
-taken as they stand, without patterns. Metrics of the whole run take none.
+taken as they stand, without patterns. Metrics of the whole run take none, and
+speedup takes those two.
 
 A rule fails only when it is passed over with confidence: when the 95 % interval of the figure, or
 of its change, lies wholly beyond the bound. So the bound is the least effect that counts. Where the
@@ -118,8 +119,10 @@ def parse_rule(text: str) -> Rule:
     if is_point and not metric.estimated:
         _refuse(plain, f"{name} has no interval, so leave {POINT} out")
     filters = _filters(plain, found["filters"])
-    if filters and metric.of_run:
+    if filters and metric.filters == ():
         _refuse(plain, f"{name} is of the whole run and takes no filter")
+    if metric.filters and not {key for key, _ in filters} <= set(metric.filters):
+        _refuse(plain, f"{name} takes the filters {' and '.join(metric.filters)} alone")
     side = found["side"] or ""
     if metric.unit == "none":
         if side:

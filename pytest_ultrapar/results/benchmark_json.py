@@ -6,8 +6,6 @@ that; rates and scores stand in `extra_info`.
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -17,20 +15,21 @@ from pytest_benchmark.plugin import pytest_benchmark_generate_machine_info
 from pytest_benchmark.stats import Stats
 from pytest_benchmark.utils import get_commit_info
 
-from pytest_ultrapar.results.serial_sample import serial_times
-from pytest_ultrapar.results.statistics import run_statistics
-from pytest_ultrapar.results.timeline import RESOLUTION_S, make_timeline
+from pytest_ultrapar.results.part_time import RESOLUTION_S
+from pytest_ultrapar.results.run_speeds import PartSpeed
+from pytest_ultrapar.results.statistics import RunStatistics, run_statistics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from pytest_ultrapar.results.measure import CaseMeasure
     from pytest_ultrapar.results.performance import Performance
 
-FILE_NAME = "benchmark.json"
-
 Entry = dict[str, Any]
+
+Part = tuple[str | None, str | None]
+"""A suite and a model; None stands for all of them."""
 
 CASE_TIME = "seconds per case"
 CASE_LATENCY = "case latency"
@@ -65,6 +64,7 @@ def commit_info() -> dict[str, Any]:
 def benchmark_json(
     measures: Sequence[CaseMeasure],
     *,
+    run_id: str,
     n_planned: Mapping[tuple[str, str], int],
     mode: str,
     performance: Performance,
@@ -73,104 +73,124 @@ def benchmark_json(
 ) -> dict[str, Any] | None:
     """The whole file as plain values; None when no episode completed: a sample must not be empty.
 
-    Entries: `<suite>[<mode>]` (all suites together by their names joined with `+`, then each),
-    `<suite>[serial]` (its basis is a serial sample or an estimate, unless that is the mode),
-    `<suite>[<mode>-<model>]`, `<suite>/latency[<mode>]`. None names a worker, a lane or a host, so
-    that names stay comparable.
+    Entries: `<suite>[<mode>]`, `<suite>[<mode>-<model>]`, `<suite>/latency[<mode>]`, and unless
+    that is the mode, `<suite>[serial]` and `<suite>[serial-<model>]` (the basis is a serial sample
+    or an estimate). None names a worker, a lane, a host or what else was selected, so that names
+    stay comparable. All but latencies have one round, the seconds per case, so that whatever a
+    reader compares of two of them is the ratio of their rates.
+
+    Under `ultrapar` stands what is of the whole run, as `run_speeds` reads it. A run of one suite
+    has it in the entry of all its cases, too.
 
     Args:
         measures: One for each case with a final grade.
+        run_id: Of the run.
         n_planned: Planned cases by suite and model.
         mode: The mode that ran.
-        performance: Of the run; bound, efficiency and limits stand in the entry of all its cases.
+        performance: Of the run.
         simulated: Whether answers came from the simulated provider.
         now: Aware; when the file was made.
     """
+    suites, models = (sorted({key[place] for key in n_planned}) for place in (0, 1))
+    found: dict[Part, RunStatistics] = {}
+    for part in [(suite, model) for suite in (*suites, None) for model in (None, *models)]:
+        n = sum(n for key, n in n_planned.items() if is_of(part, *key))
+        alike = (suites[0], part[1]) if len(suites) == 1 else part
+        found[part] = found.get(alike) or run_statistics(
+            measures, n_planned=n, mode=mode, chosen=_chooser(part)
+        )
     entries: list[Entry] = []
-    suites = sorted({suite for suite, _ in n_planned})
-    for part in [suites, *([suite] for suite in suites if len(suites) > 1)]:
-        chosen = [each for each in measures if each.suite in part]
-        planned = Counter({key: n for key, n in n_planned.items() if key[0] in part})
-        entries.extend(_suite_entries("+".join(part), chosen, planned, mode))
+    for suite in suites:
+        for model in (None, *models):
+            entries.extend(_entries(suite, mode, model, found[suite, model]))
+        timed = [each for each in measures if each.timed and each.suite == suite]
+        if timed:
+            latencies_s = [max(each.duration_s, RESOLUTION_S) for each in timed]
+            extra = {"n": len(latencies_s)}
+            entries.append(_entry(f"{suite}{LATENCY_SUFFIX}", mode, None, latencies_s, extra))
     if not entries:
         return None
-    entries[0]["extra_info"].update(_performance(performance))
+    whole = _performance(performance)
+    if len(suites) == 1:
+        entries[0]["extra_info"].update(whole)
     for entry in entries:
         entry["extra_info"]["simulated"] = simulated
+    parts = [
+        PartSpeed(
+            *part,
+            one.n_timed,
+            one.makespan_s,
+            one.serial_s,
+            one.speedup,
+            one.speedup_interval,
+            one.basis,
+        )
+        for part, one in found.items()
+        if one.makespan_s is not None and one.serial_s is not None and one.speedup is not None
+    ]
+    run = {"run_id": run_id, "mode": mode, "simulated": simulated, **whole}
     return {
         "machine_info": machine_info(),
         "commit_info": commit_info(),
         "benchmarks": entries,
         "datetime": now.isoformat(),
         "version": pytest_benchmark.__version__,
+        "ultrapar": {"runs": [{**run, "parts": msgspec.to_builtins(parts)}]},
     }
 
 
-def _suite_entries(
-    suite: str,
-    measures: Sequence[CaseMeasure],
-    n_planned: Mapping[tuple[str, str], int],
-    mode: str,
+def is_of(part: Part, suite: str, model: str) -> bool:
+    """Whether a case of that suite and model belongs to a part."""
+    return part[0] in {None, suite} and part[1] in {None, model}
+
+
+def _chooser(part: Part) -> Callable[[CaseMeasure], bool]:
+    return lambda each: is_of(part, each.suite, each.model)
+
+
+def _entries(
+    suite: str, mode: str, model: str | None, statistics: RunStatistics
 ) -> Iterator[Entry]:
-    timed = [each for each in measures if each.timed]
-    if timed:
-        yield _measured(suite, mode, None, measures, sum(n_planned.values()))
+    if statistics.makespan_s is not None:
+        extra = {
+            "n": statistics.n_timed,
+            "n_planned": statistics.n_planned,
+            "n_graded": statistics.n_graded,
+            "coverage": statistics.coverage,
+            "counts": statistics.counts,
+            "makespan_s": statistics.makespan_s,
+            "throughput": statistics.throughput,
+            "serial_s": statistics.serial_s,
+            "speedup": statistics.speedup,
+            "speedup_interval": statistics.speedup_interval,
+            "basis": statistics.basis,
+            "n_attempts": statistics.n_attempts,
+            "tokens_in": statistics.tokens_in,
+            "tokens_out": statistics.tokens_out,
+            "scores": {name: score.mean for name, score in statistics.scores.items()},
+        }
+        yield _entry(suite, mode, model, [statistics.makespan_s / statistics.n_timed], extra)
     if mode != "serial":
-        yield from _alone(suite, measures, timed)
-    if not timed:
-        return
-    for model in sorted({each.model for each in timed}):
-        of_model = [each for each in measures if each.model == model]
-        planned = sum(n for key, n in n_planned.items() if key[1] == model)
-        yield _measured(suite, mode, model, of_model, planned)
-    latencies_s = [max(each.duration_s, RESOLUTION_S) for each in timed]
-    extra = {"n": len(latencies_s)}
-    yield _entry(f"{suite}{LATENCY_SUFFIX}", mode, None, latencies_s, extra)
+        yield from _alone(suite, model, statistics)
 
 
-def _alone(
-    suite: str, measures: Sequence[CaseMeasure], timed: Sequence[CaseMeasure]
-) -> Iterator[Entry]:
-    sampled_s = serial_times(measures)
-    alone_s = [
-        max(one_s, RESOLUTION_S) for one_s in sampled_s or [each.service_s for each in timed]
-    ]
-    if not alone_s:
+def _alone(suite: str, model: str | None, statistics: RunStatistics) -> Iterator[Entry]:
+    """What a run in another mode knows of a serial one."""
+    sample = statistics.sample
+    if sample is not None:
+        n, serial_s = sample.n, sample.duration_s
+    elif statistics.serial_s is not None:
+        n, serial_s = statistics.n_timed, statistics.serial_s
+    else:
         return
-    serial_s = math.fsum(alone_s)
+    serial_s = max(serial_s, RESOLUTION_S)
     extra = {
-        "n": len(alone_s),
-        "basis": "sampled" if sampled_s else "estimated",
+        "n": n,
+        "basis": "sampled" if sample is not None else "estimated",
         "makespan_s": serial_s,
-        "throughput": len(alone_s) / serial_s,
+        "throughput": n / serial_s,
     }
-    yield _entry(suite, "serial", None, alone_s, extra)
-
-
-def _measured(
-    suite: str, mode: str, model: str | None, measures: Sequence[CaseMeasure], n_planned: int
-) -> Entry:
-    timeline = make_timeline(measures)
-    assert timeline is not None
-    statistics = run_statistics(measures, n_planned=n_planned, mode=mode)
-    extra = {
-        "n": statistics.n_timed,
-        "n_planned": statistics.n_planned,
-        "n_graded": statistics.n_graded,
-        "coverage": statistics.coverage,
-        "counts": statistics.counts,
-        "makespan_s": statistics.makespan_s,
-        "throughput": statistics.throughput,
-        "serial_s": statistics.serial_s,
-        "speedup": statistics.speedup,
-        "speedup_interval": statistics.speedup_interval,
-        "basis": statistics.basis,
-        "n_attempts": statistics.n_attempts,
-        "tokens_in": statistics.tokens_in,
-        "tokens_out": statistics.tokens_out,
-        "scores": {name: score.mean for name, score in statistics.scores.items()},
-    }
-    return _entry(suite, mode, model, timeline.gaps_s, extra)
+    yield _entry(suite, "serial", model, [serial_s / n], extra)
 
 
 def _performance(performance: Performance) -> dict[str, Any]:
@@ -195,6 +215,9 @@ def _entry(
 ) -> Entry:
     stats = Stats()  # type: ignore[no-untyped-call]
     stats.data.extend(samples_s)
+    values = stats.as_dict()  # type: ignore[no-untyped-call]
+    # Of one round it is the integer 0.
+    values["stddev"] = float(values["stddev"])
     param = mode if model is None else f"{mode}-{model}"
     name = f"{suite}[{param}]"
     return {
@@ -205,5 +228,5 @@ def _entry(
         "param": param,
         "extra_info": extra_info,
         "options": _OPTIONS,
-        "stats": {**stats.as_dict(), "data": stats.data, "iterations": 1},  # type: ignore[no-untyped-call]
+        "stats": {**values, "data": stats.data, "iterations": 1},
     }

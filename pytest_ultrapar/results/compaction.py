@@ -13,7 +13,7 @@ import msgspec
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import EpisodeEnded
-from pytest_ultrapar.results import benchmark_json as bench
+from pytest_ultrapar.results.benchmark_json import benchmark_json
 from pytest_ultrapar.results.cases_file import read_cases
 from pytest_ultrapar.results.compactor import unheard
 from pytest_ultrapar.results.graded import GRADED
@@ -26,6 +26,7 @@ from pytest_ultrapar.results.measure import CaseMeasure, measure_case
 from pytest_ultrapar.results.performance import performance
 from pytest_ultrapar.results.publish import TEMPORARY_SUFFIX, write_whole
 from pytest_ultrapar.results.request_log import RequestLog
+from pytest_ultrapar.results.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.results.run_summary import (
     SUMMARY_FILE,
     RunSummary,
@@ -80,15 +81,16 @@ def compact(run_dir: Path, written: Callable[[int, int], None] = unheard) -> Run
             manifest = msgspec.structs.replace(manifest, bound=made.bound)
             write_manifest(run_dir, manifest)
         n_planned = Counter((case.suite, case.model) for case in cases)
-        benchmark = bench.benchmark_json(
+        benchmark = benchmark_json(
             measures,
+            run_id=manifest.run_id,
             n_planned=n_planned,
             mode=manifest.mode,
             performance=made,
             simulated=manifest.simulated,
             now=datetime.now(UTC),
         )
-        path = run_dir / bench.FILE_NAME
+        path = run_dir / BENCHMARK_FILE
         if benchmark is not None:
             write_whole(path, msgspec.json.encode(benchmark))
             files.append(path)
@@ -228,7 +230,7 @@ def _alone(run_dir: Path) -> Iterator[None]:
         fd = os.open(run_dir / "compact.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
-            for name in (*TABLES, bench.FILE_NAME, SUMMARY_FILE):
+            for name in (*TABLES, BENCHMARK_FILE, SUMMARY_FILE):
                 for left_over in run_dir.glob(f".{name}.*{TEMPORARY_SUFFIX}"):
                     left_over.unlink(missing_ok=True)
             yield

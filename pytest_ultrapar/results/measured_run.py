@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.records import Case
@@ -14,10 +15,15 @@ from pytest_ultrapar.results.cases_file import read_cases
 from pytest_ultrapar.results.graded import GRADED
 from pytest_ultrapar.results.manifest import FILE_NAME as MANIFEST_NAME
 from pytest_ultrapar.results.manifest import Manifest, read_manifest
+from pytest_ultrapar.results.run_speeds import FILE_NAME as BENCHMARK_FILE
+from pytest_ultrapar.results.run_speeds import RunSpeeds, judged_run, not_measured, read_speeds
 from pytest_ultrapar.results.run_summary import SUMMARY_FILE, RunSummary, read_summary
-from pytest_ultrapar.results.rundir import resolve_run
+from pytest_ultrapar.results.rundir import DEFAULT_PARENT, resolve_run
 from pytest_ultrapar.results.table_rows import read_rows as read_table
 from pytest_ultrapar.results.timed import MeasuredPart, is_completed
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.results.statistics import Basis
 
 _COLUMNS = (
     "run_id",
@@ -38,45 +44,77 @@ _SCORE = "score."
 
 
 @dataclass(frozen=True, slots=True)
+class Bench:
+    """A directory that `ultrapar bench` wrote.
+
+    Attributes:
+        run: Directory of its run with most under way, which stands for it.
+        unmeasured: Why it has no measured speed-up; empty if it has one.
+    """
+
+    run: Path
+    unmeasured: str
+
+
+@dataclass(frozen=True, slots=True)
 class MeasuredRun:
     """A run that came to its end with at least one graded case.
 
     Attributes:
         directory: Resolved.
         cases: All planned cases.
+        speeds: What the benchmark file says of it: that of the bench which it is a part of, else
+            its own; None where neither can be read.
+        bench: The bench by which the run was named; None where its own name was given.
     """
 
     directory: Path
     manifest: Manifest
     summary: RunSummary
     cases: tuple[Case, ...]
+    speeds: RunSpeeds | None = None
+    bench: Bench | None = None
 
     @property
     def run_id(self) -> str:
         """Its id."""
         return self.manifest.run_id
 
+    @property
+    def basis(self) -> Basis:
+        """Where the serial time of its speed-up comes from."""
+        known = self.speeds.basis if self.speeds is not None else None
+        return known or self.summary.statistics.basis
+
 
 def find_measured_run(name: str) -> MeasuredRun:
     """A finished run, without its rows.
 
     Args:
-        name: Its directory, its id below `.ultrapar`, or `latest`.
+        name: Its directory, its id below `.ultrapar`, or `latest`; the same of a bench means its
+            run with most under way.
 
     Raises:
         ConfigError: There is no such run, it did not come to its end or graded nothing, or a file
             of it is missing, damaged or of another version.
     """
-    directory = Path(name)
+    directory, bench = Path(name), None
+    if directory.is_file():
+        msg = f"{name} is a file; name the directory of a run or of a bench"
+        raise ConfigError(msg)
     if not (directory / MANIFEST_NAME).is_file():
-        directory = resolve_run(name)
+        bench = _find_bench(name)
+        directory = bench.run if bench is not None else resolve_run(name)
     directory = directory.resolve()
     try:
+        manifest = read_manifest(directory)
         run = MeasuredRun(
             directory,
-            read_manifest(directory),
+            manifest,
             _read_summary(directory),
             tuple(read_cases(directory)),
+            _speeds(directory, manifest.run_id),
+            bench,
         )
     except ResultsError as error:
         raise ConfigError(str(error)) from error
@@ -106,6 +144,40 @@ def read_rows(run: MeasuredRun) -> dict[str, CaseRow]:
         )
         raise ConfigError(msg)
     return rows
+
+
+def _find_bench(name: str) -> Bench | None:
+    """The bench of that name, if there is one.
+
+    Raises:
+        ConfigError: The benchmark file of the bench is damaged, or that run is gone.
+    """
+    for place in (Path(name), DEFAULT_PARENT / name):
+        path = place / BENCHMARK_FILE
+        if (place / MANIFEST_NAME).is_file() or not path.is_file():
+            continue
+        try:
+            runs = read_speeds(path)
+        except ResultsError as error:
+            raise ConfigError(str(error)) from error
+        if not runs:
+            continue
+        directory = place / judged_run(runs).mode
+        if not (directory / MANIFEST_NAME).is_file():
+            msg = f"{directory} is no run any more; name {path} to judge the speed-up alone"
+            raise ConfigError(msg)
+        return Bench(directory, not_measured(runs, where=place))
+    return None
+
+
+def _speeds(directory: Path, run_id: str) -> RunSpeeds | None:
+    for path in (directory.parent / BENCHMARK_FILE, directory / BENCHMARK_FILE):
+        # Beside a run there may be files of that name that are not ours.
+        with suppress(ResultsError):
+            found = next((one for one in read_speeds(path) if one.run_id == run_id), None)
+            if found is not None:
+                return found
+    return None
 
 
 def _read_summary(directory: Path) -> RunSummary:

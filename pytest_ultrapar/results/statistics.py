@@ -10,13 +10,13 @@ import msgspec
 
 from pytest_ultrapar.critical_values import Z_95
 from pytest_ultrapar.results.graded import GRADED
+from pytest_ultrapar.results.part_time import part_time
 from pytest_ultrapar.results.serial_sample import SerialSample, serial_sample, serial_times
 from pytest_ultrapar.results.service import total_tokens
-from pytest_ultrapar.results.speedup import Part, makespan_shares, speedup_interval
-from pytest_ultrapar.results.timeline import make_timeline
+from pytest_ultrapar.results.speedup import Part, speedup_interval
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pytest_ultrapar.results.measure import CaseMeasure
 
@@ -54,7 +54,8 @@ class RunStatistics(msgspec.Struct, frozen=True):
         coverage: n_graded / (n_planned - skipped); 1 when nothing was to be measured.
         n_timed: Completed episodes that the next five stand on: without those of an earlier,
             interrupted part of the run and of the serial sample. Where it is 0, these are None.
-        makespan_s: First send to the end of the last episode.
+        makespan_s: First send to the end of the last episode; of a part of the run its share of
+            that, as `part_time` has it.
         throughput: Completed episodes per second of the makespan.
         serial_s: Seconds that the same episodes take one after the other.
         basis: How `serial_s` is known.
@@ -88,19 +89,27 @@ class RunStatistics(msgspec.Struct, frozen=True):
     sample: SerialSample | None = None
 
 
-def run_statistics(measures: Sequence[CaseMeasure], *, n_planned: int, mode: str) -> RunStatistics:
-    """The statistics of the given cases.
+def run_statistics(
+    run: Sequence[CaseMeasure],
+    *,
+    n_planned: int,
+    mode: str,
+    chosen: Callable[[CaseMeasure], bool] = lambda _: True,
+) -> RunStatistics:
+    """The statistics of a run, or of some of its cases.
 
     Args:
-        measures: One for each case with a final grade.
-        n_planned: Cases that were to run, those without a grade among them.
+        run: One for each case of the run with a final grade.
+        n_planned: Chosen cases that were to run, those without a grade among them.
         mode: The mode that ran; the makespan of `serial` is its own serial time.
+        chosen: Which cases.
     """
+    measures = [each for each in run if chosen(each)]
     counts = count_outcomes(measures)
     n_graded = sum(counts[outcome] for outcome in GRADED)
-    timeline = make_timeline(measures)
+    took = part_time(run, chosen, mode=mode)
     timed = [each for each in measures if each.timed]
-    makespan_s = timeline.makespan_s if timeline is not None else None
+    makespan_s = took.seconds if took is not None else None
     sample = serial_sample(measures)
     basis, serial_s = _serial(timed, makespan_s, sample, mode)
     return RunStatistics(
@@ -120,7 +129,9 @@ def run_statistics(measures: Sequence[CaseMeasure], *, n_planned: int, mode: str
         tokens_in=total_tokens(each.tokens_in for each in measures),
         tokens_out=total_tokens(each.tokens_out for each in measures),
         scores=mean_scores(measures),
-        speedup_interval=None if basis == "full" else _interval(measures),
+        speedup_interval=_interval(took.shares, serial_times(measures))
+        if took is not None and basis != "full"
+        else None,
         sample=sample,
     )
 
@@ -138,21 +149,20 @@ def _serial(
     return "estimated", math.fsum(each.service_s for each in timed) if timed else None
 
 
-def _interval(measures: Sequence[CaseMeasure]) -> tuple[float, float] | None:
-    ran = [(each, each.span) for each in measures if each.span is not None]
-    shares_s = makespan_shares([span for _, span in ran])
-    times_s = serial_times(measures)
+def _interval(
+    shares: Sequence[tuple[CaseMeasure, float]], sample_s: Sequence[float]
+) -> tuple[float, float] | None:
     parts = [
         Part(
-            n_slow=int(each.completed and not times_s),
-            slow_s=each.service_s if each.completed and not times_s else 0.0,
+            n_slow=int(each.completed and not sample_s),
+            slow_s=each.service_s if each.completed and not sample_s else 0.0,
             n_fast=int(each.completed),
             fast_s=share_s,
         )
-        for (each, _), share_s in zip(ran, shares_s, strict=True)
+        for each, share_s in shares
     ]
     # A sample's cases are others than those that are measured: the two are drawn apart.
-    apart = [[Part(1, time_s, 0, 0.0) for time_s in times_s]] if times_s else []
+    apart = [[Part(1, time_s, 0, 0.0) for time_s in sample_s]] if sample_s else []
     return speedup_interval([parts, *apart])
 
 

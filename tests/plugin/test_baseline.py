@@ -70,7 +70,7 @@ def test_sample_runs_first_and_alone_and_the_rest_is_measured(simulated, workers
     entries = {one["name"]: one for one in read_json(simulated, "benchmark.json")["benchmarks"]}
     (suite,) = {row["suite"] for row in simulated.rows()}
     ultra, serial = entries[f"{suite}[ultra]"], entries[f"{suite}[serial]"]
-    assert (serial["stats"]["rounds"], serial["extra_info"]["basis"]) == (SAMPLE, "sampled")
+    assert (serial["extra_info"]["n"], serial["extra_info"]["basis"]) == (SAMPLE, "sampled")
     assert serial["stats"]["min"] >= 0.02
     extra = ultra["extra_info"]
     assert (extra["n"], extra["n_graded"], extra["basis"]) == (32, 40, "sampled")

@@ -186,8 +186,8 @@ def test_ultrapar_commands_of_the_readme_are_understood():
         else:
             assert rest == []
             rules += getattr(arguments, "rule", None) or ()
-    assert sorted(names) == [*["bench"] * 3, "compare", *["gate"] * 2, *["simulate"] * 3]
-    assert len([parse_rule(rule) for rule in rules]) == 4
+    assert sorted(names) == [*["bench"] * 3, "compare", *["gate"] * 5, *["simulate"] * 3]
+    assert len([parse_rule(rule) for rule in rules]) == 8
 
 
 def test_rules_that_the_documentation_names_are_rules():
@@ -199,15 +199,28 @@ def test_rules_that_the_documentation_names_are_rules():
     assert len(rows(table.split("\n- A bound")[0])) == 10
 
 
-def test_commands_of_the_ci_workflow_are_understood():
+def workflow_commands() -> list[str]:
+    """What follows `ultrapar` in the example workflow, up to a pipe or the next step."""
     text = (ROOT / ".github" / "workflows" / "bench.yml").read_text(encoding="utf-8")
-    commands = re.findall(
-        r"env-head/bin/ultrapar\" (.+?) \| tee", text.replace("\\\n", ""), re.DOTALL
-    )
-    parsed = [cli._parser().parse_args(shlex.split(command)) for command in commands]
-    assert [arguments.subcommand.NAME for arguments in parsed] == ["compare", "gate"]
-    rules = [parse_rule(rule) for rule in parsed[1].rule]
+    return [
+        found.strip()
+        for found in re.findall(
+            r"env-head/bin/ultrapar\" (.+?)(?= \| tee|\n +- )", text.replace("\\\n", ""), re.DOTALL
+        )
+    ]
+
+
+def test_commands_of_the_ci_workflow_are_understood():
+    known = [cli._parser().parse_known_args(shlex.split(one)) for one in workflow_commands()]
+    parsed = [arguments for arguments, _ in known]
+    names = [arguments.subcommand.NAME for arguments in parsed]
+    assert names == ["compare", "gate", "bench", "gate"]
+    rules, of_bench = ([parse_rule(rule) for rule in parsed[i].rule] for i in (1, 3))
     assert {rule.metric for rule in rules} >= {"throughput", "kept", "same_answers"}
+    assert {rule.metric for rule in of_bench} == {"speedup"}
+    assert {dict(rule.filters).get("model") for rule in of_bench} > {None}
+    assert str(parsed[2].out) == parsed[3].run
+    assert "serial" in parsed[2].modes
 
 
 def test_ci_workflow_stays_inside_the_runner():

@@ -10,10 +10,10 @@ from pytest_ultrapar.records import Attempt, Case, EpisodeEnded, Grade
 from pytest_ultrapar.results.history import CaseHistory, EpisodeEntry
 from pytest_ultrapar.results.journal import Position
 from pytest_ultrapar.results.measure import measure_case
+from pytest_ultrapar.results.part_time import RESOLUTION_S, part_time
 from pytest_ultrapar.results.schema import parameter_columns
 from pytest_ultrapar.results.service import service_s, span
 from pytest_ultrapar.results.statistics import quantile, run_statistics, wilson_interval
-from pytest_ultrapar.results.timeline import RESOLUTION_S, make_timeline
 
 times = st.floats(0, 1e4, allow_nan=False)
 
@@ -61,33 +61,53 @@ def test_measure_names_its_cell():
     assert measure(0, 1).cell == ("m", "2", "order", "")
 
 
+def everything(_):
+    return True
+
+
 @given(st.lists(st.tuples(times, times, st.booleans()), max_size=30))
-def test_timeline_gaps_add_up_to_the_makespan_and_none_is_zero(items):
+def test_time_of_all_cases_is_the_makespan(items):
     measures = [
         measure(start, start + length, "solved" if done else "infra")
         for start, length, done in items
     ]
-    timeline = make_timeline(measures)
-    n = sum(done for _, _, done in items)
-    if not n:
-        assert timeline is None
+    took = part_time(measures, everything, mode="ultra")
+    if not any(done for _, _, done in items):
+        assert took is None
         return
-    assert len(timeline.gaps_s) == n
-    assert min(timeline.gaps_s) > 0
-    assert math.fsum(timeline.gaps_s) == pytest.approx(timeline.makespan_s, rel=1e-9)
     start = min(start for start, _, _ in items)
     end = max(start + length for start, length, _ in items)
-    assert timeline.makespan_s == pytest.approx(max(end - start, RESOLUTION_S), abs=1e-9)
+    assert took.seconds == max(end - start, RESOLUTION_S)
 
 
-def test_timeline_completions_of_one_moment_share_the_time_before_it():
-    timeline = make_timeline([measure(0, 1), measure(0, 3), measure(0, 3), measure(0, 3)])
-    assert timeline.gaps_s == pytest.approx((1, 2 / 3, 2 / 3, 2 / 3))
+@given(
+    st.lists(st.tuples(times, times, st.sampled_from("ab")), min_size=1, max_size=30),
+    st.sampled_from(["serial", "rotate", "ultra"]),
+)
+def test_times_of_suites_and_of_models_in_turn_add_up_to_the_makespan(items, mode):
+    measures = [measure(start, start + length)._replace(suite=s) for start, length, s in items]
+    of_models = [each._replace(model=each.suite, suite="one") for each in measures]
+    whole = part_time(measures, everything, mode=mode).seconds
+    parts = [part_time(measures, lambda each, s=s: each.suite == s, mode=mode) for s in "ab"]
+    total = sum(part.seconds for part in parts if part is not None)
+    assert total == pytest.approx(whole, abs=1e-5)
+    if mode != "ultra":
+        parts = [part_time(of_models, lambda each, m=m: each.model == m, mode=mode) for m in "ab"]
+        total = sum(part.seconds for part in parts if part is not None)
+        assert total == pytest.approx(whole, abs=1e-5)
 
 
-def test_timeline_infra_takes_time_and_is_no_completion():
-    timeline = make_timeline([measure(1, 2), measure(0, 5, "infra")])
-    assert timeline.gaps_s == (5.0,)
+def test_models_side_by_side_do_not_share_their_time():
+    measures = [measure(0, 4), measure(1, 3)._replace(model="other")]
+    took = part_time(measures, lambda each: each.model == "other", mode="ultra")
+    assert took.seconds == 2.0
+    took = part_time(measures, lambda each: each.model == "other", mode="rotate")
+    assert took.seconds == 1.0
+
+
+def test_failed_case_takes_time_and_is_no_completion():
+    took = part_time([measure(1, 2), measure(0, 5, "infra")], everything, mode="ultra")
+    assert (took.seconds, len(took.shares)) == (5.0, 2)
 
 
 def test_statistics_of_a_run():

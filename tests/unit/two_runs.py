@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from pytest_ultrapar.bench.mode_run import ModeRun, read_mode_run
 from pytest_ultrapar.results.compaction import compact
 from tests.unit.finished_run import case, episode, grade, make_run, write_journal
@@ -9,9 +11,24 @@ from tests.unit.finished_run import case, episode, grade, make_run, write_journa
 N_CASES = 8
 
 
-def run_of(path, mode, spans, outcomes=None, models=("m1", "m2"), **fields) -> ModeRun:
+def run_of(
+    path,
+    mode,
+    spans,
+    outcomes=None,
+    *,
+    models=("m1", "m2"),
+    suites=("phase53",),
+    scores=None,
+    **fields,
+) -> ModeRun:
     """A run whose case `i` was under way during `spans[i]`; None is one that failed at once."""
-    cases = [case(n, model=models[n % len(models)]) for n in range(len(spans))]
+    cases = [
+        msgspec.structs.replace(
+            case(n, model=models[n % len(models)]), suite=suites[n // len(models) % len(suites)]
+        )
+        for n in range(len(spans))
+    ]
     run = make_run(path, cases, mode=mode, **fields)
     records = []
     for n, span in enumerate(spans):
@@ -19,7 +36,7 @@ def run_of(path, mode, spans, outcomes=None, models=("m1", "m2"), **fields) -> M
             records += [episode(n, 0.0, 0.5, "infra", kind="timeout"), grade(n, "infra")]
         else:
             outcome = (outcomes or {}).get(n, "solved")
-            records += [episode(n, *span), grade(n, outcome)]
+            records += [episode(n, *span), grade(n, outcome, scores=scores or {})]
     write_journal(run, "gw0", *records)
     return read_mode_run(run.path, compact(run.path))
 

@@ -1,0 +1,124 @@
+"""What a benchmark file says of whole runs: their speed-ups, of all cases and of parts of them.
+
+It stands beside the series, under the key `ultrapar`, where pytest-benchmark does not look: the
+figures of all suites together are those of one selection, and no series that could go on with
+another one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.results.statistics import Basis
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+FILE_NAME = "benchmark.json"
+
+_MOST_AT_ONCE = ("ultra", "phase", "rotate", "serial")
+
+
+class PartSpeed(msgspec.Struct, frozen=True):
+    """How fast some cases of a run were, as `RunStatistics` has it.
+
+    Attributes:
+        suite: None for all suites.
+        model: None for all models.
+        n: Completed cases.
+    """
+
+    suite: str | None
+    model: str | None
+    n: int
+    makespan_s: float
+    serial_s: float
+    speedup: float
+    speedup_interval: tuple[float, float] | None
+    basis: Basis
+
+
+class RunSpeeds(msgspec.Struct, frozen=True):
+    """One run of a benchmark file.
+
+    Attributes:
+        parts: All cases, those of each model, of each suite, and of each model in each suite; those
+            of which none was completed are left out.
+        client_bound: Why the client was what held the run up; empty if it was not.
+    """
+
+    run_id: str
+    mode: str
+    simulated: bool
+    parts: tuple[PartSpeed, ...]
+    client_bound: str = ""
+
+    def part(self, filters: Mapping[str, str]) -> PartSpeed | None:
+        """Those of a `suite`, a `model`, both or neither; None where none was completed."""
+        wanted = filters.get("suite"), filters.get("model")
+        return next((one for one in self.parts if (one.suite, one.model) == wanted), None)
+
+    @property
+    def basis(self) -> Basis | None:
+        """Where the serial time of all its cases comes from; None where none was completed."""
+        whole = self.part({})
+        return whole.basis if whole is not None else None
+
+
+class _Own(msgspec.Struct, frozen=True):
+    runs: tuple[RunSpeeds, ...]
+
+
+class _File(msgspec.Struct, frozen=True):
+    ultrapar: _Own | None = None
+
+
+def read_speeds(path: Path) -> tuple[RunSpeeds, ...]:
+    """The runs of a benchmark file; none where there is no file, or it is another program's.
+
+    Raises:
+        ResultsError: It cannot be read, or is no benchmark file of this version.
+    """
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=_File).ultrapar
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        msg = f"cannot read {path}: {error.strerror}"
+        raise ResultsError(msg) from error
+    except msgspec.DecodeError as error:
+        msg = f"{path} is no benchmark file of this version: {error}"
+        raise ResultsError(msg) from error
+    return found.runs if found is not None else ()
+
+
+def judged_run(runs: Iterable[RunSpeeds]) -> RunSpeeds:
+    """Which of a bench's runs is meant where the bench is named: the one with most under way.
+
+    Args:
+        runs: At least one.
+    """
+    return min(runs, key=lambda run: _MOST_AT_ONCE.index(run.mode))
+
+
+def not_measured(runs: Sequence[RunSpeeds], *, where: Path) -> str:
+    """Why a speed-up cannot be judged, where none of these runs was compared with a serial one.
+
+    Returns:
+        A sentence; empty if one was.
+    """
+    modes = [run.mode for run in runs]
+    advice = "run ultrapar bench with serial and another mode among --modes"
+    if modes == ["serial"]:
+        return f"{where} has no measured speed-up, for it has mode serial alone; {advice}"
+    if judged_run(runs).basis == "estimated":
+        return (
+            f"{where} has no measured speed-up, for no serial run is among its modes"
+            f" ({', '.join(modes)}); {advice}, or name the directory of a run to judge by its own"
+            " estimate"
+        )
+    return ""

@@ -1,0 +1,107 @@
+"""The example workflow's own commands: a bench on the simulated provider, and the gate on it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.unit.test_documentation import ROOT, workflow_commands
+
+pytestmark = pytest.mark.slow
+
+CUT = {
+    "wide": [("median_s = 1.0", "median_s = 0.06")],
+    # One seat for all: whatever the mode, one episode is under way at a time.
+    "narrow": [
+        ("median_s = 1.0", "median_s = 0.03"),
+        ('{ name = "key0" }, { name = "key1" }', '{ name = "key0" }'),
+        ("workers = 60", "workers = 1"),
+    ],
+}
+
+
+def ultrapar(words):
+    return subprocess.run(
+        [sys.executable, "-m", "pytest_ultrapar.cli", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(("name", "code"), [("wide", 0), ("narrow", 1)])
+def test_gate_of_the_workflow_passes_and_fails_as_it_should(tmp_path, monkeypatch, name, code):
+    for variable in (
+        "PYTEST_XDIST_WORKER",
+        "PYTEST_XDIST_WORKER_COUNT",
+        "PYTEST_XDIST_TESTRUNUID",
+        "PYTEST_ADDOPTS",
+    ):
+        monkeypatch.delenv(variable, raising=False)
+    pool = (ROOT / "pools" / "ci.toml").read_text()
+    for old, new in CUT[name]:
+        assert old in pool
+        pool = pool.replace(old, new)
+    (tmp_path / "ci.toml").write_text(pool)
+    benches, gates = (
+        [shlex.split(one) for one in workflow_commands() if one.startswith(kind)]
+        for kind in ("bench ", "gate ")
+    )
+    (bench,) = benches
+    (gate,) = [words for words in gates if any(word.startswith("speedup") for word in words)]
+    here = {
+        "pools/ci.toml": str(tmp_path / "ci.toml"),
+        "$RUNNER_TEMP/runs/bench": str(tmp_path / "bench"),
+    }
+    done = ultrapar([here.get(word, word) for word in bench] + ["-q", "-p", "no:cacheprovider"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    out = tmp_path / "bench"
+    judged = ultrapar([here.get(word, word) for word in gate])
+    assert judged.returncode == code, judged.stdout + judged.stderr
+    rules = [word for word in gate if word.startswith("speedup")]
+    verdicts = {rule: _cell(judged.stdout, rule) for rule in rules}
+    assert set(verdicts.values()) == {"pass" if code == 0 else "FAIL"}, judged.stdout
+    by_file = ultrapar(["gate", str(out / "benchmark.json"), "--rule", rules[0]])
+    assert by_file.returncode == code, by_file.stdout + by_file.stderr
+    assert_readers_agree(out)
+    rows = pq.read_table(out / "results.parquet").to_pylist()
+    assert {row["mode"] for row in rows} == {"serial", "ultra"}
+    assert len(rows) == 56
+
+
+def _cell(table, rule):
+    (line,) = [line for line in table.splitlines() if rule in line.replace("\\", "")]
+    return line.split("|")[2].strip()
+
+
+def assert_readers_agree(out):
+    """Report, extra_info and each statistic of the series say the same speed-up."""
+    found = json.loads((out / "benchmark.json").read_text())
+    entries = {entry["name"]: entry for entry in found["benchmarks"]}
+    for name, entry in entries.items():
+        if entry["params"]["mode"] != "ultra" or "latency" in name:
+            continue
+        serial = entries[name.replace("[ultra", "[serial")]
+        for statistic in ("min", "max", "mean", "median"):
+            ratio = serial["stats"][statistic] / entry["stats"][statistic]
+            assert ratio == pytest.approx(entry["extra_info"]["speedup"], rel=0.02), name
+    serials = [
+        entry["extra_info"]["makespan_s"]
+        for entry in entries.values()
+        if entry["params"]["mode"] == "serial" and entry["params"]["model"]
+    ]
+    whole = entries["phase53[serial]"]["extra_info"]["makespan_s"]
+    assert sum(serials) == pytest.approx(whole)
+    report = (out / "report.txt").read_text()
+    (said,) = re.findall(r"^ultra .*?([\d.]+)x", report, re.MULTILINE)
+    assert float(said) == pytest.approx(
+        entries["phase53[ultra]"]["extra_info"]["speedup"], rel=0.02
+    )

@@ -1,0 +1,169 @@
+"""The series of the benchmark files: their names, and that every reader sees the same speed-ups."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pytest_ultrapar.bench.merged import merged_benchmark
+from tests.unit.two_runs import run_of
+
+N = 24
+SEATS = 4
+
+
+def one_by_one(n=N, *, seconds=1.0, gap_s=0.25):
+    """Spans one after the other, each third twice as long, with a pause between them."""
+    spans, now_s = [], 0.0
+    for number in range(n):
+        end_s = now_s + seconds * (2 if number % 3 == 0 else 1)
+        spans.append((now_s, end_s))
+        now_s = end_s + gap_s
+    return spans
+
+
+def on_seats(n=N, *, n_models=2):
+    """The same lengths on four seats for each model, each seat taking the next case at once."""
+    free_s = [[0.0] * SEATS for _ in range(n_models)]
+    spans = []
+    for number in range(n):
+        own = free_s[number % n_models]
+        seat = own.index(min(own))
+        start_s = own[seat]
+        own[seat] += 2.0 if number % 3 == 0 else 1.0
+        spans.append((start_s, own[seat]))
+    return spans
+
+
+def bench_of(folder, **fields):
+    return [
+        run_of(folder / "serial", "serial", one_by_one(), **fields),
+        run_of(folder / "rotate", "rotate", one_by_one(), **fields),
+        run_of(folder / "ultra", "ultra", on_seats(), **fields),
+    ]
+
+
+def series(runs):
+    found = merged_benchmark(runs)["benchmarks"]
+    return {entry["fullname"]: entry for entry in found}
+
+
+def test_serial_times_of_the_models_are_shares_of_the_serial_run(tmp_path):
+    entries = series(bench_of(tmp_path))
+    whole = entries["phase53[serial]"]["extra_info"]
+    models = [entries[f"phase53[serial-{model}]"]["extra_info"] for model in ("m1", "m2")]
+    # 32 s of cases, and 23 pauses of a quarter of a second.
+    assert whole["makespan_s"] == pytest.approx(37.75)
+    assert sum(one["makespan_s"] for one in models) == pytest.approx(37.75)
+    # Each model has 16 s of its own cases; the first pause is nobody's.
+    assert [one["makespan_s"] for one in models] == pytest.approx([16 + 2.75, 16 + 3.0])
+    assert [one["n"] for one in models] == [12, 12]
+
+
+@pytest.mark.parametrize("suites", [("phase53",), ("phase51", "phase53")])
+def test_every_statistic_of_a_series_gives_the_speedup_that_stands_beside_it(tmp_path, suites):
+    entries = series(bench_of(tmp_path, suites=suites))
+    n_seen = 0
+    for name, entry in entries.items():
+        suite, mode, model = (entry["params"][one] for one in ("suite", "mode", "model"))
+        if entry["group"] != "seconds per case":
+            continue
+        serial = entries[f"{suite}[serial{f'-{model}' if model else ''}]"]
+        for statistic in ("min", "max", "mean", "median", "q1", "q3", "ops"):
+            ratio = serial["stats"][statistic] / entry["stats"][statistic]
+            if statistic == "ops":
+                ratio = 1 / ratio
+            assert ratio == pytest.approx(entry["extra_info"]["speedup"], rel=0.02), (
+                name,
+                statistic,
+            )
+        assert mode != "rotate" or entry["extra_info"]["speedup"] == pytest.approx(1, rel=0.02)
+        n_seen += 1
+    assert n_seen == 3 * 3 * len(suites)
+
+
+def test_pytest_benchmark_compare_shows_the_speedups_of_the_file(tmp_path):
+    runs = bench_of(tmp_path, suites=("phase51", "phase53"))
+    (tmp_path / "merged.json").write_bytes(msgspec.json.encode(merged_benchmark(runs)))
+    tool = Path(sys.executable).with_name("pytest-benchmark")
+    subprocess.run(
+        [tool, "compare", "merged.json", "--csv=table.csv"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
+    )
+    with (tmp_path / "table.csv").open() as file:
+        rows = {row["name"]: row for row in csv.DictReader(file)}
+    entries = series(runs)
+    for name, entry in entries.items():
+        if entry["params"]["mode"] == "serial" or entry["group"] != "seconds per case":
+            continue
+        serial = rows[name.replace(f"[{entry['params']['mode']}", "[serial")]
+        for column in ("min", "max", "mean", "median"):
+            ratio = float(serial[column]) / float(rows[name][column])
+            assert ratio == pytest.approx(entry["extra_info"]["speedup"], rel=0.02), (name, column)
+        assert (rows[name]["iqr"], rows[name]["rounds"]) == ("0.0", "1")
+
+
+def test_narrower_selection_has_the_same_series(tmp_path):
+    both = ("phase51", "phase53")
+    wide = series(bench_of(tmp_path / "wide", suites=both))
+    narrow = series(
+        [
+            run_of(tmp_path / "one" / "serial", "serial", one_by_one(N // 2), suites=both[1:]),
+            run_of(tmp_path / "one" / "rotate", "rotate", one_by_one(N // 2), suites=both[1:]),
+            run_of(tmp_path / "one" / "ultra", "ultra", on_seats(N // 2), suites=both[1:]),
+        ]
+    )
+    assert set(narrow) == {name for name in wide if name.startswith("phase53")}
+    assert {name.partition("[")[0] for name in wide} == {
+        f"{suite}{part}" for suite in both for part in ("", "/latency")
+    }
+    for name in ("phase53[serial]", "phase53[serial-m1]", "phase53[rotate-m2]"):
+        means = [found[name]["stats"]["mean"] for found in (wide, narrow)]
+        assert means[0] == pytest.approx(means[1], rel=0.05), name
+
+
+def test_suites_that_share_the_seats_have_their_shares_of_the_makespan(tmp_path):
+    """A suite beside another one is not twice as slow as alone: half of the time is the other's."""
+    # Every case takes a second on four seats of one model, whatever else is under way.
+    spans = [(float(n // SEATS), n // SEATS + 1.0) for n in range(N)]
+    wide = run_of(tmp_path / "wide", "ultra", spans, models=("m1",), suites=("phase51", "phase53"))
+    alone = run_of(
+        tmp_path / "alone", "ultra", spans[: N // 2], models=("m1",), suites=("phase53",)
+    )
+    for name in ("phase53[ultra]", "phase53[ultra-m1]"):
+        assert [series([run])[name]["stats"]["mean"] for run in (wide, alone)] == [0.25, 0.25]
+        assert series([wide])[name]["extra_info"]["speedup"] == pytest.approx(4.0)
+
+
+def test_models_that_run_beside_each_other_keep_their_own_makespans(tmp_path):
+    entries = series(bench_of(tmp_path))
+    for model in ("m1", "m2"):
+        extra = entries[f"phase53[ultra-{model}]"]["extra_info"]
+        assert extra["makespan_s"] == pytest.approx(max(end_s for _, end_s in on_seats()), abs=1)
+
+
+def test_run_without_a_serial_one_has_a_serial_series_for_each_model(tmp_path):
+    entries = series([run_of(tmp_path / "ultra", "ultra", on_seats())])
+    for part in ("", "-m1", "-m2"):
+        serial, ultra = entries[f"phase53[serial{part}]"], entries[f"phase53[ultra{part}]"]
+        ratio = serial["stats"]["median"] / ultra["stats"]["median"]
+        assert ratio == pytest.approx(ultra["extra_info"]["speedup"])
+        assert serial["extra_info"]["basis"] == "estimated"
+
+
+def test_figures_of_the_whole_run_are_no_series(tmp_path):
+    runs = bench_of(tmp_path, suites=("phase51", "phase53"))
+    found = merged_benchmark(runs)["ultrapar"]["runs"]
+    assert [one["mode"] for one in found] == ["serial", "rotate", "ultra"]
+    (whole,) = [one for one in found[2]["parts"] if (one["suite"], one["model"]) == (None, None)]
+    assert whole["basis"] == "full"
+    assert whole["speedup"] == pytest.approx(37.75 / max(end_s for _, end_s in on_seats()))
+    assert found[2]["bound_s"] == runs[2].summary.bound_s
+    assert found[2]["run_id"] == runs[2].manifest.run_id
