@@ -173,8 +173,15 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
     return options
 
 
-def selected_models(pool: Pool, patterns: Sequence[str]) -> tuple[str, ...]:
-    """The pool's models that match a pattern, in the pool's order.
+def selected_models(
+    pool: Pool, patterns: Sequence[str], *, option: str = "--ultrapar-model"
+) -> tuple[str, ...]:
+    """The pool's models that match a pattern, in the pool's order; all without a pattern.
+
+    Args:
+        pool: The pool.
+        patterns: As a shell has them.
+        option: Which option gave them, for messages.
 
     Raises:
         ConfigError: A pattern matches none.
@@ -182,7 +189,7 @@ def selected_models(pool: Pool, patterns: Sequence[str]) -> tuple[str, ...]:
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in pool.models):
             msg = (
-                f"--ultrapar-model {pattern!r} matches no model of {pool.path}; "
+                f"{option} {pattern!r} matches no model of {pool.path}; "
                 f"it has {', '.join(pool.models)}"
             )
             raise ConfigError(msg)
