@@ -56,7 +56,7 @@ def summary_lines(pool: Pool, verdicts: Sequence[Verdict], question: Question) -
     """
     known = {one.lane.lane_id for one in verdicts}
     unknown = [lane.lane_id for lane in pool.lanes if lane.lane_id not in known]
-    yield _counts(verdicts, len(pool.lanes))
+    yield counts(verdicts, len(pool.lanes))
     yield from failures(verdicts)
     if unknown:
         yield f"nothing is known of {_named(unknown)}"
@@ -64,6 +64,21 @@ def summary_lines(pool: Pool, verdicts: Sequence[Verdict], question: Question) -
     if dead:
         yield f"no lane answers for the model{'s' if len(dead) > 1 else ''} {_named(dead)}"
     yield f"cost: {cost(pool, question)}"
+
+
+def counts(verdicts: Sequence[Verdict], n_lanes: int) -> str:
+    """How many lanes answer, how fast, and how many do not, in one line."""
+    words = [one.word for one in verdicts]
+    n_ok, n_limited, n_failed = (words.count(one) for one in ("ok", "limited", "failed"))
+    text = f"{n_ok:,} of {counted(n_lanes, 'lane')} {'answers' if n_ok == 1 else 'answer'}"
+    if n_ok:
+        took_s = [one.latency_s for one in verdicts if one.word == "ok" and one.latency_s]
+        text += f" (in {duration(median(took_s))}, the slowest in {duration(max(took_s))})"
+    if n_limited:
+        text += f", {n_limited:,} answer{'s' if n_limited == 1 else ''} that this is too much now"
+    if n_failed:
+        text += f", {n_failed:,} do{'es' if n_failed == 1 else ''} not answer"
+    return text
 
 
 def failures(verdicts: Sequence[Verdict]) -> Iterator[str]:
@@ -113,20 +128,6 @@ def cost(pool: Pool, question: Question) -> str:
 
 def _is_bounded(model: Model) -> bool:
     return model.parameters.get("max_tokens", "max_tokens") is not None
-
-
-def _counts(verdicts: Sequence[Verdict], n_lanes: int) -> str:
-    words = [one.word for one in verdicts]
-    n_ok, n_limited, n_failed = (words.count(one) for one in ("ok", "limited", "failed"))
-    text = f"{n_ok:,} of {counted(n_lanes, 'lane')} {'answers' if n_ok == 1 else 'answer'}"
-    if n_ok:
-        took_s = [one.latency_s for one in verdicts if one.word == "ok" and one.latency_s]
-        text += f" (in {duration(median(took_s))}, the slowest in {duration(max(took_s))})"
-    if n_limited:
-        text += f", {n_limited:,} answer{'s' if n_limited == 1 else ''} that this is too much now"
-    if n_failed:
-        text += f", {n_failed:,} do{'es' if n_failed == 1 else ''} not answer"
-    return text
 
 
 def _models_without_lane(pool: Pool, verdicts: Sequence[Verdict]) -> list[str]:
