@@ -106,13 +106,13 @@ def _check_alone(pool: Pool, arguments: argparse.Namespace, line: WaitingLine) -
     except KeyboardInterrupt:
         line.end()
         # The terminal has written ^C.
-        _say("\nultrapar check: interrupted")
+        known = "" if found else "; nothing is known of any lane"
+        _say(f"\nultrapar check: interrupted{known}")
         raise
     finally:
         keys.give_back(clock)
-        if found:
-            for text in summary_lines(pool, found, question):
-                _say(text)
+        for text in summary_lines(pool, found, question) if found else ():
+            _say(text)
     return all(one.word != "failed" for one in found)
 
 
