@@ -33,7 +33,7 @@ _CAUSES = {
     "connect": "{host} cannot be reached{proxy}",
     "transport": "the connection to {host} broke before there was an answer",
     "timeout": "no answer within {timeout}{status}",
-    "rate": "it answers, but is rate limited right now{status}{back}",
+    "rate": "it answers, but is rate limited right now{status}",
     "malformed": "the answer cannot be read{status}",
     "bad_request": "the server calls the smallest request malformed{status}{hint}",
 }
@@ -88,6 +88,9 @@ def judge(
     said = _said(seen, failure)
     # A server may spread a secret over what becomes one blank, or steer a terminal with it.
     said = visible(redact(" ".join(said.split())), _SHOWN_CHARACTERS)
+    if failure.retry_after_s is not None:
+        back = f"come back in {failure.retry_after_s:,.3g} s"
+        said = f"{said} ({back})" if said else back
     word: Word = "limited" if failure.outcome == "rate" else "failed"
     return Verdict(lane, word, seen.latency_s, redact(cause), said)
 
@@ -107,7 +110,6 @@ def _cause(failure: Failure, endpoint: Endpoint, lane: Lane, key: str, status: s
         name=endpoint.api_name,
         model=lane.model,
         timeout=f"{endpoint.timeout_s:g} s",
-        back=_comes_back(failure),
         hint=_hint(failure),
     )
 
@@ -123,11 +125,6 @@ def _not_found(endpoint: Endpoint, address: str, status: str) -> str:
         f"the {what} {endpoint.api_name} was not found at {address}{status}: "
         f"its name or {fields} is wrong"
     )
-
-
-def _comes_back(failure: Failure) -> str:
-    after_s = failure.retry_after_s
-    return "" if after_s is None else f", and asks to come back in {after_s:,.3g} s"
 
 
 def _hint(failure: Failure) -> str:

@@ -129,7 +129,7 @@ def test_each_lane_says_what_is_wrong_with_it_and_nothing_is_sent_twice(
     for lane, word, why in [
         ("lab/gone/key0", "failed", f"the model gone was not found at {url} (404): its name or "),
         ("slow/slow/none", "failed", "no answer within 0.5 s"),
-        ("lab/busy/key0", "limited", "it answers, but is rate limited right now (429), and asks "),
+        ("lab/busy/key0", "limited", "it answers, but is rate limited right now (429): "),
         ("lab/broken/key0", "failed", "the answer cannot be read (200): "),
         ("shut/shut/none", "failed", f"nothing listens at 127.0.0.1:{port}: the connection was "),
     ]:

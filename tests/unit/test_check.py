@@ -127,8 +127,7 @@ def test_lane_that_answers_is_ok(load, said):
         (
             answered(429, '{"error": {"message": "slow down"}}', [("retry-after", "20")]),
             "limited",
-            "it answers, but is rate limited right now (429), and asks to come back in 20 s: "
-            "slow down",
+            "it answers, but is rate limited right now (429): slow down (come back in 20 s)",
         ),
         (answered(503, "busy"), "failed", "the server failed (503): busy"),
         (
