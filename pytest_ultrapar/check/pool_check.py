@@ -22,7 +22,6 @@ from pytest_ultrapar.leading.waiting_line import WaitingLine
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.route import check_routes
-from pytest_ultrapar.pool.secret import check_secrets
 from pytest_ultrapar.settings import selected_models
 from pytest_ultrapar.simulator.process import SimulatorProcess
 
@@ -69,7 +68,6 @@ def check_pool(arguments: argparse.Namespace) -> bool:
     pool = load_pool(Path(arguments.pool), environ=os.environ, overrides=Overrides())
     models = set(selected_models(pool, arguments.model, option="--model"))
     pool = replace(pool, lanes=tuple(lane for lane in pool.lanes if lane.model in models))
-    check_secrets(pool, os.environ)
     check_routes(pool, os.environ)
     ctrl_c = CtrlC(lambda: os._exit(_INTERRUPTED))
     ctrl_c.install()
