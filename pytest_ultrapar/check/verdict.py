@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 Word = Literal["ok", "limited", "failed"]
 _SHOWN_CHARACTERS = 160
 _READ_BYTES = 16_384
-_OWN_WORDS = re.compile("^(cannot connect|certificate not trusted|no tunnel to the server): ")
+_OWN_WORDS = re.compile(
+    r"^(cannot connect|certificate not trusted|no tunnel to the server): |\b\w+(Error|Timeout): "
+)
+"""What the cause says already, and names of Python's exceptions."""
 _FAILED = "the server failed{status}"
 _CAUSES = {
     "auth": "{key} was refused{status}",
@@ -102,6 +105,8 @@ def _cause(failure: Failure, endpoint: Endpoint, lane: Lane, key: str, status: s
         return _not_found(endpoint, address, status)
     if failure.outcome == "connect" and failure.is_wordless and endpoint.route.proxy is None:
         return f"nothing listens at {parts.netloc}: the connection was refused"
+    if failure.outcome == "malformed" and status.startswith(" (3"):
+        return f"the server redirects elsewhere{status}, which is not followed: base_url is wrong"
     return _CAUSES.get(failure.outcome, _FAILED).format(
         key=key,
         status=status,

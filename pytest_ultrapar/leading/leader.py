@@ -101,7 +101,7 @@ class Leader:
         reporter = self.config.pluginmanager.getplugin("terminalreporter")
         self.run.keep_keys(WaitingLine(reporter))
         for line in self.run.check_lanes(cases, WaitingLine(reporter)):
-            if reporter is not None:
+            if reporter is not None and self.config.option.verbose > _SILENT:
                 reporter.write_line(f"ultrapar: {line}")
         self.run.write_plan(cases)
         if reporter is None:

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 import pytest
 import trustme
 
+from pytest_ultrapar.check import checking
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.lanes.key_lock import Holder, KeyLocks, take_all
 from pytest_ultrapar.pool.config import load_pool
@@ -295,6 +296,18 @@ def test_options_that_cannot_be_used_are_refused(tmp_path, check, options, said)
     code, lines = check(*options)
     assert code == 4
     assert said in lines[-1]
+
+
+def test_who_is_waited_for_is_said_while_nothing_comes(tmp_path, check, monkeypatch):
+    monkeypatch.setattr(checking, "_QUIET_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        text = (LAB + MODEL.format("m")).replace("BASE_URL", url)
+        (tmp_path / "pool.toml").write_text(text)
+        code, lines = check("--timeout", "0.5")
+    assert code == 1
+    assert lines[1] == "ultrapar: waiting for 2 lanes (lab/m/key0, lab/m/key1)"
+    assert said_of(lines, "lab/m/key0") == ("failed", "no answer within 0.5 s")
 
 
 def test_simulated_provider_is_started_for_the_check(tmp_path, check):
