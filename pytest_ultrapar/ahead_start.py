@@ -6,19 +6,16 @@ the engine and its HTTP client, 0.17 s that all its workers would wait for.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar import process
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.descriptors import connections_allowed
-from pytest_ultrapar.engine.endpoints import endpoints
 from pytest_ultrapar.engine.engine import SPARE_CONNECTIONS, EngineSettings
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
-from pytest_ultrapar.pool.secret import read_secrets
+from pytest_ultrapar.lane_endpoints import lane_endpoints
 from pytest_ultrapar.runtime import Runtime
-from pytest_ultrapar.simulator.served import default_token
 from pytest_ultrapar.suite.ahead import RunAhead
 
 if TYPE_CHECKING:
@@ -52,15 +49,7 @@ def start(
         ResultsError: The journal cannot be written.
     """
     options, pool = process.settings(config)
-    secrets = read_secrets(pool, os.environ)
-    simulated = {provider.name for provider in pool.providers if provider.api == "simulated"}
-
-    def token_of(provider: str, key: str) -> str:
-        if provider in simulated:
-            return default_token(provider, key)
-        secret = secrets.get((provider, key))
-        return secret.reveal() if secret is not None else "none"
-
+    found = lane_endpoints(pool, base_urls)
     runtime = Runtime(
         config=config,
         options=options,
@@ -75,7 +64,7 @@ def start(
     engine_settings = EngineSettings(
         worker=worker,
         connect=connect,
-        endpoints=endpoints(pool, token_of=token_of, base_url_of=base_urls, environ=os.environ),
+        endpoints=found,
         retry=RetryPolicy(options.max_attempts),
         episode_timeout_s=options.episode_timeout_s,
         most_open=most_open,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 MODES = ("serial", "rotate", "phase", "ultra")
 POLICIES = ("even", "by-key", "by-model", "round-robin", "exclusive", "batch:N", "serial")
 KEY_LOCKS = ("wait", "fail")
+LANE_CHECKS = ("fail", "warn")
 DEFAULT_COVERAGE = 0.98
 DEFAULT_EPISODE_TIMEOUT_S = 900.0
 DEFAULT_MAX_ATTEMPTS = 3
@@ -170,6 +171,16 @@ def add_options(parser: pytest.Parser) -> None:
         "The earlier run that the plan's turns, tokens and times come from: its directory, its "
         "id, 'latest', or 'none' (default: the newest that covers most of the cases).",
         metavar="RUN",
+    )
+    option(
+        "check",
+        "Before the first case, send one smallest request to each lane that the selected cases "
+        "need: where one does not answer, 'fail' ends the run with exit code 4 and names it, "
+        "'warn' says so and goes on; without a word: fail (default: none). 'ultrapar check' does "
+        "so without a run.",
+        metavar="WORD",
+        nargs="?",
+        const=LANE_CHECKS[0],
     )
     option(
         "simulator",

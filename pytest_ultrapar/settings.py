@@ -13,6 +13,7 @@ from pytest_ultrapar.options import (
     DEFAULT_COVERAGE,
     DEFAULT_EPISODE_TIMEOUT_S,
     DEFAULT_MAX_ATTEMPTS,
+    LANE_CHECKS,
 )
 from pytest_ultrapar.policy_names import ONE_AT_A_TIME, read_offered, settle_policy
 from pytest_ultrapar.pool.environment import (
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 Mode = Literal["serial", "rotate", "phase", "ultra"]
 KeyLock = Literal["wait", "fail"]
+LaneCheck = Literal["fail", "warn"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class Options:
         resume: An interrupted run to finish, or `latest`.
         reuse: A finished run whose answers are taken over, or `latest`.
         key_lock: What to do while another run of the host has one of the keys.
+        check: What to do where a lane does not answer before the first case; None: it is not asked.
         simulator: URL of a simulated provider that already runs.
         debug_log: Which workers write a debug log.
         faults: What goes wrong at the run's own simulated provider.
@@ -82,6 +85,7 @@ class Options:
     gate_baseline: str | None = None
     gate_undecided: Literal["pass", "fail"] = "pass"
     key_lock: KeyLock = "wait"
+    check: LaneCheck | None = None
     faults: Path | None = None
 
 
@@ -155,6 +159,7 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
         baseline=given("baseline"),
         debug_log=debug_log,
         key_lock=values["key_lock"],
+        check=_lane_check(given("check")),
         gate=tuple(given("gate") or ()),
         gate_baseline=given("gate_baseline"),
         gate_undecided=_gate_undecided(config),
@@ -164,7 +169,8 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
             repeats_origin,
             storage,
             *settled.values(),
-            *_baseline(given("baseline")),
+            *_only_if_given("baseline", given("baseline")),
+            *_only_if_given("check", given("check")),
             debug_log_origin,
         ),
     )
@@ -173,8 +179,15 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
     return options
 
 
-def selected_models(pool: Pool, patterns: Sequence[str]) -> tuple[str, ...]:
-    """The pool's models that match a pattern, in the pool's order.
+def selected_models(
+    pool: Pool, patterns: Sequence[str], *, option: str = "--ultrapar-model"
+) -> tuple[str, ...]:
+    """The pool's models that match a pattern, in the pool's order; all without a pattern.
+
+    Args:
+        pool: The pool.
+        patterns: As a shell has them.
+        option: Which option gave them, for messages.
 
     Raises:
         ConfigError: A pattern matches none.
@@ -182,7 +195,7 @@ def selected_models(pool: Pool, patterns: Sequence[str]) -> tuple[str, ...]:
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in pool.models):
             msg = (
-                f"--ultrapar-model {pattern!r} matches no model of {pool.path}; "
+                f"{option} {pattern!r} matches no model of {pool.path}; "
                 f"it has {', '.join(pool.models)}"
             )
             raise ConfigError(msg)
@@ -250,10 +263,21 @@ def _check(options: Options) -> None:
         raise ConfigError(msg)
 
 
-def _baseline(given: int | None) -> tuple[EffectiveValue, ...]:
+def _only_if_given(name: str, given: int | str | None) -> tuple[EffectiveValue, ...]:
     if given is None:
         return ()
-    return (EffectiveValue("baseline", given, f"command line {option_of('baseline')}"),)
+    return (EffectiveValue(name, given, f"command line {option_of(name)}"),)
+
+
+def _lane_check(given: str | None) -> LaneCheck | None:
+    if given is not None and given not in LANE_CHECKS:
+        # pytest's parser takes whatever follows the option for its word.
+        msg = (
+            f"{option_of('check')} takes {' or '.join(LANE_CHECKS)} (got {given!r}); before the "
+            f"path of a suite write {option_of('check')}={LANE_CHECKS[0]}"
+        )
+        raise ConfigError(msg)
+    return cast("LaneCheck | None", given)
 
 
 def _check_baseline(options: Options, mode: EffectiveValue) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pytest_ultrapar.engine import azure_api, openai_api
 from pytest_ultrapar.pool.model import Api, LaneId
@@ -21,7 +21,7 @@ class Endpoint:
     """One lane's address.
 
     Attributes:
-        url: Full URL of the chat-completions resource.
+        url: Full URL of what is asked; in a run the chat-completions resource.
         token: The secret of the lane's key, in the clear; never shown (`repr` hides it).
         api_name: The model or deployment name to send.
         timeout_s: Total deadline of one request.
@@ -31,6 +31,7 @@ class Endpoint:
         reads_allowance: Whether the headers of all its answers are read for the provider's own
             limits; those of failures are in any case.
         route: How its server is reached.
+        method: How it is asked.
     """
 
     lane: LaneId
@@ -46,6 +47,7 @@ class Endpoint:
     parameters: Mapping[str, str | None] = field(default_factory=dict)
     reads_allowance: bool = False
     route: Route = DIRECT
+    method: Literal["GET", "POST"] = "POST"
 
     @property
     def authentication(self) -> dict[str, str]:
@@ -63,12 +65,27 @@ class Endpoint:
         return f"Endpoint({self.lane!r}, url={self.url!r}, token='***')"
 
 
+def chat_url(provider: Provider, instance: Instance, base_url: str) -> str:
+    """Where an instance's chat completions are."""
+    if provider.api == "azure-openai":
+        return azure_api.url(base_url, instance.api_name, provider.api_version or "")
+    return openai_api.url(base_url)
+
+
+def models_url(provider: Provider, instance: Instance, base_url: str) -> str:
+    """Where an instance's server lists its models."""
+    if provider.api == "azure-openai":
+        return azure_api.models_url(base_url, provider.api_version or "")
+    return openai_api.models_url(base_url)
+
+
 def endpoints(
     pool: Pool,
     *,
     token_of: Callable[[str, str], str],
     base_url_of: Mapping[str, str],
     environ: Mapping[str, str] | None = None,
+    url_of: Callable[[Provider, Instance, str], str] = chat_url,
 ) -> dict[LaneId, Endpoint]:
     """The endpoint of every lane of the pool.
 
@@ -78,6 +95,7 @@ def endpoints(
         base_url_of: Base URL by provider where it is known at run time only (the simulated
             provider).
         environ: The environment's variables, for proxies and trust; None: there are none.
+        url_of: What is asked of an instance, by its provider and base URL.
 
     Raises:
         ConfigError: A variable does not hold the proxy that it should.
@@ -90,7 +108,7 @@ def endpoints(
         model = next(m for m in provider.models if m.name == lane.model)
         instance = next(i for i in model.instances if i.name == lane.instance)
         base_url = base_url_of.get(provider.name) or instance.base_url or provider.base_url
-        url = _url(provider, instance, base_url)
+        url = url_of(provider, instance, base_url)
         route = route_to(provider.network, url, environ or {}, place_of_provider[provider.name])
         found[lane.lane_id] = Endpoint(
             lane=lane.lane_id,
@@ -108,9 +126,3 @@ def endpoints(
             route=route,
         )
     return found
-
-
-def _url(provider: Provider, instance: Instance, base_url: str) -> str:
-    if provider.api == "azure-openai":
-        return azure_api.url(base_url, instance.api_name, provider.api_version or "")
-    return openai_api.url(base_url)

@@ -94,11 +94,11 @@ class HttpClient:
     async def exchange(
         self, endpoint: Endpoint, body: bytes, *, timeout_s: float
     ) -> Answer | Failure:
-        """POST `body` and read the whole answer, or say what went wrong.
+        """Send `body` and read the whole answer, or say what went wrong.
 
         Args:
-            endpoint: Where to.
-            body: JSON; asks for a stream if the endpoint is one of streams.
+            endpoint: Where to, and by which method.
+            body: JSON, or nothing for a GET; asks for a stream if the endpoint is one of streams.
             timeout_s: Total deadline, whatever the socket does.
         """
         try:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PATH = "/chat/completions"
+MODELS_PATH = "/models"
 RESERVED = frozenset({"model", "messages", "stream", "stream_options"})
 """Parameters that a suite may not set: they are the client's own business."""
 MOST_TOKENS = 10**9
@@ -147,6 +148,11 @@ _encoder = msgspec.json.Encoder()
 def url(base_url: str) -> str:
     """Where requests go."""
     return base_url.rstrip("/") + PATH
+
+
+def models_url(base_url: str) -> str:
+    """Where the server lists its models."""
+    return base_url.rstrip("/") + MODELS_PATH
 
 
 def authentication(token: str) -> dict[str, str]:

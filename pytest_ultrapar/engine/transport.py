@@ -48,6 +48,7 @@ server that closes one idle connection closes all of that age, and by then we wi
 class Address:
     """Where a lane's requests go, in the words of both libraries, for each to parse once."""
 
+    method: str
     url: httpx.URL
     headers: httpx.Headers
     target: str
@@ -65,6 +66,7 @@ class Address:
         coding = {"accept-encoding": "identity" if endpoint.stream else ACCEPTED}
         headers = {**_HEADERS, **coding, **endpoint.authentication}
         return cls(
+            method=endpoint.method,
             url=httpx.URL(endpoint.url),
             headers=httpx.Headers(headers),
             target=endpoint.url,
@@ -76,9 +78,9 @@ class Address:
         )
 
     def request(self, body: bytes) -> httpx.Request:
-        """A POST of `body`. Its headers are shared with others: nobody may change them."""
+        """A request with `body`. Its headers are shared with others: nobody may change them."""
         request = httpx.Request(
-            "POST", self.url, stream=httpx.ByteStream(body), extensions={_ADDRESS: self}
+            self.method, self.url, stream=httpx.ByteStream(body), extensions={_ADDRESS: self}
         )
         # Else httpx would copy them (40 us) to add a host and a length, which aiohttp does itself.
         request.headers = self.headers
@@ -168,9 +170,10 @@ class SessionTransport(httpx.AsyncBaseTransport):
             session = self._session_for(request)
         try:
             if address is not None:
-                answer = await session.post(
+                answer = await session.request(
+                    address.method,
                     address.target,
-                    data=request.content,
+                    data=request.content or None,
                     headers=address.target_headers,
                     allow_redirects=False,
                     timeout=address.timeout,

@@ -33,7 +33,7 @@ class Holder(msgspec.Struct, frozen=True):
 
     Attributes:
         pid: The process that leads the run.
-        run: The run's directory.
+        run: The run's directory; empty for a check of lanes, which has none.
         since: When it took the key; for people.
         free_s: From when on its sends keep nobody waiting, in seconds of the host's monotonic
             clock; None while it runs, and for ever when it was killed.

@@ -115,12 +115,13 @@ class KeptKeys:
 
 def keep_keys(
     keys: Mapping[str, LockedKey],
-    run: Path,
+    run: Path | None,
     how: KeyLock,
     line: WaitingLine,
     *,
     clock: Clock,
     pause: Callable[[float], object] = _pause,
+    option: str = "--ultrapar-key-lock",
 ) -> KeptKeys:
     """Take all keys for this run, and wait until what earlier runs sent does not count any more.
 
@@ -128,17 +129,18 @@ def keep_keys(
 
     Args:
         keys: By the names of their files.
-        run: The run's directory, which others are told.
+        run: The run's directory, which others are told; None for a check, which has none.
         how: Whether to wait for a run that has one of them.
         line: Tells people who is waited for.
         clock: Of the host.
         pause: Lets so many seconds pass.
+        option: Which option gave `how`, for messages.
 
     Raises:
         ConfigError: Another run has one and `how` is `fail`, or keys cannot be locked here.
     """
     try:
-        return _keep(keys, run, how, line, clock=clock, pause=pause)
+        return _keep(keys, run, how, line, clock=clock, pause=pause, option=option)
     except KeyboardInterrupt:
         line.give_up()
         raise
@@ -148,20 +150,21 @@ def keep_keys(
 
 def _keep(
     keys: Mapping[str, LockedKey],
-    run: Path,
+    run: Path | None,
     how: KeyLock,
     line: WaitingLine,
     *,
     clock: Clock,
     pause: Callable[[float], object],
+    option: str,
 ) -> KeptKeys:
     directory = lock_directory(os.environ)
     began_s = clock.now_s()
     waited_for = ""
+    who = "" if run is None else str(run)
     while True:
-        locks = take_all(
-            directory, keys, Holder(os.getpid(), str(run), datetime.now(UTC).replace(microsecond=0))
-        )
+        holder = Holder(os.getpid(), who, datetime.now(UTC).replace(microsecond=0))
+        locks = take_all(directory, keys, holder)
         if isinstance(locks, KeyLocks):
             break
         waited_s = clock.now_s() - began_s
@@ -170,7 +173,7 @@ def _keep(
             msg = (
                 f"{key} is in use by {_who(locks)}; two runs would send "
                 "twice as much as it allows: wait for the end of that run, or leave "
-                "--ultrapar-key-lock fail away to have this one wait"
+                f"{option} fail away to have this one wait"
             )
             raise ConfigError(msg)
         if how == "wait":
@@ -179,16 +182,38 @@ def _keep(
         pause(_LOOK_S)
     try:
         free_at_s = max((_free_s(keys[name], locks, name, clock) for name in keys), default=0.0)
-        total_s = free_at_s - clock.now_s()
-        while (left_s := free_at_s - clock.now_s()) > 0:
-            if total_s > _SAID_S:
-                more = f", {duration(total_s)}: {_STILL_COUNT}"
-                line.say(_EARLIER, more, clock.now_s() - began_s)
-            pause(min(left_s, _LOOK_S))
+        wait_until_free(free_at_s, _EARLIER, line, since_s=began_s, clock=clock, pause=pause)
     except BaseException:
         locks.give_back({})
         raise
     return KeptKeys(keys, locks, clock.now_s() - began_s, waited_for)
+
+
+def wait_until_free(
+    free_at_s: float,
+    whose: str,
+    line: WaitingLine,
+    *,
+    since_s: float,
+    clock: Clock,
+    pause: Callable[[float], object] = _pause,
+) -> None:
+    """Wait until requests that were sent before do not count against the limits any more.
+
+    Args:
+        free_at_s: When that is, by the clock.
+        whose: Whose requests they are, for people.
+        line: Tells people, where it takes longer than a second.
+        since_s: When the waiting began.
+        clock: Of the host.
+        pause: Lets so many seconds pass.
+    """
+    total_s = free_at_s - clock.now_s()
+    while (left_s := free_at_s - clock.now_s()) > 0:
+        if total_s > _SAID_S:
+            more = f", {duration(total_s)}: {_STILL_COUNT}"
+            line.say(whose, more, clock.now_s() - since_s)
+        pause(min(left_s, _LOOK_S))
 
 
 def _free_s(key: LockedKey, locks: KeyLocks, name: str, clock: Clock) -> float:
@@ -206,7 +231,7 @@ def _who(taken: Taken) -> str:
     if taken.holder is None:
         return "another process"
     holder = taken.holder
-    return (
-        f"the run with process id {holder.pid} (results in {visible(holder.run)}, "
-        f"since {holder.since:%Y-%m-%d %H:%M:%S} UTC)"
-    )
+    since = f"since {holder.since:%Y-%m-%d %H:%M:%S} UTC"
+    if not holder.run:
+        return f"a check of lanes with process id {holder.pid} ({since})"
+    return f"the run with process id {holder.pid} (results in {visible(holder.run)}, {since})"

@@ -91,7 +91,7 @@ class Leader:
         return header.lines(self.run) if self._run is not None else []
 
     def plan(self, workers: Sequence[str], cases: Sequence[Case]) -> None:
-        """Make the assignment, wait for the keys, show both, start counting.
+        """Make the assignment, wait for the keys, perhaps check lanes, show it, start counting.
 
         Called once, when the cases are known: what is wrong with a suite is said before the wait.
         """
@@ -100,6 +100,9 @@ class Leader:
         assignment = self.run.assign(workers, cases)
         reporter = self.config.pluginmanager.getplugin("terminalreporter")
         self.run.keep_keys(WaitingLine(reporter))
+        for line in self.run.check_lanes(cases, WaitingLine(reporter)):
+            if reporter is not None and self.config.option.verbose > _SILENT:
+                reporter.write_line(f"ultrapar: {line}")
         self.run.write_plan(cases)
         if reporter is None:
             return

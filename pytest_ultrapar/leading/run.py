@@ -28,7 +28,7 @@ from pytest_ultrapar.runtime import write_assignment
 from pytest_ultrapar.suite.taken import write_reused
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import pytest
 
@@ -52,6 +52,7 @@ class Run:
         assignment: In force; empty until it is made.
         keys: The API keys, ours alone on this host; None until they are.
         last_status: The broker's last words.
+        may_have_sent: Whether requests may have been sent with the keys.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -74,6 +75,7 @@ class Run:
         write_reused(self.directory.path, process.reused(config))
         self.services = Services(self.pool, self.directory.path)
         self.keys: KeptKeys | None = None
+        self.may_have_sent = False
 
     def _open(self) -> RunDirectory:
         if self.options.resume is None:
@@ -139,6 +141,7 @@ class Run:
         except ResultsError as error:
             self.notes.append(str(error))
         write_assignment(self.directory.path, self.assignment)
+        self.may_have_sent = True
 
     def collected_before(self) -> tuple[float, int] | None:
         """Seconds that collecting took in the run before, or in this one's earlier session.
@@ -156,15 +159,35 @@ class Run:
 
     def to_ask(self, cases: Sequence[Case]) -> ToAsk:
         """What this session has to ask of the planned cases; after `assign`."""
-        wanted = [case for case in cases if case.skipped is None]
-        recovered = self._recovered
+        unanswered = self._unanswered(cases)
+        n_wanted = sum(case.skipped is None for case in cases)
         return ToAsk(
-            Counter(case.model for case in wanted if case.case_id not in recovered),
-            sum(case.case_id in recovered for case in wanted),
+            Counter(case.model for case in unanswered),
+            n_wanted - len(unanswered),
             self.lanes,
             tuple(self.pool.limits.values()),
             restricted=self.assignment.is_restricted,
         )
+
+    def _unanswered(self, cases: Sequence[Case]) -> list[Case]:
+        return [
+            case for case in cases if case.skipped is None and case.case_id not in self._recovered
+        ]
+
+    def check_lanes(self, cases: Sequence[Case], line: WaitingLine) -> Iterator[str]:
+        """Whether the lanes answer that cases need, if that shall be known; lines for people.
+
+        After `assign` and `keep_keys`.
+
+        Raises:
+            ConfigError: One does not, and the run shall not go on without it.
+        """
+        if self.options.check is None:
+            return
+        from pytest_ultrapar.leading.lane_check import check_lanes  # noqa: PLC0415 - the HTTP client, only when asked for
+
+        self.may_have_sent = True
+        yield from check_lanes(self, self._unanswered(cases), line)
 
     def keep_keys(self, line: WaitingLine) -> None:
         """Have the keys that the run may use for itself on this host; may wait for another run.
@@ -181,7 +204,7 @@ class Run:
     def close(self) -> None:
         """End the services, let go of the keys and unlock the directory. Idempotent."""
         self.services.stop()
-        if self.keys is not None and self.manifest is not None:
+        if self.keys is not None and self.may_have_sent:
             self.keys.give_back(MonotonicClock())
         elif self.keys is not None:
             self.keys.give_back_unused()

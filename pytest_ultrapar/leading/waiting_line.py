@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from pytest_ultrapar.report.numbers import duration
 
-if TYPE_CHECKING:
-    import pytest
-
 _AGAIN_S = 10.0
 _CLEAR = "\r\x1b[2K"
+
+
+class Screen(Protocol):
+    """Where the lines go; pytest's terminal reporter is one."""
+
+    @property
+    def hasmarkup(self) -> bool:
+        """Whether control sequences are understood."""
+
+    @property
+    def isatty(self) -> bool:
+        """Whether it is a terminal."""
+
+    def write_line(self, line: str, /) -> None:
+        """Write a line, after the end of the one that was begun."""
+
+    def write(self, content: str, /, *, flush: bool = False) -> None:
+        """Write a part of a line."""
+
+    def flush(self) -> None:
+        """Have it shown."""
 
 
 class WaitingLine:
@@ -19,7 +37,7 @@ class WaitingLine:
     Elsewhere further lines come at twice the distance each time: 13 in a day of waiting.
     """
 
-    def __init__(self, reporter: pytest.TerminalReporter | None) -> None:
+    def __init__(self, reporter: Screen | None) -> None:
         self._reporter = reporter
         self._on_terminal = bool(reporter and reporter.hasmarkup and reporter.isatty)
         self._said = self._what = ""

@@ -186,7 +186,13 @@ def test_ultrapar_commands_of_the_readme_are_understood():
         else:
             assert rest == []
             rules += getattr(arguments, "rule", None) or ()
-    assert sorted(names) == [*["bench"] * 3, "compare", *["gate"] * 5, *["simulate"] * 3]
+    assert sorted(names) == [
+        *["bench"] * 3,
+        *["check"] * 2,
+        "compare",
+        *["gate"] * 5,
+        *["simulate"] * 3,
+    ]
     assert len([parse_rule(rule) for rule in rules]) == 8
 
 

@@ -163,6 +163,17 @@ def test_run_that_shall_not_wait_is_told_who_has_which_key(directory, keys, tmp_
     locks.give_back({})
 
 
+def test_check_that_has_a_key_is_called_one(directory, keys, tmp_path):
+    time = VirtualTime()
+    checking = keep_keys(keys, None, "wait", WaitingLine(None), clock=time, pause=time.pause)
+    with pytest.raises(
+        ConfigError, match=r"key a/k1 is in use by a check of lanes with process id \d+ \(since 2"
+    ):
+        keep(keys, tmp_path, "fail")
+    checking.give_back(time)
+    assert keep(keys, tmp_path, "fail").waited_s > 0
+
+
 @pytest.mark.parametrize(
     ("free_at_s", "waits"),
     [(None, True), (1003.0, True), (999.0, False), (0.5, False), (9e9, True)],

@@ -159,10 +159,16 @@ def test_leading_a_run_and_its_gate_reads_no_table_in_its_own_process():
 
 
 @pytest.mark.parametrize("host", ["xdist_controller", "xdist_worker", "local"])
-def test_run_without_a_gate_imports_none(host):
+def test_run_without_a_gate_or_a_check_imports_none(host):
     loaded = modules_loaded_by(f"pytest_ultrapar.leading.leader, pytest_ultrapar.{host}")
     assert "pytest_ultrapar.settings" in loaded
-    assert {name for name in loaded if name.startswith("pytest_ultrapar.compare")} == set()
+    unused = ("pytest_ultrapar.compare", "pytest_ultrapar.check")
+    assert {name for name in loaded if name.startswith(unused)} == set()
+
+
+def test_help_of_the_command_imports_nothing_heavy():
+    loaded = modules_loaded_by("pytest_ultrapar.cli, pytest_ultrapar.check.command")
+    assert {"pytest", "aiohttp", "asyncio", "pytest_ultrapar.check.pool_check"} & loaded == set()
 
 
 def all_sources() -> list[Path]:

@@ -1,0 +1,1 @@
+"""`ultrapar check`: which lanes of a pool answer, before anything is paid for."""

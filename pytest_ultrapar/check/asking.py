@@ -1,0 +1,206 @@
+"""Asks each lane of a pool once, all at the same time as far as the pool's limits allow.
+
+Leases come from the production broker, and requests go through the production HTTP client. Nothing
+is sent twice and nothing moves to another lane, so that each answer is the lane's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import queue
+import threading
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+from pytest_ultrapar.check.question import MESSAGES, PARAMETERS
+from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.engine.answer_meaning import told_by
+from pytest_ultrapar.engine.descriptors import connections_allowed
+from pytest_ultrapar.engine.failure import Failure
+from pytest_ultrapar.engine.http import Answer, HttpClient
+from pytest_ultrapar.engine.token_estimate import TokenEstimates
+from pytest_ultrapar.errors import InfraError
+from pytest_ultrapar.lanes.broker_local import LocalBroker
+from pytest_ultrapar.lanes.headroom import with_headroom
+from pytest_ultrapar.lanes.holding import acquire_lease
+from pytest_ultrapar.lanes.protocol import LeaseRequest
+from pytest_ultrapar.pool.model import Lane
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_ultrapar.check.question import Question
+    from pytest_ultrapar.engine.endpoints import Endpoint
+    from pytest_ultrapar.lanes.protocol import LeaseOutcome
+    from pytest_ultrapar.pool.model import LaneId, Pool
+
+_STOP_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What became of the question to one lane.
+
+    Attributes:
+        failure: What is wrong; None when the lane answers.
+        latency_s: Seconds from sending to the end; None where nothing was sent.
+        answer: What came, if anything did.
+        unsent: Why nothing was sent; empty when it was.
+    """
+
+    lane: Lane
+    failure: Failure | None
+    latency_s: float | None
+    answer: Answer | None = None
+    unsent: str = ""
+
+
+class Asking:
+    """Asks in a thread of its own while a `with` block lasts; its end takes back what is left."""
+
+    def __init__(
+        self, pool: Pool, endpoints: Mapping[LaneId, Endpoint], question: Question
+    ) -> None:
+        """Send nothing yet.
+
+        Args:
+            pool: Its lanes are asked, under its limits.
+            endpoints: Where each lane's request goes.
+            question: What is asked.
+        """
+        self._pool = pool
+        self._endpoints = endpoints
+        self._question = question
+        self._seen: queue.SimpleQueue[Seen | BaseException] = queue.SimpleQueue()
+        self._begun = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._all: asyncio.Task[None] | None = None
+        self._clock = MonotonicClock()
+        self._thread = threading.Thread(target=self._main, name="ultrapar-check", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._begun.wait()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._loop is not None and self._all is not None and self._thread.is_alive():
+            # Closed already where the last answer has just come.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._all.cancel)
+        self._thread.join(_STOP_S)
+
+    def next(self, timeout_s: float) -> Seen | None:
+        """The next lane of which something is known, in the order of answers.
+
+        Args:
+            timeout_s: None is returned when nothing has come for so long.
+        """
+        try:
+            seen = self._seen.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if isinstance(seen, BaseException):
+            raise seen
+        return seen
+
+    # -- in the thread -----------------------------------------------------------------------------
+
+    def _main(self) -> None:
+        try:
+            asyncio.run(self._ask_all())
+        except asyncio.CancelledError:
+            pass
+        except BaseException as error:  # noqa: BLE001 - raised again where somebody waits
+            self._seen.put(error)
+        finally:
+            self._begun.set()
+
+    async def _ask_all(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._all = asyncio.current_task()
+        self._begun.set()
+        apart = _apart(self._pool)
+        port = LocalBroker(with_headroom(apart), self._clock, self._loop)
+        n_connections = connections_allowed(len(self._pool.lanes))
+        http = HttpClient(self._endpoints.values(), max_connections=n_connections)
+        asker = _Asker(port, http, self._question, TokenEstimates.of(apart), self._clock)
+        at_once = asyncio.Semaphore(n_connections)
+
+        async def ask(lane: Lane) -> None:
+            async with at_once:
+                self._seen.put(await asker.ask(lane, self._endpoints[lane.lane_id]))
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for lane in self._pool.lanes:
+                    group.create_task(ask(lane))
+        finally:
+            await port.close()
+            await http.close()
+
+
+class _Asker:
+    def __init__(
+        self,
+        port: LocalBroker,
+        http: HttpClient,
+        question: Question,
+        estimates: TokenEstimates | None,
+        clock: MonotonicClock,
+    ) -> None:
+        self._port = port
+        self._http = http
+        self._question = question
+        self._estimates = estimates
+        self._clock = clock
+        self._ids = itertools.count(1)
+
+    async def ask(self, lane: Lane, endpoint: Endpoint) -> Seen:
+        model = lane.lane_id
+        tokens = 0
+        if self._estimates is not None and not self._question.is_free:
+            tokens = self._estimates.of_request(model, MESSAGES, PARAMETERS)
+        body = self._question.body(endpoint)
+        while True:
+            request = LeaseRequest(
+                next(self._ids), model, opens=True, case_id=lane.lane_id, tokens=tokens
+            )
+            try:
+                lease = await acquire_lease(self._port, request)
+            except InfraError as error:
+                return Seen(lane, None, None, unsent=str(error))
+            sent_s = self._clock.now_s()
+            if sent_s <= lease.send_by_s:
+                break
+            self._port.release(lease, "unsent")
+        outcome: LeaseOutcome = "cancelled"
+        answer: Answer | Failure | None = None
+        failure: Failure | None = None
+        try:
+            answer = await self._http.exchange(endpoint, body, timeout_s=endpoint.timeout_s)
+            latency_s = self._clock.now_s() - sent_s
+            failure = self._question.read(answer, endpoint, latency_s)
+            outcome = "ok" if failure is None else failure.outcome
+        finally:
+            self._port.release(lease, outcome, told_by(failure, endpoint, answer))
+            self._port.episode_ended(lane.lane_id, "")
+        return Seen(lane, failure, latency_s, answer if isinstance(answer, Answer) else None)
+
+
+def _apart(pool: Pool) -> Pool:
+    """The pool with each lane on its own, under the same limits.
+
+    What one lane's failure does to others in a run, such as taking out its key, it must not do
+    here: else what is said of a lane would depend on which answered first. And no request may move
+    to another lane. Limits are shared by name, so they hold for all lanes together.
+    """
+    lanes = tuple(
+        replace(lane, model=lane.lane_id, instance=lane.lane_id, key=lane.lane_id)
+        for lane in pool.lanes
+    )
+    # Without models nobody asks servers how busy they are.
+    providers = tuple(replace(provider, models=()) for provider in pool.providers)
+    return replace(pool, lanes=lanes, providers=providers)

@@ -1,0 +1,91 @@
+"""`--ultrapar-check`: before a run, whether the lanes answer that its cases need."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.check.checking import check
+from pytest_ultrapar.check.question import CHAT
+from pytest_ultrapar.check.report import counts, failures
+from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.lanes.carry_over import free_s
+from pytest_ultrapar.leading.key_keeping import wait_until_free
+from pytest_ultrapar.report.numbers import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_ultrapar.lanes.assignment import Assignment
+    from pytest_ultrapar.leading.run import Run
+    from pytest_ultrapar.leading.waiting_line import WaitingLine
+    from pytest_ultrapar.pool.model import Lane
+    from pytest_ultrapar.records import Case
+
+
+def needed_lanes(
+    lanes: Sequence[Lane], assignment: Assignment, cases: Sequence[Case]
+) -> tuple[Lane, ...]:
+    """Lanes on which at least one of the cases may be asked.
+
+    All of a model's lanes are needed, also where others could take the place of a dead one: a key
+    that is dead all along would only make the run slower, and nobody would know.
+
+    Args:
+        lanes: Of the selected models.
+        assignment: May bind cases to some lanes of their model.
+        cases: Those that are going to be asked.
+    """
+    bound_to = {
+        case_id: group.lanes
+        for group in assignment.groups
+        if group.lanes is not None
+        for case_id in group.cases
+    }
+    models = {case.model for case in cases if case.case_id not in bound_to}
+    bound = {(case.model, lane_id) for case in cases for lane_id in bound_to.get(case.case_id, ())}
+    return tuple(
+        lane for lane in lanes if lane.model in models or (lane.model, lane.lane_id) in bound
+    )
+
+
+def check_lanes(run: Run, cases: Sequence[Case], line: WaitingLine) -> Iterator[str]:
+    """Ask the lanes that cases need; lines for people, when all is known.
+
+    Returns when the check's own requests do not count against the limits any more, as the run's
+    broker knows nothing of them.
+
+    Args:
+        run: Has its keys and its assignment.
+        cases: Those that are going to be asked.
+        line: Tells people who is waited for.
+
+    Raises:
+        ConfigError: A lane does not answer, and the run shall not go on without it.
+    """
+    pool = replace(run.pool, lanes=needed_lanes(run.lanes, run.assignment, cases))
+    if not pool.lanes:
+        return
+    clock = MonotonicClock()
+    began_s = clock.now_s()
+    with closing(check(pool, run.services.base_urls, CHAT, line)) as verdicts:
+        found = list(verdicts)
+    n_failed = sum(one.word == "failed" for one in found)
+    if n_failed and run.options.check == "fail":
+        said = "\n".join(f"  {text}" for text in failures(found))
+        lanes = f"{n_failed} of the {counted(len(found), 'lane')}"
+        msg = (
+            f"--ultrapar-check: {lanes} that the selected cases need "
+            f"do{'es' if n_failed == 1 else ''} not answer, and no case was sent:\n{said}\n"
+            "mend that, or select other models (--ultrapar-model), or take out of the pool what is "
+            "dead; --ultrapar-check=warn goes on without"
+        )
+        raise ConfigError(msg)
+    yield f"check: {counts(found, len(found))}"
+    yield from (f"check: {text}" for text in failures(found))
+    limits = {name: pool.limits[name] for lane in pool.lanes for name in lane.limits}
+    free_at_s = free_s(limits.values(), clock.now_s())
+    wait_until_free(free_at_s, "the check's requests", line, since_s=began_s, clock=clock)
+    line.end()

@@ -1,0 +1,401 @@
+"""`ultrapar check` against real servers; limits are judged by the server's own log."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+
+import pytest
+import trustme
+
+from pytest_ultrapar.check import checking
+from pytest_ultrapar.cli import main
+from pytest_ultrapar.lanes.key_lock import Holder, KeyLocks, take_all
+from pytest_ultrapar.pool.config import load_pool
+from pytest_ultrapar.pool.environment import Overrides
+from pytest_ultrapar.pool.key_identity import key_identity
+from pytest_ultrapar.simulator.faults.load import load_faults
+from pytest_ultrapar.simulator.process import SimulatorProcess
+from pytest_ultrapar.testing import read_server_log
+from tests.faults.byte_faults import response
+from tests.faults.loopback_server import LoopbackServer
+from tests.faults.test_tls import good
+from tests.faults.tls_server import TlsServer
+
+CANARY = "sk-canary-4f9a1c77e2b05d"
+LAB = """
+schema = 1
+[[provider]]
+name = "lab"
+api = "openai"
+base_url = "BASE_URL"
+keys = [{ name = "key0", env = "CHECK_KEY_0" }, { name = "key1", env = "CHECK_KEY_1" }]
+timeout_s = 60
+"""
+MODEL = '[[provider.model]]\nname = "{0}"\n'
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("CHECK_KEY_0", f"{CANARY}-0")
+    monkeypatch.setenv("CHECK_KEY_1", f"{CANARY}-1")
+    monkeypatch.setenv("ULTRAPAR_LOCK_DIR", str(tmp_path / "locks"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def check(capsys):
+    """A function: `ultrapar check` on the pool in `pool.toml`, its exit code and its lines."""
+
+    def call(*options):
+        try:
+            code = main(["check", "--pool", "pool.toml", *options])
+        except SystemExit as ended:
+            code = ended.code
+        out, err = capsys.readouterr()
+        assert CANARY not in out + err
+        return code, (out + err).splitlines()
+
+    return call
+
+
+@contextmanager
+def serving(folder, text, faults="", **options):
+    """A simulated server of the pool in `text`; `pool.toml` then has its address."""
+    path = folder / "pool.toml"
+    path.write_text(text.replace("BASE_URL", "https://example.invalid/v1"))
+    pool = load_pool(path, environ={}, overrides=Overrides())
+    if faults:
+        (folder / "faults.toml").write_text(faults)
+        options["faults"] = load_faults(folder / "faults.toml", pool)
+    process = SimulatorProcess.start(
+        pool,
+        log_path=folder / "server.log",
+        tokens={("lab", f"key{n}"): f"{CANARY}-{n}" for n in range(2)},
+        **options,
+    )
+    with process:
+        path.write_text(text.replace("BASE_URL", process.base_url("lab")))
+        yield process
+
+
+def log(folder):
+    return read_server_log(folder / "server.log")
+
+
+def closed_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def said_of(lines, lane):
+    """The word and the reason of a lane's own line."""
+    (line,) = [one for one in lines if one.split()[1:2] == [lane]]
+    word, _, *rest = line.split(maxsplit=4)
+    return word, rest[2] if len(rest) > 2 else ""
+
+
+def test_each_lane_says_what_is_wrong_with_it_and_nothing_is_sent_twice(
+    tmp_path, check, monkeypatch
+):
+    port = closed_port()
+    text = (
+        LAB
+        + "".join(MODEL.format(name) for name in ("fine", "gone", "busy", "broken"))
+        + '[[provider]]\nname = "slow"\napi = "openai"\nbase_url = "SLOW_URL"\n'
+        'keys = [{ name = "none" }]\ntimeout_s = 0.5\n'
+        + MODEL.format("slow")
+        + f'[[provider]]\nname = "shut"\napi = "openai"\nbase_url = "http://127.0.0.1:{port}/v1"\n'
+        'keys = [{ name = "none" }]\n' + MODEL.format("shut")
+    )
+    faults = '[[fault]]\ninstance = "broken"\nkind = "malformed"\n'
+    monkeypatch.setenv("CHECK_KEY_1", f"{CANARY}-wrong")
+    refusals = {"instance:gone": 404, "instance:busy": 429}
+    with socket.create_server(("127.0.0.1", 0)) as silent, ExitStack() as stack:
+        text = text.replace("SLOW_URL", f"http://127.0.0.1:{silent.getsockname()[1]}/v1")
+        server = stack.enter_context(serving(tmp_path, text, faults, refusals=refusals))
+        code, lines = check()
+    assert code == 1
+    assert lines[0].endswith("10 lanes of 6 models: one chat completion of 1 token each")
+    assert said_of(lines, "lab/fine/key0") == ("ok", "")
+    url = f"{server.base_url('lab')}/chat/completions"
+    for lane, word, why in [
+        ("lab/gone/key0", "failed", f"the model gone was not found at {url} (404): its name or "),
+        ("slow/slow/none", "failed", "no answer within 0.5 s"),
+        ("lab/busy/key0", "limited", "it answers, but is rate limited right now (429): "),
+        ("lab/broken/key0", "failed", "the answer cannot be read (200): "),
+        ("shut/shut/none", "failed", f"nothing listens at 127.0.0.1:{port}: the connection was "),
+    ]:
+        found = said_of(lines, lane)
+        assert found[0] == word
+        assert found[1].startswith(why)
+    dead = "key lab/key1 (environment CHECK_KEY_1) was refused (401): Incorrect or no API key "
+    for model in ("fine", "gone", "busy", "broken"):
+        assert said_of(lines, f"lab/{model}/key1")[1].startswith(dead)
+    n = next(i for i, line in enumerate(lines) if line.startswith("1 of 10 lanes answers (in "))
+    assert lines[n].endswith(" 1 answers that this is too much now, 8 do not answer")
+    named = {f"lab/{model}/key1" for model in ("fine", "gone", "busy", "broken")}
+    (together,) = [line for line in lines[n:] if line.startswith("failed:") and "(401)" in line]
+    assert named <= set(together.replace(":", ",").split(", ")) | set(together.split())
+    assert lines[-1] == "cost: not known, there are no prices in the pool"
+    assert len(log(tmp_path).requests) == 8
+
+
+def test_lanes_of_one_key_with_one_seat_are_asked_one_by_one(tmp_path, check):
+    models = "".join(MODEL.format(f"m{n}") for n in range(5))
+    with serving(tmp_path, LAB + "per_key = { workers = 1 }\n" + models):
+        code, _ = check()
+    assert code == 0
+    seen = log(tmp_path)
+    assert len(seen.requests) == 10
+    assert seen.count(429) == 0
+    assert seen.max_in_flight(key="key0") == seen.max_in_flight(key="key1") == 1
+
+
+def test_rate_of_the_pool_holds(tmp_path, check):
+    models = "".join(MODEL.format(f"m{n}") for n in range(4))
+    with serving(tmp_path, LAB + "qps = 10\n" + models):
+        code, _ = check()
+    assert code == 0
+    seen = log(tmp_path)
+    assert len(seen.requests) == 8
+    assert seen.count(429) == 0
+    times = [one.t_arrival_s for one in seen.requests]
+    assert times[-1] - times[0] >= 7 * 0.09
+
+
+def test_dead_key_does_not_hide_how_its_other_lanes_answer(tmp_path, check):
+    text = LAB + "per_key = { workers = 1 }\n" + "".join(MODEL.format(f"m{n}") for n in range(3))
+    faults = '[[fault]]\nkey = "key1"\nkind = "error"\nstatus = 401\nfor_requests = 1\n'
+    with serving(tmp_path, text, faults):
+        code, lines = check()
+    assert code == 1
+    words = [said_of(lines, f"lab/m{n}/key1")[0] for n in range(3)]
+    assert sorted(words) == ["failed", "ok", "ok"]
+    assert len(log(tmp_path).requests) == 6
+
+
+def test_models_narrow_what_is_asked_and_which_keys_are_needed(tmp_path, check, monkeypatch):
+    text = LAB + MODEL.format("one") + 'keys = ["key0"]\n' + MODEL.format("two")
+    monkeypatch.delenv("CHECK_KEY_1")
+    with serving(tmp_path, text):
+        code, lines = check("--model", "o*")
+        assert code == 0
+        assert lines[0].endswith("1 lane of 1 model: one chat completion of 1 token each")
+        code, lines = check("--model", "nothing")
+        assert (code, lines) == (
+            4,
+            [
+                "ultrapar check: error: --model 'nothing' matches no model of pool.toml; it has "
+                "one, two"
+            ],
+        )
+    assert len(log(tmp_path).requests) == 1
+
+
+def test_list_of_models_is_asked_for_instead(tmp_path, check, monkeypatch):
+    with serving(tmp_path, LAB + MODEL.format("m")):
+        path = tmp_path / "pool.toml"
+        path.write_text(path.read_text() + MODEL.format("unheard"))
+        monkeypatch.setenv("CHECK_KEY_1", f"{CANARY}-wrong")
+        code, lines = check("--ask", "models")
+    assert code == 1
+    assert said_of(lines, "lab/m/key0") == ("ok", "")
+    assert said_of(lines, "lab/unheard/key0")[1].endswith(": the server lists m")
+    assert "was refused (401)" in said_of(lines, "lab/m/key1")[1]
+    assert lines[-1] == "cost: none, lists of models are free"
+    # The simulated provider logs chat completions only.
+    assert log(tmp_path).requests == ()
+
+
+def test_azure_is_asked_its_own_way(tmp_path, check):
+    text = LAB + MODEL.format("m")
+    with serving(tmp_path, text) as server:
+        azure = text.replace('"openai"', '"azure-openai"\napi_version = "2024-10-21"')
+        root = server.base_url("lab").removesuffix("/v1")
+        (tmp_path / "pool.toml").write_text(azure.replace("BASE_URL", root))
+        for ask in ("chat", "models"):
+            code, lines = check("--ask", ask)
+            assert code == 0, lines
+    assert len(log(tmp_path).requests) == 2
+
+
+@pytest.mark.parametrize("ask", ["chat", "models"])
+def test_certificate_that_does_not_verify_is_said(tmp_path, check, ask):
+    authority = trustme.CA()
+    with TlsServer(good(authority)) as server:
+        text = (LAB + MODEL.format("m")).replace("BASE_URL", server.base_url)
+        (tmp_path / "pool.toml").write_text(text)
+        code, lines = check("--ask", ask)
+        assert code == 1
+        why = f"the certificate of 127.0.0.1:{server.port} does not verify (a private CA goes into "
+        assert said_of(lines, "lab/m/key0")[1].startswith(why)
+        assert server.requests == []
+        if ask == "chat":
+            authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+            ca_file = f'timeout_s = 60\nca_file = "{tmp_path / "ca.pem"}"'
+            (tmp_path / "pool.toml").write_text(text.replace("timeout_s = 60", ca_file))
+            assert check()[0] == 0
+
+
+class Echo(LoopbackServer):
+    """Refuses every request, and quotes its key in the error."""
+
+    async def answer(self, reader, writer):
+        head = await reader.readuntil(b"\r\n\r\n")
+        token = re.search(rb"Bearer \S+", head)[0]
+        writer.write(response(b'{"error": {"message": "no: %s"}}' % token, status=b"401 No"))
+        writer.close()
+
+
+def test_key_that_a_server_quotes_is_not_shown(tmp_path, check):
+    with Echo() as server:
+        url = f"http://127.0.0.1:{server.port}/v1"
+        (tmp_path / "pool.toml").write_text((LAB + MODEL.format("m")).replace("BASE_URL", url))
+        code, lines = check()
+    assert code == 1
+    assert said_of(lines, "lab/m/key0")[1].endswith(" was refused (401): no: Bearer ***")
+
+
+def test_keys_that_are_not_set_are_named_in_one_sentence_and_nothing_is_sent(
+    tmp_path, check, monkeypatch
+):
+    monkeypatch.delenv("CHECK_KEY_0")
+    monkeypatch.setenv("CHECK_KEY_1", "  ")
+    with serving(tmp_path, LAB + MODEL.format("m")):
+        code, lines = check()
+    assert code == 4
+    (line,) = lines
+    assert line.startswith("ultrapar check: error: pool.toml")
+    assert line.endswith(
+        "names the environment variable CHECK_KEY_0, which is not set or empty; not set either: "
+        "CHECK_KEY_1"
+    )
+    assert log(tmp_path).requests == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--timeout", "0"), "--timeout must be above 0 and at most 86400 (got 0)"),
+        (("--timeout", "nan"), "--timeout must be above 0 and at most 86400 (got nan)"),
+        (("--ask", "nicely"), "argument --ask: invalid choice: 'nicely'"),
+        (("extra",), "unrecognized arguments: extra"),
+    ],
+)
+def test_options_that_cannot_be_used_are_refused(tmp_path, check, options, said):
+    (tmp_path / "pool.toml").write_text((LAB + MODEL.format("m")).replace("BASE_URL", "x"))
+    code, lines = check(*options)
+    assert code == 4
+    assert said in lines[-1]
+
+
+def test_who_is_waited_for_is_said_while_nothing_comes(tmp_path, check, monkeypatch):
+    monkeypatch.setattr(checking, "_QUIET_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        text = (LAB + MODEL.format("m")).replace("BASE_URL", url)
+        (tmp_path / "pool.toml").write_text(text)
+        code, lines = check("--timeout", "0.5")
+    assert code == 1
+    assert lines[1] == "ultrapar: waiting for 2 lanes (lab/m/key0, lab/m/key1)"
+    assert said_of(lines, "lab/m/key0") == ("failed", "no answer within 0.5 s")
+
+
+def test_simulated_provider_is_started_for_the_check(tmp_path, check):
+    text = 'schema = 1\n[[provider]]\nname = "demo"\napi = "simulated"\nkeys = [{ name = "k" }]\n'
+    (tmp_path / "pool.toml").write_text(text + MODEL.format("m"))
+    code, lines = check()
+    assert code == 0
+    assert lines[0].startswith("ultrapar check: pool pool.toml, SIMULATED, 1 lane of 1 model: ")
+    assert said_of(lines, "demo/m/k") == ("ok", "")
+
+
+def test_key_in_use_by_a_run_is_not_sent_with(tmp_path, check):
+    with serving(tmp_path, LAB + MODEL.format("m")) as server:
+        name = key_identity(server.base_url("lab"), f"{CANARY}-0")
+        holder = Holder(4321, "/runs/other", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+        locks = take_all(tmp_path / "locks", [name], holder)
+        assert isinstance(locks, KeyLocks)
+        try:
+            code, lines = check("--key-lock", "fail")
+        finally:
+            locks.give_back({})
+        assert code == 4
+        assert lines[0].startswith(
+            "ultrapar check: error: key lab/key0 is in use by the run with process id 4321 "
+            "(results in /runs/other, since 2026-01-02 03:04:05 UTC); "
+        )
+        assert "leave --key-lock fail away" in lines[0]
+        assert log(tmp_path).requests == ()
+        assert check("--key-lock", "fail")[0] == 0
+
+
+@contextmanager
+def started():
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest_ultrapar.cli", "check", "--pool", "pool.toml"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_until(condition, timeout_s=120):
+    pause = threading.Event()
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s
+        pause.wait(0.02)
+
+
+def test_of_three_hundred_lanes_one_that_hangs_holds_up_none_and_an_interrupt_says_what_is_known(
+    tmp_path,
+):
+    text = LAB.replace('env = "CHECK_KEY_1"', 'env = "CHECK_KEY_1", workers = 20')
+    models = "".join(MODEL.format(f"m{n:03}") for n in range(150))
+    faults = '[[fault]]\ninstance = "m000"\nkey = "key0"\nkind = "hang"\n'
+    with serving(tmp_path, text + models, faults), started() as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(300)]
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+        assert process.wait(60) == 2
+    assert all(line.startswith("ok ") for line in lines[1:])
+    assert "ultrapar check: interrupted\n299 of 300 lanes answer (in " in rest
+    assert "nothing is known of lab/m000/key0\n" in rest
+    assert len(rest.splitlines()) < 8
+    assert "Traceback" not in rest
+    assert CANARY not in "".join(lines) + rest
+    seen = log(tmp_path)
+    assert len(seen.requests) == 300
+    assert seen.count(429) == 0
+    assert seen.max_in_flight(key="key1") <= 20
+
+
+def test_interrupt_before_the_first_answer_ends_at_once(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        (tmp_path / "pool.toml").write_text((LAB + MODEL.format("m")).replace("BASE_URL", url))
+        with started() as process:
+            connection, _ = silent.accept()
+            with connection:
+                process.send_signal(signal.SIGINT)
+                said = process.communicate(timeout=60)[0]
+            assert process.returncode == 2
+    assert said.endswith("ultrapar check: interrupted; nothing is known of any lane\n")
+    assert "Traceback" not in said

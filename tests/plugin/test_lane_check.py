@@ -1,0 +1,169 @@
+"""`--ultrapar-check`: no case is sent while a lane that the cases need is dead."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import msgspec
+import pytest
+
+from pytest_ultrapar.check.question import MESSAGES
+from pytest_ultrapar.lanes.key_lock import Holder
+from pytest_ultrapar.results.manifest import read_manifest
+from tests.plugin.conftest import CANARY
+from tests.plugin.test_interrupt import RunningPytest
+
+QUESTION = MESSAGES[0]["content"]
+SUITE = """
+@pytest.mark.parametrize("prompt", ["say a", "say b"])
+def test_it(answer): pass
+"""
+
+
+def cases_sent(project) -> list[str]:
+    return [prompt for prompt in project.server.prompts if prompt != QUESTION]
+
+
+def runs(project) -> list[str]:
+    return [path.name for path in project.pytester.path.glob(".ultrapar/2*")]
+
+
+def test_dead_key_ends_the_run_before_any_case(project, workers):
+    project.write_pool(keys=3)
+    dead = f"{CANARY}-1"
+    project.server.refused_tokens[dead] = 401
+    project.server.refused_words[dead] = f"wrong key {dead}"
+    project.suite(SUITE)
+    result = project.run(workers, "--ultrapar-check")
+    assert result.ret == 4
+    said = result.stderr.str()
+    assert (
+        "ERROR: --ultrapar-check: 1 of the 3 lanes that the selected cases need does not answer, "
+        "and no case was sent:\n"
+        "  failed: p/m/key1: key p/key1 (environment TEST_KEY_1) was refused (401): wrong key ***\n"
+    ) in said
+    assert "--ultrapar-check=warn goes on without" in said
+    assert CANARY not in said + result.stdout.str()
+    assert "Traceback" not in said + result.stdout.str()
+    assert sorted(project.server.prompts) == [QUESTION] * 3
+    assert runs(project) == []
+
+
+def test_dead_key_is_told_of_and_the_run_goes_on_where_that_is_wanted(project, workers):
+    project.write_pool(keys=2)
+    project.server.refused_tokens[f"{CANARY}-1"] = 403
+    project.suite(SUITE)
+    result = project.run(workers, "--ultrapar-check=warn")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "ultrapar: check: 1 of 2 lanes answers (in *), 1 does not answer",
+            "ultrapar: check: failed: p/m/key1: key p/key1 (environment TEST_KEY_1) may not use m "
+            "(403): wrong key",
+        ]
+    )
+    assert set(project.outcomes().values()) == {"solved"}
+    effective = {one.name: one for one in read_manifest(project.directory).effective}
+    assert effective["check"].value == "warn"
+    assert effective["check"].origin == "command line --ultrapar-check"
+
+
+def test_lane_that_is_limited_right_now_is_alive(project):
+    project.write_pool(keys=2)
+    project.server.refused_tokens[f"{CANARY}-1"] = 429
+    project.suite(SUITE)
+    result = project.run("-n0", "--ultrapar-check")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "ultrapar: check: 1 of 2 lanes answers *, 1 answers that this is too much now",
+            "ultrapar: check: limited: p/m/key1: it answers, but is rate limited right now (429)*",
+        ]
+    )
+
+
+def test_only_lanes_that_cases_need_are_asked(project):
+    project.write_pool(models='["m", "gone", "skipped"]')
+    project.server.missing_models |= {"gone", "skipped"}
+    project.suite(
+        '\n@pytest.mark.ultrapar(models="m")' + SUITE + '\n@pytest.mark.ultrapar(models="skipped")'
+        '\n@pytest.mark.skip\n@pytest.mark.parametrize("prompt", ["say c"])\n'
+        "def test_not(answer): pass\n"
+    )
+    result = project.run("-n0", "--ultrapar-check")
+    assert result.ret == 0
+    assert project.server.prompts.count(QUESTION) == 1
+    project.server.reset()
+    finished = project.run("-n0", "--ultrapar-check", "--ultrapar-resume=latest")
+    assert finished.ret == 0
+    assert project.server.prompts == []
+
+
+@pytest.mark.parametrize("option", ["--ultrapar-plan", "--collect-only"])
+def test_who_only_looks_sends_nothing(project, option):
+    project.suite(SUITE)
+    assert project.run("-n0", "--ultrapar-check", option).ret == 0
+    assert project.server.prompts == []
+
+
+def test_nothing_is_asked_unless_it_is_wanted(project):
+    project.suite(SUITE)
+    assert project.run("-n0").ret == 0
+    assert QUESTION not in project.server.prompts
+
+
+def test_path_after_the_option_is_not_its_word(project):
+    project.suite(SUITE)
+    result = project.run("-n0", "--ultrapar-check", "test_suite.py")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(
+        [
+            "ERROR: --ultrapar-check takes fail or warn (got 'test_suite.py'); before the path of "
+            "a suite write --ultrapar-check=fail"
+        ]
+    )
+    assert project.run("-n0", "--ultrapar-check=fail", "test_suite.py").ret == 0
+
+
+def test_check_and_run_together_keep_the_rate(project):
+    arrivals_s: list[float] = []
+    project.server.status_of = lambda _: arrivals_s.append(time.monotonic())
+    project.write_pool(models='["m", "n"]', key=", qps = 2")
+    project.suite(SUITE)
+    assert project.run("-n0", "--ultrapar-check").ret == 0
+    assert [prompt == QUESTION for prompt in project.server.prompts] == [True] * 2 + [False] * 4
+    assert arrivals_s[2] - arrivals_s[1] > 0.4
+
+
+def test_next_run_keeps_its_distance_from_a_check_that_failed(project):
+    project.write_pool(key=", rpm = 60")
+    project.server.refused_tokens[f"{CANARY}-0"] = 401
+    project.suite(SUITE)
+    assert project.run("-n0", "--ultrapar-check").ret == 4
+    (lock,) = project.locks.iterdir()
+    free_s = msgspec.json.decode(lock.read_bytes(), type=Holder).free_s
+    assert free_s is not None
+    assert free_s > time.monotonic() - 60
+
+
+def test_interrupt_ends_the_check_and_the_run(project):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        project.write_pool(base_url=f"http://127.0.0.1:{silent.getsockname()[1]}/v1")
+        pool = project.pytester.path / "pool.toml"
+        pool.write_text(pool.read_text().replace("timeout_s = 5", "timeout_s = 600"))
+        project.suite(SUITE)
+        running = RunningPytest(project, "--ultrapar-check")
+        try:
+            connection, _ = silent.accept()
+            with connection:
+                running.note_family()
+                running.interrupt("process")
+                code, said = running.wait()
+        finally:
+            running.end()
+    assert code == 2
+    assert "Traceback" not in said
+    assert "INTERNALERROR" not in said
+    assert running.left_behind() == []
+    assert runs(project) == []
