@@ -45,8 +45,7 @@ class LimitState(Wake):
         rates: The limiters of `qps` and `rpm`; both must allow a send.
         tokens: The limiter of `tpm`, if there is one.
         ready_s: The earliest time of the next send, by all of the following (`reckon`).
-        pace_ready_s: The earliest time by the pace that `controller` finds; `sent_s`: the last send
-            that it saw.
+        pace_ready_s: The earliest time by the pace that `controller` finds.
         controller: Who estimates what the provider bears below cap and rate: in adaptive mode, and
             in fixed mode from the first refusal on; None leaves them as declared.
         deferral: The request whose tokens it waits for to fit, if any; `deferred_until_s`: when
@@ -64,7 +63,6 @@ class LimitState(Wake):
         "pace_ready_s",
         "rates",
         "ready_s",
-        "sent_s",
         "tokens",
         "was_full",
         "window",
@@ -77,7 +75,7 @@ class LimitState(Wake):
         self.controller: AdaptiveController | None = None
         self.rates = rates
         self.tokens: TokenLimiter | None = None
-        self.ready_s = self.pace_ready_s = self.sent_s = -math.inf
+        self.ready_s = self.pace_ready_s = -math.inf
         self.deferral: Deferral | None = None
         self.deferred_until_s = -math.inf
         self.lanes: list[LaneState] = []
@@ -105,7 +103,6 @@ class LimitState(Wake):
             rate.take(now_s)
         if self.controller is not None:
             self.controller.sent(now_s)
-            self.sent_s = now_s
             self.pace_ready_s = now_s + self.controller.interval_s()
         self.reckon()
 
@@ -142,10 +139,6 @@ class LimitState(Wake):
 
     def _adopt_cap(self, controller: AdaptiveController) -> bool:
         before, self.window.cap = self.window.cap, controller.cap()
-        if self.window.cap > before:
-            # The first of the new seats keeps the distance, too, in which more seats are tried.
-            self.pace_ready_s = self.sent_s + controller.interval_s()
-            self.reckon()
         return self.window.cap > before
 
     def reckon(self) -> None:

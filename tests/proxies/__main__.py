@@ -62,7 +62,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--pytest", action="append", default=[], metavar="OPTION", help="for all runs, as -n4"
     )
     parser.add_argument(
-        "--cases", type=int, metavar="N", help="of each run (default: 600, litellm 150)"
+        "--cases",
+        type=int,
+        metavar="N",
+        help="of each run (default: 600, 1,200 at large rates, litellm 150)",
     )
     parser.add_argument(
         "--seconds",

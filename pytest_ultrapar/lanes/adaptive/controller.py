@@ -23,7 +23,7 @@ MOST_TROUBLE = 0.2
 """With a larger share of errors and time-outs among recent answers nothing grows."""
 _TROUBLE_WEIGHT = 0.05
 _MINUTE_S = 60.0
-NEAR_LEVEL = 0.93
+NEAR_LEVEL, FEW = 0.93, 4
 LOAD_HOLDS_S = 5.0
 """A server's word on its queue is five reports old by then."""
 SPREAD, TRY_SPREAD, LEAST_SPREAD_S = 0.5, 1.1, 0.02
@@ -215,9 +215,6 @@ class AdaptiveController:
             self._refusal_s = 0.0
         if seen.granted_s >= self.seats.cut_s:
             self._level = max(self._level, seen.at_grant)
-            if seen.at_grant > (self.seats.held or math.inf):
-                # More at once than seats seemed to be limited to: they were not what was refused.
-                self._votes = max(self._votes, 0)
         if self._trouble > MOST_TROUBLE:
             return ""
         if self.pace.served(seen):
@@ -297,9 +294,8 @@ class AdaptiveController:
         if self.pace.is_bounded and seen.at_grant < SATURATED * self.seats.seats:
             # Neither seats nor our pace was full. Who counts seats refuses near the most that was
             # ever served at once (not at it: what fails fast has no seat there), who counts a rate
-            # anywhere below. A level of a few seats has nothing near it.
-            has_near = (1.0 - NEAR_LEVEL) * self._level >= 1.0
-            near = NEAR_LEVEL * self._level if has_near else self._level
+            # anywhere below. A few seats have nothing near them.
+            near = NEAR_LEVEL * self._level if self._level > FEW else self._level
             vote = -1 if seen.at_grant > near else 1
         else:
             vote = 1 if seen.at_grant <= self._level else -1
