@@ -65,10 +65,15 @@ def test_gate_of_the_workflow_passes_and_fails_as_it_should(tmp_path, monkeypatc
     assert done.returncode == 0, done.stdout + done.stderr
     out = tmp_path / "bench"
     judged = ultrapar([here.get(word, word) for word in gate])
+    if "the client itself was the limit" in judged.stdout:
+        # A machine that has much else to do decides nothing on speed.
+        wanted, code = "undecided", 0
+    else:
+        wanted = "pass" if code == 0 else "FAIL"
     assert judged.returncode == code, judged.stdout + judged.stderr
     rules = [word for word in gate if word.startswith("speedup")]
     verdicts = {rule: _cell(judged.stdout, rule) for rule in rules}
-    assert set(verdicts.values()) == {"pass" if code == 0 else "FAIL"}, judged.stdout
+    assert set(verdicts.values()) == {wanted}, judged.stdout
     by_file = ultrapar(["gate", str(out / "benchmark.json"), "--rule", rules[0]])
     assert by_file.returncode == code, by_file.stdout + by_file.stderr
     assert_readers_agree(out)
@@ -78,8 +83,9 @@ def test_gate_of_the_workflow_passes_and_fails_as_it_should(tmp_path, monkeypatc
 
 
 def _cell(table, rule):
-    (line,) = [line for line in table.splitlines() if rule in line.replace("\\", "")]
-    return line.split("|")[2].strip()
+    rows = [line.replace("\\", "").split("|") for line in table.splitlines() if line[:1] == "|"]
+    (found,) = [row[2].strip() for row in rows if row[1].strip() == rule]
+    return found
 
 
 def assert_readers_agree(out):
