@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from bench_suites.workflow.conversation import Conversation
 from bench_suites.workflow.reply_parser import Action, ParsedReply
-from bench_suites.workflow.steps import work
 
 if TYPE_CHECKING:
     from bench_suites.workflow.task import Task
@@ -25,12 +24,13 @@ def is_reachable(task: Task, *, tool_success_rate: float, seed: int, max_turns: 
         max_turns: The episode's.
     """
     conversation = Conversation(task, tool_success_rate=tool_success_rate, seed=seed)
-    n_turns, stop = 0, None
+    stop = None
     for step in task.plan.steps:
-        call = Action("call", step.tool, dict(step.parameters))
-        while step.tool not in work(task.plan, conversation.calls).done:
-            if n_turns == max_turns or stop is not None:
+        call = ParsedReply("", (Action("call", step.tool, dict(step.parameters)),))
+        is_done = False
+        while not is_done:
+            if stop is not None:
                 return False
-            n_turns += 1
-            _, stop = conversation.take(ParsedReply("", (call,)), last=n_turns == max_turns)
+            _, stop = conversation.take(call, last=conversation.n_turns + 1 >= max_turns)
+            is_done = conversation.calls[-1].ok
     return True

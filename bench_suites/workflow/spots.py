@@ -110,10 +110,10 @@ class Changed:
             return None
         sent = effective(tool, arguments_of(tried.first[tool]))
         given, sound = (effective(tool, dict(one.parameters)) for one in (self.given, self.sound))
-        apart = [name for name in {*given, *sound} if _at(given, name) != _at(sound, name)]
-        if all(_at(sent, name) == _at(sound, name) for name in apart):
+        apart = [name for name in {*given, *sound} if given.get(name) != sound.get(name)]
+        if all(sent.get(name) == sound.get(name) for name in apart):
             return "sound"
-        return "given" if all(_at(sent, name) == _at(given, name) for name in apart) else None
+        return "given" if all(sent.get(name) == given.get(name) for name in apart) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,3 @@ def _spots(sound: Plan, given: Plan) -> Iterator[Spot]:
     for tool in dict.fromkeys(given.tools):
         if tool not in sound.tools:
             yield Added(tool)
-
-
-def _at(arguments: Mapping[str, object], name: str) -> object:
-    return arguments.get(name)
