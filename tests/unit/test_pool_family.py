@@ -3,22 +3,10 @@
 import pytest
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.model import Limit
 from tests.unit.pool_texts import simulated
 
 BOUNDS = "per_key_model = { workers = 2 }"
-
-
-@pytest.fixture
-def load(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    def loaded(text):
-        (tmp_path / "pool.toml").write_text(text, encoding="utf-8")
-        return load_pool("pool.toml", environ={}, overrides=Overrides())
-
-    return loaded
 
 
 def models(*own):

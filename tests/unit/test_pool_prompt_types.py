@@ -3,23 +3,11 @@
 import pytest
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.model import EffectiveValue, Limit
 from tests.unit.pool_texts import simulated
 
 THREE = "[pool]\nprompt_types = 3"
 TIMES = "multiply_by_prompt_types = true"
-
-
-@pytest.fixture
-def load(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    def loaded(text):
-        (tmp_path / "pool.toml").write_text(text, encoding="utf-8")
-        return load_pool("pool.toml", environ={}, overrides=Overrides())
-
-    return loaded
 
 
 def test_own_workers_are_multiplied_and_rates_are_not(load):

@@ -5,7 +5,6 @@ import pickle
 import pytest
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.secret import Secret, check_secrets, read_secrets
 from tests.unit.pool_texts import real, simulated, without_schema
 
@@ -13,17 +12,6 @@ CANARY = "sk-canary-0123456789"
 TWO_KEYS = '[{ name = "key0", env = "KEY_0" }, { name = "key1", env = "KEY_1" }]'
 ENV_0 = "pool.toml: provider[0].keys[0].env names"
 ENV_1 = "pool.toml: provider[0].keys[1].env names"
-
-
-@pytest.fixture
-def load(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    def loaded(text):
-        (tmp_path / "pool.toml").write_text(text, encoding="utf-8")
-        return load_pool("pool.toml", environ={}, overrides=Overrides())
-
-    return loaded
 
 
 def test_secret_is_shown_by_reveal_only():

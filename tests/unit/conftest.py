@@ -1,0 +1,23 @@
+"""What several unit tests begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.model import Pool
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Pool]:
+    """Loads a pool file of a given text, named `pool.toml` in messages; nothing is in its way."""
+    monkeypatch.chdir(tmp_path)
+
+    def loaded(text: str) -> Pool:
+        (tmp_path / "pool.toml").write_text(text, encoding="utf-8")
+        return load_pool("pool.toml", environ={}, overrides=Overrides())
+
+    return loaded
