@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.results.publish import read_whole
 from pytest_ultrapar.results.statistics import Basis
 
 if TYPE_CHECKING:
@@ -83,16 +83,7 @@ def read_speeds(path: Path) -> tuple[RunSpeeds, ...]:
     Raises:
         ResultsError: It cannot be read, or is no benchmark file of this version.
     """
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=_File).ultrapar
-    except FileNotFoundError:
-        return ()
-    except OSError as error:
-        msg = f"cannot read {path}: {error.strerror}"
-        raise ResultsError(msg) from error
-    except msgspec.DecodeError as error:
-        msg = f"{path} is no benchmark file of this version: {error}"
-        raise ResultsError(msg) from error
+    found = read_whole(path, _File, _File(), "is no benchmark file of this version").ultrapar
     return found.runs if found is not None else ()
 
 
