@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
 
 import pytest
 
-from bench_suites.workflow import FLAWS, SEVERITIES, TASKS, FlawError, flaw, score
+from bench_suites.workflow import (
+    DIFFICULTIES,
+    FLAWS,
+    SEVERITIES,
+    TASKS,
+    FlawError,
+    flaw,
+    luck,
+    score,
+)
 from tests.unit import workflow_instruments as instruments
 from tests.unit.workflow_instruments import play
 
 ALL = list(TASKS.by_id.values())
+RANK = {"unsolved": 0, "partial": 1, "solved": 2}
 
 
 def graded(instrument, task, plan=None):
@@ -74,25 +87,110 @@ def test_half_of_the_steps_without_a_claim_is_partial():
     assert all(0.5 <= one.scores["steps"] < 1 for one in verdicts)
 
 
+THOROUGH = (
+    instruments.flawless,
+    instruments.reverser,
+    instruments.unclosing,
+    instruments.talkative,
+)
+EMPTY = (instruments.example_sender, instruments.guesser, instruments.claimer)
+OTHERS = (instruments.quitter, instruments.boasting, instruments.busy(2), instruments.busy(1))
+
+
 @pytest.mark.parametrize("severity", SEVERITIES)
 @pytest.mark.parametrize("name", FLAWS)
-def test_flaw_costs_who_obeys_and_not_who_repairs(name, severity):
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        pytest.param(ALL[::15], id="sample"),
+        pytest.param(ALL, id="all", marks=pytest.mark.slow),
+    ],
+)
+def test_flaw_costs_who_obeys_and_not_who_repairs(tasks, name, severity, played):
     """Margin: from medium on nobody who obeys solves anything, and who repairs solves all."""
     chosen = flaw(name, severity=severity)
     n_bitten = 0
-    for task in ALL[::9]:
+    for task in tasks:
         try:
             plan = chosen.apply(task.plan, seed=3)
         except FlawError:
             continue
         n_bitten += 1
+
         obeys = graded(instruments.obedient, task, plan)
-        repairs = graded(instruments.flawless, task, plan)
         # Five refusals in a row end an episode, so the sixth step is not always reached.
         assert obeys.scores["obeyed"] >= 5 / 6, task.task_id
         assert obeys.scores["repaired"] == 0.0, task.task_id
-        assert (repairs.scores["obeyed"], repairs.scores["repaired"]) == (0.0, 1.0), task.task_id
-        assert repairs.outcome == "solved"
         if severity != "light" or name != "redundant_operations":
             assert obeys.outcome != "solved", task.task_id
-    assert n_bitten >= 40
+
+        repairs = score(replace(played(instruments.flawless, task.task_id), given=plan))
+        assert repairs.outcome == "solved", task.task_id
+        assert (repairs.scores["obeyed"], repairs.scores["repaired"]) == (0, 1), task.task_id
+    assert n_bitten >= 0.5 * len(tasks)
+
+
+@pytest.mark.parametrize("severity", SEVERITIES)
+@pytest.mark.parametrize("name", FLAWS)
+def test_flaw_costs_nobody_who_does_not_read_the_plan(name, severity, played):
+    for task in ALL[::15]:
+        with suppress(FlawError):
+            plan = flaw(name, severity=severity).apply(task.plan, seed=3)
+            for instrument in (*THOROUGH, *EMPTY, *OTHERS):
+                episode = played(instrument, task.task_id)
+                assert score(replace(episode, given=plan)).outcome == score(episode).outcome
+            for instrument in THOROUGH:
+                scores = score(replace(played(instrument, task.task_id), given=plan)).scores
+                assert (scores["obeyed"], scores["repaired"]) == (0, 1), task.task_id
+
+
+@pytest.mark.parametrize("difficulty", DIFFICULTIES)
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        pytest.param(ALL[::15], id="sample"),
+        pytest.param(ALL, id="all", marks=pytest.mark.slow),
+    ],
+)
+def test_difficulty_costs_who_only_follows_tools_that_are_named(tasks, difficulty):
+    is_named = difficulty in {"very_easy", "easy"}
+    for task in tasks:
+        knows = play(instruments.flawless(task, task.plan), task, difficulty=difficulty)
+        follows = play(instruments.literal(task, difficulty), task, difficulty=difficulty)
+        assert score(knows).outcome == "solved", task.task_id
+        assert score(follows).outcome == ("solved" if is_named else "unsolved"), task.task_id
+
+
+@pytest.mark.slow
+def test_luck_that_a_lower_rate_brings_only_takes():
+    """All tasks at five rates: two equal models have equal grades, and none gains by less luck."""
+    for number, task in enumerate(ALL):
+        last = ""
+        for rate in (0.9, 0.8, 0.7, 0.6, 0.5):
+            verdicts = [
+                score(
+                    play(
+                        instruments.flawless(task, task.plan),
+                        task,
+                        rate=rate,
+                        seed=luck(7, task.task_id, number),
+                    )
+                )
+                for _ in range(2)
+            ]
+            assert verdicts[0] == verdicts[1]
+            now = verdicts[0].outcome
+            assert not last or RANK[now] <= RANK[last], (task.task_id, rate)
+            last = now
+
+
+@pytest.fixture(scope="module")
+def played():
+    """Episodes of models that do not look at the plan."""
+
+    @cache
+    def find(instrument, task_id):
+        task = TASKS.by_id[task_id]
+        return play(instrument(task, task.plan), task)
+
+    return find

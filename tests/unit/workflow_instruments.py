@@ -6,9 +6,20 @@ import itertools
 import json
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from bench_suites.workflow import Episode, Plan, PlanStep, Task, load_tools, run_episode
+from bench_suites.workflow import (
+    Difficulty,
+    Episode,
+    Plan,
+    PlanStep,
+    Task,
+    load_tools,
+    run_episode,
+)
+from bench_suites.workflow.prompts import build_messages
+from pytest_ultrapar.simulator.personas.prompt_text import read_prompt
 
 Script = Generator[str, str, None]
 """Yields what the model says and is sent the answer to it."""
@@ -42,11 +53,24 @@ class Scripted:
 
 
 def play(
-    script: Script, task: Task, plan: Plan | None = None, *, rate: float = NO_CHANCE, seed: int = 1
+    script: Script,
+    task: Task,
+    plan: Plan | None = None,
+    *,
+    difficulty: Difficulty = "easy",
+    rate: float = NO_CHANCE,
+    seed: int = 1,
 ) -> Episode:
     """The episode of a script, with a plan in the prompt."""
     model: Any = Scripted(script)
-    episode = run_episode(model, task, plan=plan or task.plan, tool_success_rate=rate, seed=seed)
+    episode = run_episode(
+        model,
+        task,
+        plan=plan or task.plan,
+        difficulty=difficulty,
+        tool_success_rate=rate,
+        seed=seed,
+    )
     try:
         # Nobody waits for anything here, so it needs no event loop.
         episode.send(None)
@@ -89,6 +113,14 @@ def obedient(task: Task, plan: Plan) -> Script:
     del task
     for step in plan.steps:
         yield from until_done(step.tool, of(step))
+    yield "TASK_COMPLETED"
+
+
+def literal(task: Task, difficulty: Difficulty) -> Script:
+    """Does what the plan in the prompt says, as far as it names tools."""
+    messages = build_messages(task, prompt_type="optimal", difficulty=difficulty, plan=task.plan)
+    for step in read_prompt(messages[-1]["content"]).plan:
+        yield from until_done(step.tool, step.arguments)
     yield "TASK_COMPLETED"
 
 
@@ -139,6 +171,7 @@ def backwards(task: Task, plan: Plan) -> Script:
     yield "TASK_COMPLETED"
 
 
+@cache
 def busy(n: int) -> Callable[[Task, Plan], Script]:
     """Calls a tool `n` times that the task does not need, and then does what it asks for."""
 
