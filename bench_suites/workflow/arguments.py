@@ -80,7 +80,7 @@ def _fits(parameter: Parameter, value: object) -> bool:
             len(value) <= LONGEST_TEXT_CHARACTERS
             and len(value) >= (limits.min_length or 0)
             and (limits.enum is None or value in limits.enum)
-            and (limits.pattern is None or re.match(limits.pattern, value) is not None)
+            and (limits.pattern is None or re.fullmatch(limits.pattern, value) is not None)
         )
     if isinstance(value, list | tuple):
         return all(isinstance(item, str) for item in value)

@@ -1,21 +1,23 @@
-"""What could be reached: a model without a fault, on the same task with the same luck."""
+"""What could be reached: the best that any model could do on the same task with the same luck."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
-from bench_suites.workflow.conversation import Conversation
-from bench_suites.workflow.reply_parser import Action, ParsedReply
+from bench_suites.workflow.conversation import MOST_FAILURES
+from bench_suites.workflow.simulation import ToolSimulation
 
 if TYPE_CHECKING:
     from bench_suites.workflow.task import Task
 
 
 def is_reachable(task: Task, *, tool_success_rate: float, seed: int, max_turns: int) -> bool:
-    """Whether a flawless model solves the task with this luck. Pure.
+    """Whether the task's own calls, in the best order, solve it with this luck. Pure.
 
-    It makes the sound plan's calls and no others, each until it succeeds. What it cannot solve was
-    the tools' doing. A model that looks things up first needs more turns than it.
+    Every step takes as many tries as its tool's luck says, in whatever order steps are done. So the
+    turns decide, and whether failures can be parted by successes: too many in a row end an episode.
+    A model that looks things up first needs more turns.
 
     Args:
         task: From the library.
@@ -23,14 +25,37 @@ def is_reachable(task: Task, *, tool_success_rate: float, seed: int, max_turns: 
         seed: The episode's luck.
         max_turns: The episode's.
     """
-    conversation = Conversation(task, tool_success_rate=tool_success_rate, seed=seed)
-    stop = None
+    needed = _tries(task, ToolSimulation(tool_success_rate, seed, task.inputs), max_turns)
+    if needed is None:
+        return False
+    tools = task.required
+    needs = [[tools.index(need) for need in step.needs] for step in task.plan.steps]
+
+    @cache
+    def leads_there(tried: tuple[int, ...], n_failed: int) -> bool:
+        if n_failed == MOST_FAILURES:
+            return False
+        if tried == needed:
+            return True
+        return any(
+            leads_there(
+                (*tried[:at], n + 1, *tried[at + 1 :]), 0 if n + 1 == needed[at] else n_failed + 1
+            )
+            for at, n in enumerate(tried)
+            if n < needed[at] and all(tried[need] == needed[need] for need in needs[at])
+        )
+
+    return leads_there((0,) * len(tools), 0)
+
+
+def _tries(task: Task, tools: ToolSimulation, most: int) -> tuple[int, ...] | None:
+    """How many calls each step takes; None if there are more than `most` of them in all."""
+    found = []
     for step in task.plan.steps:
-        call = ParsedReply("", (Action("call", step.tool, dict(step.parameters)),))
-        is_done = False
-        while not is_done:
-            if stop is not None:
-                return False
-            _, stop = conversation.take(call, last=conversation.n_turns + 1 >= max_turns)
-            is_done = conversation.calls[-1].ok
-    return True
+        n_tries = 1
+        while not tools.run(step.tool, dict(step.parameters)).ok:
+            n_tries += 1
+            if sum(found) + n_tries > most:
+                return None
+        found.append(n_tries)
+    return tuple(found) if sum(found) <= most else None

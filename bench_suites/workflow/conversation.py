@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from bench_suites.workflow.feedback import (
     describe_tool,
 )
 from bench_suites.workflow.simulation import ToolSimulation
+from bench_suites.workflow.steps import work
 from bench_suites.workflow.tool import tool_named
 
 if TYPE_CHECKING:
@@ -33,19 +35,28 @@ LONGEST_ARGUMENTS_CHARACTERS = 2000
 _LOOK_BACK_CHARACTERS = 80
 
 _COMPLETED = re.compile(
-    r"TASK[_ ]COMPLETED?\b|\b(?:task|workflow|job) (?:is |has been |was )?(?:now )?"
-    r"(?:complete|completed|finished|done)\b|\ball (?:steps|tasks) (?:are |have been )?"
-    r"(?:complete|completed|finished|done)\b",
+    r"TASK[_ ]COMPLETED?\b|\b(?:(?:task|workflow|job|everything)|all (?:steps|tasks))"
+    r"(?: is| are| has been| have been| was)?(?: now| successfully)* "
+    r"(?:complete|completed|finished|done)\b"
+    r"|\bI(?:['\u2019]ve| have)(?: now| successfully)* (?:completed|finished|done) "
+    r"(?:the|all|every)\b",
     re.IGNORECASE,
 )
 _NEGATED = re.compile(
-    r"(?:\b(?:not|cannot|never|until|once|when|after|before|if)|n['\u2019]t)\b[^.!?\n]{0,60}$",
+    r"(?:\b(?:not|cannot|never|until|once|when|after|before|if)|n['\u2019]t)\b[^.!?\n]{0,60}$"
+    # A part of the work, or the word itself: "I will answer TASK_COMPLETED at the end".
+    r"|\b(?:first|second|third|next|previous|each|one) $"
+    r"|\b(?:will|must|should|to|say:?|['\u2019]ll) (?:answer|say|reply|write|respond|send)"
+    r"(?: with)?[ :\"'`*]*$",
     re.IGNORECASE,
 )
 # What follows is no longer under the negation: "there isn't anything left, so the task is done".
 _CONCLUSION = re.compile(r"[,;] (?:so|but|therefore|hence) ", re.IGNORECASE)
 # On the same line only: after a blank line the next sentence begins ("If you need more, ...").
-_CONDITIONAL = re.compile(r"[ \t\"'`*_)\u201d\u2019]*\b(?:once|when|after|if)\b", re.IGNORECASE)
+_TAKEN_BACK = re.compile(
+    r"[ \t\"'`*_)\u201d\u2019]*\b(?:once|when|after|if)\b|[ \t]*[:?]+[ \t]*no\b|[^.!\n]{0,60}\?",
+    re.IGNORECASE,
+)
 
 
 class Conversation:
@@ -57,9 +68,8 @@ class Conversation:
         Raises:
             ValueError: The rate is not from 0 to 1.
         """
-        self._required = frozenset(task.required)
+        self._plan = task.plan
         self._tools = ToolSimulation(tool_success_rate, seed, task.inputs)
-        self._succeeded: set[str] = set()
         self._n_silent = 0
         self._n_extra = 0
         self.calls: list[Call] = []
@@ -80,7 +90,7 @@ class Conversation:
         Returns:
             The answer to the model, and why the episode ends, or None if it goes on.
         """
-        was_done = self._succeeded >= self._required
+        was_done = self._is_done()
         self.n_unclosed += parsed.n_unclosed
         answers = self._answers(parsed.actions)
         self.n_turns += 1
@@ -88,7 +98,7 @@ class Conversation:
         called = any(action.kind == "call" for action in parsed.actions)
         says_completed = says_it_is_done(parsed.text)
         # A message that acts and says it is done has ended only if its action leaves nothing to do.
-        if says_completed and (not parsed.actions or self._succeeded >= self._required):
+        if says_completed and (not parsed.actions or self._is_done()):
             self.completed = True
             return "", "completed"
         if not parsed.actions:
@@ -129,9 +139,10 @@ class Conversation:
         if len(arguments) > LONGEST_ARGUMENTS_CHARACTERS:
             arguments = json.dumps({"too_long": len(arguments)})
         self.calls.append(Call(self.n_turns, result.tool, arguments, result.ok, result.error))
-        if result.ok:
-            self._succeeded.add(result.tool)
         return describe_result(result, sum(call.ok for call in self.calls))
+
+    def _is_done(self) -> bool:
+        return len(work(self._plan, self.calls).done) == len(self._plan.steps)
 
     def _stop(self, *, called: bool) -> StopReason | None:
         if self._n_silent >= MOST_SILENT:
@@ -150,15 +161,14 @@ class Conversation:
 
 
 def _meant(calls: Sequence[Action]) -> Action | None:
-    """The one of a message's calls that is run: the first with arguments or a tool's name.
+    """The one of a message's calls that is run: the first of a tool that there is.
 
-    An opening tag that prose speaks of ("I write <tool_call> tags") reads as a call of the next
-    word. Where no call is better than that, the first one is run and its error told.
+    Else the first with a name and arguments, else the first, and its error is told: an opening tag
+    that prose speaks of ("I write <tool_call> tags") reads as a call of the next word.
     """
-    for call in calls:
-        if (call.text and call.arguments) or tool_named(call.text) is not None:
-            return call
-    return calls[0] if calls else None
+    known = (call for call in calls if tool_named(call.text) is not None)
+    whole = (call for call in calls if call.text and call.arguments)
+    return next(itertools.chain(known, whole, calls), None)
 
 
 def says_it_is_done(text: str) -> bool:
@@ -170,6 +180,6 @@ def says_it_is_done(text: str) -> bool:
     for found in _COMPLETED.finditer(text):
         before = text[max(0, found.start() - _LOOK_BACK_CHARACTERS) : found.start()]
         clause = _CONCLUSION.split(before)[-1]
-        if not _NEGATED.search(clause) and not _CONDITIONAL.match(text, found.end()):
+        if not _NEGATED.search(clause) and not _TAKEN_BACK.match(text, found.end()):
             return True
     return False

@@ -9,9 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, get_args
 
-from bench_suites.workflow.simulation import ARGUMENT_ERRORS, MALFORMED_CALL, UNKNOWN_TOOL
+from bench_suites.workflow.simulation import (
+    ARGUMENT_ERRORS,
+    MALFORMED_CALL,
+    NOT_READY,
+    UNKNOWN_TOOL,
+)
 from bench_suites.workflow.steps import as_asked, work
-from bench_suites.workflow.tool import load_tools, needed_by
+from bench_suites.workflow.tool import needed_by
 
 if TYPE_CHECKING:
     from bench_suites.workflow.episode import Call, Episode
@@ -37,13 +42,14 @@ def classify_error(episode: Episode, sound: Plan) -> ErrorKind:
 
     1. No well-formed call at all: `tool_call_format`, or `tool_selection` if tools were named that
        do not exist.
-    2. A flawless model would not have solved it either: `luck`.
+    2. No model could have solved it: `luck`.
     3. The first step of the sound plan that was not done was called: its tool succeeded last with
        other arguments than the task's (`parameter_config`) or too early (`sequence_order`), or it
-       failed last: `parameter_config`, `tool_call_format`, `dependency` (something it needs had
-       never succeeded), `timeout` or `other` (it was given up).
+       failed last: `parameter_config`, `tool_call_format`, `sequence_order` (it came before what it
+       needs), `timeout` or `other` (it was given up).
     4. It was not called, and the model ran out of turns: `max_turns`.
-    5. It was not called: `tool_selection`.
+    5. It was not called: `dependency` where a call that needs it was refused, else
+       `tool_selection`.
     6. Everything was done, and more: `needless_calls`.
     """
     well_formed = [c for c in episode.calls if c.error not in {UNKNOWN_TOOL, MALFORMED_CALL}]
@@ -58,20 +64,26 @@ def classify_error(episode: Episode, sound: Plan) -> ErrorKind:
         return "needless_calls"
     its = [number for number, call in enumerate(episode.calls) if call.tool == lacking.tool]
     if not its:
-        return "max_turns" if episode.stop == "max_turns" else "tool_selection"
+        if episode.stop == "max_turns":
+            return "max_turns"
+        return "dependency" if lacking.tool in _wanting(episode) else "tool_selection"
     last = episode.calls[its[-1]]
     if last.ok:
         return "sequence_order" if as_asked(lacking, last) else "parameter_config"
-    return _cause(last, {call.tool for call in episode.calls[: its[-1]] if call.ok})
+    return _cause(last)
 
 
-def _cause(call: Call, succeeded: set[str]) -> ErrorKind:
-    if call.error == UNKNOWN_TOOL or call.tool not in load_tools():
-        return "tool_selection"
+def _wanting(episode: Episode) -> set[str]:
+    """Tools for want of which a call was refused."""
+    refused = (call.tool for call in episode.calls if call.error == NOT_READY)
+    return {need for tool in refused for need in needed_by(tool)} - {*episode.succeeded}
+
+
+def _cause(call: Call) -> ErrorKind:
     if call.error == MALFORMED_CALL:
         return "tool_call_format"
     if call.error in ARGUMENT_ERRORS:
         return "parameter_config"
-    if not succeeded.issuperset(needed_by(call.tool)):
-        return "dependency"
+    if call.error == NOT_READY:
+        return "sequence_order"
     return "timeout" if call.error == "TIMEOUT" else "other"

@@ -26,8 +26,6 @@ FlawSet = Literal["core", "document", "all"]
 FLAW_SETS: tuple[FlawSet, ...] = get_args(FlawSet)
 
 PREFIX = "flawed_"
-_MOST_DRAWS = 12
-"""A flaw may fall on a place where it changes words alone; then it is drawn again."""
 
 
 class FlawError(ValueError):
@@ -57,20 +55,16 @@ class Flaw:
         Raises:
             FlawError: The plan cannot be spoilt this way.
         """
-        for attempt in range(_MOST_DRAWS):
-            spoilt = self.change(plan, self.severity, self._draw(plan, seed, attempt))
-            if spoilt.steps and spots(plan, spoilt):
-                return spoilt
+        text = f"{seed}/{self.name}/{self.severity}/{plan.task_id}"
+        digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+        spoilt = self.change(plan, self.severity, Draw(int.from_bytes(digest, "big")))
+        if spoilt.steps and spots(plan, spoilt):
+            return spoilt
         msg = (
-            f"flaw {self.name} ({self.severity}) cannot spoil the plan of {plan.task_id}: nobody "
-            "who follows it would do anything else"
+            f"flaw {self.name} ({self.severity}) cannot spoil the plan of {plan.task_id}: "
+            "following the spoilt plan would change nothing"
         )
         raise FlawError(msg)
-
-    def _draw(self, plan: Plan, seed: int, attempt: int) -> Draw:
-        text = f"{seed}/{self.name}/{self.severity}/{plan.task_id}/{attempt}"
-        digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-        return Draw(int.from_bytes(digest, "big"))
 
 
 FLAWS: dict[str, Flaw] = {
@@ -195,7 +189,7 @@ def _flawed_tasks(chosen: Flaw, task_type: str, run_seed: int) -> tuple[FlawedTa
 def _no_room(chosen: Flaw, task_type: str) -> str:
     return (
         f"flaw {chosen.name} ({chosen.severity}) cannot spoil the plan of any task of type "
-        f"{task_type}: nobody who follows it would do anything else"
+        f"{task_type}: following the spoilt plan would change nothing"
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bench_suites.workflow.flaws_structure import arguments_for, finds_all
-from bench_suites.workflow.severity import Severity, n_described, some_of
+from bench_suites.workflow.severity import Severity, n_described, some_of, some_that_bite
 from bench_suites.workflow.tool import Value, load_tools
 from bench_suites.workflow.tool_search import search_tools
 
@@ -28,14 +28,16 @@ def break_handover(plan: Plan, severity: Severity, draw: Draw) -> Plan:
     """A step hands on what the next does not take, and needs the next one's result itself.
 
     Formats among the arguments change, so that they contradict the data. Light breaks one pair of
-    neighbours, medium half of them, severe every pair.
+    neighbours, medium half of them, severe every pair, and one of these has a format always. Where
+    there is none, the plan stays as it is.
     """
     steps = list(plan.steps)
     pairs = range(len(steps) - 1)
-    if not pairs:
+    formats = [at for at in pairs if _FORMATS & {name for name, _ in steps[at].parameters}]
+    if not formats:
         return plan
     n = {"light": 1, "medium": max(1, len(pairs) // 2), "severe": len(pairs)}[severity]
-    for first in some_of(pairs, n, draw):
+    for first in some_that_bite(pairs, n, formats, draw):
         given, taken = some_of(_SHAPES, 2, draw)
         before, after = steps[first], steps[first + 1]
         steps[first] = replace(
@@ -80,9 +82,14 @@ def drift(plan: Plan, severity: Severity, draw: Draw) -> Plan:
 
 
 def contradict(plan: Plan, severity: Severity, draw: Draw) -> Plan:
-    """Steps contradict themselves: in their purpose, and by a parameter that has two values."""
+    """Steps contradict themselves: in their purpose, and by a parameter that has two values.
+
+    Both are false, since nobody can say which of two values an obedient model takes.
+    """
     steps = list(plan.steps)
-    for index in some_of(range(len(steps)), n_described(len(steps), severity), draw):
+    doubled = [index for index, step in enumerate(steps) if _doubtful(step)]
+    n = min(n_described(len(steps), severity), len(doubled))
+    for index in some_of(doubled, n, draw):
         step = steps[index]
         purpose = step.purpose + draw.one_of(_CONTRADICTIONS)
         steps[index] = replace(step, purpose=purpose, parameters=_doubled(step, draw))
@@ -99,30 +106,37 @@ def _similar(tool: str, used: set[str], plan: Plan, draw: Draw) -> str:
 
 def _other_formats(step: PlanStep, draw: Draw) -> tuple[tuple[str, Value], ...]:
     return tuple(
-        (name, _other(step, name, value, draw) if name in _FORMATS else value)
+        (name, draw.one_of(_others(step, name, value)) if name in _FORMATS else value)
         for name, value in step.parameters
     )
 
 
 def _doubled(step: PlanStep, draw: Draw) -> tuple[tuple[str, Value], ...]:
-    if not step.parameters:
-        return ()
-    place = draw.between(0, len(step.parameters) - 1)
+    place = draw.one_of(_doubtful(step))
     name, value = step.parameters[place]
-    pair = ((name, value), (name, _other(step, name, value, draw)))
+    pair = ((name, other) for other in some_of(_others(step, name, value), 2, draw))
     return (*step.parameters[:place], *pair, *step.parameters[place + 1 :])
 
 
-def _other(step: PlanStep, name: str, value: Value, draw: Draw) -> Value:
-    """A value of the same kind that says something else."""
+def _doubtful(step: PlanStep) -> list[int]:
+    """Places of the parameters that could have two false values."""
+    return [
+        place
+        for place, (name, value) in enumerate(step.parameters)
+        if len(_others(step, name, value)) > 1
+    ]
+
+
+def _others(step: PlanStep, name: str, value: Value) -> list[Value]:
+    """Values of the same kind that say something else."""
     parameter = load_tools()[step.tool].parameter(name)
     choices = parameter.constraints.enum if parameter else None
     if choices:
-        return draw.one_of([choice for choice in choices if choice != value])
+        return [choice for choice in choices if choice != value]
     if isinstance(value, bool):
-        return not value
+        return [not value]
     if isinstance(value, int | float):
-        return value + 1
+        return [value + 1, value + 2]
     if isinstance(value, tuple):
-        return (*value, "another")
-    return f"{value}-2"
+        return [(*value, "another"), (*value, "one more")]
+    return [f"{value}-2", f"{value}-3"]

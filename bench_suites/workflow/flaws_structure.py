@@ -6,14 +6,22 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from bench_suites.workflow.severity import Severity, n_described, n_touched, some_of
+from bench_suites.workflow.severity import (
+    Severity,
+    n_described,
+    n_touched,
+    some_of,
+    some_that_bite,
+)
+from bench_suites.workflow.steps import effective
 from bench_suites.workflow.tool import Parameter, Resource, Value, load_tools
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bench_suites.workflow.plan import Plan, PlanStep
     from bench_suites.workflow.task_values import Draw
 
-_PAIR = 2
 _PAIRS = 4
 _ALIKE: dict[str, tuple[Resource, ...]] = {
     "file": ("file", "file_or_url"),
@@ -26,27 +34,40 @@ _ALIKE: dict[str, tuple[Resource, ...]] = {
 def disorder(plan: Plan, severity: Severity, draw: Draw) -> Plan:
     """Steps change places: one pair of neighbours; two pairs; everything turned around.
 
-    Of three steps or fewer, medium takes the first or the last to the other end. What a step needs
-    stays written at it, so that the right order can be found again.
+    Of three steps or fewer, medium takes the first or the last to the other end. Only orders that a
+    need forbids are drawn; where there is none, the plan stays as it is. What a step needs stays
+    written at it, so that the right order can be found again.
     """
-    steps = list(plan.steps)
-    if len(steps) < _PAIR:
-        return plan
+    forbidden = [
+        steps
+        for order in _orders(len(plan.steps), severity)
+        if not _is_allowed(steps := tuple(plan.steps[place] for place in order))
+    ]
+    return replace(plan, steps=draw.one_of(forbidden)) if forbidden else plan
+
+
+def _orders(n: int, severity: Severity) -> list[list[int]]:
+    whole = list(range(n))
     if severity == "severe":
-        steps.reverse()
-    elif severity == "medium" and len(steps) >= _PAIRS:
-        first = draw.between(0, len(steps) - _PAIRS)
-        for place in (first, draw.between(first + 2, len(steps) - 2)):
-            steps[place], steps[place + 1] = steps[place + 1], steps[place]
-    elif severity == "medium":
-        if draw.chance(0.5):
-            steps.insert(0, steps.pop())
-        else:
-            steps.append(steps.pop(0))
-    else:
-        first = draw.between(0, len(steps) - 2)
-        steps[first], steps[first + 1] = steps[first + 1], steps[first]
-    return replace(plan, steps=tuple(steps))
+        return [whole[::-1]]
+    if severity == "light":
+        return [_swapped(whole, at) for at in range(n - 1)]
+    if n < _PAIRS:
+        return [[*whole[-1:], *whole[:-1]], [*whole[1:], *whole[:1]]]
+    return [
+        _swapped(_swapped(whole, first), second)
+        for first in range(n - 1)
+        for second in range(first + 2, n - 1)
+    ]
+
+
+def _swapped(order: list[int], at: int) -> list[int]:
+    return [*order[:at], order[at + 1], order[at], *order[at + 2 :]]
+
+
+def _is_allowed(steps: Sequence[PlanStep]) -> bool:
+    tools = [step.tool for step in steps]
+    return all(tools.index(need) < place for place, step in enumerate(steps) for need in step.needs)
 
 
 def misuse_tools(plan: Plan, severity: Severity, draw: Draw) -> Plan:
@@ -105,15 +126,31 @@ def spoil_values(plan: Plan, severity: Severity, draw: Draw) -> Plan:
 def break_off(plan: Plan, severity: Severity, draw: Draw) -> Plan:
     """Steps break off: the purpose after a word, the parameters midway, the needs entirely."""
     steps = list(plan.steps)
-    for index in some_of(range(len(steps)), n_described(len(steps), severity), draw):
-        step = steps[index]
-        steps[index] = replace(
-            step,
-            purpose=f"{step.purpose.split(' ', 1)[0]} ...",
-            parameters=step.parameters[: len(step.parameters) // 2],
-            needs=(),
-        )
+    places = range(len(steps))
+    biting = [
+        place for place in places if _lacks_something(_broken_off(steps[place]), steps[place])
+    ]
+    if not biting:
+        return plan
+    for place in some_that_bite(places, n_described(len(steps), severity), biting, draw):
+        steps[place] = _broken_off(steps[place])
     return replace(plan, steps=tuple(steps))
+
+
+def _broken_off(step: PlanStep) -> PlanStep:
+    return replace(
+        step,
+        purpose=f"{step.purpose.split(' ', 1)[0]} ...",
+        parameters=step.parameters[: len(step.parameters) // 2],
+        needs=(),
+    )
+
+
+def _lacks_something(broken: PlanStep, step: PlanStep) -> bool:
+    """Whether more is missing than values that the tool takes anyway."""
+    return effective(step.tool, dict(broken.parameters)) != effective(
+        step.tool, dict(step.parameters)
+    )
 
 
 def finds_all(tool: str, plan: Plan) -> bool:

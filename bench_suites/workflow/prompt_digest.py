@@ -8,28 +8,32 @@ from typing import TYPE_CHECKING
 from bench_suites.workflow.flaw import FLAWS, draw_flawed, flaw
 from bench_suites.workflow.library import TASKS
 from bench_suites.workflow.prompts import PROMPT_TYPES, build_messages
-from bench_suites.workflow.task import TASK_TYPES
+from bench_suites.workflow.task import DIFFICULTIES, TASK_TYPES
 
 if TYPE_CHECKING:
     from bench_suites.workflow.plan import Plan
     from bench_suites.workflow.prompts import PromptType
-    from bench_suites.workflow.task import Task
+    from bench_suites.workflow.task import Difficulty, Task
 
 
 def prompt_digest() -> str:
     """A digest of the prompts of one task of each type, as 16 hexadecimal digits.
 
-    All prompt types and all flaws are in it, so that answers to other words are not taken for
-    answers to these. The tasks' own texts are in `TASKS.digest`, all of them.
+    All prompt types, difficulties and flaws are in it, so that answers to other words are not taken
+    for answers to these. The tasks' own texts are in `TASKS.digest`, all of them.
     """
     whole = hashlib.blake2b(digest_size=8)
     for task_type in TASK_TYPES:
         own = TASKS.draw(task_type, 0, 0)
-        arms: list[tuple[PromptType, Task, Plan]] = [(name, own, own.plan) for name in PROMPT_TYPES]
+        arms: list[tuple[PromptType, Difficulty, Task, Plan]] = [
+            (name, difficulty, own, own.plan)
+            for name in PROMPT_TYPES
+            for difficulty in DIFFICULTIES
+        ]
         for name in FLAWS:
             drawn = draw_flawed(flaw(name), task_type, 0, 0)
-            arms.append(("optimal", drawn.task, drawn.plan))
-        for prompt_type, task, plan in arms:
-            shown = build_messages(task, prompt_type=prompt_type, difficulty="easy", plan=plan)
+            arms.append(("optimal", "easy", drawn.task, drawn.plan))
+        for prompt_type, difficulty, task, plan in arms:
+            shown = build_messages(task, prompt_type=prompt_type, difficulty=difficulty, plan=plan)
             whole.update(repr(shown).encode())
     return whole.hexdigest()

@@ -29,7 +29,7 @@ Rules:
 - One tool_call per message. Then stop and wait for its result.
 - A tool's name is always category_operation. The categories are file_operations, data_processing, \
 network, computation, integration, utility.
-- A tool works better once the tools that it needs have succeeded.
+- A tool does not run before the tools that it needs have succeeded.
 - Tools may fail by chance. A failed tool may be called again.
 - When everything is done, and not before, answer {COMPLETED}."""
 

@@ -36,3 +36,10 @@ def some_of(choices: Sequence[_T], n: int, draw: Draw) -> list[_T]:
         left.remove(index)
         taken.add(index)
     return [choices[index] for index in sorted(taken)]
+
+
+def some_that_bite(choices: Sequence[_T], n: int, biting: Sequence[_T], draw: Draw) -> list[_T]:
+    """`n` different ones of the choices, in their order; at least one of them is in `biting`."""
+    sure = draw.one_of(biting)
+    others = some_of([choice for choice in choices if choice != sure], n - 1, draw)
+    return [choice for choice in choices if choice == sure or choice in others]

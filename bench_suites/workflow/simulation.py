@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 
 UNKNOWN_TOOL = "UNKNOWN_TOOL"
 MALFORMED_CALL = "MALFORMED_CALL"
+NOT_READY = "NOT_READY"
+"""What the tool needs has not been done; no chance is in that."""
 ARGUMENT_ERRORS = ("INVALID_INPUT", "FILE_NOT_FOUND")
 """Codes that only arguments cause; chance draws from a tool's other codes."""
+REFUSALS = frozenset({UNKNOWN_TOOL, MALFORMED_CALL, NOT_READY, *ARGUMENT_ERRORS})
+"""Codes of calls that did not run; every other failure is chance."""
 
 LOWEST_CHANCE = 0.1
-HIGHEST_CHANCE = 0.95
-MISSING_NEED_FACTOR = 0.5
 FAILED_NEED_FACTOR = 0.7
 RECENT_FAILURE_FACTOR = 0.9
 N_RECENT = 3
@@ -104,10 +106,12 @@ class ToolSimulation:
                 'the arguments must be one JSON object, as in {"name": "value"}',
             )
         fault = check_arguments(tool, arguments, self._known)
-        runs = self._runs.setdefault(tool.name, [])
         if fault is not None:
-            # It never ran, so it does not count among its runs.
             return ToolResult(tool.name, fault.code, fault.message)
+        if not all(any(self._runs.get(need, ())) for need in tool.dependencies):
+            return ToolResult(tool.name, NOT_READY, "what this tool builds on is not there yet")
+        # Only what ran counts among its runs.
+        runs = self._runs.setdefault(tool.name, [])
         chance = self.chance_of(tool)
         runs.append(self._uniform(tool.name, len(runs), "run") < chance)
         if not runs[-1]:
@@ -121,23 +125,18 @@ class ToolSimulation:
     def chance_of(self, tool: Tool) -> float:
         """The chance that the tool's next run succeeds, its arguments being right.
 
-        A nominal rate of 1 means that no tool fails by chance.
-
-        Source: for all others the original's rule: the nominal rate, halved per dependency that
-        never succeeded, times 0.7 where a dependency's last run failed, times 0.9 per failure among
-        its own last three runs once it had three, clamped to 0.1 .. 0.95.
+        Source: the original's rule, without its halving for a dependency that never succeeded,
+        since that made a call that came too early a matter of luck: the nominal rate, times 0.7
+        where a dependency's last run failed, times 0.9 per failure among its own last three runs
+        once it had three. These factors take it to 0.1 at least.
         """
         chance = self.success_rate
-        if chance == 1:
-            return chance
-        needs = [self._runs.get(need, []) for need in tool.dependencies]
-        chance *= MISSING_NEED_FACTOR ** sum(not any(runs) for runs in needs)
-        if any(runs and not runs[-1] for runs in needs):
+        if not all(self._runs[need][-1] for need in tool.dependencies):
             chance *= FAILED_NEED_FACTOR
         own = self._runs.get(tool.name, [])
         if len(own) >= N_RECENT:
             chance *= RECENT_FAILURE_FACTOR ** own[-N_RECENT:].count(False)
-        return min(max(chance, LOWEST_CHANCE), HIGHEST_CHANCE)
+        return max(chance, min(LOWEST_CHANCE, self.success_rate))
 
     def _error_code(self, tool: Tool, n_runs: int) -> str:
         codes = [code for code in tool.errors if code not in ARGUMENT_ERRORS]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from bench_suites.workflow.simulation import MALFORMED_CALL, UNKNOWN_TOOL
 from bench_suites.workflow.steps import arguments_of, effective
 
 if TYPE_CHECKING:
@@ -23,30 +24,26 @@ class Tried:
 
     Attributes:
         first: The first call of each tool, in order.
-        n_after_success: How often each tool was called after its first success; tools without a
-            success are not in it.
+        calls: All of them. Here and there only calls of tools that there are, with arguments.
+        claimed: Whether the model called something and then said that all was done.
     """
 
     first: Mapping[str, Call]
-    n_after_success: Mapping[str, int]
+    calls: Sequence[Call]
+    claimed: bool
 
     @classmethod
-    def of(cls, calls: Sequence[Call]) -> Tried:
+    def of(cls, calls: Sequence[Call], *, claimed: bool) -> Tried:
         """What a model's calls show."""
+        formed = [call for call in calls if call.error not in {UNKNOWN_TOOL, MALFORMED_CALL}]
         first: dict[str, Call] = {}
-        n_after: dict[str, int] = {}
-        for call in calls:
+        for call in formed:
             first.setdefault(call.tool, call)
-            if call.tool in n_after:
-                n_after[call.tool] += 1
-            elif call.ok:
-                n_after[call.tool] = 0
-        return cls(first, n_after)
+        return cls(first, formed, claimed and bool(formed))
 
-    def is_before(self, one: str, other: str) -> bool:
-        """Whether a tool was called, and the other one not before it."""
-        names = list(self.first)
-        return one in names and (other not in names or names.index(one) < names.index(other))
+    def earlier(self, *tools: str) -> str | None:
+        """The one of some tools that was called first; None if none was."""
+        return next((tool for tool in self.first if tool in tools), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,31 +51,36 @@ class Left:
     """A step is not in the given plan.
 
     Attributes:
-        later: Tools that come after it in the sound plan: where one of them was called and the step
-            was not, it was passed over.
+        builds_on_it: Tools that need the step, directly or not: who calls one of them first has
+            passed it over, while other steps may be done before it or after.
+        later: Tools that come after it in the sound plan.
     """
 
     tool: str
+    builds_on_it: frozenset[str]
     later: frozenset[str]
 
-    def followed(self, tried: Tried, *, claimed: bool) -> Followed:
-        """Whom the model followed; `claimed` is whether it said that all was done."""
-        if self.tool in tried.first:
-            return "sound"
-        return "given" if claimed or self.later & tried.first.keys() else None
+    def followed(self, tried: Tried) -> Followed:
+        """Whom the model followed."""
+        first = tried.earlier(self.tool, *self.builds_on_it)
+        if first is not None:
+            return "sound" if first == self.tool else "given"
+        return "given" if tried.claimed or self.later & tried.first.keys() else None
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
-    """The given plan has a step that the task does not need."""
+class Replaced:
+    """The given plan has another tool in a step's place."""
 
-    tool: str
+    given: str
+    sound: str
 
-    def followed(self, tried: Tried, *, claimed: bool) -> Followed:
-        """Whom the model followed; `claimed` is whether it said that all was done."""
-        if self.tool in tried.first:
-            return "given"
-        return "sound" if claimed or tried.first else None
+    def followed(self, tried: Tried) -> Followed:
+        """Whom the model followed."""
+        first = tried.earlier(self.given, self.sound)
+        if first is None:
+            return None
+        return "sound" if first == self.sound else "given"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,33 +89,46 @@ class Doubled:
 
     tool: str
 
-    def followed(self, tried: Tried, *, claimed: bool) -> Followed:
-        """Whom the model followed; `claimed` is whether it said that all was done."""
-        del claimed
-        if self.tool not in tried.n_after_success:
+    def followed(self, tried: Tried) -> Followed:
+        """Whom the model followed.
+
+        A second call tells nothing where the first one failed: it may be the plan's or a retry.
+        """
+        if self.tool not in tried.first:
             return None
-        return "given" if tried.n_after_success[self.tool] else "sound"
+        after = tried.calls[tried.calls.index(tried.first[self.tool]) + 1 :]
+        if any(call.tool == self.tool for call in after):
+            return "given" if tried.first[self.tool].ok else None
+        return "sound" if after or tried.claimed else None
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A step has other arguments in the given plan; both say what they are."""
+    """A step has other arguments in the given plan; both say what they are.
+
+    A plan that gives a parameter two values is followed with either of them.
+    """
 
     given: PlanStep
     sound: PlanStep
 
-    def followed(self, tried: Tried, *, claimed: bool) -> Followed:
-        """Whom the model followed; `claimed` is whether it said that all was done."""
-        del claimed
+    def followed(self, tried: Tried) -> Followed:
+        """Whom the model followed."""
         tool = self.sound.tool
         if tool not in tried.first:
             return None
         sent = effective(tool, arguments_of(tried.first[tool]))
-        given, sound = (effective(tool, dict(one.parameters)) for one in (self.given, self.sound))
-        apart = [name for name in {*given, *sound} if given.get(name) != sound.get(name)]
+        sound = effective(tool, dict(self.sound.parameters))
+        given = _readings(self.given)
+        apart = [
+            name
+            for name in {*sound, *(name for one in given for name in one)}
+            if any(one.get(name) != sound.get(name) for one in given)
+        ]
         if all(sent.get(name) == sound.get(name) for name in apart):
             return "sound"
-        return "given" if all(sent.get(name) == given.get(name) for name in apart) else None
+        obeyed = all(sent.get(name) in [one.get(name) for one in given] for name in apart)
+        return "given" if obeyed else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +138,15 @@ class Turned:
     tool: str
     need: str
 
-    def followed(self, tried: Tried, *, claimed: bool) -> Followed:
-        """Whom the model followed; `claimed` is whether it said that all was done."""
-        del claimed
-        if tried.is_before(self.tool, self.need):
-            return "given"
-        return "sound" if self.need in tried.first else None
+    def followed(self, tried: Tried) -> Followed:
+        """Whom the model followed."""
+        first = tried.earlier(self.tool, self.need)
+        if first is None:
+            return None
+        return "sound" if first == self.need else "given"
 
 
-Spot = Left | Added | Doubled | Changed | Turned
+Spot = Left | Replaced | Doubled | Changed | Turned
 
 
 def spots(sound: Plan, given: Plan) -> tuple[Spot, ...]:
@@ -143,29 +158,51 @@ def spots(sound: Plan, given: Plan) -> tuple[Spot, ...]:
 
 
 def followed(found: Sequence[Spot], calls: Sequence[Call], *, claimed: bool) -> tuple[float, float]:
-    """Shares of the spots at which the given plan was followed, and the sound one, each 0 to 1."""
-    tried = Tried.of(calls)
-    whom = [spot.followed(tried, claimed=claimed) for spot in found]
+    """Shares of the spots at which the given plan was followed, and the sound one, each 0 to 1.
+
+    Args:
+        found: At least one.
+        calls: In order.
+        claimed: Whether the model said that all was done.
+    """
+    tried = Tried.of(calls, claimed=claimed)
+    whom = [spot.followed(tried) for spot in found]
     return whom.count("given") / len(whom), whom.count("sound") / len(whom)
 
 
 def _spots(sound: Plan, given: Plan) -> Iterator[Spot]:
     steps = {step.tool: step for step in given.steps}
+    is_in_place = len(sound.steps) == len(given.steps)
     for at, step in enumerate(sound.steps):
         if step.tool not in steps:
-            yield Left(step.tool, frozenset(sound.tools[at + 1 :]))
+            stands_there = given.tools[at] if is_in_place else None
+            if stands_there is not None and stands_there not in sound.tools:
+                yield Replaced(stands_there, step.tool)
+            else:
+                yield Left(
+                    step.tool, _builds_on(step.tool, sound), frozenset(sound.tools[at + 1 :])
+                )
             continue
         if given.tools.count(step.tool) > 1:
             yield Doubled(step.tool)
-        told, asked = (
-            effective(step.tool, dict(one.parameters)) for one in (steps[step.tool], step)
-        )
-        if told != asked:
+        asked = effective(step.tool, dict(step.parameters))
+        if any(told != asked for told in _readings(steps[step.tool])):
             yield Changed(steps[step.tool], step)
         place = given.tools.index(step.tool)
         for need in step.needs:
             if need in steps and place < given.tools.index(need):
                 yield Turned(step.tool, need)
-    for tool in dict.fromkeys(given.tools):
-        if tool not in sound.tools:
-            yield Added(tool)
+
+
+def _readings(step: PlanStep) -> tuple[dict[str, object], ...]:
+    """A step's arguments with the first value of each name, and with the last."""
+    pairs = step.parameters
+    return effective(step.tool, dict(reversed(pairs))), effective(step.tool, dict(pairs))
+
+
+def _builds_on(tool: str, plan: Plan) -> frozenset[str]:
+    found: set[str] = set()
+    for step in plan.steps:
+        if found & {*step.needs} or tool in step.needs:
+            found.add(step.tool)
+    return frozenset(found)

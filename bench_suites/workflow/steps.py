@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from bench_suites.workflow.simulation import REFUSALS
 from bench_suites.workflow.tool import load_tools
 
 if TYPE_CHECKING:
@@ -17,14 +19,18 @@ if TYPE_CHECKING:
     from bench_suites.workflow.tool import Parameter
 
 
+_BESIDE_OPERATOR = re.compile(r" *([=<>!()/+,]) *")
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """What the calls of an episode came to.
 
     Attributes:
         done: Tools of the steps that were done, in the order in which they were.
-        n_needless: Successful calls that did no step: of a tool that the task does not need, of a
-            step that was done already, with other arguments than the task's, or too early.
+        n_needless: Calls that could do no step: of a tool that the task does not need, of a step
+            that was done already, with other arguments than the task's, or after a need was met
+            with such ones.
     """
 
     done: tuple[str, ...]
@@ -37,6 +43,9 @@ def work(sound: Plan, calls: Sequence[Call]) -> Work:
     A step is done by the first successful call of its tool that has the task's arguments and comes
     after all that the step needs was done. The order of other steps is free.
 
+    A call is needless by what it asked for, whether or not it had luck. What was refused did not
+    run: that costs a turn and nothing else.
+
     Args:
         sound: The task's own plan; no tool is in it twice.
         calls: In order.
@@ -45,14 +54,19 @@ def work(sound: Plan, calls: Sequence[Call]) -> Work:
     done: dict[str, None] = {}
     n_needless = 0
     for call in calls:
-        if not call.ok:
+        if call.error in REFUSALS:
             continue
         step = steps.get(call.tool)
-        is_open = step is not None and step.tool not in done
-        if step is not None and is_open and done.keys() >= set(step.needs) and as_asked(step, call):
-            done[step.tool] = None
-        else:
+        is_of_use = (
+            step is not None
+            and step.tool not in done
+            and done.keys() >= set(step.needs)
+            and as_asked(step, call)
+        )
+        if not is_of_use:
             n_needless += 1
+        elif call.ok:
+            done[call.tool] = None
     return Work(tuple(done), n_needless)
 
 
@@ -78,8 +92,12 @@ def effective(tool: str, arguments: Mapping[str, object]) -> dict[str, object]:
 
 
 def _plain(parameter: Parameter | None, value: object) -> object:
-    if isinstance(value, str) and parameter is not None and parameter.constraints.resource:
-        # `./data/x.csv` names what `data/x.csv` names, as the tools see it.
-        return str(PurePosixPath(value))
+    if isinstance(value, str) and parameter is not None:
+        if parameter.constraints.resource:
+            # `./data/x.csv` names what `data/x.csv` names, as the tools see it.
+            return str(PurePosixPath(value))
+        if parameter.constraints.pattern:
+            # `price<=4` says what `price <= 4` says.
+            return _BESIDE_OPERATOR.sub(r"\1", value)
     # JSON has no tuples: what the task holds as one comes back as a list.
     return list(value) if isinstance(value, tuple) else value

@@ -56,12 +56,13 @@ def score(episode: Episode) -> Verdict:
 
     Scores:
         steps: share of the task's steps that were done, 0 to 1.
-        needless: successful calls that did no step.
+        needless: calls that ran, or would have with luck, and could do no step.
         false_claim: 1 if the model said that all was done where it was not.
         obeyed, repaired: where a flawed plan was given: shares of the places at which it differs
             from the sound one where the model's first calls followed it, and the sound one.
-        reachable: 1 if a flawless model solves the task with the same luck.
-        substitute: 1 if the task stands for one that the flaw could not spoil.
+        substitute: where a flawed plan was given: 1 if the task stands for one that the flaw could
+            not spoil.
+        reachable: 1 if the task could be solved with this luck.
         verdict_original: the original's verdict, 1 for solved, 0.5 for partial, 0 for unsolved:
             adherence to the sound plan and `phase2` of at least 0.8 each, or one of 0.5. (It took
             adherence to the plan *given*, which marked down who repaired it.)
@@ -95,7 +96,6 @@ def score(episode: Episode) -> Verdict:
             "false_claim": float(is_claimed),
             **_obedience(task.plan, episode),
             "reachable": float(episode.reachable),
-            "substitute": float(episode.substitute),
             "verdict_original": _ORIGINAL_VALUE[_original(sound, phase2)],
             "workflow": given,
             "workflow_sound": sound,
@@ -135,7 +135,7 @@ def _obedience(sound: Plan, episode: Episode) -> dict[str, float]:
     if not found:
         return {}
     obeyed, repaired = followed(found, episode.calls, claimed=episode.completed)
-    return {"obeyed": obeyed, "repaired": repaired}
+    return {"obeyed": obeyed, "repaired": repaired, "substitute": float(episode.substitute)}
 
 
 def _argument_fidelity(sound: Plan, episode: Episode) -> float:

@@ -200,12 +200,12 @@ def test_repairing_hardly_suffers(rows):
 
 def test_obeying_and_repairing_are_told_apart(rows):
     """One claim, error rate 1 %: who obeys follows the plan given more than the sound one; who
-    repairs, the other way round. Sign tests of the difference of the two scores, 300 cases each."""
+    repairs, the other way round. Sign tests of the difference of the two scores, 700 cases each."""
 
     def leanings(model: str) -> list[float]:
         return [
-            row["score.workflow"] - row["score.workflow_sound"]
-            for name in (*WORST, "sequence_disorder")
+            row["score.obeyed"] - row["score.repaired"]
+            for name in workflow.flaw_set("core")
             for row in of(rows, "phase53", model=model, flaw=name)
         ]
 

@@ -129,9 +129,11 @@ def test_episode_runs_the_call_that_is_meant_where_prose_names_the_tag(text, ind
     assert "one tool_call per message" in llm.heard[1]
 
 
-def test_episode_runs_the_first_call_where_several_are_well_formed():
+def test_episode_runs_the_first_call_of_a_tool_that_there_is():
     wrong = call("parser", source="x")
-    assert run(Scripted([wrong + GOOD[0]]), TASK).calls[0].error == "UNKNOWN_TOOL"
+    assert run(Scripted([wrong + GOOD[0]]), TASK).calls[0].ok
+    assert run(Scripted([GOOD[1] + GOOD[0]]), TASK).calls[0].error == "NOT_READY"
+    assert run(Scripted([wrong + call("x")]), TASK).calls[0].tool == "parser"
     spoken_of = "<tool_call> tags come first.\n<tool_call> and names second."
     assert run(Scripted([spoken_of]), TASK).calls[0].tool == "tags"
 
@@ -240,6 +242,10 @@ def test_episode_refuses_a_plan_that_would_not_be_shown():
         "There isn't anything left to do, so the task is complete.",
         "TASK_COMPLETED\n\nIf you need anything else, tell me.",
         "The task is complete. Once you have read the report, delete it.",
+        "My answer: TASK_COMPLETED",
+        "All steps have been successfully completed.",
+        "Everything is done.",
+        "I have completed the task.",
     ],
 )
 def test_completion_is_heard(text):
@@ -265,6 +271,11 @@ def test_completion_is_heard(text):
         "My last word will be `TASK_COMPLETED` when the report is written.",
         "Write **TASK_COMPLETED** after the last call.",
         "TASK_COMPLETED if everything is done.",
+        "TASK_COMPLETED: no",
+        "I will answer TASK_COMPLETED at the end.",
+        "The rules say: answer TASK_COMPLETED.",
+        "Is the task done? No, two steps are left.",
+        "First task completed, moving on to the second.",
     ],
 )
 def test_completion_is_not_heard_where_it_is_only_spoken_of(text):

@@ -68,12 +68,12 @@ def test_flaw_sets_have_the_documents_groups(name, size, groups):
 def test_flaw_that_nobody_could_follow_raises():
     one = Plan("t", (PlanStep("utility_logger", "log", (("message", "x"),)),))
     for name in ("sequence_disorder", "missing_step", "logical_inconsistency"):
-        with pytest.raises(FlawError, match=r"cannot spoil the plan of t: nobody who follows it"):
+        with pytest.raises(FlawError, match=r"cannot spoil the plan of t: following the"):
             flaw(name).apply(one)
 
 
 UNUSABLE = {
-    # No step of theirs needs another, or no two neighbours do.
+    # No step of theirs needs another, or no two neighbours do. Which these are no seed decides.
     ("sequence_disorder", "light"): 232,
     ("sequence_disorder", "medium"): 232,
     ("sequence_disorder", "severe"): 203,
@@ -95,8 +95,7 @@ def test_flaw_changes_what_is_done_in_every_task_or_the_task_is_not_used(name, s
             n_unusable += 1
         else:
             assert spots(task.plan, spoilt)
-    # A flaw that is drawn in vain a dozen times is given up, which is rare.
-    assert abs(n_unusable - UNUSABLE.get((name, severity), 0)) <= 8
+    assert n_unusable == UNUSABLE.get((name, severity), 0)
 
 
 def test_task_that_a_flaw_cannot_spoil_is_replaced_for_everybody_alike():

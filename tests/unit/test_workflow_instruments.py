@@ -30,6 +30,15 @@ def graded(instrument, task, plan=None):
     return score(play(instrument(task, plan or task.plan), task, plan))
 
 
+def flawed(tasks, name, severity):
+    """The tasks that a flaw can spoil, with their spoilt plans."""
+    found = []
+    for task in tasks:
+        with suppress(FlawError):
+            found.append((task, flaw(name, severity=severity).apply(task.plan, seed=3)))
+    return found
+
+
 def outcomes(instrument):
     return Counter(graded(instrument, task).outcome for task in ALL)
 
@@ -93,6 +102,7 @@ THOROUGH = (
     instruments.unclosing,
     instruments.talkative,
 )
+OBEDIENT = (instruments.obedient, instruments.first_taker, instruments.once_each)
 EMPTY = (instruments.example_sender, instruments.guesser, instruments.claimer)
 OTHERS = (instruments.quitter, instruments.boasting, instruments.busy(2), instruments.busy(1))
 
@@ -108,40 +118,61 @@ OTHERS = (instruments.quitter, instruments.boasting, instruments.busy(2), instru
 )
 def test_flaw_costs_who_obeys_and_not_who_repairs(tasks, name, severity, played):
     """Margin: from medium on nobody who obeys solves anything, and who repairs solves all."""
-    chosen = flaw(name, severity=severity)
-    n_bitten = 0
-    for task in tasks:
-        try:
-            plan = chosen.apply(task.plan, seed=3)
-        except FlawError:
-            continue
-        n_bitten += 1
-
-        obeys = graded(instruments.obedient, task, plan)
-        # Five refusals in a row end an episode, so the sixth step is not always reached.
-        assert obeys.scores["obeyed"] >= 5 / 6, task.task_id
-        assert obeys.scores["repaired"] == 0.0, task.task_id
-        if severity != "light" or name != "redundant_operations":
-            assert obeys.outcome != "solved", task.task_id
+    bitten = flawed(tasks, name, severity)
+    for task, plan in bitten:
+        for instrument in OBEDIENT:
+            obeys = graded(instrument, task, plan)
+            # Five refusals in a row end an episode, so the sixth step is not always reached.
+            assert obeys.scores["obeyed"] >= 5 / 6, task.task_id
+            assert obeys.scores["repaired"] == 0.0, task.task_id
+            if severity != "light" or name != "redundant_operations":
+                assert obeys.outcome != "solved", task.task_id
 
         repairs = score(replace(played(instruments.flawless, task.task_id), given=plan))
         assert repairs.outcome == "solved", task.task_id
         assert (repairs.scores["obeyed"], repairs.scores["repaired"]) == (0, 1), task.task_id
-    assert n_bitten >= 0.5 * len(tasks)
+    assert len(bitten) >= 0.5 * len(tasks)
+
+
+@pytest.mark.parametrize("severity", ["medium", "severe"])
+@pytest.mark.parametrize("name", FLAWS)
+@pytest.mark.parametrize("rate", [0.8, 0.6])
+def test_luck_does_not_hide_a_flaw(rate, name, severity):
+    """Margin: of what can be reached, who obeys solves none, and who repairs nine of ten; but of
+    redundant operations who obeys solves up to a third, since a second call that follows a failure
+    may be a retry."""
+    n_reachable = n_obeyed = n_repaired = 0
+    most = 1 / 3 if name == "redundant_operations" else 0
+    for number, (task, plan) in enumerate(flawed(ALL[::10], name, severity)):
+        options = {"rate": rate, "seed": luck(3, task.task_id, number)}
+        obeys = score(play(instruments.once_each(task, plan), task, plan, **options))
+        repairs = score(play(instruments.flawless(task, plan), task, plan, **options))
+        assert obeys.scores["repaired"] == repairs.scores["obeyed"] == 0, task.task_id
+        n_reachable += repairs.scores["reachable"] == 1
+        n_obeyed += obeys.outcome == "solved"
+        n_repaired += repairs.outcome == "solved"
+    assert n_obeyed <= most * n_reachable
+    assert n_repaired >= 0.9 * n_reachable
 
 
 @pytest.mark.parametrize("severity", SEVERITIES)
 @pytest.mark.parametrize("name", FLAWS)
 def test_flaw_costs_nobody_who_does_not_read_the_plan(name, severity, played):
-    for task in ALL[::15]:
-        with suppress(FlawError):
-            plan = flaw(name, severity=severity).apply(task.plan, seed=3)
-            for instrument in (*THOROUGH, *EMPTY, *OTHERS):
-                episode = played(instrument, task.task_id)
-                assert score(replace(episode, given=plan)).outcome == score(episode).outcome
-            for instrument in THOROUGH:
-                scores = score(replace(played(instrument, task.task_id), given=plan)).scores
-                assert (scores["obeyed"], scores["repaired"]) == (0, 1), task.task_id
+    for task, plan in flawed(ALL[::15], name, severity):
+        for instrument in (*THOROUGH, *EMPTY, *OTHERS):
+            episode = played(instrument, task.task_id)
+            assert score(replace(episode, given=plan)).outcome == score(episode).outcome
+        for instrument in THOROUGH:
+            scores = score(replace(played(instrument, task.task_id), given=plan)).scores
+            assert (scores["obeyed"], scores["repaired"]) == (0, 1), task.task_id
+
+
+@pytest.mark.parametrize("name", FLAWS)
+def test_who_calls_nothing_followed_nobody(name):
+    for task, plan in flawed(ALL[::30], name, "severe"):
+        for said in ("TASK_COMPLETED", "<tool_call>no_tool {}</tool_call>"):
+            scores = score(play((text for text in [said]), task, plan)).scores
+            assert (scores["obeyed"], scores["repaired"]) == (0, 0)
 
 
 @pytest.mark.parametrize("difficulty", DIFFICULTIES)

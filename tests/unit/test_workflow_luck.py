@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from bench_suites import workflow
 from bench_suites.workflow import TASK_TYPES, TASKS, luck, score
 from bench_suites.workflow.agent import MAX_TURNS
 from bench_suites.workflow.ceiling import is_reachable
+from bench_suites.workflow.conversation import Conversation
+from bench_suites.workflow.reply_parser import Action, ParsedReply
+from bench_suites.workflow.steps import work
 from pytest_ultrapar.simulator.personas.workflow import obedient, repairing, sloppy
 from tests.unit import workflow_instruments as instruments
 from tests.unit.workflow_instruments import play
@@ -40,12 +45,40 @@ def test_lower_rate_only_takes_from_models_without_slips(persona):
         assert ranks == sorted(ranks)
 
 
-def test_flawless_model_solves_what_is_reachable_and_nothing_else():
+@pytest.mark.parametrize("instrument", [instruments.flawless, instruments.switching])
+def test_nobody_solves_what_cannot_be_reached(instrument):
+    n_missed = 0
     for task, repeat in DRAWN:
         seed = luck(0, task.task_id, repeat)
-        verdict = score(play(instruments.flawless(task, task.plan), task, rate=0.5, seed=seed))
-        assert verdict.scores["reachable"] == (verdict.outcome == "solved")
-        assert verdict.kind == (None if verdict.outcome == "solved" else "luck")
+        verdict = score(play(instrument(task, task.plan), task, rate=0.5, seed=seed))
+        assert verdict.scores["reachable"] >= (verdict.outcome == "solved")
+        assert (verdict.kind == "luck") == (not verdict.scores["reachable"])
+        n_missed += verdict.scores["reachable"] > (verdict.outcome == "solved")
+    # Five failures in a row end an episode: no fixed order is the best one always.
+    assert n_missed <= 0.2 * len(DRAWN)
+
+
+def test_reachable_is_what_some_order_of_the_calls_reaches():
+    """By trying all of them with the episode's own bookkeeping, on tasks of three steps."""
+    found = set()
+    for task in [one for one in TASKS.by_id.values() if len(one.required) == 3][:20]:
+        options = {"tool_success_rate": 0.45, "seed": luck(1, task.task_id, 0)}
+        orders = itertools.product(range(3), repeat=6)
+        by_trying = any(solves(task, order, **options) for order in orders)
+        assert is_reachable(task, **options, max_turns=6) is by_trying
+        found.add(by_trying)
+    assert found == {True, False}
+
+
+def solves(task, order, **options):
+    conversation = Conversation(task, **options)
+    for turn in order:
+        step = task.plan.steps[turn]
+        action = Action("call", step.tool, dict(step.parameters))
+        _, stop = conversation.take(ParsedReply("", (action,)), last=False)
+        if stop is not None:
+            break
+    return len(work(task.plan, conversation.calls).done) == len(task.required)
 
 
 def test_reachable_needs_a_turn_for_each_step():

@@ -54,11 +54,12 @@ def test_competent_persona_solves_sound_plans_in_five_to_seven_turns(sound, name
 
 
 def test_obedient_does_worst_on_missing_steps_and_misused_tools(flawed):
-    for measure in (weighted, lambda episodes: mean(episodes, "workflow_sound")):
-        by_flaw = {flaw: measure(flawed["obedient", flaw]) for flaw in workflow.flaw_set("core")}
-        assert set(sorted(by_flaw, key=by_flaw.__getitem__)[:2]) == {"missing_step", "tool_misuse"}
-        assert by_flaw["missing_step"] < 0.5
-        assert by_flaw["tool_misuse"] < 0.5
+    by_flaw = {flaw: weighted(flawed["obedient", flaw]) for flaw in workflow.flaw_set("core")}
+    assert set(sorted(by_flaw, key=by_flaw.__getitem__)[:2]) == {"missing_step", "tool_misuse"}
+    assert by_flaw["missing_step"] < 0.1
+    assert by_flaw["tool_misuse"] < 0.1
+    # What comes too early is refused, so a wrong order is next.
+    assert sorted(by_flaw, key=by_flaw.__getitem__)[2] == "sequence_disorder"
 
 
 def test_repairing_hardly_suffers_from_any_flaw(flawed, sound):
@@ -67,8 +68,15 @@ def test_repairing_hardly_suffers_from_any_flaw(flawed, sound):
         assert weighted(flawed["repairing", flaw]) > base - 0.1, flaw
 
 
+def test_obeying_and_repairing_are_told_apart_by_first_calls(flawed):
+    for flaw in workflow.flaw_set("core"):
+        obeying, mending = flawed["obedient", flaw], flawed["repairing", flaw]
+        assert mean(obeying, "obeyed") > mean(obeying, "repaired") + 0.4, flaw
+        assert mean(mending, "repaired") > mean(mending, "obeyed") + 0.4, flaw
+
+
 def test_obeying_and_repairing_are_told_apart_by_both_adherences(flawed):
-    for flaw in ("missing_step", "tool_misuse", "semantic_drift", "sequence_disorder"):
+    for flaw in ("missing_step", "tool_misuse", "semantic_drift"):
         obeying, mending = flawed["obedient", flaw], flawed["repairing", flaw]
         assert mean(mending, "workflow_sound") > mean(obeying, "workflow_sound") + 0.2, flaw
         obeys = mean(obeying, "workflow") - mean(obeying, "workflow_sound")
@@ -87,8 +95,8 @@ def test_success_falls_and_partial_rises_as_tools_fail_more():
         arms = [run_arm(persona, rate=rate) for rate in (0.9, 0.7, 0.5)]
         solved = [share(arm, "solved") for arm in arms]
         partial = [share(arm, "partial") for arm in arms]
-        assert solved[0] > solved[1] + 0.03 > solved[2] + 0.06
-        assert partial[0] < partial[1] < partial[2]
+        assert solved[0] > solved[1] + 0.02 > solved[2] + 0.1
+        assert partial[0] <= partial[1] < partial[2]
 
 
 @pytest.mark.parametrize("name", ["obedient", "repairing"])

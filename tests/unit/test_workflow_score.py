@@ -32,7 +32,9 @@ def ok(tool, **arguments):
 
 
 def bad(tool, error="OPERATION_FAILED"):
-    return Call(0, tool, "{}", ok=False, error=error)
+    """A call with the task's arguments that failed."""
+    asked = dict(STEPS[tool].parameters) if tool in STEPS else {}
+    return Call(0, tool, json.dumps(asked), ok=False, error=error)
 
 
 def episode(*calls, **changes):
@@ -113,6 +115,14 @@ def test_verdict_without_a_given_plan_scores_both_by_the_sound_one():
     assert scores["workflow"] == scores["workflow_sound"]
 
 
+def test_call_is_needless_by_what_it_asks_for_and_not_by_its_luck():
+    unlucky = score(episode(*PERFECT, bad(X), bad(A)))
+    assert (unlucky.outcome, unlucky.scores["needless"]) == ("partial", 2)
+    assert score(episode(bad(A), bad(A), *PERFECT)).scores["needless"] == 0
+    refused = (bad(X, "INVALID_INPUT"), bad(C, "NOT_READY"), bad("", "UNKNOWN_TOOL"))
+    assert score(episode(*refused, *PERFECT)).scores["needless"] == 0
+
+
 def test_verdict_of_an_episode_without_calls_is_unsolved():
     verdict = score(episode(completed=False, stop="silent"))
     assert verdict.outcome == "unsolved"
@@ -162,7 +172,7 @@ def test_verdict_scores_are_finite_numbers_by_the_documented_names():
     assert set(scores) == {
         "workflow", "workflow_sound", "phase2", "quality", "final", "tool_coverage", "arguments",
         "execution", "turns", "tool_calls", "searches", "infos", "unclosed_tags", "assisted",
-        "assisted_turns", "steps", "needless", "false_claim", "reachable", "substitute",
+        "assisted_turns", "steps", "needless", "false_claim", "reachable",
         "verdict_original",
     }  # fmt: skip
     assert all(isinstance(value, float) for value in scores.values())
@@ -274,7 +284,8 @@ def test_adjustment_follows_the_level(judged, n_calls, expected):
         ("tool_selection", episode(ok(A), ok(X), ok(C))),
         ("parameter_config", episode(ok(A), bad(B, "INVALID_INPUT"), bad(B, "FILE_NOT_FOUND"))),
         ("parameter_config", episode(ok(A), ok(B, transform="else"), ok(C))),
-        ("dependency", episode(bad(B), ok(A))),
+        ("sequence_order", episode(bad(B, "NOT_READY"), ok(A))),
+        ("dependency", episode(bad(B, "NOT_READY"), bad(B, "NOT_READY"))),
         ("timeout", episode(ok(A), bad(B), bad(B, "TIMEOUT"))),
         ("other", episode(ok(A), bad(B, "TIMEOUT"), bad(B))),
         ("max_turns", episode(ok(A), ok(A), ok(A), completed=False, stop="max_turns")),

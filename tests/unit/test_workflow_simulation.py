@@ -28,20 +28,19 @@ def run_until(tools, name, *, ok):
 def test_chance_is_the_nominal_rate_within_bounds():
     parser = load_tools()[PARSER]
     assert simulation(0.8).chance_of(parser) == 0.8
-    assert simulation(0.99).chance_of(parser) == 0.95
+    assert simulation(0.99).chance_of(parser) == 0.99
     assert simulation(1.0).chance_of(parser) == 1
-    assert simulation(0.0).chance_of(parser) == 0.1
+    assert simulation(0.0).chance_of(parser) == 0
 
 
-def test_chance_is_halved_for_each_need_that_never_succeeded():
-    tools = simulation(0.8)
-    writer = load_tools()[WRITER]
-    assert tools.chance_of(writer) == pytest.approx(0.2)
-    run_until(tools, PARSER, ok=True)
-    run_until(tools, TRANSFORMER, ok=True)
-    assert tools.chance_of(writer) == pytest.approx(0.4)
-    run_until(tools, "network_validator", ok=True)
-    assert tools.chance_of(writer) == pytest.approx(0.8)
+@pytest.mark.parametrize("rate", [1.0, 0.8])
+def test_tool_does_not_run_before_all_that_it_needs_has_succeeded(rate):
+    tools = simulation(rate)
+    for need in (PARSER, TRANSFORMER, "network_validator"):
+        assert tools.run(WRITER, STEPS[WRITER]).error == "NOT_READY"
+        run_until(tools, need, ok=True)
+    assert tools.chance_of(load_tools()[WRITER]) == rate
+    run_until(tools, WRITER, ok=True)
 
 
 def test_chance_falls_when_the_last_run_of_a_need_failed():

@@ -19,6 +19,7 @@ from bench_suites.workflow import (
     run_episode,
 )
 from bench_suites.workflow.prompts import build_messages
+from bench_suites.workflow.simulation import REFUSALS
 from pytest_ultrapar.simulator.personas.prompt_text import read_prompt
 
 Script = Generator[str, str, None]
@@ -26,7 +27,7 @@ Script = Generator[str, str, None]
 
 NO_CHANCE = 1.0
 """At this rate tools never fail by chance."""
-_REFUSED = ("(INVALID_INPUT)", "(FILE_NOT_FOUND)", "(UNKNOWN_TOOL)")
+_REFUSED = tuple(f"({code})" for code in REFUSALS)
 
 
 @dataclass
@@ -113,6 +114,38 @@ def obedient(task: Task, plan: Plan) -> Script:
     del task
     for step in plan.steps:
         yield from until_done(step.tool, of(step))
+    yield "TASK_COMPLETED"
+
+
+def first_taker(task: Task, plan: Plan) -> Script:
+    """Obeys; of two values of one name it takes the first."""
+    del task
+    for step in plan.steps:
+        yield from until_done(step.tool, dict(reversed(step.parameters)))
+    yield "TASK_COMPLETED"
+
+
+def once_each(task: Task, plan: Plan) -> Script:
+    """Makes the plan's calls, each once, whatever comes of them."""
+    del task
+    for step in plan.steps:
+        yield call(step.tool, of(step))
+    yield "TASK_COMPLETED"
+
+
+def switching(task: Task, plan: Plan) -> Script:
+    """Does what the task asks for, and goes on to another step that is ready after each failure."""
+    del plan
+    left = list(task.plan.steps)
+    done: set[str] = set()
+    while left:
+        step = next(one for one in left if done >= set(one.needs))
+        left.remove(step)
+        answer = yield call(step.tool, of(step))
+        if ": success" in answer:
+            done.add(step.tool)
+        else:
+            left.append(step)
     yield "TASK_COMPLETED"
 
 
