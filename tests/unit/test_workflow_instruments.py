@@ -122,8 +122,8 @@ def test_flaw_costs_who_obeys_and_not_who_repairs(tasks, name, severity, played)
     for task, plan in bitten:
         for instrument in OBEDIENT:
             obeys = graded(instrument, task, plan)
-            # Five refusals in a row end an episode, so the sixth step is not always reached.
-            assert obeys.scores["obeyed"] >= 5 / 6, task.task_id
+            # Five refusals in a row end an episode, so the last steps are not always reached.
+            assert obeys.scores["obeyed"] >= 3 / 4, task.task_id
             assert obeys.scores["repaired"] == 0.0, task.task_id
             if severity != "light" or name != "redundant_operations":
                 assert obeys.outcome != "solved", task.task_id
