@@ -50,7 +50,7 @@ def is_reachable(task: Task, *, tool_success_rate: float, seed: int, max_turns: 
 
 def _tries(task: Task, tools: ToolSimulation, most: int) -> tuple[int, ...] | None:
     """How many calls each step takes; None if there are more than `most` of them in all."""
-    found = []
+    found: list[int] = []
     for step in task.plan.steps:
         n_tries = 1
         while not tools.run(step.tool, dict(step.parameters)).ok:
