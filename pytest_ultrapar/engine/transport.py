@@ -17,6 +17,7 @@ from pytest_ultrapar.engine.transport_errors import as_httpx
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterator, Callable
+    from types import SimpleNamespace
 
     from pytest_ultrapar.engine.endpoints import Endpoint
 
@@ -166,7 +167,7 @@ class SessionTransport(httpx.AsyncBaseTransport):
         """
         address: Address | None = request.extensions.get(_ADDRESS)
         session = self._session or self._open()
-        if self._stale:
+        if self._stale or request.method != "POST":
             session = self._session_for(request)
         try:
             if address is not None:
@@ -210,26 +211,47 @@ class SessionTransport(httpx.AsyncBaseTransport):
         return self._session
 
     def _session_for(self, request: httpx.Request) -> aiohttp.ClientSession:
-        """One that makes a new connection, where a kept one has just turned out to be dead."""
+        """One that makes a new connection, where a kept one may be dead or the request is no POST.
+
+        aiohttp sends a GET a second time when its connection breaks, which would be outside the
+        lease; a session whose requests make one connection each cannot.
+        """
         assert self._session is not None
         host = request.url.netloc
         if self._stale.get(host, 0.0) <= time.monotonic():
             self._stale.pop(host, None)
-            return self._session
+            if request.method == "POST":
+                return self._session
         if self._unkept is None:
             connector = aiohttp.TCPConnector(
                 limit=self._max_connections, force_close=True, ssl=self._tls
             )
-            self._unkept = self._made(connector)
+            once = aiohttp.TraceConfig()
+            once.on_connection_create_start.append(_connect_once)
+            self._unkept = self._made(connector, once)
         return self._unkept
 
-    def _made(self, connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
+    def _made(
+        self, connector: aiohttp.TCPConnector, *traces: aiohttp.TraceConfig
+    ) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
             connector=connector,
+            trace_configs=list(traces),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=_timeout(LONGEST_CONNECT_S),
             auto_decompress=False,
         )
+
+
+async def _connect_once(
+    _: aiohttp.ClientSession,
+    request: SimpleNamespace,
+    params: aiohttp.TraceConnectionCreateStartParams,
+) -> None:
+    """End a request that would make a second connection; aiohttp passes one object per request."""
+    if hasattr(request, "has_connected"):
+        raise aiohttp.ServerDisconnectedError
+    request.has_connected = True
 
 
 def _timeout(connect_s: float) -> aiohttp.ClientTimeout:

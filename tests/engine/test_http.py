@@ -302,6 +302,27 @@ def test_transport_raises_httpx_errors_where_no_connection_is_made():
     asyncio.run(go())
 
 
+def test_get_is_sent_once_whatever_becomes_of_its_connection():
+    # aiohttp itself sends a GET again when its connection is closed before the answer.
+    async def go() -> tuple[list[Answer | Failure], list[bytes]]:
+        answers = (response(b"one"), None, None, response(b"four"), response(b"five"))
+        async with server(*answers) as (port, seen):
+            asked = replace(endpoint(port), method="GET")
+            client = HttpClient([asked], max_connections=1)
+            found = [await client.exchange(asked, b"", timeout_s=60.0) for _ in range(4)]
+            await client.close()
+        return found, seen
+
+    found, seen = asyncio.run(go())
+    assert len(seen) == 4
+    assert [one.outcome if isinstance(one, Failure) else one.body for one in found] == [
+        b"one",
+        "transport",
+        "transport",
+        b"four",
+    ]
+
+
 def test_exchange_needs_no_private_part_of_httpx(monkeypatch):
     monkeypatch.delattr(httpx.AsyncClient, "_transport_for_url")
     answer = run(response(b"hello"))
