@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from importlib import import_module
 from importlib.metadata import version
@@ -25,6 +27,8 @@ show them; so their import must be light, and heavy imports belong into `run`.""
 
 _FAILED = 1
 _BAD_INPUT = 4
+_NOBODY_READS = 128 + signal.SIGPIPE
+"""What shells say of a process that wrote into a pipe without a reader."""
 _DESCRIPTION = """\
 Tools around pytest-ultrapar. Evaluations themselves are run by pytest:
 
@@ -72,6 +76,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UltraparError as error:
         sys.stderr.write(f"ultrapar {subcommand.NAME}: error: {error}\n")
         return _BAD_INPUT if isinstance(error, ConfigError) else _FAILED
+    except BrokenPipeError:
+        # Whoever read our output has left, as `head` does; the interpreter must not write the rest.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _NOBODY_READS
 
 
 def _parser() -> argparse.ArgumentParser:

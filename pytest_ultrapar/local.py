@@ -88,6 +88,7 @@ class LocalSession:
             worker=WORKER,
             patience_s=run.options.episode_timeout_s,
             history=HistoryFile(run.directory.path / HISTORY_NAME),
+            known=run.known,
         )
         await self._port.assign(self._leader.run.assignment)
         return self._port

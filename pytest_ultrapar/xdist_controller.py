@@ -307,7 +307,9 @@ class ControllerSession:
             of_nodeid = {case.nodeid: case for case in cases}
             planned = [of_nodeid[nodeid] for nodeid in collection if nodeid in of_nodeid]
             self._leader.plan(workers, planned)
-            broker = self.run.services.start_broker(self.run.options.episode_timeout_s)
+            broker = self.run.services.start_broker(
+                self.run.options.episode_timeout_s, self.run.known
+            )
             self._client = BlockingBrokerClient(broker.path, broker.token)
             self._leader.status_source = self.status
             self._client.assign(self.run.assignment)

@@ -46,6 +46,7 @@ class Seen:
     Attributes:
         failure: What is wrong; None when the lane answers.
         latency_s: Seconds from sending to the end; None where nothing was sent.
+        at_s: When that was known, monotonic seconds.
         answer: What came, if anything did.
         unsent: Why nothing was sent; empty when it was.
     """
@@ -53,6 +54,7 @@ class Seen:
     lane: Lane
     failure: Failure | None
     latency_s: float | None
+    at_s: float
     answer: Answer | None = None
     unsent: str = ""
 
@@ -126,68 +128,52 @@ class Asking:
         port = LocalBroker(with_headroom(apart), self._clock, self._loop)
         n_connections = connections_allowed(len(self._pool.lanes))
         http = HttpClient(self._endpoints.values(), max_connections=n_connections)
-        asker = _Asker(port, http, self._question, TokenEstimates.of(apart), self._clock)
+        estimates = None if self._question.is_free else TokenEstimates.of(apart)
+        request_ids = itertools.count(1)
         at_once = asyncio.Semaphore(n_connections)
 
-        async def ask(lane: Lane) -> None:
+        async def ask(lane: Lane) -> Seen:
+            endpoint = self._endpoints[lane.lane_id]
+            model = lane.lane_id
+            tokens = 0 if estimates is None else estimates.of_request(model, MESSAGES, PARAMETERS)
+            body = self._question.body(endpoint)
+            while True:
+                request = LeaseRequest(
+                    next(request_ids), model, opens=True, case_id=lane.lane_id, tokens=tokens
+                )
+                try:
+                    lease = await acquire_lease(port, request)
+                except InfraError as error:
+                    return Seen(lane, None, None, self._clock.now_s(), unsent=str(error))
+                sent_s = self._clock.now_s()
+                if sent_s <= lease.send_by_s:
+                    break
+                port.release(lease, "unsent")
+            outcome: LeaseOutcome = "cancelled"
+            answer: Answer | Failure | None = None
+            failure: Failure | None = None
+            try:
+                answer = await http.exchange(endpoint, body, timeout_s=endpoint.timeout_s)
+                at_s = self._clock.now_s()
+                failure = self._question.read(answer, endpoint, at_s - sent_s)
+                outcome = "ok" if failure is None else failure.outcome
+            finally:
+                port.release(lease, outcome, told_by(failure, endpoint, answer))
+                port.episode_ended(lane.lane_id, "")
+            whole = answer if isinstance(answer, Answer) else None
+            return Seen(lane, failure, at_s - sent_s, at_s, whole)
+
+        async def tell(lane: Lane) -> None:
             async with at_once:
-                self._seen.put(await asker.ask(lane, self._endpoints[lane.lane_id]))
+                self._seen.put(await ask(lane))
 
         try:
             async with asyncio.TaskGroup() as group:
                 for lane in self._pool.lanes:
-                    group.create_task(ask(lane))
+                    group.create_task(tell(lane))
         finally:
             await port.close()
             await http.close()
-
-
-class _Asker:
-    def __init__(
-        self,
-        port: LocalBroker,
-        http: HttpClient,
-        question: Question,
-        estimates: TokenEstimates | None,
-        clock: MonotonicClock,
-    ) -> None:
-        self._port = port
-        self._http = http
-        self._question = question
-        self._estimates = estimates
-        self._clock = clock
-        self._ids = itertools.count(1)
-
-    async def ask(self, lane: Lane, endpoint: Endpoint) -> Seen:
-        model = lane.lane_id
-        tokens = 0
-        if self._estimates is not None and not self._question.is_free:
-            tokens = self._estimates.of_request(model, MESSAGES, PARAMETERS)
-        body = self._question.body(endpoint)
-        while True:
-            request = LeaseRequest(
-                next(self._ids), model, opens=True, case_id=lane.lane_id, tokens=tokens
-            )
-            try:
-                lease = await acquire_lease(self._port, request)
-            except InfraError as error:
-                return Seen(lane, None, None, unsent=str(error))
-            sent_s = self._clock.now_s()
-            if sent_s <= lease.send_by_s:
-                break
-            self._port.release(lease, "unsent")
-        outcome: LeaseOutcome = "cancelled"
-        answer: Answer | Failure | None = None
-        failure: Failure | None = None
-        try:
-            answer = await self._http.exchange(endpoint, body, timeout_s=endpoint.timeout_s)
-            latency_s = self._clock.now_s() - sent_s
-            failure = self._question.read(answer, endpoint, latency_s)
-            outcome = "ok" if failure is None else failure.outcome
-        finally:
-            self._port.release(lease, outcome, told_by(failure, endpoint, answer))
-            self._port.episode_ended(lane.lane_id, "")
-        return Seen(lane, failure, latency_s, answer if isinstance(answer, Answer) else None)
 
 
 def _apart(pool: Pool) -> Pool:

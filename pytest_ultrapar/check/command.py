@@ -23,11 +23,13 @@ which of them answer, how fast, and what failed and why.
 Requests keep all limits of the pool, and none is sent twice. A line per lane begins with
 
     ok         it answers
-    limited    it answers, but only that this is too much right now (429)
+    limited    it was too much just now (429, or 503 that says when to come back)
+    unsure     it failed in a way that may pass (another 5xx, no answer in time, a broken
+               connection), after which a run would ask again
     failed     it does not answer, or not as it should; the line says why
 
-Exit code 0 when no lane failed, 1 when one did, 2 when interrupted, 4 when the pool or an option
-cannot be used or a key is not set: nothing was sent then.
+Exit code 0 when a lane is ok and none failed; 1 when one failed or none is ok; 2 when interrupted;
+4 when the pool or an option cannot be used or a key is not set: nothing was sent then.
 
 pytest --ultrapar-check does the same before a run, for the lanes that the selected cases need.
 """
@@ -63,6 +65,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "as the pool says)",
     )
     parser.add_argument(
+        "--simulator",
+        metavar="URL",
+        help="ask a simulated provider that 'ultrapar simulate' already runs (default: one is "
+        'started for providers with api = "simulated")',
+    )
+    parser.add_argument(
         "--key-lock",
         choices=KEY_LOCKS,
         default="wait",
@@ -72,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print a line per lane as it becomes known, then a summary; 1 if a lane failed.
+    """Print a line per lane as it becomes known, then a summary; 1 if a lane failed or none is ok.
 
     Raises:
         ConfigError: The pool, an option, or the environment cannot be used; nothing was sent then.

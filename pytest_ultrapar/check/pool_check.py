@@ -12,12 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.check.checking import check
-from pytest_ultrapar.check.question import CHAT, MODELS
+from pytest_ultrapar.check.checking import lane_answers
+from pytest_ultrapar.check.question import ModelList, SmallestChat
 from pytest_ultrapar.check.report import first_line, lane_line, summary_lines
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.ctrl_c import CtrlC
+from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.leading.key_keeping import keep_keys, locked_keys
+from pytest_ultrapar.leading.services import running_simulator
 from pytest_ultrapar.leading.waiting_line import WaitingLine
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Generator, Mapping
 
-    from pytest_ultrapar.check.verdict import Verdict
+    from pytest_ultrapar.check.lane_answer import LaneAnswer
     from pytest_ultrapar.pool.model import Pool
 
 _INTERRUPTED = 2
@@ -59,7 +61,7 @@ class _Stdout:
 
 
 def check_pool(arguments: argparse.Namespace) -> bool:
-    """Check the pool that the command line names; False if a lane failed.
+    """Check the pool that the command line names; False if a lane failed or none is ok.
 
     Raises:
         ConfigError: The pool, an option, or the environment cannot be used; nothing was sent then.
@@ -83,35 +85,37 @@ def check_pool(arguments: argparse.Namespace) -> bool:
 def _check_alone(pool: Pool, arguments: argparse.Namespace, line: WaitingLine) -> bool:
     """Check while no other run of the host has one of the keys."""
     clock = MonotonicClock()
-    keys = keep_keys(
-        locked_keys(pool, pool.lanes, os.environ, None),
-        None,
-        arguments.key_lock,
-        line,
-        clock=clock,
-        option="--key-lock",
-    )
-    question = MODELS if arguments.ask == "models" else CHAT
+    question = ModelList() if arguments.ask == "models" else SmallestChat()
     timeout_s = math.inf if arguments.timeout is None else arguments.timeout
-    found: list[Verdict] = []
-    try:
-        with _simulated(pool) as base_urls:
+    found: list[LaneAnswer] = []
+    with _simulated(pool, arguments.simulator) as base_urls:
+        keys = keep_keys(
+            locked_keys(pool, pool.lanes, os.environ, arguments.simulator),
+            None,
+            arguments.key_lock,
+            line,
+            clock=clock,
+            option="--key-lock",
+        )
+        try:
             _say(f"ultrapar check: {first_line(pool, question)}")
-            with closing(check(pool, base_urls, question, line, timeout_s=timeout_s)) as verdicts:
-                for verdict in verdicts:
-                    found.append(verdict)
-                    _say(lane_line(verdict, pool.lanes))
-    except KeyboardInterrupt:
-        line.end()
-        # The terminal has written ^C.
-        known = "" if found else "; nothing is known of any lane"
-        _say(f"\nultrapar check: interrupted{known}")
-        raise
-    finally:
-        keys.give_back(clock)
-        for text in summary_lines(pool, found, question) if found else ():
-            _say(text)
-    return all(one.word != "failed" for one in found)
+            asked = lane_answers(pool, base_urls, question, line, timeout_s=timeout_s)
+            with closing(asked) as answers:
+                for answer in answers:
+                    found.append(answer)
+                    _say(lane_line(answer, pool.lanes))
+        except KeyboardInterrupt:
+            line.end()
+            # The terminal has written ^C.
+            known = "" if found else "; nothing is known of any lane"
+            _say(f"\nultrapar check: interrupted{known}")
+            raise
+        finally:
+            keys.give_back(clock)
+            for text in summary_lines(pool, found, question) if found else ():
+                _say(text)
+    words = {one.word for one in found}
+    return "ok" in words and "failed" not in words
 
 
 def _say(line: str) -> None:
@@ -120,11 +124,27 @@ def _say(line: str) -> None:
 
 
 @contextlib.contextmanager
-def _simulated(pool: Pool) -> Generator[Mapping[str, str]]:
-    """Base URLs of the pool's simulated providers, served while the block lasts."""
-    names = {lane.provider for lane in pool.lanes} & {
-        provider.name for provider in pool.providers if provider.api == "simulated"
-    }
+def _simulated(pool: Pool, running_at: str | None) -> Generator[Mapping[str, str]]:
+    """Base URLs of the pool's simulated providers, served while the block lasts.
+
+    Args:
+        pool: May have such providers.
+        running_at: URL of a simulated provider that already runs; None starts one.
+
+    Raises:
+        ConfigError: The URL cannot be used, or the pool has no such provider.
+    """
+    of_lanes = {lane.provider for lane in pool.lanes}
+    names = [one.name for one in pool.providers if one.api == "simulated" and one.name in of_lanes]
+    if running_at is not None:
+        if not names:
+            msg = (
+                f'--simulator is given, but {pool.path} has no provider with api = "simulated" '
+                "for the selected models"
+            )
+            raise ConfigError(msg)
+        yield running_simulator(running_at, names, "--simulator")
+        return
     if not names:
         yield {}
         return

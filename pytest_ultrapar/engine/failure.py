@@ -30,6 +30,7 @@ _BY_STATUS: dict[int, LeaseOutcome] = {
 _CONTEXT_WORDS = ("context_length_exceeded", "maximum context length", "context window")
 _FILTER_WORDS = ("content_filter", "content management policy", "responsibleaipolicyviolation")
 _NO_ACCESS_WORDS = ("do not have access", "does not have access", "no access to")
+_KEY_WORDS = ("api_key_invalid", "invalid_api_key", "api key not valid", "api key expired")
 _GATEWAY_TIMEOUTS = frozenset({504, 524})
 _SHOWN_CHARACTERS = 300
 _NO_HEADERS: dict[str, str] = {}
@@ -92,6 +93,9 @@ def classify_status(
             return Failure("refused", message, refused_kind="content_filter")
         if status == HTTPStatus.BAD_REQUEST and read_excess(body, _NO_HEADERS) == "quota":
             return Failure("quota", message)
+        if status == HTTPStatus.BAD_REQUEST and any(word in words for word in _KEY_WORDS):
+            # Google's way to refuse a key.
+            return Failure("auth", message)
     outcome = _BY_STATUS.get(status)
     if outcome is None:
         # A redirect or another 2xx cannot be read; every other 4xx is our own fault.

@@ -208,7 +208,7 @@ def _transport_failure(error: httpx.HTTPError) -> Failure:
     if isinstance(error, BrokenHttpError):
         return Failure("malformed", f"the answer is no HTTP: {_say(error)}", maybe_billed=True)
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-        failure = Failure("connect", f"cannot connect: {_say(error)}")
+        failure = Failure("connect", f"cannot connect: {str(error)[:_SAID_CHARACTERS]}")
         if not isinstance(error, RefusedError):
             return failure
         # Nobody counts a rate by refusing connections.

@@ -193,7 +193,8 @@ class SessionTransport(httpx.AsyncBaseTransport):
         except (aiohttp.ClientError, OSError) as error:
             if isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError):
                 self._stale[request.url.netloc] = time.monotonic() + STALE_S
-            raise as_httpx(error, request) from error
+            connect_s = None if address is None else address.timeout.connect
+            raise as_httpx(error, request, connect_s) from error
         stream = Body(answer, request)
         return httpx.Response(answer.status, headers=answer.raw_headers, stream=stream)
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.lanes.assignment import Assignment
     from pytest_ultrapar.lanes.instance_state import InstanceState
     from pytest_ultrapar.lanes.lane_set import LaneSet
-    from pytest_ultrapar.lanes.protocol import LeaseOutcome, LeaseRequest, Told
+    from pytest_ultrapar.lanes.protocol import KnownLane, LeaseOutcome, LeaseRequest, Told
     from pytest_ultrapar.pool.model import Pool
 
 __all__ = ["Action", "Grant", "LaneBroker", "Refusal"]
@@ -59,15 +59,18 @@ class LaneBroker:
         *,
         seed: int = 0,
         patience_s: float = PATIENCE_S,
+        known: Iterable[KnownLane] = (),
     ) -> None:
-        """Start with every lane up and nothing in flight.
+        """Start with nothing in flight, and every lane up of which nothing else is known.
 
         Args:
             pool: The lanes and limits.
             seed: For the jitter of pauses.
             patience_s: How long an episode may last, > 0 seconds: a lane that has answered nothing
                 for so long is out.
+            known: Lanes that are out or pause when the first worker connects.
         """
+        self._known = tuple(known)
         self._wakes = WakeQueue()
         self._table = LaneTable(pool, self._wakes, random.Random(seed), patience_s=patience_s)
         self._groups = GroupBook(self._wakes)
@@ -92,6 +95,9 @@ class LaneBroker:
             msg = f"a worker named {worker!r} is connected already; names must be unique"
             raise ValueError(msg)
         self._table.started_s = min(now_s, self._table.started_s)
+        for one in self._known:
+            self._table.know(one, now_s)
+        self._known = ()
         state = WorkerState(worker, self._homes.home_of(worker))
         self._workers[worker] = self._rotation[worker] = state
         self._rotation.move_to_end(worker, last=False)

@@ -16,10 +16,18 @@ from pytest_ultrapar.lanes.health import PATIENCE_S
 from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, Told
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pytest_ultrapar.clock import Clock
     from pytest_ultrapar.lanes.adaptive.vllm_metrics import ServerLoad
     from pytest_ultrapar.lanes.assignment import Assignment
-    from pytest_ultrapar.lanes.protocol import BrokerStatus, Lease, LeaseOutcome, LeaseRequest
+    from pytest_ultrapar.lanes.protocol import (
+        BrokerStatus,
+        KnownLane,
+        Lease,
+        LeaseOutcome,
+        LeaseRequest,
+    )
     from pytest_ultrapar.pool.model import Pool
 
 
@@ -39,6 +47,7 @@ class LocalBroker:
         seed: int = 0,
         patience_s: float = PATIENCE_S,
         history: HistoryFile | None = None,
+        known: Iterable[KnownLane] = (),
     ) -> None:
         """Start with nothing in flight.
 
@@ -50,11 +59,12 @@ class LocalBroker:
             seed: For the jitter of pauses.
             patience_s: How long an episode may last, seconds.
             history: Where the changes of limits that are estimated go; closed by `close`.
+            known: As for `LaneBroker`.
         """
         self._clock = clock
         self._loop = loop
         self._worker = worker
-        self._broker = LaneBroker(pool, seed=seed, patience_s=patience_s)
+        self._broker = LaneBroker(pool, seed=seed, patience_s=patience_s, known=known)
         self._broker.connect(worker, clock.now_s())
         self._futures: dict[int, asyncio.Future[Lease]] = {}
         self._timer: asyncio.TimerHandle | None = None

@@ -25,6 +25,7 @@ from pytest_ultrapar.lanes.server_config import READY_LINE, SERVER_MODULE, Serve
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from pytest_ultrapar.lanes.protocol import KnownLane
     from pytest_ultrapar.pool.model import Pool
 
 START_S = 30.0
@@ -100,6 +101,7 @@ class BrokerProcess:
         seed: int = 0,
         patience_s: float = PATIENCE_S,
         inherited: Sequence[int] = (),
+        known: Sequence[KnownLane] = (),
     ) -> BrokerProcess:
         """Start the process and wait until it listens.
 
@@ -111,6 +113,7 @@ class BrokerProcess:
             patience_s: How long an episode may last, seconds.
             inherited: File descriptors that stay open while the process lives: the locks of the
                 keys that it grants leases for.
+            known: As for `LaneBroker`.
 
         Raises:
             UltraparError: When it does not come up, with what it said.
@@ -118,7 +121,9 @@ class BrokerProcess:
         address = address or BrokerAddress.make(directory)
         private = address.directory
         history = str(directory / HISTORY_NAME)
-        config = ServerConfig(pool, str(address.path), address.token, seed, patience_s, history)
+        config = ServerConfig(
+            pool, str(address.path), address.token, seed, patience_s, history, tuple(known)
+        )
         with (private.path / STDERR_NAME).open("wb") as stderr:
             # -P: a msgspec.py in the user's directory must not become ours.
             child = subprocess.Popen(  # noqa: S603 - our own interpreter and module, no shell

@@ -68,7 +68,9 @@ class BrokerServer:
         self._token = config.token.encode()
         self._clock = clock
         self._loop = loop
-        self._broker = LaneBroker(config.pool, seed=config.seed, patience_s=config.patience_s)
+        self._broker = LaneBroker(
+            config.pool, seed=config.seed, patience_s=config.patience_s, known=config.known
+        )
         self._connections: dict[str, Connection] = {}
         self._unflushed: dict[Connection, None] = {}
         self._timer: asyncio.TimerHandle | None = None

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.lanes.adaptive.vllm_metrics import ServerLoad
     from pytest_ultrapar.lanes.health import Verdict
     from pytest_ultrapar.lanes.lease_terms import LeaseTerms
+    from pytest_ultrapar.lanes.protocol import KnownLane
     from pytest_ultrapar.lanes.queueing import WorkerState
     from pytest_ultrapar.pool.model import Lane, LaneId, Limit, Pool
 
@@ -236,6 +237,20 @@ class LaneTable:
                 if not other.is_out and _is_struck(lane.lane, other.lane, verdict):
                     self._take_out(other, verdict.reason, now_s)
                     self.gone.append(other)
+
+    def know(self, known: KnownLane, now_s: float) -> None:
+        """Carry out what is known of a lane before its first request.
+
+        It strikes that lane alone: whoever knows of it knows of the others, too.
+        """
+        lane = self.lanes[known.lane_id]
+        if known.out:
+            self.apply(lane, Out("lane", f"{known.out}: out for the rest of the run"), now_s)
+            return
+        at_s = known.at_s
+        verdict = lane.health.decide("rate", known.retry_after_s, at_s, at_s)
+        if isinstance(verdict, Out) or (isinstance(verdict, Pause) and verdict.until_s > now_s):
+            self.apply(lane, verdict, now_s)
 
     def pause_over(self, lane: LaneState, now_s: float) -> None:
         """The time of a pause has come."""

@@ -39,6 +39,22 @@ LeaseOutcome = Literal[
 ]
 
 
+class KnownLane(msgspec.Struct, frozen=True):
+    """What is known of a lane before a run's first request, from a check.
+
+    Attributes:
+        lane_id: Which lane.
+        at_s: Since when, monotonic seconds of the host.
+        out: Why the run must do without it; empty: it was asked for too much just now, and pauses.
+        retry_after_s: How long it asked to be left alone from then on; None: it did not say.
+    """
+
+    lane_id: LaneId
+    at_s: float
+    out: str = ""
+    retry_after_s: float | None = None
+
+
 Exceeded = Literal["rate", "tokens", "in_flight"]
 """What a refusal for too much says there was too much of: requests or tokens per time, or at
 once."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from pytest_ultrapar.lanes.health import PATIENCE_S
+from pytest_ultrapar.lanes.protocol import KnownLane
 from pytest_ultrapar.pool.model import Pool
 
 SERVER_MODULE = "pytest_ultrapar.lanes.broker_server"
@@ -22,6 +23,7 @@ class ServerConfig(msgspec.Struct, frozen=True):
         seed: For the jitter of pauses.
         patience_s: How long an episode may last, seconds.
         history_path: Where the changes of limits that are estimated go; None for nowhere.
+        known: As for `LaneBroker`.
     """
 
     pool: Pool
@@ -30,6 +32,7 @@ class ServerConfig(msgspec.Struct, frozen=True):
     seed: int = 0
     patience_s: float = PATIENCE_S
     history_path: str | None = None
+    known: tuple[KnownLane, ...] = ()
 
     def __repr__(self) -> str:
         return f"ServerConfig(socket_path={self.socket_path!r})"

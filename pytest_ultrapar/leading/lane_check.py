@@ -6,9 +6,9 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.check.checking import check
-from pytest_ultrapar.check.question import CHAT
-from pytest_ultrapar.check.report import counts, failures
+from pytest_ultrapar.check.checking import lane_answers
+from pytest_ultrapar.check.question import SmallestChat
+from pytest_ultrapar.check.report import counts, failures, named
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.lanes.carry_over import free_s
@@ -18,6 +18,7 @@ from pytest_ultrapar.report.numbers import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from pytest_ultrapar.check.lane_answer import LaneAnswer
     from pytest_ultrapar.lanes.assignment import Assignment
     from pytest_ultrapar.leading.run import Run
     from pytest_ultrapar.leading.waiting_line import WaitingLine
@@ -52,10 +53,10 @@ def needed_lanes(
 
 
 def check_lanes(run: Run, cases: Sequence[Case], line: WaitingLine) -> Iterator[str]:
-    """Ask the lanes that cases need; lines for people, when all is known.
+    """Ask the lanes that cases need; lines for people, when all is known or at an interrupt.
 
-    Returns when the check's own requests do not count against the limits any more, as the run's
-    broker knows nothing of them.
+    Leaves in `run.known` which lanes the run does without or lets rest. Returns when the check's
+    own requests do not count against the limits any more, as the run's broker does not count them.
 
     Args:
         run: Has its keys and its assignment.
@@ -63,28 +64,40 @@ def check_lanes(run: Run, cases: Sequence[Case], line: WaitingLine) -> Iterator[
         line: Tells people who is waited for.
 
     Raises:
-        ConfigError: A lane does not answer, and the run shall not go on without it.
+        ConfigError: A lane failed, and the run shall not go on without it.
     """
     pool = replace(run.pool, lanes=needed_lanes(run.lanes, run.assignment, cases))
     if not pool.lanes:
         return
     clock = MonotonicClock()
     began_s = clock.now_s()
-    with closing(check(pool, run.services.base_urls, CHAT, line)) as verdicts:
-        found = list(verdicts)
+    found: list[LaneAnswer] = []
+    try:
+        with closing(lane_answers(pool, run.services.base_urls, SmallestChat(), line)) as answers:
+            found.extend(answers)
+    except KeyboardInterrupt:
+        line.end()
+        yield f"check: interrupted, {counts(pool, found)}"
+        yield from (f"check: {text}" for text in failures(found))
+        raise
     n_failed = sum(one.word == "failed" for one in found)
     if n_failed and run.options.check == "fail":
         said = "\n".join(f"  {text}" for text in failures(found))
-        lanes = f"{n_failed} of the {counted(len(found), 'lane')}"
         msg = (
-            f"--ultrapar-check: {lanes} that the selected cases need "
-            f"do{'es' if n_failed == 1 else ''} not answer, and no case was sent:\n{said}\n"
+            f"--ultrapar-check: {n_failed} of {counted(len(found), 'lane')} that the selected "
+            f"cases need failed, and no case was sent:\n{said}\n"
             "mend that, or select other models (--ultrapar-model), or take out of the pool what is "
             "dead; --ultrapar-check=warn goes on without"
         )
         raise ConfigError(msg)
-    yield f"check: {counts(found, len(found))}"
+    yield f"check: {counts(pool, found)}"
     yield from (f"check: {text}" for text in failures(found))
+    run.known = tuple(one.known for one in found if one.known is not None)
+    out = [one.lane_id for one in run.known if one.out]
+    if out:
+        yield f"check: the run goes on without {named(out)}"
+    if any(one.word in {"limited", "unsure"} for one in found):
+        yield "check: what is limited or unsure may pass, and the run uses those lanes"
     limits = {name: pool.limits[name] for lane in pool.lanes for name in lane.limits}
     free_at_s = free_s(limits.values(), clock.now_s())
     wait_until_free(free_at_s, "the check's requests", line, since_s=began_s, clock=clock)

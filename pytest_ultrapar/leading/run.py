@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pytest_ultrapar.lanes.protocol import BrokerStatus
+    from pytest_ultrapar.lanes.protocol import BrokerStatus, KnownLane
     from pytest_ultrapar.leading.key_keeping import KeptKeys
     from pytest_ultrapar.leading.waiting_line import WaitingLine
     from pytest_ultrapar.pool.model import Lane
@@ -53,6 +53,7 @@ class Run:
         keys: The API keys, ours alone on this host; None until they are.
         last_status: The broker's last words.
         may_have_sent: Whether requests may have been sent with the keys.
+        known: What a check before the run found of lanes that the run should not ask, or not yet.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -76,6 +77,7 @@ class Run:
         self.services = Services(self.pool, self.directory.path)
         self.keys: KeptKeys | None = None
         self.may_have_sent = False
+        self.known: tuple[KnownLane, ...] = ()
 
     def _open(self) -> RunDirectory:
         if self.options.resume is None:

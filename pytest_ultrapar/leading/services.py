@@ -13,10 +13,11 @@ from pytest_ultrapar.results.compactor import Compactor
 from pytest_ultrapar.simulator.process import SimulatorProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from pytest_ultrapar.lanes.broker_process import BrokerAddress, BrokerProcess
+    from pytest_ultrapar.lanes.protocol import KnownLane
     from pytest_ultrapar.pool.model import Pool
     from pytest_ultrapar.results.run_summary import RunSummary
     from pytest_ultrapar.simulator.faults.script import FaultScript
@@ -73,9 +74,7 @@ class Services:
                     "that runs already takes its faults from `ultrapar simulate --faults FILE`"
                 )
                 raise ConfigError(msg)
-            root = _checked(running_at)
-            _reach(root)
-            self.base_urls = {name: f"{root}/{name}/v1" for name in names}
+            self.base_urls = running_simulator(running_at, names, "--ultrapar-simulator")
             return
         log_path = self._directory / SERVER_LOG
         n_sessions = 1
@@ -122,10 +121,14 @@ class Services:
             self._broker_address = BrokerAddress.make(self._directory)
         return self._broker_address
 
-    def start_broker(self, patience_s: float) -> BrokerProcess:
-        """Have a broker process, where episodes may last `patience_s`; with xdist only.
+    def start_broker(self, patience_s: float, known: Sequence[KnownLane] = ()) -> BrokerProcess:
+        """Have a broker process; with xdist only.
 
         Only when the keys are ours: it keeps them while it lives.
+
+        Args:
+            patience_s: How long an episode may last, seconds.
+            known: Lanes of which something is known before the first request.
         """
         from pytest_ultrapar.lanes.broker_process import BrokerProcess  # noqa: PLC0415 - with xdist only
 
@@ -135,6 +138,7 @@ class Services:
             address=self.broker_address,
             patience_s=patience_s,
             inherited=self.inherited,
+            known=known,
         )
         return self.broker
 
@@ -168,21 +172,33 @@ def _simulated_part(pool: Pool) -> Pool:
     return replace(pool, lanes=lanes, limits=limits)
 
 
-def _checked(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme != "http" or parts.hostname not in {"127.0.0.1", "localhost", "::1"}:
+def running_simulator(url: str, providers: Sequence[str], option: str) -> dict[str, str]:
+    """Base URL by provider at a simulated provider that already runs.
+
+    Args:
+        url: Where it does.
+        providers: Those of the pool that are simulated.
+        option: Which option gave the URL, for messages.
+
+    Raises:
+        ConfigError: The URL is no loopback address, or nothing listens there.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port or 80
+        is_loopback = parts.hostname in {"127.0.0.1", "localhost", "::1"}
+    except ValueError:  # brackets that do not match, a port out of range
+        is_loopback = False
+    if not is_loopback or parts.scheme != "http":
         msg = (
-            "--ultrapar-simulator must be an http:// URL of the loopback, "
+            f"{option} must be an http:// URL of the loopback, "
             f"such as http://127.0.0.1:8123 (got {url!r})"
         )
         raise ConfigError(msg)
-    return url.rstrip("/")
-
-
-def _reach(url: str) -> None:
-    parts = urlsplit(url)
+    root = url.rstrip("/")
     try:
-        socket.create_connection((parts.hostname or "", parts.port or 80), _REACH_S).close()
+        socket.create_connection((parts.hostname or "", port), _REACH_S).close()
     except OSError as error:
-        msg = f"--ultrapar-simulator: nothing answers at {url} ({error.strerror or error})"
+        msg = f"{option}: nothing answers at {root} ({error.strerror or error})"
         raise ConfigError(msg) from error
+    return {name: f"{root}/{name}/v1" for name in providers}

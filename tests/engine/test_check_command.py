@@ -129,10 +129,10 @@ def test_each_lane_says_what_is_wrong_with_it_and_nothing_is_sent_twice(
     url = f"{server.base_url('lab')}/chat/completions"
     for lane, word, why in [
         ("lab/gone/key0", "failed", f"the model gone was not found at {url} (404): its name or "),
-        ("slow/slow/none", "failed", "no answer within 0.5 s"),
-        ("lab/busy/key0", "limited", "it answers, but is rate limited right now (429): "),
+        ("slow/slow/none", "unsure", "no answer within 0.5 s (the pool's timeout_s)"),
+        ("lab/busy/key0", "limited", "the rate limit is reached (429): "),
         ("lab/broken/key0", "failed", "the answer cannot be read (200): "),
-        ("shut/shut/none", "failed", f"nothing listens at 127.0.0.1:{port}: the connection was "),
+        ("shut/shut/none", "failed", f"nothing listens on 127.0.0.1:{port}"),
     ]:
         found = said_of(lines, lane)
         assert found[0] == word
@@ -140,11 +140,13 @@ def test_each_lane_says_what_is_wrong_with_it_and_nothing_is_sent_twice(
     dead = "key lab/key1 (environment CHECK_KEY_1) was refused (401): Incorrect or no API key "
     for model in ("fine", "gone", "busy", "broken"):
         assert said_of(lines, f"lab/{model}/key1")[1].startswith(dead)
-    n = next(i for i, line in enumerate(lines) if line.startswith("1 of 10 lanes answers (in "))
-    assert lines[n].endswith(" 1 answers that this is too much now, 8 do not answer")
-    named = {f"lab/{model}/key1" for model in ("fine", "gone", "busy", "broken")}
-    (together,) = [line for line in lines[n:] if line.startswith("failed:") and "(401)" in line]
-    assert named <= set(together.replace(":", ",").split(", ")) | set(together.split())
+    assert lines[-4:-1] == [
+        "1 of 10 lanes ok: 4 refused (401), 1 not found (404), 1 rate-limited (429), "
+        "1 unreachable, 1 unreadable (200), 1 without an answer in time",
+        "failed: lab/broken/key1, lab/busy/key1, lab/fine/key1, lab/gone/key1: key lab/key1 "
+        "(environment CHECK_KEY_1) was refused (401)",
+        "no lane is ok for the models gone, busy, broken, slow and 1 more",
+    ]
     assert lines[-1] == "cost: not known, there are no prices in the pool"
     assert len(log(tmp_path).requests) == 8
 
@@ -246,6 +248,58 @@ def test_certificate_that_does_not_verify_is_said(tmp_path, check, ask):
             assert check()[0] == 0
 
 
+@pytest.mark.parametrize(("status", "label"), [(429, "rate-limited"), (503, "overloaded")])
+def test_pool_of_which_no_lane_is_ok_is_told_from_one_that_works(tmp_path, check, status, label):
+    text = LAB + MODEL.format("busy")
+    with serving(tmp_path, text, refusals={"instance:busy": status}):
+        code, lines = check()
+    assert code == 1
+    assert f"0 of 2 lanes ok: 2 {label} ({status})" in lines
+    with serving(tmp_path, text + MODEL.format("fine"), refusals={"instance:busy": status}):
+        code, lines = check()
+    assert code == 0
+    assert "no lane is ok for the model busy" in lines
+
+
+def test_server_without_tls_is_said_to_be_one(tmp_path, check):
+    with serving(tmp_path, LAB + MODEL.format("m")):
+        path = tmp_path / "pool.toml"
+        path.write_text(path.read_text().replace("http://", "https://"))
+        code, lines = check()
+    assert code == 1
+    word, why = said_of(lines, "lab/m/key0")
+    assert word == "failed"
+    assert why.endswith(" does not speak TLS: base_url should perhaps begin with http://")
+    assert "0x" not in "".join(lines)
+
+
+class Dropping(LoopbackServer):
+    """Answers the first request of each connection and ends it at the second; counts requests."""
+
+    n_requests = 0
+
+    async def answer(self, reader, writer):
+        body = b'{"data": [{"id": "m0"}, {"id": "m1"}, {"id": "m2"}]}'
+        for answer in (response(body), b""):
+            await reader.readuntil(b"\r\n\r\n")
+            self.n_requests += 1
+            writer.write(answer)
+        writer.close()
+
+
+def test_list_of_models_is_asked_for_once_by_a_server_that_ends_connections(tmp_path, check):
+    models = "".join(MODEL.format(f"m{n}") for n in range(3))
+    one_by_one = LAB.replace('env = "CHECK_KEY_1"', 'env = "CHECK_KEY_1", workers = 1')
+    with Dropping() as server:
+        url = f"http://127.0.0.1:{server.port}/v1"
+        text = (one_by_one + models).replace("BASE_URL", url)
+        text = text.replace('{ name = "key0", env = "CHECK_KEY_0" }, ', "")
+        (tmp_path / "pool.toml").write_text(text)
+        code, lines = check("--ask", "models")
+        assert server.n_requests == 3
+    assert code == 0, lines
+
+
 class Echo(LoopbackServer):
     """Refuses every request, and quotes its key in the error."""
 
@@ -307,7 +361,7 @@ def test_who_is_waited_for_is_said_while_nothing_comes(tmp_path, check, monkeypa
         code, lines = check("--timeout", "0.5")
     assert code == 1
     assert lines[1] == "ultrapar: waiting for 2 lanes (lab/m/key0, lab/m/key1)"
-    assert said_of(lines, "lab/m/key0") == ("failed", "no answer within 0.5 s")
+    assert said_of(lines, "lab/m/key0") == ("unsure", "no answer within 0.5 s (--timeout)")
 
 
 def test_simulated_provider_is_started_for_the_check(tmp_path, check):
@@ -317,6 +371,40 @@ def test_simulated_provider_is_started_for_the_check(tmp_path, check):
     assert code == 0
     assert lines[0].startswith("ultrapar check: pool pool.toml, SIMULATED, 1 lane of 1 model: ")
     assert said_of(lines, "demo/m/k") == ("ok", "")
+
+
+def test_check_can_be_rehearsed_on_a_simulated_provider_that_runs(tmp_path, check):
+    text = (
+        'schema = 1\n[[provider]]\nname = "lab"\napi = "simulated"\n'
+        'keys = [{ name = "key0" }, { name = "key1" }]\n' + MODEL.format("m")
+    )
+    (tmp_path / "pool.toml").write_text(text)
+    pool = load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
+    with SimulatorProcess.start(
+        pool, log_path=tmp_path / "server.log", refusals={"key1": 401}
+    ) as server:
+        root = server.base_url("lab").removesuffix("/lab/v1")
+        code, lines = check("--simulator", root)
+    assert code == 1
+    assert "SIMULATED" in lines[0]
+    assert said_of(lines, "lab/m/key1")[1].startswith("key lab/key1 was refused (401)")
+    assert "SIMULATED: 1 of 2 lanes ok: 1 refused (401)" in lines
+    assert len(log(tmp_path).requests) == 2
+    code, lines = check("--simulator", root)
+    assert code == 4
+    assert lines[0].startswith(f"ultrapar check: error: --simulator: nothing answers at {root} (")
+    for url in ("http://example.com", "http://127.0.0.1:99999", "http://["):
+        code, lines = check("--simulator", url)
+        assert code == 4
+        assert "--simulator must be an http:// URL of the loopback" in lines[0]
+
+
+def test_simulator_for_a_pool_that_is_real_is_refused(tmp_path, check):
+    text = (LAB + MODEL.format("m")).replace("BASE_URL", "http://127.0.0.1:1/v1")
+    (tmp_path / "pool.toml").write_text(text)
+    code, lines = check("--simulator", "http://127.0.0.1:8123")
+    assert code == 4
+    assert 'pool.toml has no provider with api = "simulated"' in lines[0]
 
 
 def test_key_in_use_by_a_run_is_not_sent_with(tmp_path, check):
@@ -376,7 +464,7 @@ def test_of_three_hundred_lanes_one_that_hangs_holds_up_none_and_an_interrupt_sa
         rest = process.stdout.read()
         assert process.wait(60) == 2
     assert all(line.startswith("ok ") for line in lines[1:])
-    assert "ultrapar check: interrupted\n299 of 300 lanes answer (in " in rest
+    assert "ultrapar check: interrupted\n299 of 300 lanes ok (median " in rest
     assert "nothing is known of lab/m000/key0\n" in rest
     assert len(rest.splitlines()) < 8
     assert "Traceback" not in rest
@@ -399,3 +487,24 @@ def test_interrupt_before_the_first_answer_ends_at_once(tmp_path):
             assert process.returncode == 2
     assert said.endswith("ultrapar check: interrupted; nothing is known of any lane\n")
     assert "Traceback" not in said
+
+
+def test_reader_that_leaves_ends_the_check_quietly(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        text = (LAB + MODEL.format("m")).replace("BASE_URL", url)
+        (tmp_path / "pool.toml").write_text(text.replace("timeout_s = 60", "timeout_s = 1"))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pytest_ultrapar.cli", "check", "--pool", "pool.toml"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stdout.readline().startswith("ultrapar check: pool ")
+            process.stdout.close()
+            assert process.stderr.read() == ""
+            # As a shell says that SIGPIPE ended a process.
+            assert process.wait(60) == 141

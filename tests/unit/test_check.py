@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import re
+
 import httpx
 import pytest
 
 from pytest_ultrapar.check.asking import Seen
-from pytest_ultrapar.check.question import CHAT, MODELS
+from pytest_ultrapar.check.lane_answer import LaneAnswer, lane_answer
+from pytest_ultrapar.check.question import ModelList, SmallestChat
 from pytest_ultrapar.check.report import (
     MOST_TOKENS_IN,
     cost,
+    counts,
     failures,
     lane_line,
     summary_lines,
 )
-from pytest_ultrapar.check.verdict import Verdict, judge
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.failure import Failure
 from pytest_ultrapar.engine.http import Answer
 from pytest_ultrapar.lanes.assignment import Assignment, Group
 from pytest_ultrapar.lanes.failure_classes import CLASSES
+from pytest_ultrapar.lanes.protocol import KnownLane
 from pytest_ultrapar.leading.lane_check import needed_lanes
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
@@ -28,6 +32,7 @@ from pytest_ultrapar.pool.route import DEFAULT_TRUST, Route
 from pytest_ultrapar.records import Case
 from pytest_ultrapar.results.redact import Redactor
 
+CHAT, MODELS = SmallestChat(), ModelList()
 CANARY = "sk-canary-4f9a1c77e2b05d"
 POOL = """
 schema = 1
@@ -59,7 +64,7 @@ def answered(status, body, headers=()):
     return Answer(status, httpx.Headers(headers), body.encode(), 0.0)
 
 
-def verdict_on(lane, said, *, question=CHAT, url=OPENAI, **fields) -> Verdict:
+def answer_of(lane, said, *, question=CHAT, url=OPENAI, **fields) -> LaneAnswer:
     """What is said of a lane of which that came: an answer, or a failure without one."""
     api = "azure-openai" if "deployments" in url else "openai"
     fields = {"timeout_s": 20.0, "api": api, **fields}
@@ -67,8 +72,11 @@ def verdict_on(lane, said, *, question=CHAT, url=OPENAI, **fields) -> Verdict:
         Endpoint(lane.lane_id, lane.provider, lane.instance, lane.key, url, CANARY, "a", **fields)
     )
     failure = question.read(said, endpoint, 0.5)
-    seen = Seen(lane, failure, 0.5, said if isinstance(said, Answer) else None)
-    return judge(seen, endpoint, "LAB_KEY_0", Redactor([CANARY]).text)
+    seen = Seen(lane, failure, 0.5, 100.0, said if isinstance(said, Answer) else None)
+    redact = Redactor([CANARY]).text
+    return lane_answer(
+        seen, endpoint, variable="LAB_KEY_0", set_by="the pool's timeout_s", redact=redact
+    )
 
 
 def completion(**message):
@@ -91,8 +99,8 @@ def completion(**message):
     ],
 )
 def test_lane_that_answers_is_ok(load, said):
-    verdict = verdict_on(load().lanes[0], said)
-    assert (verdict.word, verdict.why, verdict.latency_s) == ("ok", "", 0.5)
+    answer = answer_of(load().lanes[0], said)
+    assert (answer.word, answer.why, answer.latency_s) == ("ok", "", 0.5)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +125,7 @@ def test_lane_that_answers_is_ok(load, said):
             answered(404, "<html>nginx</html>"),
             "failed",
             f"the model a was not found at {OPENAI} (404): its name or base_url is wrong: "
-            "<html>nginx</html>",
+            "a web page",
         ),
         (
             answered(402, "{}"),
@@ -127,22 +135,57 @@ def test_lane_that_answers_is_ok(load, said):
         (
             answered(429, '{"error": {"message": "slow down"}}', [("retry-after", "20")]),
             "limited",
-            "it answers, but is rate limited right now (429): slow down (come back in 20 s)",
+            "the rate limit is reached (429): slow down (come back in 20 s)",
         ),
-        (answered(503, "busy"), "failed", "the server failed (503): busy"),
+        (
+            answered(503, "busy", [("retry-after", "20")]),
+            "limited",
+            "the server is overloaded (503): busy (come back in 20 s)",
+        ),
+        (answered(529, "busy"), "limited", "the server is overloaded (529): busy"),
+        (answered(503, "busy"), "unsure", "the server is overloaded (503): busy"),
+        (
+            answered(502, "<html><title>502 Bad\nGateway</title>"),
+            "unsure",
+            'the server failed (502): a page titled "502 Bad Gateway"',
+        ),
+        (answered(408, ""), "unsure", "the server gave up waiting (408)"),
+        (
+            # As Google says it.
+            answered(
+                400,
+                '[{"error": {"code": 400, "message": "API key expired. Please renew the API key.", '
+                '"status": "INVALID_ARGUMENT"}}]',
+            ),
+            "failed",
+            "key lab/key0 (environment LAB_KEY_0) was refused (400): API key expired. Please renew "
+            "the API key.",
+        ),
+        (
+            answered(200, '{"error": {"message": "no such key", "type": "authentication_error"}}'),
+            "failed",
+            "key lab/key0 (environment LAB_KEY_0) was refused (an error with status 200): "
+            "no such key",
+        ),
         (
             answered(
                 400, '{"error": {"message": "Unsupported parameter: \'max_tokens\'. Use another."}}'
             ),
             "failed",
-            "the server calls the smallest request malformed (400) (its `parameters` in the pool "
+            "the server refuses the smallest request (400) (its `parameters` in the pool "
             "say under which name max_tokens is sent): Unsupported parameter: 'max_tokens'. Use "
             "another.",
         ),
         (
-            answered(200, "<html>"),
+            answered(200, "OK"),
             "failed",
             "the answer cannot be read (200): the answer is no chat completion: *",
+        ),
+        (
+            answered(200, "<!DOCTYPE html><html><title>Log in</title>"),
+            "failed",
+            f"{OPENAI} is a web page, not an API: base_url is wrong (does it end in /v1?): "
+            'a page titled "Log in"',
         ),
         (
             answered(302, ""),
@@ -151,22 +194,17 @@ def test_lane_that_answers_is_ok(load, said):
         ),
         (
             Failure("timeout", "no answer within 20 s", maybe_billed=True),
-            "failed",
-            "no answer within 20 s",
+            "unsure",
+            "no answer within 20 s (the pool's timeout_s)",
         ),
         (
-            Failure("connect", "cannot connect: Connection refused", is_wordless=True),
+            Failure("connect", "cannot connect: nothing listens on api.example.com:443"),
             "failed",
-            "nothing listens at api.example.com: the connection was refused",
-        ),
-        (
-            Failure("connect", "cannot connect: ConnectError: no such host"),
-            "failed",
-            "api.example.com cannot be reached: no such host",
+            "nothing listens on api.example.com:443",
         ),
         (
             Failure("transport", "ReadError: reset"),
-            "failed",
+            "unsure",
             "the connection to api.example.com broke before there was an answer: reset",
         ),
         (
@@ -178,43 +216,56 @@ def test_lane_that_answers_is_ok(load, said):
     ],
 )
 def test_lane_that_does_not_answer_says_what_failed_and_why(load, said, word, why):
-    verdict = verdict_on(load().lanes[0], said)
-    assert verdict.word == word
+    answer = answer_of(load().lanes[0], said)
+    assert answer.word == word
     if why.endswith("*"):
-        assert verdict.why.startswith(why[:-1])
+        assert answer.why.startswith(why[:-1])
     else:
-        assert verdict.why == why
+        assert answer.why == why
 
 
 def test_azure_deployment_that_is_not_there_is_called_one(load):
-    verdict = verdict_on(load().lanes[0], answered(404, NOT_FOUND), url=AZURE)
-    assert verdict.why == (
+    answer = answer_of(load().lanes[0], answered(404, NOT_FOUND), url=AZURE)
+    assert answer.why == (
         "the deployment a was not found at https://box.example.com/openai/deployments/a/chat/"
         "completions (404): its name or base_url or api_version is wrong: It does not exist"
     )
 
 
-def test_refused_connection_at_a_proxy_is_not_called_the_servers(load):
-    failure = Failure("connect", "cannot connect: refused", is_wordless=True)
+def test_proxy_that_makes_no_tunnel_is_told_of(load):
+    failure = Failure("connect", "no tunnel to the server: the proxy answered 407 No")
     route = Route(DEFAULT_TRUST, Proxy("http://proxy.example.com:1", {}))
-    verdict = verdict_on(load().lanes[0], failure, route=route)
-    assert verdict.cause == "api.example.com cannot be reached through the proxy"
+    answer = answer_of(load().lanes[0], failure, route=route)
+    assert answer.why == (
+        "api.example.com cannot be reached through the proxy: the proxy answered 407 No"
+    )
+
+
+def test_plain_http_to_a_port_of_tls_hints_at_the_address(load):
+    failure = Failure("malformed", "the answer is no HTTP: BrokenHttpError: bad status line")
+    url = OPENAI.replace("https", "http")
+    assert answer_of(load().lanes[0], failure, url=url).cause == (
+        "the answer cannot be read (if the server wants TLS, base_url should begin with https://)"
+    )
 
 
 @pytest.mark.parametrize("outcome", [*CLASSES])
 def test_every_class_of_failure_has_words(load, outcome):
     if outcome != "refused":
-        verdict = verdict_on(load().lanes[0], Failure(outcome, "x"))
-        assert verdict.word == ("limited" if outcome == "rate" else "failed")
-        assert verdict.cause
-        assert "{" not in verdict.cause
+        answer = answer_of(load().lanes[0], Failure(outcome, "x"))
+        passing = {"rate": "limited", "congestion": "limited"}
+        passing |= dict.fromkeys(("transport", "overload", "timeout"), "unsure")
+        assert answer.word == passing.get(outcome, "failed")
+        assert answer.cause
+        assert answer.label
+        assert "{" not in answer.cause
 
 
 def test_secret_and_control_characters_of_an_answer_are_not_shown(load):
     body = f'{{"error": {{"message": "wrong key {CANARY}\\u001b[2J\\nnew line"}}}}'
-    verdict = verdict_on(load().lanes[0], answered(401, body))
-    assert verdict.said == "wrong key ***\\x1b[2J new line"
-    long = verdict_on(load().lanes[0], answered(500, "x" * 100_000))
+    answer = answer_of(load().lanes[0], answered(401, body))
+    assert answer.said == "wrong key ***\\x1b[2J new line"
+    long = answer_of(load().lanes[0], answered(500, "x" * 100_000))
     assert len(long.why) < 300
 
 
@@ -241,50 +292,100 @@ def test_secret_and_control_characters_of_an_answer_are_not_shown(load):
     ],
 )
 def test_list_of_models_is_read_as_one(load, status, body, why):
-    verdict = verdict_on(load().lanes[0], answered(status, body), question=MODELS)
-    assert verdict.why == why
+    answer = answer_of(load().lanes[0], answered(status, body), question=MODELS)
+    assert answer.why == why
 
 
 def test_lists_of_azure_say_nothing_of_deployments(load):
     said = answered(200, '{"data": [{"id": "gpt-4o"}]}')
-    assert verdict_on(load().lanes[0], said, question=MODELS, url=AZURE).word == "ok"
+    assert answer_of(load().lanes[0], said, question=MODELS, url=AZURE).word == "ok"
+
+
+def test_run_is_told_what_is_dead_and_what_pauses(load):
+    lane = load().lanes[0]
+    known = answer_of(lane, answered(401, "no")).known
+    assert known is not None
+    assert (known.lane_id, known.at_s) == ("lab/a/key0", 100.0)
+    assert known.out == "key lab/key0 (environment LAB_KEY_0) was refused (401), before the run"
+    slow_down = answered(429, "slow down", [("retry-after", "20")])
+    assert answer_of(lane, slow_down).known == KnownLane("lab/a/key0", 100.0, retry_after_s=20.0)
+    # A request that the suite does not send is not accepted; its own ones may be.
+    assert answer_of(lane, answered(400, "no such parameter")).known is None
+    assert answer_of(lane, answered(503, "busy")).known is None
 
 
 def test_lines_of_lanes_are_columns(load):
     lanes = load().lanes
-    assert lane_line(Verdict(lanes[0], "ok", 0.5), lanes) == "ok       lab/a/key0    0.50 s"
-    failed = Verdict(lanes[1], "failed", 1.25, "it failed", "as it said")
+    assert lane_line(LaneAnswer(lanes[0], "ok", 0.5), lanes) == "ok       lab/a/key0    0.50 s"
+    failed = LaneAnswer(lanes[1], "failed", 1.25, "failing", "it failed", "as it said")
     assert lane_line(failed, lanes) == "failed   lab/a/key1    1.25 s  it failed: as it said"
-    unsent = Verdict(lanes[1], "failed", None, "nothing could be sent: why")
+    unsent = LaneAnswer(lanes[1], "failed", None, "not asked", "nothing could be sent: why")
     assert lane_line(unsent, lanes).startswith("failed   lab/a/key1           ")
 
 
-def test_summary_tells_together_what_failed_for_the_same_reason(load):
+def test_summary_counts_by_what_failed_and_repeats_no_single_lane(load):
     pool = load()
     a0, a1, b0, b1 = pool.lanes
-    verdicts = [
-        Verdict(a0, "ok", 0.5),
-        Verdict(a1, "failed", 0.1, "key lab/key1 was refused (401)", "no"),
-        Verdict(b0, "limited", 0.1, "it answers, but is rate limited right now (429)"),
-        Verdict(b1, "failed", 0.1, "key lab/key1 was refused (401)", "no, request 17"),
+    refused = ("failed", 0.1, "refused (401)", "key lab/key1 was refused (401)")
+    answers = [
+        LaneAnswer(a0, "ok", 0.5),
+        LaneAnswer(a1, *refused, "no"),
+        LaneAnswer(b0, "limited", 0.1, "rate-limited (429)", "the rate limit is reached (429)"),
+        LaneAnswer(b1, *refused, "no, request 17"),
     ]
-    assert list(summary_lines(pool, verdicts, CHAT)) == [
-        "1 of 4 lanes answers (in 0.50 s, the slowest in 0.50 s), 1 answers that this is too much "
-        "now, 2 do not answer",
+    assert list(summary_lines(pool, answers, CHAT)) == [
+        "1 of 4 lanes ok: 2 refused (401), 1 rate-limited (429)",
         "failed: lab/a/key1, lab/b/key1: key lab/key1 was refused (401)",
-        "limited: lab/b/key0: it answers, but is rate limited right now (429)",
         "cost: not known, there are no prices in the pool",
     ]
-    assert next(failures(verdicts[1:2])).endswith("was refused (401): no")
+    assert next(failures(answers[1:2])).endswith("was refused (401): no")
+
+
+def test_many_lanes_with_their_own_reasons_take_a_line_per_kind(load):
+    keys = ", ".join(f'{{ name = "k{n:02}", env = "K{n}" }}' for n in range(24))
+    pool = load(re.sub(r"keys = .*", f"keys = [{keys}]", POOL).replace('"a", "b"', '"a"'))
+    answers = [
+        LaneAnswer(
+            lane,
+            "failed",
+            0.1,
+            "refused (401)" if n else "not found (404)",
+            f"key {lane.key_name} was refused (401)",
+            f"request {n}",
+        )
+        for n, lane in enumerate(pool.lanes)
+    ]
+    first = "lab/a/k01, lab/a/k02, lab/a/k03, lab/a/k04 and 19 more: refused (401)"
+    assert list(summary_lines(pool, answers, CHAT)) == [
+        "0 of 24 lanes ok: 23 refused (401), 1 not found (404)",
+        f"failed: {first}",
+        "cost: not known, there are no prices in the pool",
+    ]
+    assert list(failures(answers))[1:] == [
+        f"failed: {first}; lab/a/k01: key lab/k01 was refused (401): request 1"
+    ]
+
+
+def test_speed_says_what_it_is(load):
+    pool = load()
+    answers = [
+        LaneAnswer(lane, "ok", took) for lane, took in zip(pool.lanes, (1, 2, 3, 9), strict=True)
+    ]
+    assert counts(pool, answers) == "4 of 4 lanes ok (median 2.50 s, slowest 9.00 s)"
 
 
 def test_summary_names_what_is_not_known_and_models_without_a_lane(load):
-    pool = load()
-    dead = [Verdict(lane, "failed", 0.1, "it failed") for lane in pool.lanes]
-    assert "no lane answers for the model m" in list(summary_lines(pool, dead, CHAT))
-    lines = list(summary_lines(pool, dead[:2], CHAT))
+    pool = load(POOL + '[[provider.model]]\nname = "n"\n')
+    fine = [LaneAnswer(lane, "ok", 0.1) for lane in pool.lanes if lane.model == "n"]
+    dead = [
+        LaneAnswer(lane, "failed", 0.1, "failing", "it failed")
+        for lane in pool.lanes
+        if lane.model == "m"
+    ]
+    assert "no lane is ok for the model m" in list(summary_lines(pool, fine + dead, CHAT))
+    lines = list(summary_lines(pool, fine + dead[:2], CHAT))
     assert "nothing is known of lab/b/key0, lab/b/key1" in lines
-    assert not [line for line in lines if line.startswith("no lane answers")]
+    assert not [line for line in lines if line.startswith("no lane is ok")]
 
 
 def test_cost_is_an_upper_bound_by_the_pools_prices(load):
@@ -296,9 +397,9 @@ def test_cost_is_an_upper_bound_by_the_pools_prices(load):
         f"at most {whole:.2g} in the currency of the pool's prices {bound}"
     )
     other = priced + '[[provider.model]]\nname = "n"\n'
-    assert cost(load(other), CHAT).endswith(f"{bound}, without n, which have no price")
+    assert cost(load(other), CHAT).endswith(f"{bound}, without n (no price in the pool)")
     unbounded = priced + "parameters = { max_tokens = false }\n"
-    assert "without m, whose answers have no bound" in cost(load(unbounded), CHAT)
+    assert "without m (answers have no bound" in cost(load(unbounded), CHAT)
     assert cost(load(priced), MODELS) == "none, lists of models are free"
 
 

@@ -113,7 +113,11 @@ def test_an_answer_resets_the_back_off(answer):
 @pytest.mark.parametrize(
     ("outcome", "scope", "said"),
     [
-        ("auth", "key", "key p/key0 was refused (401): out for the rest of the run"),
+        (
+            "auth",
+            "key",
+            "key p/key0 was refused (401, or 400 that says so): out for the rest of the run",
+        ),
         (
             "forbidden",
             "key_model",

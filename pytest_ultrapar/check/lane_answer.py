@@ -1,0 +1,265 @@
+"""What is said of a lane that was asked: whether it answers, and if not what failed and why."""
+
+from __future__ import annotations
+
+import html
+import re
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from pytest_ultrapar.lanes.failure_classes import CLASSES
+from pytest_ultrapar.lanes.protocol import KnownLane
+from pytest_ultrapar.pool.model import Lane
+from pytest_ultrapar.report.escape import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_ultrapar.check.asking import Seen
+    from pytest_ultrapar.engine.endpoints import Endpoint
+    from pytest_ultrapar.engine.failure import Failure
+
+Word = Literal["ok", "limited", "unsure", "failed"]
+WORDS: tuple[Word, ...] = ("ok", "limited", "unsure", "failed")
+_SHOWN_CHARACTERS = 160
+_READ_BYTES = 16_384
+_NO_CONNECTION = "cannot connect: "
+_OWN_WORDS = re.compile(
+    r"^(certificate not trusted|no tunnel to the server|the answer is no HTTP): "
+    r"|\b\w+(Error|Timeout): "
+)
+"""What the cause says already, and names of Python's exceptions."""
+_HTTPS = " (if the server wants TLS, base_url should begin with https://)"
+_QUOTED_ANSWER = re.compile(r"(an error in the answer, as )?HTTP \d")
+_PAGE = re.compile(
+    rb"\s*(<!--.{0,2000}?-->\s*)?<(!doctype html|html|head|body)\b", re.IGNORECASE | re.DOTALL
+)
+_TITLE = re.compile(r"<title[^>]{0,200}>(.{1,300}?)</title", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """What an outcome is called: `label` completes "3 lanes ...", `cause` is a sentence."""
+
+    label: str
+    cause: str
+
+
+_FAILED = _Words("failing", "the server failed{status}")
+_OVERLOADED = _Words("overloaded", "the server is overloaded{status}")
+_WORDS = {
+    "auth": _Words("refused", "{key} was refused{status}"),
+    "forbidden": _Words("forbidden", "{key} may not use {name}{status}"),
+    "quota": _Words("out of quota", "{key} has no quota left{status}"),
+    "daily_quota": _Words(
+        "out of the day's quota", "{key} has used up its quota of the day for {model}{status}"
+    ),
+    "tls": _Words(
+        "not trusted",
+        "the certificate of {host} does not verify (a private CA goes into ca_file)",
+    ),
+    "connect": _Words("unreachable", "{host} cannot be reached{proxy}"),
+    "transport": _Words(
+        "disconnected", "the connection to {host} broke before there was an answer{https}"
+    ),
+    "timeout": _Words("without an answer in time", "no answer within {timeout}"),
+    "rate": _Words("rate-limited", "the rate limit is reached{status}"),
+    "malformed": _Words("unreadable", "the answer cannot be read{status}{https}"),
+    "bad_request": _Words(
+        "refusing the request", "the server refuses the smallest request{status}{hint}"
+    ),
+}
+"""By outcome. Causes have the same words for all lanes with the same fault, so that they can be
+told together."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneAnswer:
+    """What became of one lane.
+
+    Attributes:
+        word: `ok`; `limited`: it was too much just now (429, or 503 that says when to come back);
+            `unsure`: a failure that may pass, after which a run would ask again; `failed`.
+        latency_s: Seconds from sending to the end, making the connection included; None where
+            nothing was sent.
+        label: What it is in a word or two, for counting: `refused (401)`; empty for `ok`.
+        cause: What failed, in our words: the same for all lanes with the same fault; empty for
+            `ok`.
+        said: What the server or the network said of it, without secrets; perhaps empty.
+        known: What a run should know of the lane from its start; None for nothing.
+    """
+
+    lane: Lane
+    word: Word
+    latency_s: float | None
+    label: str = ""
+    cause: str = ""
+    said: str = ""
+    known: KnownLane | None = None
+
+    @property
+    def why(self) -> str:
+        """The cause with what was said."""
+        return f"{self.cause}: {self.said}" if self.said else self.cause
+
+
+def lane_answer(
+    seen: Seen,
+    endpoint: Endpoint,
+    *,
+    variable: str | None,
+    set_by: str,
+    redact: Callable[[str], str],
+) -> LaneAnswer:
+    """What is said of a lane.
+
+    Args:
+        seen: What came of asking it.
+        endpoint: Where it was asked.
+        variable: The environment's variable that holds its key, if one does.
+        set_by: What sets the deadline of the request, for people.
+        redact: Takes secrets out of what the server said.
+    """
+    lane, failure = seen.lane, seen.failure
+    if seen.unsent:
+        cause = f"nothing could be sent: {redact(seen.unsent)}"
+        return LaneAnswer(lane, "failed", None, "not asked", cause)
+    if failure is None:
+        return LaneAnswer(lane, "ok", seen.latency_s)
+    status = None if seen.answer is None else seen.answer.status
+    word = _word(failure)
+    words = _words(failure, status)
+    key = f"key {lane.key_name}" + (f" (environment {variable})" if variable else "")
+    cause = _cause(seen, failure, endpoint, words.cause, key=key, set_by=set_by)
+    said = _said(seen, failure)
+    # A server may spread a secret over what becomes one blank, or steer a terminal with it.
+    said = visible(redact(" ".join(said.split())), _SHOWN_CHARACTERS)
+    if failure.retry_after_s is not None:
+        back = f"come back in {failure.retry_after_s:,.3g} s"
+        said = f"{said} ({back})" if said else back
+    cause = redact(cause)
+    label = words.label + _in_brackets(seen, failure)
+    known = None
+    if word == "limited":
+        known = KnownLane(lane.lane_id, seen.at_s, retry_after_s=failure.retry_after_s)
+    elif word == "failed" and failure.outcome != "bad_request":
+        known = KnownLane(lane.lane_id, seen.at_s, out=f"{cause}, before the run")
+    return LaneAnswer(lane, word, seen.latency_s, label, cause, said, known)
+
+
+def _word(failure: Failure) -> Word:
+    """A run's own rules say what may pass; one that makes no connection gives the lane up soon."""
+    its_class = CLASSES[failure.outcome]
+    if its_class.pauses:
+        return "limited"
+    if its_class.budget and failure.outcome != "malformed":
+        return "unsure"
+    return "failed"
+
+
+def _words(failure: Failure, status: int | None) -> _Words:
+    if failure.outcome == "not_found":
+        return _Words("not found", "")
+    if status in {HTTPStatus.SERVICE_UNAVAILABLE, 529}:
+        return _OVERLOADED
+    if failure.outcome == "timeout" and status is not None:
+        return _Words("without an answer in time", "the server gave up waiting{status}")
+    return _WORDS.get(failure.outcome, _FAILED)
+
+
+def _cause(
+    seen: Seen, failure: Failure, endpoint: Endpoint, cause: str, *, key: str, set_by: str
+) -> str:
+    status = None if seen.answer is None else seen.answer.status
+    parts = urlsplit(endpoint.url)
+    address = f"{parts.scheme}://{parts.netloc}{parts.path}"
+    in_brackets = _in_brackets(seen, failure)
+    if failure.outcome == "not_found":
+        return _not_found(endpoint, address, status)
+    if failure.outcome == "malformed" and status is not None:
+        if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+            return (
+                f"the server redirects elsewhere{in_brackets}, which is not followed: "
+                "base_url is wrong"
+            )
+        if _is_page(seen):
+            ends = "" if endpoint.api == "azure-openai" else " (does it end in /v1?)"
+            return f"{address} is a web page, not an API: base_url is wrong{ends}"
+    if failure.message.startswith(_NO_CONNECTION):
+        return failure.message.removeprefix(_NO_CONNECTION)
+    has_no_tls = parts.scheme == "http" and status is None
+    return cause.format(
+        key=key,
+        status=in_brackets,
+        host=parts.netloc,
+        proxy="" if endpoint.route.proxy is None else " through the proxy",
+        name=endpoint.api_name,
+        model=seen.lane.model,
+        timeout=f"{endpoint.timeout_s:g} s ({set_by})",
+        hint=_hint(failure),
+        https=_HTTPS if has_no_tls else "",
+    )
+
+
+def _not_found(endpoint: Endpoint, address: str, status: int | None) -> str:
+    if endpoint.method == "GET":
+        if status == HTTPStatus.OK:
+            return f"{endpoint.api_name} is not in the list of models at {address}"
+        return f"there is no list of models at {address} ({status})"
+    what = "deployment" if endpoint.api == "azure-openai" else "model"
+    fields = "base_url or api_version" if endpoint.api == "azure-openai" else "base_url"
+    return (
+        f"the {what} {endpoint.api_name} was not found at {address} ({status}): "
+        f"its name or {fields} is wrong"
+    )
+
+
+def _in_brackets(seen: Seen, failure: Failure) -> str:
+    if seen.answer is None:
+        return ""
+    status = seen.answer.status
+    is_hidden = status == HTTPStatus.OK and failure.outcome not in {"malformed", "not_found"}
+    return " (an error with status 200)" if is_hidden else f" ({status})"
+
+
+def _hint(failure: Failure) -> str:
+    if "max_tokens" not in failure.message:
+        return ""
+    return " (its `parameters` in the pool say under which name max_tokens is sent)"
+
+
+def _is_page(seen: Seen) -> bool:
+    return seen.answer is not None and _PAGE.match(seen.answer.body[:_READ_BYTES]) is not None
+
+
+def _said(seen: Seen, failure: Failure) -> str:
+    """In whose words it is known; nothing where the cause says it all."""
+    answer = seen.answer
+    if answer is not None and _is_page(seen):
+        found = _TITLE.search(answer.body[:_READ_BYTES].decode("utf-8", "replace"))
+        title = html.unescape(found[1].strip()) if found else ""
+        return f'a page titled "{title}"' if title else "a web page"
+    if answer is not None and answer.stream is None and _QUOTED_ANSWER.match(failure.message):
+        return _error_message(answer.body)
+    if failure.outcome == "timeout" or failure.message.startswith(_NO_CONNECTION):
+        return ""
+    return _OWN_WORDS.sub("", failure.message)
+
+
+def _error_message(body: bytes) -> str:
+    """The message of an error in OpenAI's form or a like one, else the beginning of the body."""
+    text = body[:_READ_BYTES].decode("utf-8", "replace")
+    try:
+        found: Any = msgspec.json.decode(body if len(body) <= _READ_BYTES else b"")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return text
+    if isinstance(found, list) and found:
+        found = found[0]
+    for name in ("error", "message", "detail"):
+        if isinstance(found, dict) and name in found:
+            found = found[name]
+    return found if isinstance(found, str) else text
