@@ -48,6 +48,7 @@ class ScriptedServer:
     tokens: list[str] = field(default_factory=list)
     refused_tokens: dict[str, int] = field(default_factory=dict)
     refused_words: dict[str, str] = field(default_factory=dict)
+    refused_headers: dict[str, str] = field(default_factory=dict)
     missing_models: set[str] = field(default_factory=set)
     broken_models: dict[str, int] = field(default_factory=dict)
     status_of: Callable[[int], int | None] = lambda arrival: None
@@ -75,6 +76,7 @@ class ScriptedServer:
         self.work = Work()
         self.refused_tokens.clear()
         self.refused_words.clear()
+        self.refused_headers.clear()
         self.missing_models.clear()
         self.broken_models.clear()
         self.status_of = lambda arrival: None
@@ -112,7 +114,7 @@ class ScriptedServer:
         """What is said to anybody, whatever the prompt; None: nothing."""
         if token in self.refused_tokens:
             words = self.refused_words.get(token, "wrong key")
-            return _error(self.refused_tokens[token], words)
+            return _error(self.refused_tokens[token], words, self.refused_headers)
         if model in self.missing_models:
             return _error(404, "The deployment does not exist")
         status = self.broken_models.get(model) or self.status_of(len(self.prompts))

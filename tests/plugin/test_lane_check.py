@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import time
 
 import msgspec
 import pytest
 
+from pytest_ultrapar.check import checking
 from pytest_ultrapar.check.question import MESSAGES
 from pytest_ultrapar.lanes.key_lock import Holder
+from pytest_ultrapar.leading.waiting_line import WaitingLine
 from pytest_ultrapar.results.manifest import read_manifest
 from tests.plugin.conftest import CANARY
 from tests.plugin.test_interrupt import RunningPytest
@@ -39,7 +42,7 @@ def test_dead_key_ends_the_run_before_any_case(project, workers):
     assert result.ret == 4
     said = result.stderr.str()
     assert (
-        "ERROR: --ultrapar-check: 1 of the 3 lanes that the selected cases need does not answer, "
+        "ERROR: --ultrapar-check: 1 of 3 lanes that the selected cases need failed, "
         "and no case was sent:\n"
         "  failed: p/m/key1: key p/key1 (environment TEST_KEY_1) was refused (401): wrong key ***\n"
     ) in said
@@ -58,29 +61,54 @@ def test_dead_key_is_told_of_and_the_run_goes_on_where_that_is_wanted(project, w
     assert result.ret == 0
     result.stdout.fnmatch_lines(
         [
-            "ultrapar: check: 1 of 2 lanes answers (in *), 1 does not answer",
+            "ultrapar: check: 1 of 2 lanes ok: 1 forbidden (403)",
             "ultrapar: check: failed: p/m/key1: key p/key1 (environment TEST_KEY_1) may not use m "
             "(403): wrong key",
+            "ultrapar: check: the run goes on without p/m/key1",
+            "lane p/m/key1: key p/key1 (environment TEST_KEY_1) may not use m (403), before the "
+            "run: out for the rest of the run (*)",
         ]
     )
     assert set(project.outcomes().values()) == {"solved"}
+    # By the check; the run itself does not try again.
+    assert project.server.tokens.count(f"{CANARY}-1") == 1
+    assert CANARY not in result.stdout.str() + result.stderr.str()
     effective = {one.name: one for one in read_manifest(project.directory).effective}
     assert effective["check"].value == "warn"
     assert effective["check"].origin == "command line --ultrapar-check"
 
 
-def test_lane_that_is_limited_right_now_is_alive(project):
+def test_lane_that_asked_to_be_left_alone_is_alive_and_is_left_alone(project, workers):
     project.write_pool(keys=2)
     project.server.refused_tokens[f"{CANARY}-1"] = 429
+    project.server.refused_headers["Retry-After"] = "600"
+    project.suite(SUITE)
+    result = project.run(workers, "--ultrapar-check")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "ultrapar: check: 1 of 2 lanes ok: 1 rate-limited (429)",
+            "ultrapar: check: limited: p/m/key1: the rate limit is reached (429): wrong key (come "
+            "back in 600 s)",
+            "ultrapar: check: what is limited or unsure may pass: the run asks those lanes again",
+        ]
+    )
+    assert set(project.outcomes().values()) == {"solved"}
+    assert project.server.tokens.count(f"{CANARY}-1") == 1
+
+
+def test_failure_that_may_pass_refuses_no_run(project):
+    project.server.status_of = lambda arrival: 503 if arrival == 1 else None
     project.suite(SUITE)
     result = project.run("-n0", "--ultrapar-check")
     assert result.ret == 0
     result.stdout.fnmatch_lines(
         [
-            "ultrapar: check: 1 of 2 lanes answers *, 1 answers that this is too much now",
-            "ultrapar: check: limited: p/m/key1: it answers, but is rate limited right now (429)*",
+            "ultrapar: check: 0 of 1 lane ok: 1 overloaded (503)",
+            "ultrapar: check: unsure: p/m/key0: the server is overloaded (503): not now",
         ]
     )
+    assert set(project.outcomes().values()) == {"solved"}
 
 
 def test_only_lanes_that_cases_need_are_asked(project):
@@ -145,6 +173,38 @@ def test_next_run_keeps_its_distance_from_a_check_that_failed(project):
     free_s = msgspec.json.decode(lock.read_bytes(), type=Holder).free_s
     assert free_s is not None
     assert free_s > time.monotonic() - 60
+
+
+def test_interrupt_tells_what_is_known(project, monkeypatch):
+    project.write_pool(keys=2)
+    project.server.refused_tokens[f"{CANARY}-1"] = 401
+    project.suite(SUITE)
+
+    def interrupt(_, what, *__):
+        # Now that all lanes but one are known.
+        if what == "1 lane":
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(checking, "_QUIET_S", 0.05)
+    monkeypatch.setattr(WaitingLine, "say", interrupt)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        with (project.pytester.path / "pool.toml").open("a") as pool:
+            pool.write(
+                '[[provider]]\nname = "q"\napi = "openai"\nkeys = [{ name = "none" }]\n'
+                f'base_url = "http://127.0.0.1:{silent.getsockname()[1]}/v1"\n'
+                '[[provider.model]]\nname = "n"\n'
+            )
+        result = project.pytester.runpytest_inprocess(
+            "--ultrapar-pool=pool.toml", "--ultrapar-check", no_reraise_ctrlc=True
+        )
+    assert result.ret == 2
+    result.stdout.fnmatch_lines(
+        [
+            "ultrapar: check: interrupted, 1 of 3 lanes ok: 1 refused (401)",
+            "ultrapar: check: failed: p/m/key1: key p/key1 (environment TEST_KEY_1) was refused *",
+        ]
+    )
+    assert cases_sent(project) == []
 
 
 def test_interrupt_ends_the_check_and_the_run(project):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, LeaseRequest
+from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, KnownLane, LeaseRequest
 from pytest_ultrapar.pool.model import Limit
 from tests.property.broker_judge import lane, pool
 from tests.unit.broker_play import Play
@@ -227,6 +227,33 @@ def test_paused_lanes_refuse_nobody():
     assert waiting not in play.refused
     play.wait(70)
     assert play.lane(waiting) == "p/a/k0"
+
+
+def test_lane_known_to_be_dead_is_out_from_the_start_and_no_other_is():
+    lanes = [lane(i, "k0", model=m) for i, m in (("a", "m"), ("b", "n"))]
+    dead = KnownLane("p/a/k0", 90.0, out="it does not answer")
+    play = Play(pool(lanes), known=[dead])
+    refused = play.ask(model="m")
+    assert play.refused[refused] == (
+        "no lane of the model 'm' is left: it does not answer: out for the rest of the run"
+    )
+    assert play.lane(play.ask(model="n")) == "p/b/k0"
+
+
+def test_lane_known_to_pause_does_so_for_as_long_as_it_asked_from_then_on():
+    # Pauses are up to a tenth longer than asked for.
+    play = Play(pool([lane("a", "k0")]), known=[KnownLane("p/a/k0", 90.0, retry_after_s=30.0)])
+    waiting = play.ask()
+    play.wait(19.9)
+    assert waiting not in play.leases
+    play.wait(3.2)
+    assert play.lane(waiting) == "p/a/k0"
+
+
+def test_pause_that_was_over_before_the_run_is_none():
+    play = Play(pool([lane("a", "k0")]), known=[KnownLane("p/a/k0", 10.0, retry_after_s=30.0)])
+    assert play.lane(play.ask()) == "p/a/k0"
+    assert play.status("p/a/k0").state == "up"
 
 
 def test_unreachable_lane_goes_out_after_five_tries_in_a_row():
