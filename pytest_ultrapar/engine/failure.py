@@ -30,7 +30,8 @@ _BY_STATUS: dict[int, LeaseOutcome] = {
 _CONTEXT_WORDS = ("context_length_exceeded", "maximum context length", "context window")
 _FILTER_WORDS = ("content_filter", "content management policy", "responsibleaipolicyviolation")
 _NO_ACCESS_WORDS = ("do not have access", "does not have access", "no access to")
-_KEY_WORDS = ("api_key_invalid", "invalid_api_key", "api key not valid", "api key expired")
+_KEY_CODES = frozenset({"api_key_invalid", "invalid_api_key"})
+_KEY_WORDS = ("api key not valid", "api key expired")
 _GATEWAY_TIMEOUTS = frozenset({504, 524})
 _SHOWN_CHARACTERS = 300
 _NO_HEADERS: dict[str, str] = {}
@@ -84,7 +85,8 @@ def classify_status(
         headers: The response's, with lower-case lookup.
     """
     text = body[:4096].decode("utf-8", "replace")
-    words = read_error(body).text
+    error = read_error(body)
+    words = error.text
     message = f"HTTP {status}: {' '.join(text.split())[:_SHOWN_CHARACTERS]}"
     if status in {400, 413, 422}:
         if any(word in words for word in _CONTEXT_WORDS):
@@ -93,8 +95,8 @@ def classify_status(
             return Failure("refused", message, refused_kind="content_filter")
         if status == HTTPStatus.BAD_REQUEST and read_excess(body, _NO_HEADERS) == "quota":
             return Failure("quota", message)
-        if status == HTTPStatus.BAD_REQUEST and any(word in words for word in _KEY_WORDS):
-            # Google's way to refuse a key.
+        # Google's way to refuse a key. What stands further back may be quoted from a prompt.
+        if error.codes & _KEY_CODES or error.message.startswith(_KEY_WORDS):
             return Failure("auth", message)
     outcome = _BY_STATUS.get(status)
     if outcome is None:

@@ -1,13 +1,17 @@
 """The engine's HTTP against a server whose every byte the test decides."""
 
 import asyncio
+import errno
 import gzip
+import os
 import socket
 import ssl
 import struct
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 
+import aiohttp
 import httpx
 import pytest
 import respx
@@ -17,6 +21,7 @@ from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.failure import Failure
 from pytest_ultrapar.engine.http import Answer, HttpClient
 from pytest_ultrapar.engine.transport import SessionTransport
+from pytest_ultrapar.engine.transport_errors import as_httpx
 
 BODY = b'{"model": "m"}'
 
@@ -300,6 +305,45 @@ def test_transport_raises_httpx_errors_where_no_connection_is_made():
                 await client.get(f"http://127.0.0.1:{closed}")
 
     asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    ("kind", "cause", "said"),
+    [
+        (
+            aiohttp.ClientConnectorDNSError,
+            OSError(-2, "unknown"),
+            "the host h.example cannot be found",
+        ),
+        (
+            aiohttp.ClientConnectorError,
+            OSError(errno.ECONNREFUSED, "x"),
+            "nothing listens on h.example:443",
+        ),
+        (
+            aiohttp.ClientProxyConnectionError,
+            OSError(errno.ECONNREFUSED, "x"),
+            "nothing listens on h.example:443 (the proxy)",
+        ),
+        (
+            aiohttp.ClientConnectorError,
+            OSError(errno.EHOSTUNREACH, "Connect call failed ('10.0.0.1', 443)"),
+            f"h.example:443 cannot be reached: {os.strerror(errno.EHOSTUNREACH)}",
+        ),
+    ],
+)
+def test_reason_for_no_connection_is_in_plain_words(kind, cause, said):
+    key = SimpleNamespace(host="h.example", port=443, ssl=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    found = as_httpx(kind(key, cause), httpx.Request("POST", "https://h.example"))
+    assert str(found) == said
+
+
+def test_connection_that_takes_too_long_says_what_sets_the_time():
+    request = httpx.Request("POST", "https://h.example/v1")
+    found = as_httpx(aiohttp.ConnectionTimeoutError("Connection timeout to host"), request, 18.0)
+    assert str(found) == (
+        "no connection to h.example within 18 s (the least of 30 s and 0.9 of timeout_s)"
+    )
 
 
 def test_get_is_sent_once_whatever_becomes_of_its_connection():

@@ -49,6 +49,20 @@ def test_prompt_that_an_error_quotes_says_nothing(body, status):
     assert failure(body, status) == ("bad_request", None)
 
 
+@pytest.mark.parametrize(
+    ("message", "code", "outcome"),
+    [
+        ("API key expired. Please renew the API key.", 400, "auth"),
+        ("API key not valid. Please pass a valid API key.", 400, "auth"),
+        ("no", "invalid_api_key", "auth"),
+        ("cannot read the prompt 'API key expired'", 400, "bad_request"),
+    ],
+)
+def test_key_that_is_refused_with_400_is_refused(message, code, outcome):
+    error = {"error": {"message": message, "code": code, "status": "INVALID_ARGUMENT"}}
+    assert failure(error)[0] == failure([error])[0] == outcome
+
+
 def test_prompt_that_a_missing_page_quotes_says_nothing():
     assert failure(FASTAPI, 404) == ("not_found", None)
     assert failure({"detail": [{"input": PROMPT}]}, 429) == ("rate", None)
