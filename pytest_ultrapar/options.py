@@ -175,9 +175,9 @@ def add_options(parser: pytest.Parser) -> None:
     option(
         "check",
         "Before the first case, send one smallest request to each lane that the selected cases "
-        "need: where one does not answer, 'fail' ends the run with exit code 4 and names it, "
-        "'warn' says so and goes on; without a word: fail (default: none). 'ultrapar check' does "
-        "so without a run.",
+        "need: where one failed, 'fail' ends the run with exit code 4 and names it, 'warn' says so "
+        "and goes on without it; without a word: fail (default: none). 'ultrapar check' does so "
+        "without a run.",
         metavar="WORD",
         nargs="?",
         const=LANE_CHECKS[0],
