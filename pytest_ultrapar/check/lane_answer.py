@@ -15,6 +15,7 @@ from pytest_ultrapar.lanes.failure_classes import CLASSES
 from pytest_ultrapar.lanes.protocol import KnownLane
 from pytest_ultrapar.pool.model import Lane
 from pytest_ultrapar.report.escape import visible
+from pytest_ultrapar.report.numbers import duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,12 +28,13 @@ Word = Literal["ok", "limited", "unsure", "failed"]
 WORDS: tuple[Word, ...] = ("ok", "limited", "unsure", "failed")
 _SHOWN_CHARACTERS = 160
 _READ_BYTES = 16_384
+_LONG_S = 600.0
 _NO_CONNECTION = "cannot connect: "
 _OWN_WORDS = re.compile(
     r"^(certificate not trusted|no tunnel to the server|the answer is no HTTP): "
-    r"|\b\w+(Error|Timeout): "
+    r"|\b\w+(Error|Timeout): |\[Errno \w+\] "
 )
-"""What the cause says already, and names of Python's exceptions."""
+"""What the cause says already, and Python's names and numbers of errors."""
 _HTTPS = " (if the server wants TLS, base_url should begin with https://)"
 _QUOTED_ANSWER = re.compile(r"(an error in the answer, as )?HTTP \d")
 _PAGE = re.compile(
@@ -139,7 +141,8 @@ def lane_answer(
     # A server may spread a secret over what becomes one blank, or steer a terminal with it.
     said = visible(redact(" ".join(said.split())), _SHOWN_CHARACTERS)
     if failure.retry_after_s is not None:
-        back = f"come back in {failure.retry_after_s:,.3g} s"
+        back_s = failure.retry_after_s
+        back = f"come back in {duration(back_s) if back_s > _LONG_S else f'{back_s:.3g} s'}"
         said = f"{said} ({back})" if said else back
     cause = redact(cause)
     label = words.label + _in_brackets(seen, failure)
@@ -191,7 +194,8 @@ def _cause(
             return f"{address} is a web page, not an API: base_url is wrong{ends}"
     if failure.message.startswith(_NO_CONNECTION):
         return failure.message.removeprefix(_NO_CONNECTION)
-    has_no_tls = parts.scheme == "http" and status is None
+    is_no_http = failure.outcome == "transport" or "status line" in failure.message
+    may_want_tls = parts.scheme == "http" and status is None and is_no_http
     return cause.format(
         key=key,
         status=in_brackets,
@@ -201,7 +205,7 @@ def _cause(
         model=seen.lane.model,
         timeout=f"{endpoint.timeout_s:g} s ({set_by})",
         hint=_hint(failure),
-        https=_HTTPS if has_no_tls else "",
+        https=_HTTPS if may_want_tls else "",
     )
 
 

@@ -57,7 +57,11 @@ def as_httpx(
         within = "in time" if connect_s is None else f"within {connect_s:.3g} s"
         said = f"no connection to {host} {within} (the least of 30 s and 0.9 of timeout_s)"
     if isinstance(error, aiohttp.ClientResponseError):
-        said = error.message
+        # Below the line that it quotes it points at what is wrong there.
+        said = error.message.rstrip(" ^\n")
+    if isinstance(error, aiohttp.ClientPayloadError):
+        # Behind that it quotes an object.
+        said = said.partition(": <")[0]
     if isinstance(error, aiohttp.ClientHttpProxyError):
         said = f"the proxy answered {error.status} {error.message}".rstrip()
     if isinstance(error, aiohttp.ClientConnectorCertificateError):

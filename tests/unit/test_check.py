@@ -142,6 +142,11 @@ def test_lane_that_answers_is_ok(load, said):
             "limited",
             "the server is overloaded (503): busy (come back in 20 s)",
         ),
+        (
+            answered(429, "no", [("retry-after", "86400")]),
+            "limited",
+            "the rate limit is reached (429): no (come back in 24 h 00 min)",
+        ),
         (answered(529, "busy"), "limited", "the server is overloaded (529): busy"),
         (answered(503, "busy"), "unsure", "the server is overloaded (503): busy"),
         (
@@ -242,11 +247,13 @@ def test_proxy_that_makes_no_tunnel_is_told_of(load):
 
 
 def test_plain_http_to_a_port_of_tls_hints_at_the_address(load):
-    failure = Failure("malformed", "the answer is no HTTP: BrokenHttpError: bad status line")
+    failure = Failure("malformed", "the answer is no HTTP: BrokenHttpError: Bad status line")
     url = OPENAI.replace("https", "http")
     assert answer_of(load().lanes[0], failure, url=url).cause == (
         "the answer cannot be read (if the server wants TLS, base_url should begin with https://)"
     )
+    too_large = Failure("malformed", "the answer is larger than 16777216 bytes")
+    assert answer_of(load().lanes[0], too_large, url=url).cause == "the answer cannot be read"
 
 
 @pytest.mark.parametrize("outcome", [*CLASSES])

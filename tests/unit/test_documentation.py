@@ -188,10 +188,10 @@ def test_ultrapar_commands_of_the_readme_are_understood():
             rules += getattr(arguments, "rule", None) or ()
     assert sorted(names) == [
         *["bench"] * 3,
-        *["check"] * 2,
+        *["check"] * 3,
         "compare",
         *["gate"] * 5,
-        *["simulate"] * 3,
+        *["simulate"] * 4,
     ]
     assert len([parse_rule(rule) for rule in rules]) == 8
 
