@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.engine.failure import Failure
 
 Word = Literal["ok", "limited", "unsure", "failed"]
-WORDS: tuple[Word, ...] = ("ok", "limited", "unsure", "failed")
 _SHOWN_CHARACTERS = 160
 _READ_BYTES = 16_384
 _LONG_S = 600.0
