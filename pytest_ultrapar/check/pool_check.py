@@ -119,7 +119,9 @@ def _check_alone(pool: Pool, arguments: argparse.Namespace, line: WaitingLine) -
 
 
 def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
+    # A server may say what the terminal's encoding lacks.
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
     sys.stdout.flush()
 
 

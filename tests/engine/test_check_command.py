@@ -489,6 +489,27 @@ def test_interrupt_before_the_first_answer_ends_at_once(tmp_path):
     assert "Traceback" not in said
 
 
+class Foreign(LoopbackServer):
+    """Refuses every request in Chinese."""
+
+    async def answer(self, reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        body = '{"error": {"message": "\u5bc6\u94a5"}}'.encode()
+        writer.write(response(body, status=b"401 No"))
+        writer.close()
+
+
+def test_terminal_without_the_servers_letters_shows_their_numbers(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    with Foreign() as server:
+        url = f"http://127.0.0.1:{server.port}/v1"
+        (tmp_path / "pool.toml").write_text((LAB + MODEL.format("m")).replace("BASE_URL", url))
+        with started() as process:
+            said = process.communicate(timeout=60)[0]
+    assert process.returncode == 1
+    assert said.count("was refused (401): \\u5bc6\\u94a5\n") == 2
+
+
 def test_reader_that_leaves_ends_the_check_quietly(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
