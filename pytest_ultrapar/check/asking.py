@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import LaneId, Pool
 
 _STOP_S = 5.0
+_LARGEST_BYTES = 2 * 1024 * 1024
+"""Enough for the longest list of models. All lanes are asked at once, and a server that sends
+without end would else take 5 GB with 300 of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,9 @@ class Asking:
         apart = _apart(self._pool)
         port = LocalBroker(with_headroom(apart), self._clock, self._loop)
         n_connections = connections_allowed(len(self._pool.lanes))
-        http = HttpClient(self._endpoints.values(), max_connections=n_connections)
+        http = HttpClient(
+            self._endpoints.values(), max_connections=n_connections, largest_bytes=_LARGEST_BYTES
+        )
         estimates = None if self._question.is_free else TokenEstimates.of(apart)
         request_ids = itertools.count(1)
         at_once = asyncio.Semaphore(n_connections)

@@ -81,7 +81,21 @@ class _Client(httpx.AsyncClient):
 class HttpClient:
     """Sends requests to every endpoint of a run; lives on one event loop."""
 
-    def __init__(self, endpoints: Iterable[Endpoint], *, max_connections: int) -> None:
+    def __init__(
+        self,
+        endpoints: Iterable[Endpoint],
+        *,
+        max_connections: int,
+        largest_bytes: int = LARGEST_BODY_BYTES,
+    ) -> None:
+        """Make a client without connections.
+
+        Args:
+            endpoints: Where its requests may go.
+            max_connections: At most so many at once.
+            largest_bytes: An answer with a longer body, decoded, is given up.
+        """
+        self._largest_bytes = largest_bytes
         # Reading the CA bundle takes 20 ms of every worker's start; a pool on plain loopback needs
         # none, and gets a context that trusts nobody.
         of_https = (one.route.trust for one in endpoints if one.url.startswith("https:"))
@@ -106,8 +120,11 @@ class HttpClient:
                 response = await self._client.send_plainly(self._address(endpoint).request(body))
                 first_byte_s = time.monotonic()
                 try:
-                    stream = await _follow(response) if _is_stream(endpoint, response) else None
-                    content = b"" if stream is not None else await _read(response)
+                    stream, content = None, b""
+                    if _is_stream(endpoint, response):
+                        stream = await _follow(response, self._largest_bytes)
+                    else:
+                        content = await _read(response, self._largest_bytes)
                 finally:
                     await response.aclose()
         except TimeoutError:
@@ -117,7 +134,7 @@ class HttpClient:
         except httpx.HTTPError as error:
             return _transport_failure(error)
         except _TooLargeError:
-            reason = f"the answer is larger than {LARGEST_BODY_BYTES} bytes"
+            reason = f"the answer is larger than {self._largest_bytes} bytes"
             return Failure("malformed", reason, maybe_billed=True)
         return Answer(response.status_code, response.headers, content, first_byte_s, stream)
 
@@ -138,7 +155,7 @@ def _default_tls() -> ssl.SSLContext:
 
 
 class _TooLargeError(Exception):
-    """A body is larger than `LARGEST_BODY_BYTES`."""
+    """A body is larger than the client reads."""
 
 
 def _is_stream(endpoint: Endpoint, response: httpx.Response) -> bool:
@@ -149,9 +166,9 @@ def _is_stream(endpoint: Endpoint, response: httpx.Response) -> bool:
     return kind.lower().startswith("text/event-stream")
 
 
-async def _follow(response: httpx.Response) -> ChatStream:
+async def _follow(response: httpx.Response, largest_bytes: int) -> ChatStream:
     chat = ChatStream()
-    async with aclosing(_decoded(response)) as pieces:
+    async with aclosing(_decoded(response, largest_bytes)) as pieces:
         async for piece in pieces:
             chat.feed(piece, time.monotonic())
             if chat.done:
@@ -167,23 +184,23 @@ async def _drain(pieces: AsyncIterator[bytes]) -> None:
         pass
 
 
-async def _read(response: httpx.Response) -> bytes:
+async def _read(response: httpx.Response, largest_bytes: int) -> bytes:
     stream = response.stream
     if isinstance(stream, Body) and "content-encoding" not in response.headers:
-        content = await stream.read_at_most(LARGEST_BODY_BYTES)
+        content = await stream.read_at_most(largest_bytes)
         if content is None:
             raise _TooLargeError
         return content
-    return b"".join([piece async for piece in _decoded(response)])
+    return b"".join([piece async for piece in _decoded(response, largest_bytes)])
 
 
-async def _decoded(response: httpx.Response) -> AsyncGenerator[bytes, None]:
-    """The body in pieces, at most `LARGEST_BODY_BYTES` in all.
+async def _decoded(response: httpx.Response, largest_bytes: int) -> AsyncGenerator[bytes, None]:
+    """The body in pieces, at most `largest_bytes` in all.
 
     Counted after decompression, so that a small bomb cannot become a large answer.
     """
     stream = response.stream
-    if isinstance(stream, Body) and stream.is_longer_than(LARGEST_BODY_BYTES):
+    if isinstance(stream, Body) and stream.is_longer_than(largest_bytes):
         raise _TooLargeError
     coding = response.headers.get("content-encoding", "identity")
     unpacker = None if coding.strip().lower() == "identity" else Unpacker(coding)
@@ -193,7 +210,7 @@ async def _decoded(response: httpx.Response) -> AsyncGenerator[bytes, None]:
     async for raw in stream:
         for piece in (raw,) if unpacker is None else unpacker.steps(raw):
             n_bytes += len(piece)
-            if n_bytes > LARGEST_BODY_BYTES:
+            if n_bytes > largest_bytes:
                 raise _TooLargeError
             yield piece
     if unpacker is not None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 
 import pytest
@@ -487,6 +487,31 @@ def test_interrupt_before_the_first_answer_ends_at_once(tmp_path):
             assert process.returncode == 2
     assert said.endswith("ultrapar check: interrupted; nothing is known of any lane\n")
     assert "Traceback" not in said
+
+
+class Endless(LoopbackServer):
+    """Its errors have no end."""
+
+    async def answer(self, reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 500 No\r\ntransfer-encoding: chunked\r\n\r\n")
+        with suppress(ConnectionError):
+            while True:
+                writer.write(b"10000\r\n%s\r\n" % (b"x" * 0x10000))
+                await writer.drain()
+
+
+def test_answer_without_end_is_soon_given_up(tmp_path, check):
+    with Endless() as server:
+        url = f"http://127.0.0.1:{server.port}/v1"
+        (tmp_path / "pool.toml").write_text((LAB + MODEL.format("m")).replace("BASE_URL", url))
+        code, lines = check("--model", "m")
+        assert code == 1
+        said = said_of(lines, "lab/m/key0")
+        assert said == (
+            "failed",
+            "the answer cannot be read: the answer is larger than 2097152 bytes",
+        )
 
 
 class Foreign(LoopbackServer):

@@ -16,7 +16,6 @@ import httpx
 import pytest
 import respx
 
-from pytest_ultrapar.engine import http
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.failure import Failure
 from pytest_ultrapar.engine.http import Answer, HttpClient
@@ -68,10 +67,10 @@ def response(body: bytes, *headers: bytes, status: bytes = b"200 OK") -> bytes:
 
 
 async def exchange(
-    *answers: bytes | None, timeout_s: float = 60.0
+    *answers: bytes | None, timeout_s: float = 60.0, **limits: int
 ) -> tuple[list[Answer | Failure], list[bytes]]:
     async with server(*answers) as (port, seen):
-        client = HttpClient([endpoint(port)], max_connections=4)
+        client = HttpClient([endpoint(port)], max_connections=4, **limits)
         try:
             results = [
                 await client.exchange(endpoint(port), BODY, timeout_s=timeout_s) for _ in answers
@@ -81,8 +80,8 @@ async def exchange(
     return results, seen
 
 
-def run(*answers: bytes | None, timeout_s: float = 60.0) -> Answer | Failure:
-    return asyncio.run(exchange(*answers, timeout_s=timeout_s))[0][-1]
+def run(*answers: bytes | None, timeout_s: float = 60.0, **limits: int) -> Answer | Failure:
+    return asyncio.run(exchange(*answers, timeout_s=timeout_s, **limits))[0][-1]
 
 
 def test_exchange_sends_body_and_token_and_reads_status_headers_and_body():
@@ -151,15 +150,15 @@ def test_exchange_calls_what_cannot_be_decoded_malformed():
 
 
 @pytest.mark.parametrize("encoded", [False, True])
-def test_exchange_refuses_an_answer_that_is_too_large_after_decoding(monkeypatch, encoded):
-    monkeypatch.setattr(http, "LARGEST_BODY_BYTES", 5000)
+def test_exchange_refuses_an_answer_that_is_too_large_after_decoding(encoded):
     body = b"x" * 5001
     failure = run(
-        response(gzip.compress(body), b"content-encoding: gzip") if encoded else response(body)
+        response(gzip.compress(body), b"content-encoding: gzip") if encoded else response(body),
+        largest_bytes=5000,
     )
     assert failure.outcome == "malformed"
     assert "larger than 5000 bytes" in failure.message
-    assert run(response(b"x" * 5000)).body == b"x" * 5000
+    assert run(response(b"x" * 5000), largest_bytes=5000).body == b"x" * 5000
 
 
 def test_exchange_ends_at_its_deadline():

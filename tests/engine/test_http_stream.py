@@ -60,14 +60,16 @@ async def server(*pieces):
         await asyncio.sleep(0)
 
 
-def talk(*pieces, n: int = 1, timeout_s: float = 60.0) -> tuple[Reply | Failure, int]:
+def talk(
+    *pieces, n: int = 1, timeout_s: float = 60.0, **limits: int
+) -> tuple[Reply | Failure, int]:
     """What became of the last of n requests, and over how many connections they went."""
 
     async def go():
         async with server(*pieces) as (port, connections):
             url = f"http://127.0.0.1:{port}/v1"
             endpoint = Endpoint("p/i/k", "p", "i", "k", url, "none", "m", 60.0, stream=True)
-            client = HttpClient([endpoint], max_connections=4)
+            client = HttpClient([endpoint], max_connections=4, **limits)
             try:
                 for _ in range(n):
                     found = await client.exchange(endpoint, b"{}", timeout_s=timeout_s)
@@ -131,8 +133,8 @@ def test_stream_may_be_compressed_though_nobody_asked():
     assert found.outcome == "malformed"
 
 
-def test_stream_is_bounded(monkeypatch):
-    monkeypatch.setattr(http, "LARGEST_BODY_BYTES", 200)
-    found, _ = talk(HEAD + b"\r\n", chunk(b":" * 101 + b"\n"), chunk(b":" * 101 + b"\n"), STAY)
+def test_stream_is_bounded():
+    comment = chunk(b":" * 101 + b"\n")
+    found, _ = talk(HEAD + b"\r\n", comment, comment, STAY, largest_bytes=200)
     assert (found.outcome, found.maybe_billed) == ("malformed", True)
     assert "larger than 200 bytes" in found.message
