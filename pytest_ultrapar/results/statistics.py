@@ -191,10 +191,11 @@ def mean_scores(measures: Iterable[CaseMeasure]) -> dict[str, MeanScore]:
     }
 
 
-def wilson_interval(n_hits: int, n: int, z: float = Z_95) -> tuple[float, float]:
+def wilson_interval(n_hits: float, n: float, z: float = Z_95) -> tuple[float, float]:
     """Bounds of the share of hits, in [0, 1]; (0, 1) when n is 0.
 
-    Unlike the textbook's `p +- z * s` it holds at small n and near 0 and 1.
+    Unlike the textbook's `p +- z * s` it holds at small n and near 0 and 1. `n` may be an effective
+    sample size, which need not be a whole number.
 
     Source: E. B. Wilson, Probable inference, the law of succession, and statistical inference,
         J. Am. Stat. Assoc. 22 (1927) 209-212, without correction for continuity.
