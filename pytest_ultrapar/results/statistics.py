@@ -180,14 +180,21 @@ def count_outcomes(measures: Iterable[CaseMeasure]) -> dict[str, int]:
 
 
 def mean_scores(measures: Iterable[CaseMeasure]) -> dict[str, MeanScore]:
-    """The mean of each score over the cases that have it, sorted by name."""
+    """The mean of each score over the cases that have it, in the order in which tests gave them.
+
+    Where cases differ, those with the most scores say the order; it does not depend on the order of
+    the cases.
+    """
     values: dict[str, list[float]] = {}
+    given: set[tuple[str, ...]] = set()
     for each in measures:
+        given.add(tuple(each.scores))
         for name, score in each.scores.items():
             values.setdefault(name, []).append(score)
+    ordered = sorted(given, key=lambda names: (-len(names), names))
     return {
-        name: MeanScore(math.fsum(scores) / len(scores), len(scores))
-        for name, scores in sorted(values.items())
+        name: MeanScore(math.fsum(values[name]) / len(values[name]), len(values[name]))
+        for name in dict.fromkeys(name for names in ordered for name in names)
     }
 
 
