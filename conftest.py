@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
-from bench_suites.library_check import check_library
+from bench_suites.library_check import check_library, phases_named
+from bench_suites.nothing_selected import reasons
 from bench_suites.selection import selection
 from bench_suites.workflow import TASKS, FlawError, LibraryError
 from bench_suites.workflow.prompt_digest import prompt_digest
+from pytest_ultrapar.options import pool_path
 
 _OVERHEAD = Path(__file__).parent / "bench_suites" / "overhead"
 
@@ -100,10 +102,17 @@ def pytest_report_header() -> list[str]:
     return _edited()
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say it again: with `-q` the header is not shown."""
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
+) -> None:
+    """Say it again, since with `-q` the header is not shown, and why phases have no cases."""
     for line in _edited():
         terminalreporter.write_line(line)
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and pool_path(config) is not None:
+        from pytest_ultrapar.process import models  # noqa: PLC0415 - heavy, read already here
+
+        for reason in reasons(phases_named(config), selection(config), models(config)):
+            terminalreporter.write_line(f"nothing selected: {reason}")
 
 
 def _edited() -> list[str]:

@@ -230,6 +230,25 @@ def test_edited_library_is_named_recorded_and_not_mixed_with_another(tmp_path):
         assert now in refused.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        (["phase53", "--prompt-type=optimal"], "phase53 runs flawed_* prompts only, and --prompt"),
+        (["phase52", "--ultrapar-model=DeepSeek*"], "phase52 runs models that match qwen* only; "),
+    ],
+)
+def test_run_without_cases_says_why(tmp_path, args, reason, workers):
+    suite, option = args
+    done = run_pytest(
+        *(f"bench_suites/{suite}", option, workers, "--ultrapar-repeats=1"),
+        *("--ultrapar-pool=pool.toml", f"--ultrapar-out={tmp_path / 'run'}"),
+    )
+    assert done.returncode == 5
+    assert f"nothing selected: {reason}" in done.stdout
+
+
 @pytest.fixture
 def edited_tree(tmp_path):
     """The suites with a task library that a test may edit, and the path of its tasks."""
