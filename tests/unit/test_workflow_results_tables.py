@@ -135,7 +135,7 @@ def test_flaws_tell_obeying_from_repairing_beside_the_sound_plan():
     assert misuse["solved of reachable % (95 %)"].startswith("25.0 (")
     assert together["solved of reachable % (95 %)"].startswith("25.0 (")
     # The sound plan's four cases are not among those with a flaw.
-    assert (together["n"], together["solved % (95 %)"]) == ("6", "16.7 (3.0-56.4)")
+    assert (together["n"], together["solved % (95 %)"].split()[0]) == ("6", "16.7")
 
 
 def test_flaws_without_a_baseline_have_no_reference():
@@ -346,17 +346,19 @@ def test_equal_models_do_not_make_an_interval_narrower():
     cases = [case for at in range(8) for case in solved_by(f"m{at}", 100, 60, prompt_type="cot")]
     together, *_ = table(cases, "phase55")[0]
     assert (together["model"], together["n"]) == ("all models", "800")
-    low, high = (f"{100 * bound:.1f}" for bound in wilson_interval(60, 100))
-    assert together["solved % (95 %)"] == f"60.0 ({low}-{high})" == "60.0 (50.2-69.1)"
+    # Of one model it is 50.2 to 69.1; Student's t for 100 clusters adds a little.
+    assert together["solved % (95 %)"] == "60.0 (50.1-69.2)"
 
 
 def test_flaws_on_the_same_tasks_do_not_make_an_interval_narrower():
     flaws = ("tool_misuse", "missing_step", "semantic_drift")
     cases = [case for flaw in flaws for case in some("phase53", solved=6, unsolved=4, flaw=flaw)]
     *_, together = table(cases, "phase53")[0]
-    low, high = (f"{100 * bound:.1f}" for bound in wilson_interval(6, 10))
+    low, high = (100 * bound for bound in wilson_interval(6, 10))
     assert (together["flaw"], together["n"]) == ("all flaws", "30")
-    assert together["solved % (95 %)"] == f"60.0 ({low}-{high})"
+    _, shown_low, shown_high = map(float, re.findall(r"[\d.]+", together["solved % (95 %)"]))
+    assert low - 5 < shown_low < low
+    assert high < shown_high < high + 5
 
 
 def test_tasks_of_other_types_repetitions_or_seeds_are_independent():
