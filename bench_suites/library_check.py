@@ -16,7 +16,7 @@ from bench_suites import workflow
 if TYPE_CHECKING:
     from bench_suites.selection import Selection
 
-_SUITES = Path(__file__).parent
+_SUITES = Path(__file__).resolve().parent
 _RESTORE = "git restore bench_suites/workflow/data brings the library back"
 
 
