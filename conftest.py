@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 
+from bench_suites.library_check import check_library, phases_named
+from bench_suites.nothing_selected import reasons
 from bench_suites.selection import selection
-from bench_suites.workflow import TASKS
+from bench_suites.workflow import TASKS, FlawError, LibraryError
 from bench_suites.workflow.prompt_digest import prompt_digest
+from pytest_ultrapar.options import pool_path
 
 _OVERHEAD = Path(__file__).parent / "bench_suites" / "overhead"
 
@@ -48,8 +51,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     names("flaw-set", "phase 5.3: core (default), document, all, or names of flaws")
     option(
         "flaw-severity",
-        "phase 5.3: how much of a plan a flaw touches (default: severe)",
-        choices=("light", "medium", "severe"),
+        "phase 5.3: how much of a plan a flaw touches: light, medium, severe (default)",
+        metavar="SEVERITY",
         default="severe",
     )
     option("overhead-cases", "overhead: cases per test (default: 300)", type=int, default=300)
@@ -57,7 +60,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse what the options of the suites may not say, before anything is collected."""
-    selection(config)
+    chosen = selection(config)
+    if not hasattr(config, "workerinput"):
+        check_library(config, chosen)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -73,18 +78,23 @@ def pytest_ultrapar_data() -> dict[str, str]:
     """What the phases ask depends on the task library and on the prompts' texts and rules.
 
     Raises:
-        pytest.UsageError: The library cannot be read: it was edited, for its generator made it
-            right.
+        pytest.UsageError: The library cannot be used: it was edited.
     """
     edited = ", ".join(TASKS.edited())
     try:
-        data = {"task library": TASKS.digest(), "prompts": prompt_digest()}
-    except Exception as error:
-        if not edited:
-            raise
+        data = {"task library": TASKS.digest(), "prompts": _prompts()}
+    except LibraryError as error:
         msg = f"the task library was edited ({edited}) and cannot be used: {error}"
         raise pytest.UsageError(msg) from error
     return data | ({"edited files of the task library": edited} if edited else {})
+
+
+def _prompts() -> str:
+    try:
+        return prompt_digest()
+    except FlawError as error:
+        # Only an edited library leaves a flaw no room. Phases without that flaw can use it.
+        return f"not all: {error}"
 
 
 def pytest_report_header() -> list[str]:
@@ -92,10 +102,17 @@ def pytest_report_header() -> list[str]:
     return _edited()
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say it again: with `-q` the header is not shown."""
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
+) -> None:
+    """Say it again, since with `-q` the header is not shown, and why phases have no cases."""
     for line in _edited():
         terminalreporter.write_line(line)
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and pool_path(config) is not None:
+        from pytest_ultrapar.process import models  # noqa: PLC0415 - heavy, read already here
+
+        for reason in reasons(phases_named(config), selection(config), models(config)):
+            terminalreporter.write_line(f"nothing selected: {reason}")
 
 
 def _edited() -> list[str]:

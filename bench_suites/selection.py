@@ -23,6 +23,7 @@ class Selection:
     Attributes:
         task_types: Those named, else all.
         flaws: What phase 5.3 breaks plans with; empty when only sound prompts were named.
+        severity: Of these flaws.
         named_prompt_types: Prompt types without a flaw; None when no prompt type was named, empty
             when only flawed ones were.
         named_difficulties: Empty when none was named.
@@ -31,6 +32,7 @@ class Selection:
 
     task_types: tuple[str, ...]
     flaws: tuple[str, ...]
+    severity: str
     named_prompt_types: tuple[str, ...] | None
     named_difficulties: tuple[str, ...]
     named_rates: tuple[float, ...]
@@ -74,6 +76,7 @@ def _read(config: pytest.Config) -> Selection:
     return Selection(
         task_types=_named(config, "--task-type", workflow.TASK_TYPES) or workflow.TASK_TYPES,
         flaws=flaws,
+        severity=_severity(config),
         named_prompt_types=named,
         named_difficulties=_named(config, "--difficulty", workflow.DIFFICULTIES),
         named_rates=tuple(dict.fromkeys(map(_rate, _words(config, "--tool-success-rate")))),
@@ -103,8 +106,25 @@ def _named(config: pytest.Config, option: str, allowed: Sequence[str]) -> tuple[
 def _check(option: str, words: Sequence[str], allowed: Sequence[str]) -> None:
     for word in words:
         if word not in allowed:
-            msg = f"{option} {word!r} is unknown; allowed are {', '.join(allowed)}"
+            listed = f"allowed are {', '.join(allowed)}"
+            msg = f"{option} {word!r} is unknown{_meant(word, allowed)} {listed}"
             raise pytest.UsageError(msg)
+
+
+def _meant(word: str, allowed: Sequence[str]) -> str:
+    import difflib  # noqa: PLC0415 - 8 ms, needed only for this message
+
+    for given in (word, word.removeprefix(PREFIX)):
+        near = difflib.get_close_matches(given.lower(), allowed, n=1, cutoff=0.75)
+        if near:
+            return f"; did you mean {near[0]}?"
+    return ";"
+
+
+def _severity(config: pytest.Config) -> str:
+    severity: str = config.getoption("--flaw-severity")
+    _check("--flaw-severity", [severity], workflow.SEVERITIES)
+    return severity
 
 
 def _flaws(words: Sequence[str]) -> tuple[str, ...]:

@@ -7,11 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from bench_suites.expected import EXPECTED
+from bench_suites.nothing_selected import QWEN
 from bench_suites.selection import selection
 from bench_suites.workflow import Episode, Verdict, score
 
 pytestmark = pytest.mark.ultrapar(
-    models="qwen*",
+    models=QWEN,
     summary=("model", "difficulty"),
     taken_from="phase51",
     repeats_over="task_type",

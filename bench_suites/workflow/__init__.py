@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bench_suites.workflow.agent import run_episode
 from bench_suites.workflow.chat_model import ChatModel
+from bench_suites.workflow.data_file import LibraryError
 from bench_suites.workflow.episode import Call, Episode
 from bench_suites.workflow.flaw import (
     FLAW_SETS,
@@ -43,6 +44,7 @@ __all__ = [
     "Flaw",
     "FlawError",
     "FlawedTask",
+    "LibraryError",
     "Plan",
     "PlanStep",
     "PromptType",

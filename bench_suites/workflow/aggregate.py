@@ -54,7 +54,7 @@ class CaseResult:
         kind: Class of the error, for partial and unsolved cases; any word that is not one of the
             original's eight classes (`luck` and `needless_calls`, a refused prompt) counts as
             `other`.
-        scores: As `score` gives them; one that is missing counts as 0.
+        scores: As `score` gives them; a mean is over the cases that have the score.
     """
 
     model: str
@@ -113,8 +113,9 @@ class Tally:
         return share(self.n_full + PARTIAL_WEIGHT * self.n_partial, self.n)
 
     def mean(self, score: str) -> float | None:
-        """Mean of a score; a case without it counts as 0."""
-        return share(math.fsum(case.scores.get(score, 0.0) for case in self.measured), self.n)
+        """Mean of a score over the measured cases that have it; a refused prompt has none."""
+        known = [case.scores[score] for case in self.measured if score in case.scores]
+        return share(math.fsum(known), len(known))
 
 
 def aggregate(cases: Iterable[CaseResult]) -> list[Row]:

@@ -3,30 +3,43 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from bench_suites.workflow.data_file import LibraryError, read_data
 from bench_suites.workflow.task import DIFFICULTIES, TASK_TYPES, Difficulty, Task, TaskType
+from bench_suites.workflow.tool import load_tools
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 DATA = Path(__file__).parent / "data"
 DIGESTS = "digests.json"
-FILES = ("tools.json", "tasks.json", *(f"descriptions_{name}.json" for name in DIFFICULTIES))
+_TASKS = "tasks.json"
+FILES = ("tools.json", _TASKS, *(f"descriptions_{name}.json" for name in DIFFICULTIES))
 """What a prompt is made from."""
 
 
 def file_digest(path: Path) -> str:
-    """The digest of a file's content, as 16 hexadecimal digits."""
-    return hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
+    """The digest of a file's content, as 16 hexadecimal digits.
+
+    Raises:
+        LibraryError: It cannot be read.
+    """
+    try:
+        return hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
+    except OSError as error:
+        msg = f"{path.name} cannot be read: {error.strerror or error}"
+        raise LibraryError(msg) from error
 
 
 class TaskLibrary:
-    """All tasks; files are read at first use, descriptions only of the difficulties asked for."""
+    """All tasks; files are read at first use, descriptions only of the difficulties asked for.
+
+    Whatever reads a file raises LibraryError where that cannot be used.
+    """
 
     @property
     def by_id(self) -> Mapping[str, Task]:
@@ -38,11 +51,15 @@ class TaskLibrary:
 
         Raises:
             ValueError: There is no such type.
+            LibraryError: It has no task.
         """
         found = _load_by_type().get(task_type)
         if found is None:
             msg = f"task type {task_type!r} is unknown; allowed are {', '.join(TASK_TYPES)}"
             raise ValueError(msg)
+        if not found:
+            msg = f"{_TASKS} has no task with task_type {task_type!r}"
+            raise LibraryError(msg)
         return found
 
     def description(self, task: Task, difficulty: Difficulty) -> str:
@@ -50,11 +67,32 @@ class TaskLibrary:
 
         Raises:
             ValueError: There is no such difficulty.
+            LibraryError: The task has no such description.
         """
         if difficulty not in DIFFICULTIES:
             msg = f"difficulty {difficulty!r} is unknown; allowed are {', '.join(DIFFICULTIES)}"
             raise ValueError(msg)
-        return _load_descriptions(difficulty)[task.task_id]
+        found = _load_descriptions(difficulty).get(task.task_id)
+        if found is None:
+            msg = f"descriptions_{difficulty}.json has no description of task {task.task_id!r}"
+            raise LibraryError(msg)
+        return found
+
+    def check(self) -> None:
+        """Make sure that every task can be asked at every difficulty.
+
+        What the generator made needs no check; an edited library does.
+
+        Raises:
+            LibraryError: Naming the file and the field of the first fault.
+        """
+        for tool in load_tools().values():
+            _refuse_unknown_tools(f"tools.json: dependencies of {tool.name!r}", tool.dependencies)
+        for task_type in TASK_TYPES:
+            for task in self.of_type(task_type):
+                _check_task(task)
+                for difficulty in DIFFICULTIES:
+                    self.description(task, difficulty)
 
     def digest(self) -> str:
         """A digest of all files that a prompt is made from, as 16 hexadecimal digits."""
@@ -64,9 +102,14 @@ class TaskLibrary:
         return whole.hexdigest()
 
     def edited(self) -> tuple[str, ...]:
-        """Names of the files that are not as `generate_tasks` left them, however that came."""
-        made = msgspec.json.decode((DATA / DIGESTS).read_bytes(), type=dict[str, str])
-        return tuple(name for name in FILES if file_digest(DATA / name) != made.get(name))
+        """Names of the files that are not as `generate_tasks` left them, however that came.
+
+        A missing file is one of them; where the list of digests itself is unusable, all are.
+        """
+        made: dict[str, str] = {}
+        with suppress(LibraryError):
+            made = read_data(DATA / DIGESTS, dict[str, str])
+        return tuple(name for name in FILES if _digest_or_none(name) != made.get(name, ""))
 
     def draw(self, task_type: str, repeat: int, run_seed: int) -> Task:
         """The task of a repetition: the same for every model, prompt type and level.
@@ -100,8 +143,13 @@ TASKS = TaskLibrary()
 
 @cache
 def _load_tasks() -> dict[str, Task]:
-    tasks = msgspec.json.decode((DATA / "tasks.json").read_bytes(), type=tuple[Task, ...])
-    return {task.task_id: task for task in tasks}
+    tasks: dict[str, Task] = {}
+    for task in read_data(DATA / _TASKS, tuple[Task, ...]):
+        if task.task_id in tasks:
+            msg = f"{_TASKS}: task_id {task.task_id!r} is there twice"
+            raise LibraryError(msg)
+        tasks[task.task_id] = task
+    return tasks
 
 
 @cache
@@ -112,8 +160,45 @@ def _load_by_type() -> dict[str, tuple[Task, ...]]:
 
 @cache
 def _load_descriptions(difficulty: Difficulty) -> dict[str, str]:
-    data = (DATA / f"descriptions_{difficulty}.json").read_bytes()
-    return msgspec.json.decode(data, type=dict[str, str])
+    return read_data(DATA / f"descriptions_{difficulty}.json", dict[str, str])
+
+
+def _digest_or_none(name: str) -> str | None:
+    try:
+        return file_digest(DATA / name)
+    except LibraryError:
+        return None
+
+
+def _check_task(task: Task) -> None:
+    where = f"{_TASKS}: task {task.task_id!r}"
+    _refuse_unknown_tools(f"{where}, required", task.required)
+    if not task.required:
+        msg = f"{where}: required names no tool"
+        raise LibraryError(msg)
+    if len(task.purposes) != len(task.required):
+        msg = (
+            f"{where}: purposes must be as many as required, {len(task.required)}"
+            f" (got {len(task.purposes)})"
+        )
+        raise LibraryError(msg)
+    for at, name in enumerate(task.required):
+        tool = load_tools()[name]
+        for need in tool.dependencies:
+            if need not in task.required[:at]:
+                msg = f"{where}: required has no {need!r} before {name!r}, which needs it"
+                raise LibraryError(msg)
+        for parameter in tool.parameters:
+            if parameter.required and parameter.name not in task.inputs:
+                msg = f"{where}: inputs has no {parameter.name!r}, which {name!r} needs"
+                raise LibraryError(msg)
+
+
+def _refuse_unknown_tools(where: str, names: Iterable[str]) -> None:
+    for name in names:
+        if name not in load_tools():
+            msg = f"{where}: {name!r} is no tool of tools.json"
+            raise LibraryError(msg)
 
 
 @cache

@@ -8,6 +8,8 @@ from typing import Literal
 
 import msgspec
 
+from bench_suites.workflow.data_file import LibraryError, read_data
+
 Value = str | bool | int | float | tuple[str, ...]
 """An argument, an input or a default."""
 
@@ -77,9 +79,18 @@ class Tool(msgspec.Struct, frozen=True):
 
 @cache
 def load_tools() -> dict[str, Tool]:
-    """The registry: the 30 tools by name, in the order of the file."""
-    tools = msgspec.json.decode(_DATA.read_bytes(), type=tuple[Tool, ...])
-    return {tool.name: tool for tool in tools}
+    """The registry: the 30 tools by name, in the order of the file.
+
+    Raises:
+        LibraryError: The file cannot be used.
+    """
+    tools: dict[str, Tool] = {}
+    for tool in read_data(_DATA, tuple[Tool, ...]):
+        if tool.name in tools:
+            msg = f"{_DATA.name}: tool {tool.name!r} is there twice"
+            raise LibraryError(msg)
+        tools[tool.name] = tool
+    return tools
 
 
 def tool_named(name: str) -> Tool | None:

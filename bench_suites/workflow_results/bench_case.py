@@ -29,6 +29,7 @@ class BenchCase:
         flaw: Name of the plan's flaw; None where it has none.
         severity: Of that flaw.
         result: What it brings to its cell.
+        run_seed: Of its run; it decides tasks and luck.
     """
 
     run_id: str
@@ -38,11 +39,20 @@ class BenchCase:
     flaw: str | None
     severity: str | None
     result: CaseResult
+    run_seed: int = 0
 
     @property
     def measured(self) -> bool:
         """Whether it says something of the model."""
         return self.result.outcome in GRADED
+
+    @property
+    def draw(self) -> tuple[int, str, int]:
+        """What cases share that got the same task and the same luck: seed, task type, repetition.
+
+        Only a flaw may replace the task; then all models get the same other one.
+        """
+        return self.run_seed, self.result.task_type, self.repeat
 
     def value(self, dimension: Dimension) -> Value:
         """Where it stands on one dimension."""

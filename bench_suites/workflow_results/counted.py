@@ -20,8 +20,8 @@ class Counted:
         cases: What the runs planned themselves, each once.
         taken: For each suite the cases that stand for those it did not ask: of another suite in
             `cases`, or of the run that was reused. Each once.
-        reference: Cases of 5.1 in the reused run that 5.3 compares itself with. It never asks such
-            itself, so that it cannot take them; no table or aggregate of another phase has them.
+        reference: Cases of the reused run that 5.3 compares itself with. It never asks such itself,
+            so that it cannot take them; no table or aggregate of another phase has them.
     """
 
     cases: tuple[BenchCase, ...]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from bench_suites.workflow.aggregate import Tally
+from bench_suites.workflow.aggregate import CaseResult, Tally
 from bench_suites.workflow_results.bench_case import BenchCase
-from pytest_ultrapar.results.statistics import wilson_interval
+from bench_suites.workflow_results.clustered import Share, clustered_share
 
 UNKNOWN = "-"
 
@@ -23,50 +23,65 @@ def coverage(cases: Sequence[BenchCase]) -> float:
     return sum(case.measured for case in cases) / n_wanted if n_wanted else 1.0
 
 
-def reachable(counts: Tally) -> str:
-    """Share of the measured cases that a flawless model solves with the same luck, in percent."""
-    known = [case.scores["reachable"] for case in counts.measured if "reachable" in case.scores]
-    return percent(math.fsum(known) / len(known) if known else None)
+def unscored(cases: Sequence[BenchCase]) -> str:
+    """How many measured cases have no scores: refused prompts, in which no tool was called."""
+    return str(sum("reachable" not in case.result.scores for case in _measured(cases)))
 
 
-def of_reachable(counts: Tally) -> str:
-    """Of those cases the share that was solved, and its interval."""
-    could = [case for case in counts.measured if case.scores.get("reachable")]
-    return percent_of(sum(case.outcome == "solved" for case in could), len(could))
+def share(cases: Sequence[BenchCase], is_hit: Callable[[CaseResult], bool]) -> Share | None:
+    """The share of the measured cases that are hits; tasks and luck are common to some of them."""
+    return clustered_share((case.draw, is_hit(case.result)) for case in _measured(cases))
 
 
-def total(counts: Tally, score: str) -> str:
-    """The sum of a score that counts something."""
-    return f"{math.fsum(case.scores.get(score, 0.0) for case in counts.measured):g}"
+def reachable(cases: Sequence[BenchCase]) -> str:
+    """Of the scored cases the percentage that a flawless model solves with the same luck."""
+    return percent(tally(cases).mean("reachable"))
 
 
-def percent(share: float | None) -> str:
+def of_reachable(cases: Sequence[BenchCase]) -> str:
+    """Of the reachable cases the share that was solved, and its interval.
+
+    Luck had no part in a refused prompt: it counts as reachable, and it was not solved.
+    """
+    could = [case for case in _measured(cases) if case.result.scores.get("reachable", 1.0)]
+    return with_interval(share(could, lambda result: result.outcome == "solved"))
+
+
+def count(cases: Sequence[BenchCase], score: str) -> str:
+    """How many of the measured cases have a score of 1; unknown where none has the score."""
+    known = [case.result.scores[score] for case in _measured(cases) if score in case.result.scores]
+    return f"{math.fsum(known):g}" if known else UNKNOWN
+
+
+def percent(value: float | None) -> str:
     """A share in percent: `61.5`."""
-    return f"{100 * share:.1f}" if share is not None else UNKNOWN
+    return f"{100 * value:.1f}" if value is not None else UNKNOWN
 
 
-def percent_of(n_hits: int, n: int) -> str:
-    """A share in percent and its 95 % Wilson interval: `61.5 (52.0-70.1)`."""
-    if not n:
+def with_interval(found: Share | None) -> str:
+    """A share in percent and its 95 % interval: `61.5 (52.0-70.1)`."""
+    if found is None:
         return UNKNOWN
-    low, high = wilson_interval(n_hits, n)
-    return f"{percent(n_hits / n)} ({percent(low)}-{percent(high)})"
+    return f"{percent(found.value)} ({percent(found.low)}-{percent(found.high)})"
 
 
-def efficiency(n_success: int, n: int, size_b: float | None) -> str:
+def efficiency(success: Share | None, size_b: float | None) -> str:
     """Success % / sqrt(parameters in billions), and the same of the interval's bounds.
 
     Source: the original's phase 5.2.
     """
-    if not n or size_b is None:
+    if success is None or size_b is None:
         return UNKNOWN
-    shares = (n_success / n, *wilson_interval(n_success, n))
+    shares = (success.value, success.low, success.high)
     value, low, high = (100 * each / math.sqrt(size_b) for each in shares)
     return f"{value:.2f} ({low:.2f}-{high:.2f})"
 
 
-def mean(counts: Tally, score: str, digits: int = 3) -> str:
-    """The mean of a score; unknown where it means nothing for any of the cases."""
-    if not any(score in case.scores for case in counts.measured):
-        return UNKNOWN
-    return f"{counts.mean(score):.{digits}f}"
+def mean(cases: Iterable[BenchCase], score: str, digits: int = 3) -> str:
+    """The mean of a score over the measured cases that have it."""
+    value = Tally.of(case.result for case in cases).mean(score)
+    return f"{value:.{digits}f}" if value is not None else UNKNOWN
+
+
+def _measured(cases: Iterable[BenchCase]) -> list[BenchCase]:
+    return [case for case in cases if case.measured]

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from bench_suites.workflow_results.bench_case import BenchCase, Dimension, Value
 
-BASELINE = "phase51"
-
 _DIMENSIONS: tuple[Dimension, ...] = (
     "prompt_type",
     "difficulty",
@@ -28,8 +26,8 @@ class Phase:
         number: As the documents count it.
         question: In a few words.
         level: What it varies; None where it only compares models.
-        reference: Prompt type of the cases of 5.1 that it is compared with and never asks itself;
-            None where it has all its levels.
+        reference: Prompt type of the cases of other phases that it is compared with and never asks
+            itself; None where it has all its levels.
     """
 
     suite: str
@@ -46,10 +44,10 @@ class Phase:
         return tuple(each for each in _DIMENSIONS if each not in fixed)
 
     def is_reference(self, case: BenchCase) -> bool:
-        """Whether the phase is compared with a case of 5.1, given the same conditions."""
+        """Whether the phase is compared with a case of another one, given the same conditions."""
         return (
             self.reference is not None
-            and case.suite == BASELINE
+            and case.suite != self.suite
             and case.result.prompt_type == self.reference
         )
 
@@ -65,7 +63,7 @@ def question(case: BenchCase) -> tuple[Value, ...]:
     return (case.result.model, case.result.task_type, *shared, case.repeat)
 
 
-PHASE_51 = Phase(BASELINE, "5.1", "the baseline, by model")
+PHASE_51 = Phase("phase51", "5.1", "the baseline, by model")
 PHASE_52 = Phase("phase52", "5.2", "scale, by model size and difficulty", "difficulty")
 PHASE_53 = Phase("phase53", "5.3", "flawed plans, by model and flaw", "flaw", "optimal")
 PHASE_54 = Phase(

@@ -83,6 +83,7 @@ def read_run(name: str) -> RunCases:
                 row.get("param.flaw"),
                 row.get("param.severity"),
                 _result(row, planned.nodeid),
+                manifest.seed,
             )
         )
     taken = tuple(read_taken(directory))

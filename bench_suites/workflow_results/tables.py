@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from bench_suites.workflow.aggregate import Tally
+from bench_suites.workflow.aggregate import CaseResult
 from bench_suites.workflow_results import figures
 from bench_suites.workflow_results.bench_case import BenchCase, Value
 from bench_suites.workflow_results.counted import Counted
@@ -19,9 +20,20 @@ SIMULATED = (
     "SIMULATED: all of this comes from the simulated provider and says nothing of a real model"
 )
 LEGEND = (
-    "n: measured cases. infra: cases that the infrastructure failed to answer; they are in no other"
-    " figure. coverage %: n of the planned cases. In brackets: 95 % Wilson interval."
+    "n: measured cases; unscored: those of them that were refused prompts, which are not solved and"
+    " in no mean. infra: cases that the infrastructure failed to answer; they are in no other"
+    " figure. coverage %: n of the planned cases. In brackets: 95 % interval; cases with the same"
+    " task and luck, of several models or flaws, are no independent ones there. best reachable: a"
+    " flawless model with the same tasks and luck."
 )
+LEGEND_53 = (
+    "obeyed, repaired, neither: of the places where the plans differ, the mean share at which the"
+    " flawed plan was followed, the sound one, or neither; over reachable cases, so that the tools'"
+    " luck has little part in it. substitutes: cases with another task, since the flaw could not"
+    " spoil the repetition's own. flaw / no flaw: over the n other cases whose task was measured"
+    " with the sound plan, too."
+)
+BEST = "best reachable"
 ALL_MODELS = "all models"
 ALL_FLAWS = "all flaws"
 NO_FLAW = "none"
@@ -29,10 +41,21 @@ NO_FLAW = "none"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of figures: its head and how a row of the table gets its text."""
+    """A column of figures.
+
+    Attributes:
+        head: Its name.
+        text: How a row of the table gets its text.
+        of_best: Whether the row of a flawless model has the figure, too.
+    """
 
     head: str
     text: Callable[[Cell], str]
+    of_best: bool = False
+
+    def shown(self, cell: Cell) -> str:
+        """The text of a row."""
+        return self.text(cell) if self.of_best or cell.model != BEST else figures.UNKNOWN
 
 
 def tables(counted: Counted, run_id: str, suites: Sequence[str]) -> Iterator[list[str]]:
@@ -58,9 +81,9 @@ def _table(found: PhaseCells, run_id: str) -> list[str]:
         names.append(_words(phase.level))
     columns = [*_COLUMNS[phase.suite]]
     if phase.suite == "phase53":
-        columns.append(_no_flaw(found, notes))
+        columns.append(_same_tasks(found, notes))
     rows = [
-        [*_names(phase, cell, notes), *(column.text(cell) for column in columns)]
+        [*_names(phase, cell, notes), *(column.shown(cell) for column in columns)]
         for cell in _with_totals(found)
     ]
     common = ", ".join(f"{_words(each)} {_shown(value)}" for each, value in found.common.items())
@@ -69,9 +92,10 @@ def _table(found: PhaseCells, run_id: str) -> list[str]:
         lines += [f"All with {common}.", ""]
     header = [*names, *(column.head for column in columns)]
     lines += markdown_table(header, rows, n_names=len(names))
-    if notes.lines:
+    below = [*notes.lines, *([LEGEND_53] if phase.suite == "phase53" else [])]
+    if below:
         # Two spaces: Markdown would else join the notes to one line.
-        lines += ["", *(f"{line}  " for line in notes.lines)]
+        lines += ["", *(f"{line}  " for line in below)]
     return lines
 
 
@@ -83,7 +107,12 @@ def _names(phase: Phase, cell: Cell, notes: Footnotes) -> list[str]:
 
 
 def _with_totals(found: PhaseCells) -> Iterator[Cell]:
-    """The cells, in 5.3 with all flaws of a model together, in 5.5 with all models together."""
+    """The cells, below what luck left to be solved where the phase shows that.
+
+    In 5.3 with all flaws of a model together, in 5.5 with all models together.
+    """
+    if found.phase.suite in _WITH_BEST:
+        yield from _best(found.cells)
     if found.phase.suite == "phase55":
         yield from _all_models(found.cells)
     for at, cell in enumerate(found.cells):
@@ -93,6 +122,36 @@ def _with_totals(found: PhaseCells) -> Iterator[Cell]:
         after = found.cells[at + 1] if at + 1 < len(found.cells) else None
         if after is None or after.model != cell.model:
             yield from _all_flaws([each for each in found.cells if each.model == cell.model])
+
+
+def _best(cells: Sequence[Cell]) -> Iterator[Cell]:
+    """Each level as a flawless model would leave it, where all models have the same cases.
+
+    Luck is common to all models, so that any of them tells whether a case was reachable.
+    """
+    for (apart, level), those in _by_level(cells).items():
+        if len({frozenset(case.draw for case in cell.cases) for cell in those}) == 1:
+            known = {
+                case.draw: case
+                for case in _cases(those)
+                if case.measured and "reachable" in case.result.scores
+            }
+            if known:
+                yield Cell(BEST, apart, level, tuple(map(_played_flawlessly, known.values())))
+
+
+def _played_flawlessly(case: BenchCase) -> BenchCase:
+    is_reachable = case.result.scores["reachable"]
+    outcome = "solved" if is_reachable else "unsolved"
+    result = replace(case.result, outcome=outcome, scores={"reachable": is_reachable})
+    return replace(case, result=result)
+
+
+def _by_level(cells: Sequence[Cell]) -> dict[tuple[tuple[Value, ...], Value], list[Cell]]:
+    found: dict[tuple[tuple[Value, ...], Value], list[Cell]] = {}
+    for cell in cells:
+        found.setdefault((cell.apart, cell.level), []).append(cell)
+    return found
 
 
 def _all_flaws(cells: Sequence[Cell]) -> Iterator[Cell]:
@@ -106,8 +165,7 @@ def _all_flaws(cells: Sequence[Cell]) -> Iterator[Cell]:
 def _all_models(cells: Sequence[Cell]) -> Iterator[Cell]:
     """Each level over all models; only levels that every model has can be compared."""
     n_models = len({cell.model for cell in cells})
-    for apart, level in dict.fromkeys((cell.apart, cell.level) for cell in cells):
-        those = [cell for cell in cells if (cell.apart, cell.level) == (apart, level)]
+    for (apart, level), those in _by_level(cells).items():
         if len(those) == n_models > 1:
             yield Cell(ALL_MODELS, apart, level, _cases(those))
 
@@ -116,34 +174,71 @@ def _cases(cells: Sequence[Cell]) -> tuple[BenchCase, ...]:
     return tuple(case for cell in cells for case in cell.cases)
 
 
-def _no_flaw(found: PhaseCells, notes: Footnotes) -> Column:
-    def conditions(cell: Cell) -> tuple[Value, ...]:
-        pairs = zip(found.apart, cell.apart, strict=True)
-        return (cell.model, *(value for dimension, value in pairs if dimension != "severity"))
-
-    sound = {conditions(cell): cell for cell in found.cells if cell.level is None}
+def _same_tasks(found: PhaseCells, notes: Footnotes) -> Column:
+    """Solved with the flaw and with the sound plan, of pairs of cases with the same task."""
+    phase = found.phase
+    cases = _cases(found.cells)
+    sound = {
+        (phase.conditions(case), case.draw): case
+        for case in cases
+        if case.flaw is None and case.measured
+    }
+    # A refused prompt does not say itself that its task is another one.
+    substitutes = {_spoilt(case) for case in cases if case.result.scores.get("substitute")}
 
     def text(cell: Cell) -> str:
-        reference = sound.get(conditions(cell))
-        if reference is None:
+        pairs = [
+            (case, sound[phase.conditions(case), case.draw])
+            for case in cell.cases
+            if case.flaw is not None
+            and case.measured
+            and _spoilt(case) not in substitutes
+            and (phase.conditions(case), case.draw) in sound
+        ]
+        if not pairs:
             return figures.UNKNOWN
-        counts = figures.tally(reference.cases)
-        solved = figures.percent(counts.n_full / counts.n if counts.n else None)
-        return notes.marked(solved, reference.cases)
+        flawed, reference = zip(*pairs, strict=True)
+        shares = (figures.percent(_solved_share(each)) for each in (flawed, reference))
+        return notes.marked(f"{' / '.join(shares)} ({len(pairs)})", reference)
 
-    return Column("solved %, no flaw", text)
+    return Column("same tasks, solved %: flaw / no flaw (n)", text)
 
 
-def _share(head: str, n_hits: Callable[[Tally], int]) -> Column:
+def _spoilt(case: BenchCase) -> tuple[Value, ...]:
+    return (case.flaw, case.severity, *case.draw)
+
+
+def _solved_share(cases: Sequence[BenchCase]) -> float:
+    return sum(case.result.outcome == "solved" for case in cases) / len(cases)
+
+
+def _share(head: str, is_hit: Callable[[CaseResult], bool], *, of_best: bool = False) -> Column:
     def text(cell: Cell) -> str:
-        counts = figures.tally(cell.cases)
-        return figures.percent_of(n_hits(counts), counts.n)
+        return figures.with_interval(figures.share(cell.cases, is_hit))
 
-    return Column(f"{head} % (95 %)", text)
+    return Column(f"{head} % (95 %)", text, of_best)
 
 
 def _mean(score: str, head: str, digits: int = 3) -> Column:
-    return Column(head, lambda cell: figures.mean(figures.tally(cell.cases), score, digits))
+    return Column(head, lambda cell: figures.mean(cell.cases, score, digits))
+
+
+def _followed(head: str, share: Callable[[CaseResult], float]) -> Column:
+    """The mean over the reachable cases: with bad luck, nobody gets to all places of a plan."""
+
+    def text(cell: Cell) -> str:
+        shares = [
+            share(case.result)
+            for case in cell.cases
+            if case.measured and case.result.scores.get("reachable") and _is_followed(case.result)
+        ]
+        return f"{math.fsum(shares) / len(shares):.2f}" if shares else figures.UNKNOWN
+
+    return Column(head, text)
+
+
+def _is_followed(result: CaseResult) -> bool:
+    return "obeyed" in result.scores and "repaired" in result.scores
 
 
 def _weighted(cell: Cell) -> str:
@@ -156,30 +251,37 @@ def _size(cell: Cell) -> str:
     return f"{size_b:g}" if size_b is not None else figures.UNKNOWN
 
 
+def _is_success(result: CaseResult) -> bool:
+    return result.outcome in {"solved", "partial"}
+
+
 def _efficiency(cell: Cell) -> str:
-    counts = figures.tally(cell.cases)
-    return figures.efficiency(counts.n_success, counts.n, model_size_b(cell.model))
+    return figures.efficiency(figures.share(cell.cases, _is_success), model_size_b(cell.model))
 
 
 _SAMPLE = (
-    Column("n", lambda cell: str(figures.tally(cell.cases).n)),
+    Column("n", lambda cell: str(figures.tally(cell.cases).n), of_best=True),
+    Column("unscored", lambda cell: figures.unscored(cell.cases)),
     Column("infra", lambda cell: str(figures.tally(cell.cases).n_infra)),
     Column("coverage %", lambda cell: figures.percent(figures.coverage(cell.cases))),
 )
-_SOLVED = _share("solved", lambda counts: counts.n_full)
-_PARTIAL = _share("partial", lambda counts: counts.n_partial)
-_SUCCESS = _share("success", lambda counts: counts.n_success)
-_LUCK = (
-    Column("reachable %", lambda cell: figures.reachable(figures.tally(cell.cases))),
-    Column(
-        "solved of reachable % (95 %)", lambda cell: figures.of_reachable(figures.tally(cell.cases))
-    ),
+_SOLVED = _share("solved", lambda result: result.outcome == "solved", of_best=True)
+_PARTIAL = _share("partial", lambda result: result.outcome == "partial")
+_SUCCESS = _share("success", _is_success)
+_ORIGINAL = _share(
+    "solved by the original", lambda result: result.scores.get("verdict_original") == 1
 )
+_LUCK = (
+    Column("reachable %", lambda cell: figures.reachable(cell.cases), of_best=True),
+    Column("solved of reachable % (95 %)", lambda cell: figures.of_reachable(cell.cases)),
+)
+_WITH_BEST = ("phase53", "phase54", "phase55")
 _COLUMNS: dict[str, tuple[Column, ...]] = {
     "phase51": (
         *_SAMPLE,
         _SOLVED,
         _PARTIAL,
+        _ORIGINAL,
         Column("weighted", _weighted),
         _mean("workflow", "workflow"),
         _mean("phase2", "phase2"),
@@ -193,21 +295,29 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         _SUCCESS,
         _SOLVED,
         _PARTIAL,
+        _ORIGINAL,
         Column("efficiency (95 %)", _efficiency),
     ),
     "phase53": (
         *_SAMPLE,
         _SOLVED,
         *_LUCK,
-        _mean("obeyed", "obeyed", 2),
-        _mean("repaired", "repaired", 2),
+        _followed("obeyed", lambda result: result.scores["obeyed"]),
+        _followed("repaired", lambda result: result.scores["repaired"]),
+        _followed(
+            "neither",
+            lambda result: max(0.0, 1 - result.scores["obeyed"] - result.scores["repaired"]),
+        ),
         _mean("needless", "needless calls", 1),
+        _PARTIAL,
+        _SUCCESS,
+        _ORIGINAL,
         _mean("phase2", "phase2"),
         _mean("execution", "execution"),
-        Column("substitutes", lambda cell: figures.total(figures.tally(cell.cases), "substitute")),
+        Column("substitutes (n)", lambda cell: figures.count(cell.cases, "substitute")),
     ),
-    "phase54": (*_SAMPLE, _SOLVED, *_LUCK, _PARTIAL, _SUCCESS),
-    "phase55": (*_SAMPLE, _SOLVED, *_LUCK, _PARTIAL, _SUCCESS),
+    "phase54": (*_SAMPLE, _SOLVED, *_LUCK, _PARTIAL, _SUCCESS, _ORIGINAL),
+    "phase55": (*_SAMPLE, _SOLVED, *_LUCK, _PARTIAL, _SUCCESS, _ORIGINAL),
 }
 
 

@@ -24,6 +24,11 @@ SIMULATED = (
     "SIMULATED: all of this comes from the simulated provider and says nothing of a real model"
 )
 _LONGEST = 200
+_LEGEND = (
+    "n: graded cases, each in the suite that asked it; 95 % interval: of solved, by Wilson; scores:"
+    " means over the cases that have them, in the order in which tests gave them"
+)
+_NO_INTERVAL = "; all has no interval, since its cases may share tasks"
 _BASIS: dict[Basis, str] = {
     "estimated": "estimated from their own service times",
     "sampled": "by that sample",
@@ -66,7 +71,9 @@ def _table(summary: RunSummary, width: int) -> list[str]:
     header = [*summary.summary_by, "n", "solved", "95 % interval", "partial", "unsolved"]
     header += ["not graded", *scores]
     totals = [everything] if len(summary.cells) > 1 else []
-    rows = [_row(cell, scores) for cell in (*cells, *totals)]
+    rows = [_row(cell, scores) for cell in cells]
+    # Models get the same tasks: over all of them, cases are not independent.
+    rows += [_row(cell, scores, has_interval=False) for cell in totals]
     lines = text_table(
         [visible(text) for text in header],
         [[visible(text) for text in row] for row in rows],
@@ -76,17 +83,17 @@ def _table(summary: RunSummary, width: int) -> list[str]:
     n_more = len(summary.cells) - len(cells)
     if n_more:
         lines.insert(len(rows), f"({counted(n_more, 'more row')} in the tables)")
-    return lines
+    return [*lines, _LEGEND + (_NO_INTERVAL if totals else "")]
 
 
-def _row(cell: Cell, scores: Sequence[str]) -> list[str]:
+def _row(cell: Cell, scores: Sequence[str], *, has_interval: bool = True) -> list[str]:
     n = cell.n_graded
     low, high = wilson_interval(cell.counts["solved"], n)
     return [
         *cell.names,
         str(n),
         percent(cell.counts["solved"] / n) if n else "-",
-        f"{low * 100:.1f} to {high * 100:.1f}" if n else "-",
+        f"{low * 100:.1f} to {high * 100:.1f}" if n and has_interval else "-",
         percent(cell.counts["partial"] / n) if n else "-",
         percent(cell.counts["unsolved"] / n) if n else "-",
         str(cell.n - n),

@@ -180,21 +180,29 @@ def count_outcomes(measures: Iterable[CaseMeasure]) -> dict[str, int]:
 
 
 def mean_scores(measures: Iterable[CaseMeasure]) -> dict[str, MeanScore]:
-    """The mean of each score over the cases that have it, sorted by name."""
+    """The mean of each score over the cases that have it, in the order in which tests gave them.
+
+    Where cases differ, those with the most scores say the order; it does not depend on the order of
+    the cases.
+    """
     values: dict[str, list[float]] = {}
+    given: set[tuple[str, ...]] = set()
     for each in measures:
+        given.add(tuple(each.scores))
         for name, score in each.scores.items():
             values.setdefault(name, []).append(score)
+    ordered = sorted(given, key=lambda names: (-len(names), names))
     return {
-        name: MeanScore(math.fsum(scores) / len(scores), len(scores))
-        for name, scores in sorted(values.items())
+        name: MeanScore(math.fsum(values[name]) / len(values[name]), len(values[name]))
+        for name in dict.fromkeys(name for names in ordered for name in names)
     }
 
 
-def wilson_interval(n_hits: int, n: int, z: float = Z_95) -> tuple[float, float]:
+def wilson_interval(n_hits: float, n: float, z: float = Z_95) -> tuple[float, float]:
     """Bounds of the share of hits, in [0, 1]; (0, 1) when n is 0.
 
-    Unlike the textbook's `p +- z * s` it holds at small n and near 0 and 1.
+    Unlike the textbook's `p +- z * s` it holds at small n and near 0 and 1. `n` may be an effective
+    sample size, which need not be a whole number.
 
     Source: E. B. Wilson, Probable inference, the law of succession, and statistical inference,
         J. Am. Stat. Assoc. 22 (1927) 209-212, without correction for continuity.

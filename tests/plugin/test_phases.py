@@ -132,7 +132,19 @@ def test_selections_find_their_cases():
         (["--task-type=chat"], "--task-type 'chat' is unknown; allowed are simple_task, basic"),
         (["--tool-success-rate=1.1"], "--tool-success-rate must be a number from 0 to 1 (got '1"),
         (["--tool-success-rate=nan"], "--tool-success-rate must be a number from 0 to 1 (got 'n"),
-        (["--flaw-set=flawed_core"], "--flaw-set 'flawed_core' is unknown; allowed are core, doc"),
+        (["--flaw-set=flawed_core"], "--flaw-set 'flawed_core' is unknown; did you mean core? al"),
+        (
+            ["--flaw-set=flawed_mising_step"],
+            "--flaw-set 'flawed_mising_step' is unknown; did you mean missing_step? allowed are",
+        ),
+        (
+            ["--prompt-type=flawed_mising_step"],
+            "--prompt-type 'flawed_mising_step' is unknown; did you mean flawed_missing_step?",
+        ),
+        (
+            ["--flaw-severity=sever"],
+            "--flaw-severity 'sever' is unknown; did you mean severe? allowed are light, medium, s",
+        ),
         (["--task-type=,"], "--task-type names nothing (got ','); leave it out for the default"),
         (
             ["--flaw-set=document", "--prompt-type=flawed_tool_misuse"],
@@ -216,6 +228,88 @@ def test_edited_library_is_named_recorded_and_not_mixed_with_another(tmp_path):
         was, now = (manifest(name)["data"]["task library"] for name in ("sound", "edited"))
         assert f"task library was {was}" in refused.stderr
         assert now in refused.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        (["phase53", "--prompt-type=optimal"], "phase53 runs flawed_* prompts only, and --prompt"),
+        (["phase52", "--ultrapar-model=DeepSeek*"], "phase52 runs models that match qwen* only; "),
+    ],
+)
+def test_run_without_cases_says_why(tmp_path, args, reason, workers):
+    suite, option = args
+    done = run_pytest(
+        *(f"bench_suites/{suite}", option, workers, "--ultrapar-repeats=1"),
+        *("--ultrapar-pool=pool.toml", f"--ultrapar-out={tmp_path / 'run'}"),
+    )
+    assert done.returncode == 5
+    assert f"nothing selected: {reason}" in done.stdout
+
+
+@pytest.fixture
+def edited_tree(tmp_path):
+    """The suites with a task library that a test may edit, and the path of its tasks."""
+    shutil.copytree(ROOT / "bench_suites", tmp_path / "bench_suites")
+    shutil.copy(ROOT / "conftest.py", tmp_path)
+    shutil.copy(ROOT / "pool.toml", tmp_path)
+    return tmp_path, tmp_path / "bench_suites" / "workflow" / "data" / "tasks.json"
+
+
+def run_edited(tree: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    model = ("--ultrapar-model=qwen2.5-3b*", "--ultrapar-pool=pool.toml", "-q")
+    return run_pytest(*args, *model, "--ultrapar-repeats=1", cwd=tree)
+
+
+@pytest.mark.slow
+def test_flaw_without_room_stops_only_runs_that_use_it(edited_tree):
+    tree, path = edited_tree
+    tasks = msgspec.json.decode(path.read_bytes())
+    tools = msgspec.json.decode((path.parent / "tools.json").read_bytes())
+    # No step needs another one, so that no order can be wrong.
+    free = [tool["name"] for tool in tools if not tool["dependencies"]][:3]
+    inputs = {name: value for task in tasks for name, value in task["inputs"].items()}
+    for task in tasks:
+        if task["task_type"] == "basic_task":
+            task |= {"required": free, "purposes": ["one", "two", "three"], "inputs": inputs}
+    path.write_bytes(msgspec.json.encode(tasks))
+    only = ("--task-type=basic_task",)
+    for workers in ("-n0", "-n2"):
+        refused = run_edited(tree, "bench_suites/phase53", workers, *only)
+        assert refused.returncode == 4, refused.stdout
+        (said,) = [line for line in refused.stderr.splitlines() if line.startswith("ERROR: ")]
+        assert "flaw sequence_disorder (severe) cannot spoil the plan of any task of type b" in said
+        assert "git restore bench_suites/workflow/data" in said
+        assert "--flaw-set tool_misuse,parameter_error,missing_step" in said
+        assert "Traceback" not in refused.stdout + refused.stderr
+    for args in (["bench_suites/phase51"], ["bench_suites/phase53", "--flaw-set=missing_step"]):
+        done = run_edited(tree, *args, *only)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[{", "tasks.json: the JSON ends too early (after 2 bytes)"),
+        (None, "tasks.json cannot be read: No such file or directory"),
+    ],
+)
+def test_library_that_cannot_be_read_is_one_sentence(edited_tree, content, message):
+    tree, path = edited_tree
+    if content is None:
+        path.unlink()
+    else:
+        path.write_text(content)
+    refused = run_edited(tree, "bench_suites/phase51")
+    assert refused.returncode == 4, refused.stdout
+    assert f"the task library was edited (tasks.json) and cannot be used: {message}" in (
+        refused.stderr
+    )
+    assert "Traceback" not in refused.stdout + refused.stderr
+    assert "INTERNALERROR" not in refused.stdout + refused.stderr
 
 
 @pytest.mark.slow

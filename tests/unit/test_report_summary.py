@@ -71,8 +71,17 @@ def test_summary_table_counts_by_the_two_names():
         "model  flaw    n  solved  95 % interval  partial  unsolved  not graded  workflow",
         "m1     drop   12  75.0 %   46.8 to 91.1    8.3 %    16.7 %           2     0.750",
         "m2     order  12  25.0 %    8.9 to 53.2   25.0 %    50.0 %           2     0.500",
-        "all           24  50.0 %   31.4 to 68.6   16.7 %    33.3 %           4     0.625",
+        "all           24  50.0 %              -   16.7 %    33.3 %           4     0.625",
     ]
+
+
+def test_legend_says_what_the_columns_are_and_why_all_has_no_interval():
+    legend = lines()[5]
+    assert legend.startswith("n: graded cases, each in the suite that asked it; 95 % interval: of")
+    assert "all has no interval, since its cases may share tasks" in legend
+    one = msgspec.structs.replace(SUMMARY, cells=SUMMARY.cells[:1])
+    assert lines(one)[3].startswith("n: graded cases")
+    assert "all has no interval" not in lines(one)[3]
 
 
 def test_summary_says_what_came_out_with_its_counts():

@@ -144,6 +144,19 @@ def test_statistics_of_nothing_have_no_speed():
     assert statistics.throughput is statistics.speedup is statistics.latency is None
 
 
+@given(st.permutations(range(3)))
+def test_scores_keep_the_order_in_which_tests_gave_them(order):
+    measures = [
+        measure(0.0, 1.0, steps=1.0, reachable=1.0, turns=4.0),
+        measure(0.0, 1.0, steps=0.5, obeyed=1.0, reachable=1.0, turns=6.0),
+        measure(0.0, 1.0, "unsolved", turns=2.0),
+    ]
+    run = [measures[at] for at in order]
+    scores = run_statistics(run, n_planned=3, mode="ultra").scores
+    assert list(scores) == ["steps", "obeyed", "reachable", "turns"]
+    assert (scores["steps"].mean, scores["turns"].n) == (0.75, 3)
+
+
 def test_wilson_interval_against_published_values():
     # Newcombe, Stat. Med. 17 (1998) 857-872, table I, method 3.
     assert wilson_interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)

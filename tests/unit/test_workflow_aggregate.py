@@ -99,8 +99,8 @@ def test_aggregate_counts_a_refused_prompt_as_another_error():
     (row,) = rows(refused, UNSOLVED, replace(PARTIAL, kind=None))
     assert (row["total_errors"], row["max_turns_errors"], row["other_errors"]) == (3, 1, 2)
     assert row["other_error_rate"] == pytest.approx(2 / 3)
-    # It achieved nothing, which is a score of 0 and no missing value.
-    assert row["avg_workflow_score"] == pytest.approx(0.2)
+    # It has no scores, so it is in no mean of them.
+    assert row["avg_workflow_score"] == pytest.approx(0.3)
 
 
 def test_aggregate_says_when_the_newest_case_of_a_cell_ended():

@@ -47,6 +47,7 @@ def test_run_is_read_the_same_from_either_format(run):
     assert outcomes == ["solved", "solved", "partial", "infra", NEVER_RAN, "unsolved"]
     first, flawed = found.cases[0], found.cases[-1]
     assert first.result.scores == {
+        "reachable": 1.0,
         "workflow": 0.9,
         "workflow_sound": 0.9,
         "phase2": 0.9,

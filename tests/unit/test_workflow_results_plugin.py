@@ -202,7 +202,7 @@ def test_phase_that_asked_nothing_since_all_was_taken_has_its_table(project):
     result.stdout.fnmatch_lines(
         [
             "## Phase 5.5: *",
-            "| all models | optimal [[]1] |   2 | *",
+            "| all models * | optimal [[]1] |   2 | *",
             "| one-7b *| optimal [[]1] |   1 | *",
             "| two-72b *| optimal [[]1] |   1 | *",
             "2 rows in *",

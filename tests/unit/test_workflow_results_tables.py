@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 
 import pytest
@@ -9,16 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_suites.workflow_results.bench_case import PHASES
+from bench_suites.workflow_results.clustered import clustered_share
 from bench_suites.workflow_results.counted import Counted
-from bench_suites.workflow_results.figures import coverage, efficiency, percent_of
+from bench_suites.workflow_results.figures import coverage, efficiency, with_interval
 from bench_suites.workflow_results.model_size import model_size_b
-from bench_suites.workflow_results.tables import tables
+from bench_suites.workflow_results.tables import BEST, tables
 from pytest_ultrapar.results.statistics import wilson_interval
 from tests.unit.workflow_results_runs import bench_case, some
 
+PAIRED = "same tasks, solved %: flaw / no flaw (n)"
+
 
 def table(cases, suite, *, taken=(), reference=()):
-    """The rows of a phase's table by head, and its footnotes."""
+    """The rows of a phase's table by head, without a flawless model's, and its footnotes."""
+    rows, notes = whole_table(cases, suite, taken=taken, reference=reference)
+    return [row for row in rows if row["model"] != BEST], notes
+
+
+def whole_table(cases, suite, *, taken=(), reference=()):
     counted = Counted(tuple(cases), {suite: tuple(taken)}, tuple(reference))
     (lines,) = tables(counted, "first", [suite])
     bars = [line for line in lines if line.startswith("|")]
@@ -38,10 +47,12 @@ def test_baseline_has_a_row_for_each_model():
     assert b == {
         "model": "b",
         "n": "4",
+        "unscored": "0",
         "infra": "2",
         "coverage %": "66.7",
         "solved % (95 %)": "75.0 (30.1-95.4)",
         "partial % (95 %)": "25.0 (4.6-69.9)",
+        "solved by the original % (95 %)": "0.0 (0.0-49.0)",
         "weighted": "0.875",
         "workflow": "0.900",
         "phase2": "0.800",
@@ -111,26 +122,25 @@ def test_flaws_tell_obeying_from_repairing_beside_the_sound_plan():
         "tool_misuse",
         "all flaws",
     ]
-    assert (none["n"], none["solved %, no flaw"]) == ("4", "75.0 [1]")
+    assert none["n"] == "4"
     assert (misuse["obeyed"], misuse["repaired"], misuse["needless calls"]) == (
         "0.75",
         "0.25",
-        "1.5",
+        "2.0",
     )
-    assert (misuse["substitutes"], disorder["substitutes"]) == ("1", "0")
-    assert (none["obeyed"], none["repaired"]) == ("-", "-")
+    assert (misuse["substitutes (n)"], disorder["substitutes (n)"]) == ("1", "-")
+    assert (none["obeyed"], none["repaired"], none["substitutes (n)"]) == ("-", "-", "-")
     # What luck took is not booked to the flaw.
     assert (disorder["reachable %"], disorder["solved of reachable % (95 %)"]) == ("0.0", "-")
     assert misuse["solved of reachable % (95 %)"].startswith("25.0 (")
     assert together["solved of reachable % (95 %)"].startswith("25.0 (")
     # The sound plan's four cases are not among those with a flaw.
-    assert (together["n"], together["solved % (95 %)"]) == ("6", "16.7 (3.0-56.4)")
-    assert together["solved %, no flaw"] == "75.0 [1]"
+    assert (together["n"], together["solved % (95 %)"].split()[0]) == ("6", "16.7")
 
 
 def test_flaws_without_a_baseline_have_no_reference():
     (row,), notes = table(some("phase53", solved=1, flaw="tool_misuse"), "phase53")
-    assert row["solved %, no flaw"] == "-"
+    assert row[PAIRED] == "-"
     assert notes == []
 
 
@@ -141,10 +151,10 @@ def test_severities_are_rows_of_their_own_with_the_same_reference():
         *some("phase51", solved=1),
     ]
     rows, _ = table(cases, "phase53")
-    assert [(row["severity"], row["flaw"], row["solved %, no flaw"]) for row in rows] == [
-        ("none", "none [1]", "100.0 [1]"),
-        ("light", "tool_misuse", "100.0 [1]"),
-        ("severe", "tool_misuse", "100.0 [1]"),
+    assert [(row["severity"], row["flaw"], row[PAIRED]) for row in rows] == [
+        ("none", "none [1]", "-"),
+        ("light", "tool_misuse", "100.0 / 100.0 (1) [1]"),
+        ("severe", "tool_misuse", "0.0 / 100.0 (1) [1]"),
     ]
 
 
@@ -223,15 +233,16 @@ def test_flaws_are_not_compared_with_other_conditions():
         *some("phase51", solved=1, rate=0.6, difficulty="hard"),
     ]
     (row,), _ = table(cases, "phase53")
-    assert (row["flaw"], row["solved %, no flaw"]) == ("tool_misuse", "-")
+    assert (row["flaw"], row[PAIRED]) == ("tool_misuse", "-")
 
 
 def test_flaws_are_compared_with_a_reused_run():
     cases = some("phase53", solved=1, flaw="tool_misuse")
-    (none, _), notes = table(
+    (none, row), notes = table(
         cases, "phase53", reference=[bench_case("phase51", "partial", run_id="earlier")]
     )
-    assert (none["flaw"], none["n"], none["solved %, no flaw"]) == ("none [1]", "1", "0.0 [1]")
+    assert (none["flaw"], none["n"]) == ("none [1]", "1")
+    assert row[PAIRED] == "100.0 / 0.0 (1) [1]"
     assert notes == ["[1] from phase 5.1 of run earlier"]
 
 
@@ -312,11 +323,199 @@ def test_model_size_is_read_from_the_name(model, size_b):
 
 
 @given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_interval_holds_the_share_and_is_wilsons(hits_of):
+def test_interval_of_independent_cases_holds_the_share_and_is_wilsons(hits_of):
     n_hits, n = hits_of
-    shown = [float(number) for number in re.findall(r"[\d.]+", percent_of(n_hits, n))]
-    share, low, high = shown
-    assert 0 <= low <= share <= high <= 100
+    share = clustered_share((at, at < n_hits) for at in range(n))
+    shown = [float(number) for number in re.findall(r"[\d.]+", with_interval(share))]
+    value, low, high = shown
+    assert 0 <= low <= value <= high <= 100
     assert shown == [round(100 * each, 1) for each in (n_hits / n, *wilson_interval(n_hits, n))]
-    assert efficiency(n_hits, n, 4).split()[0] == f"{50 * n_hits / n:.2f}"
-    assert percent_of(0, 0) == "-"
+    assert efficiency(share, 4).split()[0] == f"{50 * n_hits / n:.2f}"
+
+
+def test_no_cases_have_no_share():
+    assert clustered_share([]) is None
+    assert with_interval(None) == efficiency(None, 4) == "-"
+
+
+def solved_by(model, n, n_solved, **fields):
+    return some("phase55", solved=n_solved, unsolved=n - n_solved, model=model, **fields)
+
+
+def test_equal_models_do_not_make_an_interval_narrower():
+    cases = [case for at in range(8) for case in solved_by(f"m{at}", 100, 60, prompt_type="cot")]
+    together, *_ = table(cases, "phase55")[0]
+    assert (together["model"], together["n"]) == ("all models", "800")
+    # Of one model it is 50.2 to 69.1; Student's t for 100 clusters adds a little.
+    assert together["solved % (95 %)"] == "60.0 (50.1-69.2)"
+
+
+def test_flaws_on_the_same_tasks_do_not_make_an_interval_narrower():
+    flaws = ("tool_misuse", "missing_step", "semantic_drift")
+    cases = [case for flaw in flaws for case in some("phase53", solved=6, unsolved=4, flaw=flaw)]
+    *_, together = table(cases, "phase53")[0]
+    low, high = (100 * bound for bound in wilson_interval(6, 10))
+    assert (together["flaw"], together["n"]) == ("all flaws", "30")
+    _, shown_low, shown_high = map(float, re.findall(r"[\d.]+", together["solved % (95 %)"]))
+    assert low - 5 < shown_low < low
+    assert high < shown_high < high + 5
+
+
+def test_tasks_of_other_types_repetitions_or_seeds_are_independent():
+    cases = [
+        *solved_by("a", 10, 5, prompt_type="cot"),
+        *solved_by("b", 10, 5, prompt_type="cot", task_type="simple_task"),
+        *solved_by("b", 10, 5, prompt_type="cot", run_seed=1),
+    ]
+    together, *_ = table(cases, "phase55")[0]
+    low, high = (f"{100 * bound:.1f}" for bound in wilson_interval(15, 30))
+    assert together["solved % (95 %)"] == f"50.0 ({low}-{high})"
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=1, max_size=9), min_size=1, max_size=40))
+def test_interval_of_clusters_is_never_narrower_than_of_independent_cases(clusters):
+    n = sum(map(len, clusters))
+    found = clustered_share((at, hit) for at, hits in enumerate(clusters) for hit in hits)
+    low, high = wilson_interval(sum(map(sum, clusters)), n)
+    assert 0 <= found.low <= low + 1e-12
+    assert high - 1e-12 <= found.high <= 1
+    assert found.n == n
+
+
+def test_cases_that_all_agree_count_once_for_each_cluster():
+    found = clustered_share((at % 20, True) for at in range(160))
+    assert (found.low, found.high) == wilson_interval(20, 20)
+
+
+def test_interval_of_dependent_cases_covers_the_truth():
+    """A third of the models agree by themselves, the others by their common luck; 30 clusters."""
+    draw = random.Random(7)
+    n_runs, n_held = 1_000, 0
+    for _ in range(n_runs):
+        hits = [
+            (cluster, luck if draw.random() < 2 / 3 else draw.random() < 0.7)
+            for cluster, luck in [(at, draw.random() < 0.7) for at in range(30)]
+            for _ in range(8)
+        ]
+        found = clustered_share(hits)
+        n_held += found.low <= 0.7 <= found.high
+    assert 0.92 <= n_held / n_runs <= 0.99
+
+
+def test_refused_prompts_are_not_solved_and_have_no_score_of_their_own():
+    scores = {"reachable": 1.0, "obeyed": 0.5, "repaired": 0.25, "execution": 0.5}
+    cases = [
+        *some("phase53", solved=5, flaw="tool_misuse", scores=scores),
+        *some("phase53", unsolved=5, flaw="tool_misuse", scores={"turns": 1}),
+    ]
+    (row,), _ = table(cases, "phase53")
+    assert (row["n"], row["unscored"]) == ("10", "5")
+    assert row["solved % (95 %)"].startswith("50.0 (")
+    assert row["reachable %"] == "100.0"
+    assert row["solved of reachable % (95 %)"].startswith("50.0 (")
+    assert (row["obeyed"], row["repaired"], row["execution"]) == ("0.50", "0.25", "0.500")
+
+
+def test_bad_luck_is_not_read_as_less_obedience():
+    reached = {"reachable": 1.0, "obeyed": 0.75, "repaired": 0.0}
+    unlucky = {"reachable": 0.0, "obeyed": 0.0, "repaired": 0.0}
+    cases = [
+        *some("phase53", unsolved=2, flaw="tool_misuse", scores=reached),
+        *some("phase53", unsolved=6, flaw="tool_misuse", scores=unlucky),
+    ]
+    (row,), _ = table(cases, "phase53")
+    assert (row["obeyed"], row["repaired"], row["neither"]) == ("0.75", "0.00", "0.25")
+
+
+def test_flaw_is_compared_on_the_tasks_that_both_plans_had():
+    other_task = {"reachable": 1.0, "substitute": 1.0}
+    cases = [
+        bench_case("phase53", "unsolved", flaw="tool_misuse", repeat=0),
+        bench_case("phase53", "solved", flaw="tool_misuse", repeat=1, scores=other_task),
+        # Refused, so that only another model's case says that the task is another one.
+        bench_case("phase53", "solved", flaw="tool_misuse", repeat=2, scores={}),
+        bench_case("phase53", "solved", flaw="tool_misuse", repeat=2, scores=other_task, model="b"),
+        bench_case("phase53", "unsolved", flaw="tool_misuse", repeat=3),
+        bench_case("phase53", "unsolved", flaw="tool_misuse", repeat=4),
+        # What the infrastructure did not answer, another seed and another model are no pair.
+        *some("phase51", solved=3, partial=1, infra=1),
+        *some("phase51", unsolved=5, run_seed=1),
+        bench_case("phase51", "unsolved", model="b", repeat=2),
+    ]
+    rows, _ = table(cases, "phase53")
+    shown = {(row["model"], row["flaw"]): row[PAIRED] for row in rows}
+    assert shown["m", "tool_misuse"] == "0.0 / 50.0 (2) [1]"
+    assert shown["b", "tool_misuse"] == "-"
+
+
+def test_flaws_at_other_rates_are_compared_with_the_phase_that_has_them():
+    cases = [
+        *some("phase53", unsolved=1, flaw="tool_misuse", rate=0.5),
+        *some("phase54", solved=1, rate=0.5),
+        *some("phase54", solved=1, rate=0.9),
+        *some("phase54", solved=1, rate=0.5, prompt_type="cot"),
+    ]
+    (none, row), notes = table(cases, "phase53")
+    assert (none["flaw"], none["n"]) == ("none [1]", "1")
+    assert row[PAIRED] == "0.0 / 100.0 (1) [1]"
+    assert notes == ["[1] from phase 5.4"]
+
+
+def test_reference_that_two_phases_have_counts_once():
+    cases = [
+        *some("phase53", unsolved=1, flaw="tool_misuse"),
+        *some("phase51", infra=1),
+        *some("phase54", solved=1),
+        *some("phase55", unsolved=1),
+    ]
+    (none, row), notes = table(cases, "phase53")
+    assert (none["n"], none["infra"]) == ("1", "0")
+    assert row[PAIRED] == "0.0 / 100.0 (1) [1]"
+    assert notes == ["[1] from phase 5.4"]
+
+
+@pytest.mark.parametrize("suite", PHASES)
+def test_every_phase_has_the_originals_verdict(suite):
+    scores = {"reachable": 1.0, "verdict_original": 1.0}
+    fields = {"flaw": "tool_misuse"} if suite == "phase53" else {}
+    cases = [
+        *some(suite, unsolved=1, scores=scores, **fields),
+        *some(suite, partial=3, scores=scores | {"verdict_original": 0.5}, **fields),
+    ]
+    (row,), _ = table(cases, suite)
+    assert row["solved by the original % (95 %)"].startswith("25.0 (")
+    assert row["partial % (95 %)"].startswith("75.0 (")
+
+
+@pytest.mark.parametrize(
+    ("suite", "fields"),
+    [
+        ("phase53", {"flaw": "tool_misuse"}),
+        ("phase54", {"rate": 0.5}),
+        ("phase55", {"prompt_type": "cot"}),
+    ],
+)
+def test_flawless_model_has_a_row_where_all_models_have_the_same_cases(suite, fields):
+    def scored(model, *outcomes):
+        return [
+            bench_case(
+                suite,
+                outcome,
+                model=model,
+                repeat=at,
+                scores={} if outcome == "infra" else {"reachable": float(at != 1)},
+                **fields,
+            )
+            for at, outcome in enumerate(outcomes)
+        ]
+
+    cases = [*scored("a", "solved", "unsolved", "infra"), *scored("b", *["unsolved"] * 3)]
+    best, *others = whole_table(cases, suite)[0]
+    assert (best["model"], best["n"], best["reachable %"]) == (BEST, "3", "66.7")
+    assert best["solved % (95 %)"].startswith("66.7 (")
+    unknown = {"infra", "partial % (95 %)", "solved of reachable % (95 %)"}
+    assert {best[head] for head in unknown} == {"-"}
+    assert BEST not in {row["model"] for row in others}
+    # Model b has another case: no row is true of both.
+    cases.append(bench_case(suite, model="b", repeat=9, **fields))
+    assert BEST not in {row["model"] for row in whole_table(cases, suite)[0]}

@@ -18,9 +18,27 @@ from tests.unit.finished_run import (
 )
 
 SCORES = {
-    "solved": {"workflow": 0.9, "workflow_sound": 0.9, "phase2": 0.9, "turns": 5.0},
-    "partial": {"workflow": 0.9, "workflow_sound": 0.6, "phase2": 0.5, "turns": 8.0},
-    "unsolved": {"workflow": 0.2, "workflow_sound": 0.1, "phase2": 0.2, "turns": 10.0},
+    "solved": {
+        "reachable": 1.0,
+        "workflow": 0.9,
+        "workflow_sound": 0.9,
+        "phase2": 0.9,
+        "turns": 5.0,
+    },
+    "partial": {
+        "reachable": 1.0,
+        "workflow": 0.9,
+        "workflow_sound": 0.6,
+        "phase2": 0.5,
+        "turns": 8.0,
+    },
+    "unsolved": {
+        "reachable": 1.0,
+        "workflow": 0.2,
+        "workflow_sound": 0.1,
+        "phase2": 0.2,
+        "turns": 10.0,
+    },
 }
 _numbers = itertools.count()
 
@@ -40,6 +58,7 @@ def bench_case(
     case_id=None,
     repeat=0,
     scores=None,
+    run_seed=0,
 ):
     """A case; one with a flaw has the prompt type and severity of such."""
     return BenchCase(
@@ -61,6 +80,7 @@ def bench_case(
             None if outcome == "solved" else "timeout",
             SCORES.get(outcome, {}) if scores is None else scores,
         ),
+        run_seed,
     )
 
 

@@ -1,0 +1,65 @@
+"""Refuses a task library that was edited so that the phases of a run cannot use it.
+
+Before collection: what is raised there would be shown with tracebacks, by each of xdist's workers.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bench_suites import workflow
+
+if TYPE_CHECKING:
+    from bench_suites.selection import Selection
+
+_SUITES = Path(__file__).resolve().parent
+_RESTORE = "git restore bench_suites/workflow/data brings the library back"
+
+
+def phases_named(config: pytest.Config) -> tuple[str, ...]:
+    """Phases in which the arguments of the command line may find tests, in their order."""
+    start = config.invocation_params.dir
+    named = [(start / argument.split("::")[0]).resolve() for argument in config.args]
+    return tuple(
+        path.name
+        for path in sorted(_SUITES.glob("phase5?"))
+        if any(each.is_relative_to(path) or path.is_relative_to(each) for each in named)
+    )
+
+
+def check_library(config: pytest.Config, chosen: Selection) -> None:
+    """Make sure that an edited library can be used by the phases that are named.
+
+    Raises:
+        pytest.UsageError: It cannot, or a chosen flaw of 5.3 can spoil no task of a chosen type.
+    """
+    phases = phases_named(config)
+    edited = ", ".join(workflow.TASKS.edited()) if phases else ""
+    if not edited:
+        return
+    try:
+        workflow.TASKS.check()
+        if "phase53" in phases:
+            _check_room(chosen)
+    except workflow.LibraryError as error:
+        msg = f"the task library was edited ({edited}) and cannot be used: {error}; {_RESTORE}"
+        raise pytest.UsageError(msg) from error
+
+
+def _check_room(chosen: Selection) -> None:
+    reasons: dict[str, str] = {}
+    for name, task_type in itertools.product(chosen.flaws, chosen.task_types):
+        try:
+            workflow.check_room(workflow.flaw(name, severity=chosen.severity), task_type)
+        except workflow.FlawError as error:
+            reasons.setdefault(name, str(error))
+    if reasons:
+        others = ",".join(name for name in chosen.flaws if name not in reasons)
+        way_out = f", --flaw-set {others} runs without {', '.join(reasons)}" if others else ""
+        first = next(iter(reasons.values()))
+        msg = f"the task library was edited, and {first}; {_RESTORE}{way_out}"
+        raise pytest.UsageError(msg)
