@@ -104,6 +104,10 @@ class SeatSearch:
         self.service_s += 0.1 * (took_s - self.service_s) if self.service_s else took_s
         if seen.granted_s >= self.cut_s:
             self._served_since_cut = True
+        elif self._curve is None:
+            # What was sent before the first refusal is served: that was no storm but a limit.
+            rate = self.seats / self.service_s
+            self._curve = Curve(self.limit, self.limit, self.cut_s, span_s(rate))
         if not self.is_saturated(seen):
             return False
         before = self.limit
