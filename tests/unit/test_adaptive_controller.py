@@ -80,6 +80,19 @@ def test_first_refusal_cuts_to_what_was_served_at_once():
     assert controller.cap() == 39
 
 
+def test_limit_that_the_first_burst_shows_is_kept_for_a_while():
+    """A try beyond costs the pause that the provider asks for, so it must not follow at once."""
+    controller = AdaptiveController("p/k", 20)
+    refused(controller, 0.08, 0.1, 6, Told(retry_after_s=1.0))
+    assert controller.cap() == 5
+    for n in range(40):
+        served(controller, 0.02 * n, 0.2 + 0.02 * n, 5)
+    assert controller.cap() == 5
+    for n in range(10):
+        served(controller, 20.0, 20.2 + n / 100, 5)
+    assert controller.cap() == 6
+
+
 def test_refusals_of_requests_sent_before_a_cut_say_nothing_new():
     controller = grown(40)
     refused(controller, 10.0, 10.1, 41)

@@ -38,6 +38,7 @@ class SeatSearch:
     """
 
     __slots__ = (
+        "_asks_for_pauses",
         "_clean",
         "_curve",
         "_is_steep",
@@ -65,6 +66,7 @@ class SeatSearch:
         self._raised_s = -math.inf
         self._served_since_cut = False
         self._n_let_in = 0
+        self._asks_for_pauses = False
         self._is_steep = start > START
         self.service_s = 0.0
         self._clean = 0
@@ -104,6 +106,12 @@ class SeatSearch:
         self.service_s += 0.1 * (took_s - self.service_s) if self.service_s else took_s
         if seen.granted_s >= self.cut_s:
             self._served_since_cut = True
+        elif self._curve is None and self._asks_for_pauses and self.limit < START:
+            # What was sent before the first refusal is served: that was no storm but a limit, of
+            # few seats, and a try beyond it costs the pause that the provider asks for. Where more
+            # is borne the refusal may be about a rate, which doubling finds sooner.
+            rate = self.seats / self.service_s
+            self._curve = Curve(self.limit, self.limit, self.cut_s, span_s(rate))
         if not self.is_saturated(seen):
             return False
         before = self.limit
@@ -142,6 +150,7 @@ class SeatSearch:
             self._curve = Curve(self.limit, target, seen.now_s, span_s(rate))
         self.cut_s = seen.now_s
         self._n_let_in = seen.in_flight - 1
+        self._asks_for_pauses = seen.told.retry_after_s is not None
         self._served_since_cut = False
         self._step = 0.0
         return True
