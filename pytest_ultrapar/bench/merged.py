@@ -79,5 +79,4 @@ def _full(serial: ModeRun, run: ModeRun, part: Part) -> Speedup | None:
         serial.measures,
         run.measures,
         lambda each: is_of(part, each.suite, each.model),
-        mode=run.mode,
     )

@@ -73,7 +73,7 @@ def _speedup(
     statistics = run.summary.statistics
     serial = next((one for one in runs if one.mode == SERIAL), None)
     if serial is not None and serial is not run:
-        found = full_speedup(serial.measures, run.measures, lambda _: True, mode=run.mode)
+        found = full_speedup(serial.measures, run.measures, lambda _: True)
         return (found.factor, found.interval) if found is not None else (None, None)
     return statistics.speedup, statistics.speedup_interval
 

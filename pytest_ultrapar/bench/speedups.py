@@ -36,8 +36,6 @@ def full_speedup(
     serial: Mapping[str, CaseMeasure],
     other: Mapping[str, CaseMeasure],
     chosen: Callable[[CaseMeasure], bool],
-    *,
-    mode: str,
 ) -> Speedup | None:
     """The speed-up of some cases; None when one of the runs completed none of them.
 
@@ -48,10 +46,9 @@ def full_speedup(
         serial: All measures of the serial run, by case id.
         other: Those of the other run.
         chosen: Which cases.
-        mode: Of the other run.
     """
-    slow = _shares(part_time(serial.values(), chosen, mode=SERIAL))
-    fast = _shares(part_time(other.values(), chosen, mode=mode))
+    slow = _shares(part_time(serial.values(), chosen))
+    fast = _shares(part_time(other.values(), chosen))
     parts = [
         Part(
             _completed(serial.get(case_id)),

@@ -91,35 +91,56 @@ def speedup_interval(strata: Sequence[Sequence[Part]]) -> tuple[float, float] | 
     return found[math.floor(tail * most)], found[math.ceil((1 - tail) * most)]
 
 
-def makespan_shares(spans: Sequence[Span]) -> list[float]:
-    """Each episode's share of the makespan, in the order given; they add up to it.
+def makespan_shares(spans: Sequence[Span], beside: Sequence[Span] = ()) -> list[float]:
+    """Each episode's share of the makespan, in the order given.
 
-    Every moment is divided among the episodes that are under way then; one at which none is belongs
-    to the one that begins next. Unlike the time since the last completion it does not depend on how
-    completions fall together: four lanes in step complete four at once and then none for a while.
+    Every moment is divided among the episodes that are under way then; a pause in which nothing is
+    under way belongs to the one that begins next. Unlike the time since the last completion it does
+    not depend on how completions fall together: four lanes in step complete four at once and then
+    none for a while.
+
+    Args:
+        spans: Of the episodes that pay; without others their shares add up to the makespan.
+        beside: Of episodes that pay nothing. A moment at which only these are under way is left
+            out, and so is a pause before one of these.
     """
+    n = len(spans)
     events = sorted(
-        [(span.first_send_s, _BEGINS, at) for at, span in enumerate(spans)]
-        + [(span.end_s, _ENDS, at) for at, span in enumerate(spans)]
+        event
+        for at, (start_s, end_s) in enumerate([*spans, *_stretches(beside)])
+        for event in ((start_s, _BEGINS, at), (end_s, _ENDS, at))
     )
-    shares = [0.0] * len(spans)
+    shares = [0.0] * n
     paid_s = idle_s = 0.0  # what one episode has to pay that was under way from the beginning
-    n_open = 0
+    n_paying = n_beside = 0
     before_s = events[0][0] if events else 0.0
     for now_s, event, at in events:
-        if n_open:
-            paid_s += (now_s - before_s) / n_open
-        else:
+        if n_paying:
+            paid_s += (now_s - before_s) / n_paying
+        elif not n_beside:
             idle_s += now_s - before_s
         before_s = now_s
-        if event == _BEGINS:
-            shares[at] = idle_s - paid_s
-            idle_s = 0.0
-            n_open += 1
+        step = 1 if event == _BEGINS else -1
+        if at >= n:
+            n_beside += step
         else:
-            shares[at] += paid_s
-            n_open -= 1
+            n_paying += step
+            shares[at] += idle_s - paid_s if event == _BEGINS else paid_s
+        idle_s = 0.0
     return shares
+
+
+def _stretches(spans: Sequence[Span]) -> list[tuple[float, float]]:
+    """When any of them was under way: few stretches of many episodes, which cost less time."""
+    found: list[tuple[float, float]] = []
+    begun_s = ended_s = -math.inf
+    for start_s, end_s in sorted(spans):
+        if start_s > ended_s:
+            found.append((begun_s, ended_s))
+            begun_s, ended_s = start_s, end_s
+        elif end_s > ended_s:
+            ended_s = end_s
+    return [*found[1:], (begun_s, ended_s)] if spans else []
 
 
 def _sum(parts: Sequence[Part]) -> Part:

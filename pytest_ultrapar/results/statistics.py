@@ -107,7 +107,7 @@ def run_statistics(
     measures = [each for each in run if chosen(each)]
     counts = count_outcomes(measures)
     n_graded = sum(counts[outcome] for outcome in GRADED)
-    took = part_time(run, chosen, mode=mode)
+    took = part_time(run, chosen)
     timed = [each for each in measures if each.timed]
     makespan_s = took.seconds if took is not None else None
     sample = serial_sample(measures)

@@ -33,6 +33,13 @@ def test_shares_divide_each_moment_among_those_under_way():
     assert makespan_shares([Span(1, 1), Span(1, 3)]) == [0.0, 2.0]
 
 
+def test_episodes_beside_pay_nothing_and_fill_pauses():
+    beside = [Span(3, 5), Span(4, 7), Span(9, 10)]
+    # From 2 to 3 nothing is under way and another one begins next; from 8 to 9 and 10 to 11, too.
+    assert makespan_shares([Span(1, 2), Span(6, 8), Span(11, 12)], beside) == [1.0, 2.0, 2.0]
+    assert makespan_shares([], beside) == []
+
+
 def test_speedup_is_the_ratio_of_two_rates():
     assert speedup([Part(1, 2.0, 1, 0.5), Part(1, 4.0, 1, 1.0)]) == pytest.approx(4.0)
     # One more was completed in the fast run only.
