@@ -70,6 +70,7 @@ def _measured(
                     "speedup_interval": found.interval,
                     "serial_s": found.serial_s,
                     "basis": "full",
+                    "n_serial": found.n_serial,
                 }
     return measured
 

@@ -21,15 +21,17 @@ class Speedup(NamedTuple):
 
     Attributes:
         factor: Cases per second over those of the serial run.
-        interval: At 95 %, by bootstrap over cases; None with fewer than 8.
+        interval: At 95 %, by bootstrap over cases; None with fewer than 3.
         serial_s: What the run's completed cases took one after the other.
         n_both: Cases that both completed.
+        n_serial: Cases that the serial run completed.
     """
 
     factor: float
     interval: tuple[float, float] | None
     serial_s: float
     n_both: int
+    n_serial: int
 
 
 def full_speedup(
@@ -67,6 +69,7 @@ def full_speedup(
         speedup_interval([parts]),
         n_fast * sum(part.slow_s for part in parts) / n_slow,
         sum(part.n_slow * part.n_fast for part in parts),
+        n_slow,
     )
 
 

@@ -23,7 +23,7 @@ from pytest_ultrapar.compare.selection import (
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.results.equivalence import Equivalence, equivalence
 from pytest_ultrapar.results.measured_run import read_rows
-from pytest_ultrapar.results.paired import CONFIDENCE, Interval
+from pytest_ultrapar.results.paired import CONFIDENCE, NOTHING_KNOWN, Interval
 from pytest_ultrapar.results.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.results.run_speeds import judged_run, not_measured, read_speeds
 
@@ -304,6 +304,8 @@ def _judged(rule: Rule, figure: Figure, held_up: str) -> Judged:
     verdict = _verdict(rule, figure, point if rule.point else interval)
     note = ALIKE if figure.alike and figure.interval is not None else ""
     too_few = verdict == "undecided"
+    if too_few and figure.interval == NOTHING_KNOWN:
+        note = figure.unknown or f"no interval: too few cases ({figure.n:,})"
     if held_up and rule.of_speed:
         verdict, too_few, note = "undecided", False, held_up
     return Judged(

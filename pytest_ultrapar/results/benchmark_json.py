@@ -16,7 +16,7 @@ from pytest_benchmark.stats import Stats
 from pytest_benchmark.utils import get_commit_info
 
 from pytest_ultrapar.results.part_time import RESOLUTION_S
-from pytest_ultrapar.results.run_speeds import PartSpeed
+from pytest_ultrapar.results.run_speeds import part_speed
 from pytest_ultrapar.results.statistics import RunStatistics, run_statistics
 
 if TYPE_CHECKING:
@@ -115,19 +115,8 @@ def benchmark_json(
         entries[0]["extra_info"].update(whole)
     for entry in entries:
         entry["extra_info"]["simulated"] = simulated
-    parts = [
-        PartSpeed(
-            *part,
-            one.n_timed,
-            one.makespan_s,
-            one.serial_s,
-            one.speedup,
-            one.speedup_interval,
-            one.basis,
-        )
-        for part, one in found.items()
-        if one.makespan_s is not None and one.serial_s is not None and one.speedup is not None
-    ]
+    speeds = (part_speed(*part, one) for part, one in found.items())
+    parts = [one for one in speeds if one is not None]
     run = {"run_id": run_id, "mode": mode, "simulated": simulated, **whole}
     return {
         "machine_info": machine_info(),

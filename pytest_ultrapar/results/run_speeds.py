@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from pytest_ultrapar.results.statistics import RunStatistics
+
 FILE_NAME = "benchmark.json"
 
 _MOST_AT_ONCE = ("ultra", "phase", "rotate", "serial")
@@ -30,6 +32,7 @@ class PartSpeed(msgspec.Struct, frozen=True):
         suite: None for all suites.
         model: None for all models.
         n: Completed cases.
+        n_serial: Those that the serial time stands on; None in files of earlier versions.
     """
 
     suite: str | None
@@ -40,6 +43,24 @@ class PartSpeed(msgspec.Struct, frozen=True):
     speedup: float
     speedup_interval: tuple[float, float] | None
     basis: Basis
+    n_serial: int | None = None
+
+
+def part_speed(suite: str | None, model: str | None, found: RunStatistics) -> PartSpeed | None:
+    """What a run's statistics say of it or of a part of it; None where nothing was completed."""
+    if found.makespan_s is None or found.serial_s is None or found.speedup is None:
+        return None
+    return PartSpeed(
+        suite,
+        model,
+        found.n_timed,
+        found.makespan_s,
+        found.serial_s,
+        found.speedup,
+        found.speedup_interval,
+        found.basis,
+        found.sample.n if found.sample is not None else found.n_timed,
+    )
 
 
 class RunSpeeds(msgspec.Struct, frozen=True):

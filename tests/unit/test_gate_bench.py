@@ -39,6 +39,7 @@ def folder(tmp_path_factory):
     write_bench(path / "suites", ("serial", "ultra"), suites=("phase51", "phase53"))
     write_bench(path / "phases", ("phase", "serial"))
     write_bench(path / "few", ("serial", "ultra"), n=6)
+    write_bench(path / "fewer", ("serial", "ultra"), n=2)
     write_bench(path / "unmeasured", ("rotate", "ultra"))
     write_bench(path / "alone", ("serial",))
     run_of(path / "run", "ultra", four_at_once(N), ended_at=NOW)
@@ -157,10 +158,38 @@ def test_bench_is_compared_with_another_bench(gate):
     assert "the speed-up of the baseline stands on a serial run of the same cases" in said
 
 
-def test_few_cases_decide_nothing(gate):
-    code, said, _ = gate("few", "--rule", "speedup>=100")
+@pytest.mark.parametrize("way", ["few", "few/benchmark.json", "few/ultra"])
+def test_few_cases_decide_what_is_far_beyond_the_bound(gate, way):
+    # 7.25 s against 2.5 s: 2.9x.
+    assert gate(way, "--rule", "speedup>=100")[0] == 1
+    code, said, _ = gate(way, "--rule", "speedup>=3.1")
     assert (code, "undecided" in said) == (0, True)
-    assert gate("few", "--rule", "speedup>=100", "--undecided", "fail")[0] == 1
+    assert gate(way, "--rule", "speedup>=3.1", "--undecided", "fail")[0] == 1
+    code, said, _ = gate(way, "--rule", "speedup>=1.1")
+    assert (code, ": 0 failed, 1 passed" in said) == (0, True)
+
+
+@pytest.mark.parametrize("way", ["fewer", "fewer/benchmark.json", "fewer/ultra"])
+def test_too_few_cases_for_an_interval_are_said_to_be_the_reason(gate, way):
+    code, said, _ = gate(way, "--rule", "speedup>=100")
+    assert code == 0
+    assert "speedup>=100: no interval: 2 cases, needs 3" in said
+    assert "the interval holds the bound" not in said
+    assert "no n" not in said.replace("no interval", "")
+
+
+def test_side_that_is_too_small_is_named(folder, gate, tmp_path):
+    known = json.loads((folder / "bench" / "benchmark.json").read_text())
+    for change, says in (
+        ({"n": 17, "n_serial": 2}, "no interval: 2 cases in the serial sample, needs 3"),
+        ({"n": 1, "n_serial": 8}, "no interval: 1 case besides the serial sample, needs 3"),
+        # As an earlier version wrote it.
+        ({"n": 7, "n_serial": None}, "no interval: the file has none"),
+    ):
+        for part in known["ultrapar"]["runs"][-1]["parts"]:
+            part |= {"basis": "sampled", "speedup_interval": None, **change}
+        (tmp_path / "sampled.json").write_text(json.dumps(known))
+        assert says in gate(str(tmp_path / "sampled.json"), "--rule", "speedup>=3")[1]
 
 
 @pytest.mark.parametrize(
