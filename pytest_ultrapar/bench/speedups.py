@@ -1,19 +1,30 @@
-"""Speed-ups over a serial run of the same cases, measured case by case; pure."""
+"""Speed-ups over a run of the same cases one at a time, measured case by case; pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pytest_ultrapar.policy_names import ONE_AT_A_TIME
 from pytest_ultrapar.results.part_time import PartTime, part_time
 from pytest_ultrapar.results.speedup import Part, speedup, speedup_interval
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from pytest_ultrapar.bench.mode_run import ModeRun
     from pytest_ultrapar.results.measure import CaseMeasure
 
 
-SERIAL = "serial"
+def base_run(runs: Sequence[ModeRun]) -> ModeRun | None:
+    """The run that others are measured against: `serial`, else `rotate`, one case at a time too.
+
+    Returns:
+        None where neither is among them, or `rotate` has nothing beside it.
+    """
+    of_mode = {run.mode: run for run in runs}
+    if set(of_mode) == {"rotate"}:
+        return None
+    return next((of_mode[mode] for mode in ONE_AT_A_TIME if mode in of_mode), None)
 
 
 class Speedup(NamedTuple):

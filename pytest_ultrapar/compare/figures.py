@@ -178,7 +178,7 @@ def _speedup(run: MeasuredRun, filters: Filters) -> Figure:
     part = part_speed(None, None, run.summary.statistics)
     if part is None:
         raise NoFigureError(UNTIMED)
-    return _factor(part, is_serial=run.manifest.mode == "serial")
+    return _factor(part, is_base=run.manifest.mode == part.over)
 
 
 def speedup_of(speeds: RunSpeeds, filters: Filters) -> Figure:
@@ -193,13 +193,13 @@ def speedup_of(speeds: RunSpeeds, filters: Filters) -> Figure:
     if part.basis != speeds.basis:
         msg = "no case of it was completed one after the other, so its speed-up is only estimated"
         raise NoFigureError(msg)
-    return _factor(part, is_serial=speeds.mode == "serial")
+    return _factor(part, is_base=speeds.mode == part.over)
 
 
-def _factor(part: PartSpeed, *, is_serial: bool) -> Figure:
-    """A serial run is itself what it is compared with; too few cases are no proof of anything."""
+def _factor(part: PartSpeed, *, is_base: bool) -> Figure:
+    """The run of the serial times is itself what it is compared with; too few cases are no proof of anything."""
     found = part.speedup_interval
-    if is_serial or found is not None:
+    if is_base or found is not None:
         return _single(part.speedup, part.n, Interval(*found) if found is not None else None)
     few, where = part.n, "besides the serial sample"
     if part.n_serial is not None and part.n_serial < few:

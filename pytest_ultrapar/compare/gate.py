@@ -225,7 +225,7 @@ def judge_file(rules: Sequence[Rule], path: Path, *, undecided: Undecided = "pas
             judged.append(Judged(rule=rule, verdict="no figure", form=rule.form, note=str(error)))
     notes = [_judged_mode(speeds.mode)] if len(runs) > 1 else []
     if speeds.basis is not None:
-        notes += speedup_notes({"the run": speeds.basis})
+        notes += speedup_notes({"the run": speeds.basis}, {"the run": speeds.over})
     return GateResult(
         run=speeds.run_id,
         base=None,
@@ -373,7 +373,10 @@ def _notes(run: MeasuredRun, pairing: Pairing | None, judged: Sequence[Judged]) 
     if any(each.rule.confidence != CONFIDENCE for each in judged):
         notes.append("the intervals of all models' solved rates hold together (Bonferroni)")
     if any(each.rule.metric == "speedup" for each in judged):
-        notes += speedup_notes({name: one.basis for name, one in measured.items()})
+        notes += speedup_notes(
+            {name: one.basis for name, one in measured.items()},
+            {name: one.over for name, one in measured.items()},
+        )
     if any(each.rule.metric == "service" and each.form == "relative" for each in judged):
         notes.append(SERVICE_MEANS)
     if pairing is not None:

@@ -25,7 +25,9 @@ SIMULATED = (
 )
 _LONGEST = 200
 _BASIS: dict[Basis, str] = {
-    "estimated": "estimated from their own service times",
+    "estimated": (
+        "estimated from their own service times, usually too high; ultrapar bench measures it"
+    ),
     "sampled": "by that sample",
     "full": "measured",
 }

@@ -31,7 +31,6 @@ Entry = dict[str, Any]
 Part = tuple[str | None, str | None]
 """A suite and a model; None stands for all of them."""
 
-CASE_TIME = "seconds per case"
 CASE_LATENCY = "case latency"
 LATENCY_SUFFIX = "/latency"
 
@@ -195,6 +194,13 @@ def _performance(performance: Performance) -> dict[str, Any]:
     }
 
 
+def _group(suite: str, model: str | None) -> str:
+    """Entries that a reader should set in proportion: the modes of the same cases."""
+    if suite.endswith(LATENCY_SUFFIX):
+        return CASE_LATENCY
+    return f"seconds per case: {suite}{f', {model}' if model is not None else ''}"
+
+
 def _entry(
     suite: str,
     mode: str,
@@ -210,7 +216,7 @@ def _entry(
     param = mode if model is None else f"{mode}-{model}"
     name = f"{suite}[{param}]"
     return {
-        "group": CASE_LATENCY if suite.endswith(LATENCY_SUFFIX) else CASE_TIME,
+        "group": _group(suite, model),
         "name": name,
         "fullname": name,
         "params": {"suite": suite, "mode": mode, "model": model},

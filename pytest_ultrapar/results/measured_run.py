@@ -81,6 +81,11 @@ class MeasuredRun:
         return self.manifest.run_id
 
     @property
+    def over(self) -> str:
+        """Mode of the run that took the serial time, where one did."""
+        return self.speeds.over if self.speeds is not None else "serial"
+
+    @property
     def basis(self) -> Basis:
         """Where the serial time of its speed-up comes from."""
         known = self.speeds.basis if self.speeds is not None else None

@@ -40,7 +40,9 @@ def folder(tmp_path_factory):
     write_bench(path / "phases", ("phase", "serial"))
     write_bench(path / "few", ("serial", "ultra"), n=6)
     write_bench(path / "fewer", ("serial", "ultra"), n=2)
-    write_bench(path / "unmeasured", ("rotate", "ultra"))
+    write_bench(path / "unmeasured", ("phase", "ultra"))
+    write_bench(path / "rotated", ("rotate", "ultra"))
+    write_bench(path / "rotate-alone", ("rotate",))
     write_bench(path / "alone", ("serial",))
     run_of(path / "run", "ultra", four_at_once(N), ended_at=NOW)
     return path
@@ -197,14 +199,15 @@ def test_side_that_is_too_small_is_named(folder, gate, tmp_path):
     [
         (
             ("unmeasured", "--rule", "speedup>=3"),
-            "no serial run is among its modes (rotate, ultra)",
+            "none of its modes (phase, ultra) has one case under way at a time",
         ),
         (
             ("unmeasured/benchmark.json", "--rule", "speedup>=3"),
-            "no serial run is among its modes (rotate, ultra)",
+            "none of its modes (phase, ultra) has one case under way at a time",
         ),
-        (("alone", "--rule", "speedup>=3"), "mode serial alone"),
-        (("alone/benchmark.json", "--rule", "speedup>=3"), "mode serial alone"),
+        (("alone", "--rule", "speedup>=3"), "because serial is its only mode"),
+        (("alone/benchmark.json", "--rule", "speedup>=3"), "because serial is its only mode"),
+        (("rotate-alone", "--rule", "speedup>=3"), "because rotate is its only mode"),
         (("bench", "--rule", "speedup[model=m3]>=3"), "no case has model 'm3'; did you mean m2?"),
         (
             ("bench/benchmark.json", "--rule", "speedup[model=m3]>=3"),
@@ -225,11 +228,11 @@ def test_side_that_is_too_small_is_named(folder, gate, tmp_path):
         (("bench", "--baseline", "bench/benchmark.json", "--rule", "speedup>=-10%"), "is a file"),
         (
             ("bench", "--baseline", "unmeasured", "--rule", "speedup>=-10%"),
-            "no serial run is among",
+            "has one case under way at a time",
         ),
         (
             ("run/benchmark.json", "--rule", "speedup>=3"),
-            "no serial run is among its modes (ultra)",
+            "because ultra is its only mode",
         ),
         (("run/summary.json", "--rule", "speedup>=3"), "holds no speed-ups as this version of"),
         (("bench/report.txt", "--rule", "speedup>=3"), "is no benchmark file of this version"),
@@ -247,6 +250,20 @@ def test_mode_of_an_unmeasured_bench_is_judged_by_its_estimate_where_it_is_named
     assert code == 0
     assert "stands on serial times estimated from its own service times" in said
     assert gate("unmeasured", "--rule", "solved_rate>=0.7")[0] == 0
+
+
+@pytest.mark.parametrize("way", ["rotated", "rotated/benchmark.json", "rotated/ultra"])
+def test_rotate_is_measured_against_where_no_serial_run_is(gate, way):
+    assert gate(way, "--rule", "speedup>=3.8")[0] == 0
+    code, said, _ = gate(way, "--rule", "speedup[model=m2]>=2.2")
+    assert code == 1
+    assert "the speed-up of the run stands on a rotate run of the same cases" in said
+    assert "estimated" not in said
+
+
+def test_run_that_others_are_measured_against_is_judged_without_an_interval(gate):
+    for way in ("rotated/rotate", "bench/serial"):
+        assert gate(way, "--rule", "speedup>=1.1")[0] == 1
 
 
 def test_run_alone_has_its_speedup_by_model_too(figure):
