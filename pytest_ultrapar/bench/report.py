@@ -88,13 +88,11 @@ def _basis(runs: Sequence[ModeRun]) -> Iterator[str]:
             " with serial among --modes it is measured"
         )
     elif len(runs) > 1:
-        is_serial = base.mode == "serial"
-        what = (
-            "serial"
-            if is_serial
-            else "rotate, which has one case under way at a time, as serial has"
+        like_serial = ", which has one case under way at a time, as serial has"
+        yield (
+            f"speed-up over {base.mode}{like_serial if base.mode != 'serial' else ''}: measured on"
+            " the same cases; interval by bootstrap over cases"
         )
-        yield f"speed-up over {what}: measured on the same cases; interval by bootstrap over cases"
 
 
 def _bounds(runs: Sequence[ModeRun]) -> Iterator[str]:

@@ -197,7 +197,7 @@ def speedup_of(speeds: RunSpeeds, filters: Filters) -> Figure:
 
 
 def _factor(part: PartSpeed, *, is_base: bool) -> Figure:
-    """The run of the serial times is itself what it is compared with; too few cases are no proof of anything."""
+    """The base of all speed-ups has no interval of its own; too few cases tell nothing."""
     found = part.speedup_interval
     if is_base or found is not None:
         return _single(part.speedup, part.n, Interval(*found) if found is not None else None)
