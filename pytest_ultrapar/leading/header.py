@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.engine.descriptors import most_connections
 from pytest_ultrapar.leading.assigning import process_loads
 from pytest_ultrapar.leading.pool_hints import known_services, pool_hints
-from pytest_ultrapar.plan.waste import waste
+from pytest_ultrapar.leading.waste_warnings import idle_workers, most_in_flight, waste_of_pool
 from pytest_ultrapar.report.key_lines import key_lines
 from pytest_ultrapar.report.numbers import counted, duration
 from pytest_ultrapar.results.taken_file import read_taken
-from pytest_ultrapar.xdist_options import enough_workers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from pytest_ultrapar.lanes.assignment import Assignment
     from pytest_ultrapar.leading.run import Run
@@ -117,30 +116,26 @@ def assignment_lines(
         shown = ", ".join(f"{one.name} ({len(one.cases)})" for one in groups[:_SHOWN])
         text.append(f"ultrapar: cases in {counted(len(groups), 'group')}: {shown}{more}")
     seats = run.pool.seats(run.lanes)
-    text += [f"ultrapar: WARNING: {line}" for line in _waste(run, cases)]
-    text += [f"ultrapar: {line}" for line in _idle_workers(len(workers), seats, len(cases))]
+    wasted = _waste(run, cases, n_workers=len(workers), seats=seats)
+    text += [f"ultrapar: WARNING: {line}" for line in wasted]
     if seats is not None and (most := len(workers) * most_connections(seats)) < seats:
         text.append(
             f"ultrapar: about {most} of the {seats} seats can be used at once: the limit on open "
-            "files (ulimit -n) allows no more connections"
+            "files allows no more connections; raise it (ulimit -n)"
         )
     return text
 
 
-def _waste(run: Run, cases: Sequence[Case]) -> tuple[str, ...]:
+def _waste(
+    run: Run, cases: Sequence[Case], *, n_workers: int, seats: int | None
+) -> tuple[str, ...]:
     """What a plan warns about, with the pool's own service times: no earlier run is read here."""
     services = known_services(pool_hints(run.pool), ())
     n_cases = Counter(case.model for case in cases if case.skipped is None)
-    return waste(run.pool, run.lanes, n_cases, services)
-
-
-def _idle_workers(n_workers: int, seats: int | None, n_cases: int) -> Iterator[str]:
-    """Workers for which there will be nothing to do."""
-    n_useful = n_cases if seats is None else min(seats, n_cases)
-    if n_workers > n_useful:
-        what = counted(n_useful, "case" if n_useful == n_cases else "seat")
-        enough = enough_workers(n_useful, n_workers)
-        yield f"{n_workers} workers for {what}; -n {enough} would be as fast and start sooner"
+    return (
+        *waste_of_pool(run.pool, run.lanes, n_cases, services, mode=run.options.mode),
+        *idle_workers(n_workers, most_in_flight(seats, len(cases)), mode=run.options.mode),
+    )
 
 
 def _repeats(options: Options) -> str:
