@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-
 from contextlib import suppress
 
 import pytest
