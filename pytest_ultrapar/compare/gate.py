@@ -84,6 +84,8 @@ class GateResult(msgspec.Struct, frozen=True):
     """All rules of a gate.
 
     Attributes:
+        run: Id of the judged run.
+        named: The bench, or its file, by which the run was named; empty where it was named itself.
         base: Id of the baseline; None without one.
         notes: What a reader must know of the comparison, a sentence each.
         undecided: Whether the run passes or fails with rules that nothing decides.
@@ -95,6 +97,7 @@ class GateResult(msgspec.Struct, frozen=True):
     judged: tuple[Judged, ...]
     notes: tuple[str, ...]
     undecided: Undecided = "pass"
+    named: str = ""
 
     @property
     def failed(self) -> bool:
@@ -171,6 +174,7 @@ def judge(
         judged=tuple(judged),
         notes=_notes(run, pairing, judged),
         undecided=undecided,
+        named=run.bench.name if run.bench is not None else "",
     )
 
 
@@ -233,6 +237,7 @@ def judge_file(rules: Sequence[Rule], path: Path, *, undecided: Undecided = "pas
         judged=tuple(judged),
         notes=tuple(notes),
         undecided=undecided,
+        named=str(path),
     )
 
 

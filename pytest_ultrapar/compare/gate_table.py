@@ -50,7 +50,8 @@ def gate_section(result: GateResult) -> Section:
     if result.simulated:
         notes.append(SIMULATED)
     return Section(
-        title=f"gate: run {result.run}{against}: {verdicts}",
+        title=f"gate: {f'{result.named}, ' if result.named else ''}run {result.run}{against}:"
+        f" {verdicts}",
         header=HEADER,
         rows=tuple(map(_row, result.judged)),
         n_names=2,

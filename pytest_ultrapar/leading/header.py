@@ -14,12 +14,13 @@ from pytest_ultrapar.report.numbers import counted, duration
 from pytest_ultrapar.results.taken_file import read_taken
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_ultrapar.lanes.assignment import Assignment
     from pytest_ultrapar.leading.run import Run
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
     from pytest_ultrapar.records import Case
+    from pytest_ultrapar.results.taken_file import Taken
     from pytest_ultrapar.settings import Options
 
 _SHOWN = 3
@@ -90,11 +91,7 @@ def assignment_lines(
     text.append(f"ultrapar: {counted(run.planned, 'case')}; " + "; ".join(parts))
     if run.keys is not None and run.keys.waited_for:
         text.insert(0, f"ultrapar: waited {duration(run.keys.waited_s)} for {run.keys.waited_for}")
-    text += [
-        f"ultrapar: {one.suite}: {counted(len(one.here) + len(one.reused), 'case')} not asked, "
-        "taken from " + ("other suites of this run" if one.here else "the run that is reused")
-        for one in read_taken(run.directory.path)
-    ]
+    text += [f"ultrapar: {one}" for one in not_asked(read_taken(run.directory.path))]
     sample = run.manifest.serial_sample if run.manifest is not None else ()
     if sample and run.options.resume is None:
         text.append(
@@ -124,6 +121,14 @@ def assignment_lines(
             "files allows no more connections; raise it (ulimit -n)"
         )
     return text
+
+
+def not_asked(taken: Iterable[Taken]) -> Iterator[str]:
+    """Which suites take answers of others instead of asking."""
+    for one in taken:
+        whose = "other suites of this run" if one.here else "the run that is reused"
+        n = len(one.here) + len(one.reused)
+        yield f"{one.suite}: {counted(n, 'case')} not asked, taken from {whose}"
 
 
 def _waste(

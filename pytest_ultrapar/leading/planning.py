@@ -16,6 +16,7 @@ from pytest_ultrapar.leading.estimates import (
     hint_notes,
     said_of,
 )
+from pytest_ultrapar.leading.header import not_asked
 from pytest_ultrapar.leading.pool_hints import known_services, pool_hints
 from pytest_ultrapar.leading.waste_warnings import idle_workers, waste_of_pool
 from pytest_ultrapar.options import MODES
@@ -126,7 +127,7 @@ class Planning(process.CollectOnly):
         return plan_lines(
             plan,
             sources=[*history.notes, *hint_notes(expected, said), *_ceilings(pool)],
-            settings=[*self._settings(), *skipped],
+            settings=[*self._settings(), *skipped, *not_asked(process.taken(config))],
             warnings=[
                 *self._not_ready(),
                 *waste_of_pool(

@@ -48,10 +48,12 @@ class Bench:
     """A directory that `ultrapar bench` wrote.
 
     Attributes:
+        name: As it was given.
         run: Directory of its run with most under way, which stands for it.
         unmeasured: Why it has no measured speed-up; empty if it has one.
     """
 
+    name: str
     run: Path
     unmeasured: str
 
@@ -171,7 +173,7 @@ def _find_bench(name: str) -> Bench | None:
         if not (directory / MANIFEST_NAME).is_file():
             msg = f"{directory} is no run any more; name {path} to judge the speed-up alone"
             raise ConfigError(msg)
-        return Bench(directory, not_measured(runs, where=place))
+        return Bench(name, directory, not_measured(runs, where=place))
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import pytest
@@ -294,6 +295,13 @@ def test_bench_of_which_the_judged_run_is_gone_is_refused(gate, folder, tmp_path
     assert code == 4
     assert "is no run any more; name" in err
     assert gate(str(tmp_path / "bench" / "benchmark.json"), "--rule", "speedup>=3.8")[0] == 0
+
+
+def test_table_is_headed_by_what_was_named(gate):
+    for way in ("bench", "bench/benchmark.json"):
+        said = gate(way, "--rule", "speedup>=1")[1]
+        assert re.match(rf"gate: {way}, run \S+: 0 failed, 1 passed\n", said)
+    assert gate("bench/ultra", "--rule", "speedup>=1")[1].startswith("gate: run ")
 
 
 def test_table_says_which_mode_is_judged(gate):
