@@ -130,6 +130,20 @@ def test_it(answer, grade):
     assert (extra["n"], extra["basis"]) == (6 - n, "sampled")
 
 
+@pytest.mark.parametrize(
+    ("n", "says"),
+    [
+        (2, "speedup>=50: no interval: 2 cases in the serial sample, needs 3"),
+        (5, "gate: * 1 failed, 0 passed"),
+    ],
+)
+def test_gate_on_a_small_sample_fails_what_is_far_off_or_says_why_not(simulated, n, says):
+    result = simulated.run("-n0", f"--ultrapar-baseline={n}", "--ultrapar-gate=speedup>=50")
+    result.stdout.fnmatch_lines([f"*{says}*"])
+    result.stdout.no_fnmatch_line("*the interval holds the bound*")
+    assert result.ret == (1 if n == 5 else 0)
+
+
 def test_sample_of_which_nothing_was_completed_leaves_the_estimate(project):
     # Only the first request of all is answered with an error.
     project.suite(
