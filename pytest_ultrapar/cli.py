@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "passed_on" in arguments:
         arguments.passed_on = rest
     elif rest:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        arguments.parser.refuse(rest)
     subcommand: Subcommand = arguments.subcommand
     try:
         return subcommand.run(arguments)
@@ -104,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
             allow_abbrev=False,
         )
         subcommand.add_arguments(child)
-        child.set_defaults(subcommand=subcommand)
+        child.set_defaults(subcommand=subcommand, parser=child)
     return parser
 
 
@@ -113,6 +113,12 @@ class _Parser(argparse.ArgumentParser):
         """End with 4, bad input as everywhere here; argparse's own 2 is pytest's "interrupted"."""
         self.print_usage(sys.stderr)
         self.exit(_BAD_INPUT, f"{self.prog}: error: {message}\n")
+
+    def refuse(self, rest: Sequence[str]) -> NoReturn:
+        """End as `error` does, naming the options that there are."""
+        own = [action.option_strings[-1] for action in self._actions if action.option_strings]
+        known = ", ".join(option for option in own if option != "--help")
+        self.error(f"unrecognized arguments: {' '.join(rest)}; the options are {known}")
 
 
 if __name__ == "__main__":

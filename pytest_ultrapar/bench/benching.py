@@ -17,7 +17,7 @@ from pytest_ultrapar.bench.modes_table import FILE_NAME as TABLE_FILE
 from pytest_ultrapar.bench.modes_table import write_modes_table
 from pytest_ultrapar.bench.pytest_process import check_pytest, run_pytest
 from pytest_ultrapar.bench.report import report_lines
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.report.numbers import counted
 from pytest_ultrapar.results.manifest import FILE_NAME as MANIFEST_FILE
 from pytest_ultrapar.results.publish import write_whole
@@ -174,15 +174,26 @@ def finish(directory: Path, ended: Sequence[Ended], missing: Sequence[str]) -> i
     write_whole(directory / BENCHMARK_FILE, msgspec.json.encode(benchmark))
     width = max(_LEAST_WIDTH, shutil.get_terminal_size((_LEAST_WIDTH, 24)).columns)
     lines = [*report_lines(runs, width=width), *said]
+    failure = _write_table(directory, runs)
+    table = f" {TABLE_FILE} (the rows of all modes)," if failure is None else ""
     lines.append(
-        f"in {directory}: {BENCHMARK_FILE}, {REPORT_FILE}, {TABLE_FILE} (the rows of all modes),"
-        " and the run of each mode"
+        f"in {directory}: {BENCHMARK_FILE}, {REPORT_FILE},{table} and the run of each mode"
     )
     write_whole(directory / REPORT_FILE, "".join(f"{line}\n" for line in lines).encode())
     for line in lines:
         _say(line)
-    write_modes_table(directory, runs)
+    if failure is not None:
+        raise failure
     return worst
+
+
+def _write_table(directory: Path, runs: Sequence[ModeRun]) -> ResultsError | None:
+    """Write the table of all modes; why it cannot be, since the report does not need it."""
+    try:
+        write_modes_table(directory, runs)
+    except ResultsError as error:
+        return error
+    return None
 
 
 def _check_same_cases(runs: Sequence[ModeRun]) -> None:

@@ -40,10 +40,17 @@ def write_modes_table(directory: Path, runs: Sequence[ModeRun]) -> None:
         runs: At least one, of the same cases.
 
     Raises:
-        ResultsError: A run's table cannot be read, or the file cannot be written.
+        ResultsError: A run's table cannot be read, the tables do not fit together, or the file
+            cannot be written.
     """
     simulated = "true" if any(run.manifest.simulated for run in runs) else "false"
-    table = pa.concat_tables(map(_read, runs), promote_options="permissive")
+    tables = list(map(_read, runs))
+    try:
+        table = pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        where = " and ".join(str(run.directory) for run in runs)
+        msg = f"cannot put the results of {where} together: {error}"
+        raise ResultsError(msg) from error
     table = table.replace_schema_metadata({SIMULATED_KEY: simulated})
     path = directory / FILE_NAME
     temporary = temporary_for(path)
@@ -52,8 +59,8 @@ def write_modes_table(directory: Path, runs: Sequence[ModeRun]) -> None:
         pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
         verify(temporary, table.schema, table.num_rows)
         publish(temporary, path)
-    except OSError as error:
-        msg = f"cannot write {path}: {error.strerror or error}"
+    except (OSError, pa.ArrowException) as error:
+        msg = f"cannot write {path}: {getattr(error, 'strerror', None) or error}"
         raise ResultsError(msg) from error
     finally:
         temporary.unlink(missing_ok=True)
@@ -68,9 +75,11 @@ def _read(run: ModeRun) -> pa.Table:
         with lines.open("rb") as file:
             rows = list(map(decode, file))
         return _typed(run, rows)
-    except (OSError, ValueError) as error:
-        # pyarrow's own errors and those of msgspec are ValueErrors, too.
+    except (OSError, pa.ArrowException, msgspec.DecodeError, ValueError, TypeError) as error:
         msg = f"cannot read the results of {run.directory}: {error}"
+        raise ResultsError(msg) from error
+    except KeyError as error:
+        msg = f"cannot read the results of {run.directory}: {error} is missing in a row"
         raise ResultsError(msg) from error
 
 

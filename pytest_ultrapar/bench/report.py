@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.bench.speedups import SERIAL, full_speedup
+from pytest_ultrapar.bench.speedups import base_run, full_speedup
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.policy_names import ONE_AT_A_TIME
 from pytest_ultrapar.report.escape import visible
 from pytest_ultrapar.report.numbers import counted, duration, percent, rate
 from pytest_ultrapar.report.summary import SIMULATED
@@ -70,37 +71,50 @@ def _row(run: ModeRun, runs: Sequence[ModeRun]) -> list[str]:
 def _speedup(
     run: ModeRun, runs: Sequence[ModeRun]
 ) -> tuple[float | None, tuple[float, float] | None]:
-    statistics = run.summary.statistics
-    serial = next((one for one in runs if one.mode == SERIAL), None)
-    if serial is not None and serial is not run:
-        found = full_speedup(serial.measures, run.measures, lambda _: True, mode=run.mode)
-        return (found.factor, found.interval) if found is not None else (None, None)
-    return statistics.speedup, statistics.speedup_interval
+    statistics, base = run.summary.statistics, base_run(runs)
+    if base is None:
+        return statistics.speedup, statistics.speedup_interval
+    if base is run:
+        return statistics.speedup and 1.0, None
+    found = full_speedup(base.measures, run.measures, lambda _: True)
+    return (found.factor, found.interval) if found is not None else (None, None)
 
 
 def _basis(runs: Sequence[ModeRun]) -> Iterator[str]:
-    modes = {run.mode for run in runs}
-    if modes == {SERIAL}:
-        return
-    if SERIAL in modes:
-        yield "speed-up over serial: measured on the same cases; interval by bootstrap over cases"
-    else:
+    base = base_run(runs)
+    if base is None:
         yield (
-            "speed-up over serial: estimated from each run's own service times, since no serial"
-            " run is among them"
+            "speed-up over serial: estimated from each run's own service times, usually too high;"
+            " with serial among --modes it is measured"
+        )
+    elif len(runs) > 1:
+        like_serial = ", which has one case under way at a time, as serial has"
+        yield (
+            f"speed-up over {base.mode}{like_serial if base.mode != 'serial' else ''}: measured on"
+            " the same cases; interval by bootstrap over cases"
         )
 
 
 def _bounds(runs: Sequence[ModeRun]) -> Iterator[str]:
+    bound_by = {run.mode: _bound_by(run) for run in runs}
+    for what in dict.fromkeys(filter(None, bound_by.values())):
+        modes = ", ".join(mode for mode, one in bound_by.items() if one == what)
+        yield f"{modes}: bound by {visible(what)}"
     for run in runs:
-        if run.summary.binding is not None:
-            yield f"{run.mode}: bound by {visible(run.summary.binding)}"
         if run.summary.client_bound:
             yield f"{run.mode}: {visible(run.summary.client_bound)}"
 
 
+def _bound_by(run: ModeRun) -> str | None:
+    """The name of what no schedule of that mode could have passed."""
+    one_by_one_s = sum(each.service_s for each in run.measures.values() if each.timed)
+    if run.mode in ONE_AT_A_TIME and one_by_one_s >= (run.summary.bound_s or 0.0):
+        return "one case at a time"
+    return run.summary.binding
+
+
 def _answers(runs: Sequence[ModeRun]) -> Iterator[str]:
-    base = next((run for run in runs if run.mode == SERIAL), runs[0])
+    base = base_run(runs) or runs[0]
     for run in runs:
         if run is base:
             continue

@@ -1,19 +1,30 @@
-"""Speed-ups over a serial run of the same cases, measured case by case; pure."""
+"""Speed-ups over a run of the same cases one at a time, measured case by case; pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pytest_ultrapar.policy_names import ONE_AT_A_TIME
 from pytest_ultrapar.results.part_time import PartTime, part_time
 from pytest_ultrapar.results.speedup import Part, speedup, speedup_interval
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from pytest_ultrapar.bench.mode_run import ModeRun
     from pytest_ultrapar.results.measure import CaseMeasure
 
 
-SERIAL = "serial"
+def base_run(runs: Sequence[ModeRun]) -> ModeRun | None:
+    """The run that others are measured against: `serial`, else `rotate`, one case at a time too.
+
+    Returns:
+        None where neither is among them, or `rotate` has nothing beside it.
+    """
+    of_mode = {run.mode: run for run in runs}
+    if set(of_mode) == {"rotate"}:
+        return None
+    return next((of_mode[mode] for mode in ONE_AT_A_TIME if mode in of_mode), None)
 
 
 class Speedup(NamedTuple):
@@ -21,23 +32,23 @@ class Speedup(NamedTuple):
 
     Attributes:
         factor: Cases per second over those of the serial run.
-        interval: At 95 %, by bootstrap over cases; None with fewer than 8.
+        interval: At 95 %, by bootstrap over cases; None with fewer than 3.
         serial_s: What the run's completed cases took one after the other.
         n_both: Cases that both completed.
+        n_serial: Cases that the serial run completed.
     """
 
     factor: float
     interval: tuple[float, float] | None
     serial_s: float
     n_both: int
+    n_serial: int
 
 
 def full_speedup(
     serial: Mapping[str, CaseMeasure],
     other: Mapping[str, CaseMeasure],
     chosen: Callable[[CaseMeasure], bool],
-    *,
-    mode: str,
 ) -> Speedup | None:
     """The speed-up of some cases; None when one of the runs completed none of them.
 
@@ -48,10 +59,9 @@ def full_speedup(
         serial: All measures of the serial run, by case id.
         other: Those of the other run.
         chosen: Which cases.
-        mode: Of the other run.
     """
-    slow = _shares(part_time(serial.values(), chosen, mode=SERIAL))
-    fast = _shares(part_time(other.values(), chosen, mode=mode))
+    slow = _shares(part_time(serial.values(), chosen))
+    fast = _shares(part_time(other.values(), chosen))
     parts = [
         Part(
             _completed(serial.get(case_id)),
@@ -70,6 +80,7 @@ def full_speedup(
         speedup_interval([parts]),
         n_fast * sum(part.slow_s for part in parts) / n_slow,
         sum(part.n_slow * part.n_fast for part in parts),
+        n_slow,
     )
 
 

@@ -20,18 +20,22 @@ SERVICE_MEANS = (
     "service: time without waiting for limits; geometric means, so that its change is the typical"
     " ratio of each case's two times"
 )
-SERIAL_TIMES: dict[Basis, str] = {
-    "estimated": "serial times estimated from its own service times",
+_SERIAL_TIMES: dict[Basis, str] = {
+    "estimated": "serial times estimated from its own service times, usually too high",
     "sampled": "its serial sample",
-    "full": "a serial run of the same cases",
+    "full": "a {over} run of the same cases",
 }
-"""What a run's speed-up stands on, for a sentence."""
 
 
-def speedup_notes(bases: Mapping[str, Basis]) -> Iterator[str]:
-    """What the speed-ups of runs stand on, by their names in sentences."""
+def speedup_notes(bases: Mapping[str, Basis], over: Mapping[str, str]) -> Iterator[str]:
+    """What the speed-ups of runs stand on, by their names in sentences.
+
+    Args:
+        bases: Where their serial times come from.
+        over: Modes of the runs that took these, where one did.
+    """
     for name, basis in bases.items():
-        yield f"the speed-up of {name} stands on {SERIAL_TIMES[basis]}"
+        yield f"the speed-up of {name} stands on {_SERIAL_TIMES[basis].format(over=over[name])}"
     if "estimated" in bases.values():
         yield (
             "an estimated speed-up is no measure of a regression: it rises where the provider gets"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ultrapar.compare.metrics import COVERAGE, QUANTILES, SCORE
 from pytest_ultrapar.critical_values import critical_z
+from pytest_ultrapar.report.numbers import counted
 from pytest_ultrapar.results.paired import (
     CONFIDENCE,
     NOTHING_KNOWN,
@@ -16,6 +17,8 @@ from pytest_ultrapar.results.paired import (
     quantile_interval,
 )
 from pytest_ultrapar.results.run_speeds import FILE_NAME as BENCHMARK_FILE
+from pytest_ultrapar.results.run_speeds import part_speed
+from pytest_ultrapar.results.speedup import LEAST_CASES
 from pytest_ultrapar.results.statistics import quantile, wilson_interval
 
 if TYPE_CHECKING:
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.results.case_row import CaseRow
     from pytest_ultrapar.results.measured_run import MeasuredRun
-    from pytest_ultrapar.results.run_speeds import RunSpeeds
+    from pytest_ultrapar.results.run_speeds import PartSpeed, RunSpeeds
 
     Filters = tuple[tuple[str, str], ...]
 
@@ -42,6 +45,8 @@ class Figure(NamedTuple):
         base: The baseline's figure; None without one.
         new: The run's figure.
         alike: Of a change: whether every pair has the same figure in both runs.
+        unknown: Why nothing is known of the interval; empty if it is known, or the count is all
+            that there is to say.
     """
 
     value: float
@@ -50,6 +55,7 @@ class Figure(NamedTuple):
     base: float | None
     new: float
     alike: bool = False
+    unknown: str = ""
 
 
 class NoFigureError(Exception):
@@ -169,11 +175,10 @@ def _speedup(run: MeasuredRun, filters: Filters) -> Figure:
     if filters:
         msg = f"{run.directory} has no {BENCHMARK_FILE} with the speed-up of a part of the run"
         raise NoFigureError(msg)
-    statistics = run.summary.statistics
-    if statistics.speedup is None:
+    part = part_speed(None, None, run.summary.statistics)
+    if part is None:
         raise NoFigureError(UNTIMED)
-    interval = _known(statistics.speedup_interval, is_serial=run.manifest.mode == "serial")
-    return _single(statistics.speedup, statistics.n_timed, interval)
+    return _factor(part, is_base=run.manifest.mode == part.over)
 
 
 def speedup_of(speeds: RunSpeeds, filters: Filters) -> Figure:
@@ -188,15 +193,20 @@ def speedup_of(speeds: RunSpeeds, filters: Filters) -> Figure:
     if part.basis != speeds.basis:
         msg = "no case of it was completed one after the other, so its speed-up is only estimated"
         raise NoFigureError(msg)
-    interval = _known(part.speedup_interval, is_serial=speeds.mode == "serial")
-    return _single(part.speedup, part.n, interval)
+    return _factor(part, is_base=speeds.mode == part.over)
 
 
-def _known(found: tuple[float, float] | None, *, is_serial: bool) -> Interval | None:
-    """A serial run is itself what it is compared with; too few cases are no proof of anything."""
-    if is_serial:
-        return None
-    return Interval(*found) if found is not None else NOTHING_KNOWN
+def _factor(part: PartSpeed, *, is_base: bool) -> Figure:
+    """The base of all speed-ups has no interval of its own; too few cases tell nothing."""
+    found = part.speedup_interval
+    if is_base or found is not None:
+        return _single(part.speedup, part.n, Interval(*found) if found is not None else None)
+    few, where = part.n, "besides the serial sample"
+    if part.n_serial is not None and part.n_serial < few:
+        few, where = part.n_serial, "in the serial sample"
+    cases = f"{counted(few, 'case')} {where if part.basis == 'sampled' else ''}".rstrip()
+    why = f"{cases}, needs {LEAST_CASES}" if few < LEAST_CASES else "the file has none"
+    return _single(part.speedup, part.n, NOTHING_KNOWN)._replace(unknown=f"no interval: {why}")
 
 
 def _coverage(run: MeasuredRun, own: Sequence[CaseRow], wanted: Collection[str]) -> Figure:

@@ -23,7 +23,7 @@ from pytest_ultrapar.compare.selection import (
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.results.equivalence import Equivalence, equivalence
 from pytest_ultrapar.results.measured_run import read_rows
-from pytest_ultrapar.results.paired import CONFIDENCE, Interval
+from pytest_ultrapar.results.paired import CONFIDENCE, NOTHING_KNOWN, Interval
 from pytest_ultrapar.results.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.results.run_speeds import judged_run, not_measured, read_speeds
 
@@ -84,6 +84,8 @@ class GateResult(msgspec.Struct, frozen=True):
     """All rules of a gate.
 
     Attributes:
+        run: Id of the judged run.
+        named: The bench, or its file, by which the run was named; empty where it was named itself.
         base: Id of the baseline; None without one.
         notes: What a reader must know of the comparison, a sentence each.
         undecided: Whether the run passes or fails with rules that nothing decides.
@@ -95,6 +97,7 @@ class GateResult(msgspec.Struct, frozen=True):
     judged: tuple[Judged, ...]
     notes: tuple[str, ...]
     undecided: Undecided = "pass"
+    named: str = ""
 
     @property
     def failed(self) -> bool:
@@ -171,6 +174,7 @@ def judge(
         judged=tuple(judged),
         notes=_notes(run, pairing, judged),
         undecided=undecided,
+        named=run.bench.name if run.bench is not None else "",
     )
 
 
@@ -225,7 +229,7 @@ def judge_file(rules: Sequence[Rule], path: Path, *, undecided: Undecided = "pas
             judged.append(Judged(rule=rule, verdict="no figure", form=rule.form, note=str(error)))
     notes = [_judged_mode(speeds.mode)] if len(runs) > 1 else []
     if speeds.basis is not None:
-        notes += speedup_notes({"the run": speeds.basis})
+        notes += speedup_notes({"the run": speeds.basis}, {"the run": speeds.over})
     return GateResult(
         run=speeds.run_id,
         base=None,
@@ -233,6 +237,7 @@ def judge_file(rules: Sequence[Rule], path: Path, *, undecided: Undecided = "pas
         judged=tuple(judged),
         notes=tuple(notes),
         undecided=undecided,
+        named=str(path),
     )
 
 
@@ -304,6 +309,8 @@ def _judged(rule: Rule, figure: Figure, held_up: str) -> Judged:
     verdict = _verdict(rule, figure, point if rule.point else interval)
     note = ALIKE if figure.alike and figure.interval is not None else ""
     too_few = verdict == "undecided"
+    if too_few and figure.interval == NOTHING_KNOWN:
+        note = figure.unknown or f"no interval: too few cases ({figure.n:,})"
     if held_up and rule.of_speed:
         verdict, too_few, note = "undecided", False, held_up
     return Judged(
@@ -371,7 +378,10 @@ def _notes(run: MeasuredRun, pairing: Pairing | None, judged: Sequence[Judged]) 
     if any(each.rule.confidence != CONFIDENCE for each in judged):
         notes.append("the intervals of all models' solved rates hold together (Bonferroni)")
     if any(each.rule.metric == "speedup" for each in judged):
-        notes += speedup_notes({name: one.basis for name, one in measured.items()})
+        notes += speedup_notes(
+            {name: one.basis for name, one in measured.items()},
+            {name: one.over for name, one in measured.items()},
+        )
     if any(each.rule.metric == "service" and each.form == "relative" for each in judged):
         notes.append(SERVICE_MEANS)
     if pairing is not None:

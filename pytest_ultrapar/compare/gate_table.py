@@ -38,8 +38,8 @@ def gate_section(result: GateResult) -> Section:
     if any(each.verdict == "undecided" and not each.note for each in result.judged):
         notes.append(
             "undecided: the interval holds the bound, so chance may have done it; n to decide:"
-            " about so many cases would tell, if the figure stays what it is (no n: it lies on the"
-            " bound, or too little is known)"
+            " about so many cases would tell, if the figure stays what it is (-: it lies on the"
+            " bound, or more than a million cases are needed)"
         )
     if result.n_undecided and result.undecided == "pass":
         notes.append(
@@ -50,7 +50,8 @@ def gate_section(result: GateResult) -> Section:
     if result.simulated:
         notes.append(SIMULATED)
     return Section(
-        title=f"gate: run {result.run}{against}: {verdicts}",
+        title=f"gate: {f'{result.named}, ' if result.named else ''}run {result.run}{against}:"
+        f" {verdicts}",
         header=HEADER,
         rows=tuple(map(_row, result.judged)),
         n_names=2,
@@ -110,4 +111,4 @@ def _n_to_decide(judged: Judged) -> str:
     if judged.verdict != "undecided" or not judged.rule.side or judged.note:
         return NONE
     n = judged.n_to_decide
-    return f"~{int(float(f'{n:.2g}')):,}" if n is not None and n <= _MOST_CASES else "no n"
+    return f"~{int(float(f'{n:.2g}')):,}" if n is not None and n <= _MOST_CASES else NONE

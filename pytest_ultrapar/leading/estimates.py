@@ -79,7 +79,7 @@ def find_history(
         raise ConfigError(msg) from error
     if not found.run.episodes:
         if given is None:
-            return found
+            return History(NOTHING, (f"not from {directory}: {'; '.join(found.notes)}",))
         msg = f"{OPTION}: {directory} says nothing of this run: {'; '.join(found.notes)}"
         raise ConfigError(msg)
     why = (
@@ -100,7 +100,7 @@ def _fitting(directory: Path, manifest: Manifest, pool: Pool) -> History:
     if manifest.simulated != pool.is_simulated:
         kind = {True: "simulated", False: "real"}
         then, now = kind[manifest.simulated], kind[pool.is_simulated]
-        return History(NOTHING, (f"{directory}: its answers were {then}, here they are {now}",))
+        return History(NOTHING, (f"its answers were {then}, here they are {now}",))
     notes = answers_differ(manifest.answered_by, answered_by(pool))
     others = _others(manifest, pool)
     slower = _other_latency(manifest, pool) - others
@@ -111,7 +111,7 @@ def _fitting(directory: Path, manifest: Manifest, pool: Pool) -> History:
     run = earlier_in_subprocess(directory)
     own = tuple(one for one in run.episodes if one.model in pool.models and one.model not in others)
     if not own:
-        notes = notes or [f"{directory} has no graded case of these models"]
+        notes = notes or ["it has no graded case of these models"]
     return History(msgspec.structs.replace(run, episodes=own), tuple(notes))
 
 
@@ -154,8 +154,13 @@ def hint_notes(expected: Iterable[Expected], hints: Mapping[str, Hint]) -> tuple
         hints: What was supposed of each case, by its id.
     """
     own = [(one, hints[one.case_id]) for one in expected if one.basis == "hint"]
-    turns = dict.fromkeys((one.suite, hint.turns) for one, hint in own)
-    notes = [f"turns of an episode of {suite} are supposed to be {n:g}" for suite, n in turns]
+    suites: dict[float, dict[str, None]] = {}
+    for one, hint in own:
+        suites.setdefault(hint.turns, {})[one.suite] = None
+    notes = [
+        f"turns of an episode are supposed to be {n:g} ({', '.join(named)})"
+        for n, named in suites.items()
+    ]
     silent = list(dict.fromkeys(one.model for one, hint in own if hint.is_assumed))
     if silent:
         notes.append(

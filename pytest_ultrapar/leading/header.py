@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.engine.descriptors import most_connections
 from pytest_ultrapar.leading.assigning import process_loads
 from pytest_ultrapar.leading.pool_hints import known_services, pool_hints
-from pytest_ultrapar.plan.waste import waste
+from pytest_ultrapar.leading.waste_warnings import idle_workers, most_in_flight, waste_of_pool
 from pytest_ultrapar.report.key_lines import key_lines
 from pytest_ultrapar.report.numbers import counted, duration
 from pytest_ultrapar.results.taken_file import read_taken
-from pytest_ultrapar.xdist_options import enough_workers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_ultrapar.lanes.assignment import Assignment
     from pytest_ultrapar.leading.run import Run
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
     from pytest_ultrapar.records import Case
+    from pytest_ultrapar.results.taken_file import Taken
     from pytest_ultrapar.settings import Options
 
 _SHOWN = 3
@@ -91,11 +91,7 @@ def assignment_lines(
     text.append(f"ultrapar: {counted(run.planned, 'case')}; " + "; ".join(parts))
     if run.keys is not None and run.keys.waited_for:
         text.insert(0, f"ultrapar: waited {duration(run.keys.waited_s)} for {run.keys.waited_for}")
-    text += [
-        f"ultrapar: {one.suite}: {counted(len(one.here) + len(one.reused), 'case')} not asked, "
-        "taken from " + ("other suites of this run" if one.here else "the run that is reused")
-        for one in read_taken(run.directory.path)
-    ]
+    text += [f"ultrapar: {one}" for one in not_asked(read_taken(run.directory.path))]
     sample = run.manifest.serial_sample if run.manifest is not None else ()
     if sample and run.options.resume is None:
         text.append(
@@ -117,30 +113,34 @@ def assignment_lines(
         shown = ", ".join(f"{one.name} ({len(one.cases)})" for one in groups[:_SHOWN])
         text.append(f"ultrapar: cases in {counted(len(groups), 'group')}: {shown}{more}")
     seats = run.pool.seats(run.lanes)
-    text += [f"ultrapar: WARNING: {line}" for line in _waste(run, cases)]
-    text += [f"ultrapar: {line}" for line in _idle_workers(len(workers), seats, len(cases))]
+    wasted = _waste(run, cases, n_workers=len(workers), seats=seats)
+    text += [f"ultrapar: WARNING: {line}" for line in wasted]
     if seats is not None and (most := len(workers) * most_connections(seats)) < seats:
         text.append(
             f"ultrapar: about {most} of the {seats} seats can be used at once: the limit on open "
-            "files (ulimit -n) allows no more connections"
+            "files allows no more connections; raise it (ulimit -n)"
         )
     return text
 
 
-def _waste(run: Run, cases: Sequence[Case]) -> tuple[str, ...]:
+def not_asked(taken: Iterable[Taken]) -> Iterator[str]:
+    """Which suites take answers of others instead of asking."""
+    for one in taken:
+        whose = "other suites of this run" if one.here else "the run that is reused"
+        n = len(one.here) + len(one.reused)
+        yield f"{one.suite}: {counted(n, 'case')} not asked, taken from {whose}"
+
+
+def _waste(
+    run: Run, cases: Sequence[Case], *, n_workers: int, seats: int | None
+) -> tuple[str, ...]:
     """What a plan warns about, with the pool's own service times: no earlier run is read here."""
     services = known_services(pool_hints(run.pool), ())
     n_cases = Counter(case.model for case in cases if case.skipped is None)
-    return waste(run.pool, run.lanes, n_cases, services)
-
-
-def _idle_workers(n_workers: int, seats: int | None, n_cases: int) -> Iterator[str]:
-    """Workers for which there will be nothing to do."""
-    n_useful = n_cases if seats is None else min(seats, n_cases)
-    if n_workers > n_useful:
-        what = counted(n_useful, "case" if n_useful == n_cases else "seat")
-        enough = enough_workers(n_useful, n_workers)
-        yield f"{n_workers} workers for {what}; -n {enough} would be as fast and start sooner"
+    return (
+        *waste_of_pool(run.pool, run.lanes, n_cases, services, mode=run.options.mode),
+        *idle_workers(n_workers, most_in_flight(seats, len(cases)), mode=run.options.mode),
+    )
 
 
 def _repeats(options: Options) -> str:

@@ -172,8 +172,8 @@ def _keep(
         if how == "fail" and waited_s >= _PATIENCE_S:
             msg = (
                 f"{key} is in use by {_who(locks)}; two runs would send "
-                "twice as much as it allows: wait for the end of that run, or leave "
-                f"{option} fail away to have this one wait"
+                "twice as much as it allows: wait for the end of that run, or drop "
+                f"{option} fail to make this one wait"
             )
             raise ConfigError(msg)
         if how == "wait":

@@ -16,17 +16,17 @@ from pytest_ultrapar.leading.estimates import (
     hint_notes,
     said_of,
 )
+from pytest_ultrapar.leading.header import not_asked
 from pytest_ultrapar.leading.pool_hints import known_services, pool_hints
+from pytest_ultrapar.leading.waste_warnings import idle_workers, waste_of_pool
 from pytest_ultrapar.options import MODES
 from pytest_ultrapar.plan.contradictions import contradictions
 from pytest_ultrapar.plan.expectations import expect
 from pytest_ultrapar.plan.run_plan import Way, make_plan
 from pytest_ultrapar.plan.token_demand import unjudged
-from pytest_ultrapar.plan.waste import waste
 from pytest_ultrapar.policy_names import PHASE, read_offered, settle_policy
 from pytest_ultrapar.report.numbers import counted, duration
 from pytest_ultrapar.report.plan_report import plan_lines
-from pytest_ultrapar.xdist_options import enough_workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -127,10 +127,16 @@ class Planning(process.CollectOnly):
         return plan_lines(
             plan,
             sources=[*history.notes, *hint_notes(expected, said), *_ceilings(pool)],
-            settings=[*self._settings(), *skipped],
+            settings=[*self._settings(), *skipped, *not_asked(process.taken(config))],
             warnings=[
                 *self._not_ready(),
-                *waste(pool, lanes, Counter(one.model for one in expected), services),
+                *waste_of_pool(
+                    pool,
+                    lanes,
+                    Counter(one.model for one in expected),
+                    services,
+                    mode=self._options.mode,
+                ),
                 *unjudged(pool, lanes, expected),
                 *self._run_waste(plan),
             ],
@@ -201,18 +207,12 @@ class Planning(process.CollectOnly):
         forecast = plan.chosen.forecast
         if forecast is None:
             return
-        peak = forecast.peak_in_flight
-        if self._n_workers > peak:
-            enough = enough_workers(peak, self._n_workers)
-            yield (
-                f"{self._n_workers} workers for {counted(peak, 'request')} in flight at most; "
-                f"-n {enough} would be as fast and start sooner"
-            )
+        yield from idle_workers(self._n_workers, forecast.peak_in_flight, mode=plan.mode)
         timeout_s = self._options.episode_timeout_s
         if forecast.longest_s > timeout_s:
             yield (
                 f"the longest episode would take {duration(forecast.longest_s)}, waiting included, "
-                f"and end at --ultrapar-episode-timeout {timeout_s:g}"
+                f"and end at --ultrapar-episode-timeout {timeout_s:g}; raise it"
             )
         if forecast.refused:
             yield f"{counted(len(forecast.refused), 'case')} have no lane in mode {plan.mode}"

@@ -78,9 +78,13 @@ class Bound:
         """What bounds, as in `ideallab/key0 (qps)`; `longest episode` when no limit does."""
         if not self.prices:
             return "longest episode"
-        top = self.prices[0]
-        alike = sum(math.isclose(other.share, top.share) for other in self.prices) - 1
-        return f"{top.limit} ({top.kind})" + (f" and {alike} alike" if alike else "")
+        top, n_more = self.prices[0], len(self.alike) - 1
+        return f"{top.limit} ({top.kind})" + (f" and {n_more} alike" if n_more else "")
+
+    @property
+    def alike(self) -> tuple[Price, ...]:
+        """The prices with the dearest share; none where the longest episode bounds."""
+        return tuple(one for one in self.prices if math.isclose(one.share, self.prices[0].share))
 
 
 def lower_bound(

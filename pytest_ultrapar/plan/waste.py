@@ -36,7 +36,11 @@ def waste(
     return (
         *_more_seats_than_cases(pool, lanes, n_cases),
         *_more_workers_than_servers_use(pool, lanes),
-        *(str(use) for use in seat_uses(pool, lanes, services) if use.ratio > WASTE_ABOVE),
+        *(
+            f"{use}; {WASTE_ABOVE * use.useful:g} would do"
+            for use in seat_uses(pool, lanes, services)
+            if use.ratio > WASTE_ABOVE
+        ),
     )
 
 
@@ -58,7 +62,10 @@ def _more_seats_than_cases(
             for seats, n, model in over[:_SHOWN]
         )
         more = f" and {len(over) - _SHOWN} more models have such" if len(over) > _SHOWN else ""
-        yield f"seats that nobody takes, a case having one request in flight: {shown}{more}"
+        yield (
+            f"seats that nobody takes, a case having one request in flight: {shown}{more}; "
+            "lower workers, or add cases (--ultrapar-repeats)"
+        )
 
 
 def _more_workers_than_servers_use(pool: Pool, lanes: Sequence[Lane]) -> Iterator[str]:
@@ -71,5 +78,5 @@ def _more_workers_than_servers_use(pool: Pool, lanes: Sequence[Lane]) -> Iterato
         if below is not None and limit.workers > below:
             yield (
                 f"{name}: {limit.workers} workers, but its servers and keys take "
-                f"{below} {'request' if below == 1 else 'requests'} at once"
+                f"{below} {'request' if below == 1 else 'requests'} at once; {below} would do"
             )

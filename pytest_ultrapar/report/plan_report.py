@@ -193,7 +193,7 @@ def _processes(plan: RunPlan) -> Iterator[str]:
 
 def _modes(plan: RunPlan, width: int) -> Iterator[str]:
     bound = plan.bound
-    yield f"lower bound of the time: {duration(bound.seconds)}, by {bound.binding}"
+    yield f"lower bound of the time: {duration(bound.seconds)}, by {_bound_by(plan)}"
     serial = next((one for one in plan.predictions if one.way.mode == "serial"), None)
     serial_s = serial.forecast.makespan_s if serial is not None and serial.forecast else None
     rows, refused = [], []
@@ -226,7 +226,17 @@ def _modes(plan: RunPlan, width: int) -> Iterator[str]:
         "most loaded",
     ]
     yield from text_table(header, rows, n_names=2, width=width)
+    yield "<-: the mode of this run"
     yield from refused
+
+
+def _bound_by(plan: RunPlan) -> str:
+    """What bounds; of limits that bind alike the one that the table of limits has first."""
+    alike = {(one.limit, one.kind) for one in plan.bound.alike}
+    first = next((one for one in plan.chosen.limits if (one.limit, one.kind) in alike), None)
+    if first is None:
+        return plan.bound.binding
+    return first.name + (f" and {len(alike) - 1} alike" if len(alike) > 1 else "")
 
 
 def _shown(amount: Amount | None, form: Callable[[float], str]) -> list[str]:

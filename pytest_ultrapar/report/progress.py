@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from pytest_ultrapar.plan.eta import Eta
-from pytest_ultrapar.report.numbers import duration, rate
+from pytest_ultrapar.report.numbers import counted, duration, rate
 
 WINDOW_S = 30.0
 """Seconds over which rates are taken: enough for slow models, few enough to see a pause."""
@@ -160,7 +160,8 @@ def collecting_line(waited_s: float, before: tuple[float, int] | None, width: in
         before_s, n_cases = before
         if waited_s < before_s:
             parts.append((1, f"ETA {duration(before_s - waited_s)}"))
-        parts.append((2, f"the run before took {duration(before_s)} for {n_cases:,} cases"))
+        cases = counted(n_cases, "case")
+        parts.append((2, f"the latest run took {duration(before_s)} for its {cases}"))
     return _fitted(parts, width)
 
 

@@ -30,7 +30,9 @@ _LEGEND = (
 )
 _NO_INTERVAL = "; all has no interval, since its cases may share tasks"
 _BASIS: dict[Basis, str] = {
-    "estimated": "estimated from their own service times",
+    "estimated": (
+        "estimated from their own service times, usually too high; ultrapar bench measures it"
+    ),
     "sampled": "by that sample",
     "full": "measured",
 }

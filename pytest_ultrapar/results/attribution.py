@@ -121,7 +121,7 @@ def attribute(
     run = (
         _run(bound, shares, found, makespan_s, detours_s(log, bound.prices))
         if shares
-        else _last_episode(occupancy, bound, makespan_s)
+        else _last_episode(occupancy, parts, bound, makespan_s)
     )
     lanes = _most_used(occupancy, by_name.values(), found)
     rows = [
@@ -159,9 +159,11 @@ def _run(
     return Parts(used_s=bound.seconds, **mean, detour_s=detour_s, other_s=other_s)
 
 
-def _last_episode(occupancy: Occupancy, bound: Bound, makespan_s: float) -> Parts:
+def _last_episode(
+    occupancy: Occupancy, parts: Sequence[Resource], bound: Bound, makespan_s: float
+) -> Parts:
     """Where the longest episode bounds, what counts is how the one that ended last fared."""
-    waits = occupancy.last_episode()
+    waits = occupancy.last_episode(parts)
     excess_s = max(0.0, makespan_s - bound.seconds)
     scale = min(1.0, excess_s / whole) if (whole := sum(waits)) > 0 else 0.0
     waits = Reasons(*(scale * wait for wait in waits))

@@ -16,7 +16,7 @@ from pytest_benchmark.stats import Stats
 from pytest_benchmark.utils import get_commit_info
 
 from pytest_ultrapar.results.part_time import RESOLUTION_S
-from pytest_ultrapar.results.run_speeds import PartSpeed
+from pytest_ultrapar.results.run_speeds import part_speed
 from pytest_ultrapar.results.statistics import RunStatistics, run_statistics
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ Entry = dict[str, Any]
 Part = tuple[str | None, str | None]
 """A suite and a model; None stands for all of them."""
 
-CASE_TIME = "seconds per case"
 CASE_LATENCY = "case latency"
 LATENCY_SUFFIX = "/latency"
 
@@ -115,19 +114,8 @@ def benchmark_json(
         entries[0]["extra_info"].update(whole)
     for entry in entries:
         entry["extra_info"]["simulated"] = simulated
-    parts = [
-        PartSpeed(
-            *part,
-            one.n_timed,
-            one.makespan_s,
-            one.serial_s,
-            one.speedup,
-            one.speedup_interval,
-            one.basis,
-        )
-        for part, one in found.items()
-        if one.makespan_s is not None and one.serial_s is not None and one.speedup is not None
-    ]
+    speeds = (part_speed(*part, one) for part, one in found.items())
+    parts = [one for one in speeds if one is not None]
     run = {"run_id": run_id, "mode": mode, "simulated": simulated, **whole}
     return {
         "machine_info": machine_info(),
@@ -206,6 +194,13 @@ def _performance(performance: Performance) -> dict[str, Any]:
     }
 
 
+def _group(suite: str, model: str | None) -> str:
+    """Entries that a reader should set in proportion: the modes of the same cases."""
+    if suite.endswith(LATENCY_SUFFIX):
+        return CASE_LATENCY
+    return f"seconds per case: {suite}{f', {model}' if model is not None else ''}"
+
+
 def _entry(
     suite: str,
     mode: str,
@@ -221,7 +216,7 @@ def _entry(
     param = mode if model is None else f"{mode}-{model}"
     name = f"{suite}[{param}]"
     return {
-        "group": CASE_LATENCY if suite.endswith(LATENCY_SUFFIX) else CASE_TIME,
+        "group": _group(suite, model),
         "name": name,
         "fullname": name,
         "params": {"suite": suite, "mode": mode, "model": model},

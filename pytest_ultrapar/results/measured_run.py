@@ -48,10 +48,12 @@ class Bench:
     """A directory that `ultrapar bench` wrote.
 
     Attributes:
+        name: As it was given.
         run: Directory of its run with most under way, which stands for it.
         unmeasured: Why it has no measured speed-up; empty if it has one.
     """
 
+    name: str
     run: Path
     unmeasured: str
 
@@ -79,6 +81,11 @@ class MeasuredRun:
     def run_id(self) -> str:
         """Its id."""
         return self.manifest.run_id
+
+    @property
+    def over(self) -> str:
+        """Mode of the run that took the serial time, where one did."""
+        return self.speeds.over if self.speeds is not None else "serial"
 
     @property
     def basis(self) -> Basis:
@@ -166,7 +173,7 @@ def _find_bench(name: str) -> Bench | None:
         if not (directory / MANIFEST_NAME).is_file():
             msg = f"{directory} is no run any more; name {path} to judge the speed-up alone"
             raise ConfigError(msg)
-        return Bench(directory, not_measured(runs, where=place))
+        return Bench(name, directory, not_measured(runs, where=place))
     return None
 
 

@@ -144,23 +144,59 @@ class Occupancy:
                 total[index] += reason
         return Reasons(*(amount * self._width_s / seats for amount in total))
 
-    def last_episode(self) -> Reasons:
-        """What the measured episode that ended last waited for, from the run's first send on."""
+    def last_episode(self, parts: Iterable[Resource]) -> Reasons:
+        """What the measured episode that ended last waited for, from the run's first send on.
+
+        Args:
+            parts: All limits; what came before its first request is told by how full they were.
+        """
         last = self._last_requests()
         if not last:
             return Reasons()
         first = last[0]
-        unopened_s = max(0.0, first.granted_s - self._start_s)
-        rate_s = sum((one.granted_s - one.asked_s) * one.rate_share for one in last[1:])
-        seat_s = sum((one.granted_s - one.asked_s) * (1.0 - one.rate_share) for one in last[1:])
+        waits = [
+            (one.granted_s - max(one.asked_s, self._start_s), one.rate_share)
+            for one in last
+            if one is not first or not self._restricted
+        ]
         pauses = [(one.asked_s - one.before_s, one.again) for one in last[1:]]
-        return Reasons(
-            rate_wait_s=rate_s + (0.0 if self._restricted else unopened_s * first.rate_share),
-            seat_wait_s=seat_s + (0.0 if self._restricted else unopened_s * (1 - first.rate_share)),
+        own = Reasons(
+            rate_wait_s=sum(wait_s * share for wait_s, share in waits if wait_s > 0),
+            seat_wait_s=sum(wait_s * (1.0 - share) for wait_s, share in waits if wait_s > 0),
             backoff_s=sum(pause_s for pause_s, again in pauses if again),
-            rules_s=unopened_s if self._restricted else 0.0,
+            rules_s=max(0.0, first.granted_s - self._start_s) if self._restricted else 0.0,
             client_s=sum(one.sent_s - one.granted_s for one in last)
             + sum(pause_s for pause_s, again in pauses if not again),
+        )
+        if self._restricted:
+            return own
+        return Reasons(*map(sum, zip(own, self._before(first, parts), strict=True)))
+
+    def _before(self, first: Request, parts: Iterable[Resource]) -> Reasons:
+        """Why the first request of an episode was not asked for at the run's first send.
+
+        It stood behind those of its model that waited then; where none did, and none of its limits
+        was full, nobody kept the client from asking: workers were still starting.
+        """
+        lane = self._log.lanes[first.lane]
+        full = self._full([part for part in parts if part.limit in lane.limits])
+        rate, seat, *_ = self._models[lane.model].seconds
+        rate_s = seat_s = client_s = startup_s = 0.0
+        for at, is_full in enumerate(full):
+            now_s = min(self._width_s, first.asked_s - self._start_s - at * self._width_s)
+            if now_s <= 0:
+                break
+            waiting = rate[at] + seat[at]
+            for_rate_s = now_s * rate[at] / waiting if waiting > 0 else 0.0
+            rate_s += for_rate_s
+            if is_full:
+                seat_s += now_s - for_rate_s
+            elif waiting > 0:
+                client_s += now_s - for_rate_s
+            else:
+                startup_s += now_s
+        return Reasons(
+            rate_wait_s=rate_s, seat_wait_s=seat_s, client_s=client_s, startup_s=startup_s
         )
 
     def _last_requests(self) -> list[Request]:
@@ -212,10 +248,14 @@ class Occupancy:
 
     def _full_elsewhere(self, part: Resource, parts: Iterable[Resource]) -> list[bool]:
         """By slice, whether another limit on the path of the same lanes had no seat left."""
-        found = [False] * _SLICES
         own = {name for at in self._on(part) for name in self._log.lanes[at].limits}
+        return self._full([one for one in parts if one != part and one.limit in own])
+
+    def _full(self, parts: Iterable[Resource]) -> list[bool]:
+        """By slice, whether one of some limits had no seat left."""
+        found = [False] * _SLICES
         for other in parts:
-            if other.is_rate or other == part or other.limit not in own:
+            if other.is_rate:
                 continue
             needed = _FULL * other.per_s * self._width_s
             for at, (busy, held) in enumerate(zip(*self._flow(other), strict=True)):

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from pytest_ultrapar.results.statistics import RunStatistics
+
 FILE_NAME = "benchmark.json"
 
 _MOST_AT_ONCE = ("ultra", "phase", "rotate", "serial")
@@ -30,6 +32,8 @@ class PartSpeed(msgspec.Struct, frozen=True):
         suite: None for all suites.
         model: None for all models.
         n: Completed cases.
+        over: Mode of the run that took the serial time, where one did (`basis` "full").
+        n_serial: Those that the serial time stands on; None in files of earlier versions.
     """
 
     suite: str | None
@@ -40,6 +44,25 @@ class PartSpeed(msgspec.Struct, frozen=True):
     speedup: float
     speedup_interval: tuple[float, float] | None
     basis: Basis
+    n_serial: int | None = None
+    over: str = "serial"
+
+
+def part_speed(suite: str | None, model: str | None, found: RunStatistics) -> PartSpeed | None:
+    """What a run's statistics say of it or of a part of it; None where nothing was completed."""
+    if found.makespan_s is None or found.serial_s is None or found.speedup is None:
+        return None
+    return PartSpeed(
+        suite,
+        model,
+        found.n_timed,
+        found.makespan_s,
+        found.serial_s,
+        found.speedup,
+        found.speedup_interval,
+        found.basis,
+        found.sample.n if found.sample is not None else found.n_timed,
+    )
 
 
 class RunSpeeds(msgspec.Struct, frozen=True):
@@ -61,6 +84,12 @@ class RunSpeeds(msgspec.Struct, frozen=True):
         """Those of a `suite`, a `model`, both or neither; None where none was completed."""
         wanted = filters.get("suite"), filters.get("model")
         return next((one for one in self.parts if (one.suite, one.model) == wanted), None)
+
+    @property
+    def over(self) -> str:
+        """Mode of the run that took the serial time, where one did."""
+        whole = self.part({})
+        return whole.over if whole is not None else "serial"
 
     @property
     def basis(self) -> Basis | None:
@@ -104,12 +133,11 @@ def not_measured(runs: Sequence[RunSpeeds], *, where: Path) -> str:
     """
     modes = [run.mode for run in runs]
     advice = "run ultrapar bench with serial and another mode among --modes"
-    if modes == ["serial"]:
-        return f"{where} has no measured speed-up, for it has mode serial alone; {advice}"
-    if judged_run(runs).basis == "estimated":
-        return (
-            f"{where} has no measured speed-up, for no serial run is among its modes"
-            f" ({', '.join(modes)}); {advice}, or name the directory of a run to judge by its own"
-            " estimate"
-        )
-    return ""
+    if judged_run(runs).basis != "estimated" and modes != ["serial"]:
+        return ""
+    why = f"none of its modes ({', '.join(modes)}) has one case under way at a time"
+    if len(modes) == 1:
+        why = f"{modes[0]} is its only mode"
+    if modes != ["serial"]:
+        advice += ", or name the directory of a run to judge by its own estimate"
+    return f"{where} has no measured speed-up, because {why}; {advice}"

@@ -65,7 +65,7 @@ class RunStatistics(msgspec.Struct, frozen=True):
         tokens_in: Sum over their answers; None when no answer said so.
         scores: Over the graded cases, by name.
         speedup_interval: Bounds of `speedup` at 95 %, by bootstrap over cases; None for mode
-            `serial`, and with fewer than 8 cases.
+            `serial`, and with fewer than 3 cases.
         sample: The serial sample that `basis` "sampled" stands on; None without one.
     """
 
@@ -107,7 +107,7 @@ def run_statistics(
     measures = [each for each in run if chosen(each)]
     counts = count_outcomes(measures)
     n_graded = sum(counts[outcome] for outcome in GRADED)
-    took = part_time(run, chosen, mode=mode)
+    took = part_time(run, chosen)
     timed = [each for each in measures if each.timed]
     makespan_s = took.seconds if took is not None else None
     sample = serial_sample(measures)

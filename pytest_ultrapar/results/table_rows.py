@@ -33,8 +33,8 @@ def read_rows(
             return _parquet_rows(path, columns, beginning)
         if lines.exists():
             return _json_rows(lines, columns, beginning)
-    except (OSError, KeyError, ValueError) as error:
-        # pyarrow's own errors and those of msgspec are ValueErrors, too.
+    except (OSError, KeyError, ValueError, TypeError, NotImplementedError) as error:
+        # The last two are what pyarrow says of a column of a type that it cannot read.
         msg = f"cannot read the {name} of {run_dir}: {str(error) or type(error).__name__}"
         raise ResultsError(msg) from error
     msg = f"{run_dir} has no {name}: the run has not ended (finish it: --ultrapar-resume)"

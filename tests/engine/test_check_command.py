@@ -422,7 +422,7 @@ def test_key_in_use_by_a_run_is_not_sent_with(tmp_path, check):
             "ultrapar check: error: key lab/key0 is in use by the run with process id 4321 "
             "(results in /runs/other, since 2026-01-02 03:04:05 UTC); "
         )
-        assert "leave --key-lock fail away" in lines[0]
+        assert "or drop --key-lock fail to make this one wait" in lines[0]
         assert log(tmp_path).requests == ()
         assert check("--key-lock", "fail")[0] == 0
 

@@ -130,6 +130,20 @@ def test_it(answer, grade):
     assert (extra["n"], extra["basis"]) == (6 - n, "sampled")
 
 
+@pytest.mark.parametrize(
+    ("n", "says"),
+    [
+        (2, "speedup>=50: no interval: 2 cases in the serial sample, needs 3"),
+        (5, "gate: * 1 failed, 0 passed"),
+    ],
+)
+def test_gate_on_a_small_sample_fails_what_is_far_off_or_says_why_not(simulated, n, says):
+    result = simulated.run("-n0", f"--ultrapar-baseline={n}", "--ultrapar-gate=speedup>=50")
+    result.stdout.fnmatch_lines([f"*{says}*"])
+    result.stdout.no_fnmatch_line("*the interval holds the bound*")
+    assert result.ret == (1 if n == 5 else 0)
+
+
 def test_sample_of_which_nothing_was_completed_leaves_the_estimate(project):
     # Only the first request of all is answered with an error.
     project.suite(
@@ -143,7 +157,9 @@ def test_it(answer, number): pass
     result = project.run("-n0", *options)
     assert result.ret == 0, result.stdout.str()
     assert "serial sample: " not in result.stdout.str()
-    result.stdout.fnmatch_lines(["*(estimated from their own service times): speed-up *"])
+    result.stdout.fnmatch_lines(
+        ["*(estimated from their own service times, usually too high; *): speed-up *"]
+    )
     ultra, serial, *_ = read_json(project, "benchmark.json")["benchmarks"]
     assert ultra["extra_info"]["basis"] == serial["extra_info"]["basis"] == "estimated"
     assert ultra["extra_info"]["n"] == serial["extra_info"]["n"] == 7

@@ -196,7 +196,7 @@ def test_waste_is_warned_about(project, planned):
     pool_with(project, workers=300, model=TWO_S)
     assert "m has 300 seats for 20 cases" in planned("-n0")
     said = planned("-n0", "--ultrapar-max-workers=400")
-    assert "WARNING: pool: 400 workers, but its servers and keys take 300 requests at once" in said
+    assert "WARNING: pool: 400 workers, but its servers and keys take 300 requests at once;" in said
 
 
 def warned(said, prefix):
@@ -207,7 +207,9 @@ def test_header_of_a_run_warns_of_the_same_waste_as_its_plan(project, planned):
     project.suite(SUITE_OF_20)
     pool_with(project, workers=2, model=TWO_S)
     in_plan = warned(planned("-n0", "--ultrapar-max-workers=10"), "WARNING: ")
-    assert in_plan == ["pool: 10 workers, but its servers and keys take 2 requests at once"]
+    assert in_plan == [
+        "pool: 10 workers, but its servers and keys take 2 requests at once; 2 would do"
+    ]
     ran = project.run_here("-n0", "--ultrapar-max-workers=10")
     assert ran.ret == 0
     assert warned(ran.stdout.str(), "ultrapar: WARNING: ") == in_plan
@@ -219,13 +221,31 @@ def test_header_of_a_run_takes_service_times_from_the_pool(project, planned):
     in_plan = warned(planned("-n0"), "WARNING: ")
     assert in_plan == [
         "p/key0: 20 workers on 2 requests per second at 1 s (assumed; set latency_hint_s) need 2 "
-        "(2 x 1 = 2 in flight on average)"
+        "(2 x 1 = 2 in flight on average); 6 would do"
     ]
     ran = project.run_here("-n0", "-k", "say and 19")
     assert warned(ran.stdout.str(), "ultrapar: WARNING: ") == [
-        "seats that nobody takes, a case having one request in flight: m has 20 seats for 1 case",
+        "seats that nobody takes, a case having one request in flight: m has 20 seats for 1 case; "
+        "lower workers, or add cases (--ultrapar-repeats)",
         *in_plan,
     ]
+
+
+@pytest.mark.parametrize("mode", ["serial", "rotate"])
+def test_mode_that_holds_one_seat_wastes_nothing(project, planned, mode):
+    project.suite(SUITE_OF_20)
+    pool_with(project, workers=300, more=", qps = 2")
+    chosen = ("-n0", f"--ultrapar-mode={mode}", "--ultrapar-max-workers=400", "-k", "say and 19")
+    assert "WARNING" not in planned(*chosen)
+    assert "WARNING" not in project.run_here(*chosen).stdout.str()
+
+
+def test_header_and_plan_warn_of_workers_in_the_same_words(project, planned):
+    project.suite(SUITE_OF_20)
+    said = "2 workers for 1 request in flight at most; -n 1 would be as fast and start sooner"
+    assert warned(planned("-n2", "-k", "say and 19"), "WARNING: ")[-1] == said
+    ran = project.run_here("-n2", "-k", "say and 19").stdout.str()
+    assert warned(ran, "ultrapar: WARNING: ")[-1] == said
 
 
 def test_header_of_a_run_without_waste_warns_of_nothing(project):

@@ -48,7 +48,9 @@ def test_collection_says_how_long_it_took_before(project):
     project.suite(SUITE)
     assert "so far, the run before" not in project.run_here().stdout.str()
     said = project.run_here().stdout.str()
-    assert re.search(r"collecting: .* s so far, .*the run before took [0-9.]+ s for 17 cases", said)
+    assert re.search(
+        r"collecting: .* so far, .*the latest run took [0-9.]+ s for its 17 cases", said
+    )
 
 
 def test_run_without_cases_shows_no_progress_of_its_collection(project):

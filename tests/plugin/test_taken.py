@@ -61,6 +61,12 @@ def test_common_cells_are_asked_once(two, workers):
     assert sorted(taken.here) == sorted(r["case_id"] for r in two.rows() if r["suite"] == "first")
 
 
+def test_plan_says_what_is_taken_as_the_run_does(two):
+    said = "second: 2 cases not asked, taken from other suites of this run"
+    assert said in two.run("-n0", "--ultrapar-repeats=2", "--ultrapar-plan").stdout.str()
+    assert f"ultrapar: {said}" in two.run("-n0", "--ultrapar-repeats=2").stdout.str()
+
+
 def test_cells_that_are_taken_are_listed_as_deselected(two):
     result = two.run("-n0", "--collect-only", "-q")
     result.stdout.fnmatch_lines(["*3/4 tests collected (1 deselected)*"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -50,14 +51,74 @@ def test_speedup_over_a_serial_run_is_the_ratio_of_the_makespans(tmp_path):
     assert of_model["speedup"] == pytest.approx(3.0)
 
 
-def test_without_a_serial_run_one_estimate_stays_and_says_of_which_mode(tmp_path):
-    rotate = run_of(tmp_path / "rotate", "rotate", [(n, n + 0.5) for n in range(N_CASES)])
-    entries = entries_of([ultra_run(tmp_path / "ultra"), rotate])
+def test_without_one_case_at_a_time_one_estimate_stays_and_says_of_which_mode(tmp_path):
+    phase = run_of(tmp_path / "phase", "phase", [(n / 2, n / 2 + 0.5) for n in range(N_CASES)])
+    entries = entries_of([ultra_run(tmp_path / "ultra"), phase])
     serial = entries["phase53[serial]"]["extra_info"]
-    assert (serial["basis"], serial["estimated_from"]) == ("estimated", "rotate")
+    assert (serial["basis"], serial["estimated_from"]) == ("estimated", "phase")
     assert serial["makespan_s"] == pytest.approx(0.5 * N_CASES)
     extra = entries["phase53[ultra]"]["extra_info"]
     assert (extra["basis"], extra["speedup"]) == ("estimated", pytest.approx(4.0))
+
+
+def rotate_run(path):
+    """One after the other over all lanes: half a second each, half a second between them."""
+    return run_of(path, "rotate", [(n, n + 0.5) for n in range(N_CASES)])
+
+
+def test_without_a_serial_run_rotate_is_what_is_compared_with(tmp_path):
+    runs = [rotate_run(tmp_path / "rotate"), ultra_run(tmp_path / "ultra")]
+    entries = entries_of(runs)
+    # 7.5 s and 2 s. No serial run: no series of one.
+    assert not [name for name in entries if "serial" in name]
+    for name, speedup in (("phase53[ultra]", 7.5 / 2), ("phase53[rotate]", 1.0)):
+        extra = entries[name]["extra_info"]
+        assert (extra["basis"], extra["over"]) == ("full", "rotate")
+        assert extra["speedup"] == pytest.approx(speedup)
+        assert extra["serial_s"] == pytest.approx(7.5)
+    assert entries["phase53[rotate]"]["extra_info"]["speedup_interval"] is None
+    text = "\n".join(report_lines(runs, width=140))
+    assert "3.75x" in text
+    assert "over rotate, which has one case under way at a time, as serial has: measured" in text
+    assert "estimated" not in text
+
+
+def test_report_says_that_an_estimate_is_usually_too_high(tmp_path):
+    text = "\n".join(report_lines([ultra_run(tmp_path / "ultra")], width=140))
+    assert "estimated from each run's own service times, usually too high" in text
+
+
+def test_what_binds_one_case_at_a_time_is_that(tmp_path):
+    runs = [serial_run(tmp_path / "serial"), rotate_run(tmp_path / "rotate")]
+    text = "\n".join(report_lines(runs, width=140))
+    assert "\nserial, rotate: bound by one case at a time\n" in text
+    assert "longest episode" not in text
+
+
+def test_compare_has_a_group_for_each_suite_and_model(tmp_path):
+    fields = {"suites": ("phase51", "phase53")}
+    runs = [serial_run(tmp_path / "serial", **fields), ultra_run(tmp_path / "ultra", **fields)]
+    (tmp_path / "bench.json").write_bytes(msgspec.json.encode(merged_benchmark(runs)))
+    said = subprocess.run(
+        [
+            Path(sys.executable).with_name("pytest-benchmark"),
+            "compare",
+            "bench.json",
+            "--columns=mean",
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    for suite in fields["suites"]:
+        for part in ("", "-m1", "-m2"):
+            (shown,) = re.findall(
+                rf"^{suite}\[serial{part}\] .* \(([0-9.]+)\)\s*$", said, re.MULTILINE
+            )
+            extra = entries_of(runs)[f"{suite}[ultra{part}]"]["extra_info"]
+            assert float(shown) == pytest.approx(extra["speedup"], rel=0.02)
 
 
 def test_cases_that_one_run_did_not_complete_count_in_its_rate_alone(tmp_path):
@@ -94,7 +155,8 @@ def test_report_shows_each_mode_and_what_it_stands_on(tmp_path):
     ]
     assert ultra[:6] == ["ultra", "8", "2.00", "s", "4.0/s", "5.75x"]
     assert ultra[-7:] == ["4", "100.0", "%", "1.00", "s", "50.0", "%"]
-    assert "ultra: bound by longest episode" in text
+    assert "\nserial: bound by one case at a time\n" in text
+    assert "\nultra: bound by longest episode" in text
     assert "measured on the same cases" in text
     assert "answers: ultra and serial: the same: all 8 cases have the same grades" in text
 

@@ -100,6 +100,11 @@ def test_command_line_mixes_own_and_passed_on_options(monkeypatch):
         ("bench a --modes x", "'x' is no mode"),
         ("bench a --lf", "--lf cannot be used"),
         ("simulate --pool p.toml --what", "error: unrecognized arguments: --what"),
+        (
+            "gate latest --gate speedup>=3",
+            "ultrapar gate: error: unrecognized arguments: --gate speedup>=3; the options are "
+            "--baseline, --rule, --undecided, --markdown",
+        ),
     ],
 )
 def test_bad_input_ends_with_4_and_one_line(line, message, capsys):

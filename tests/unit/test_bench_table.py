@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -69,5 +70,45 @@ def test_damaged_table_of_a_mode_is_named(tmp_path):
         finish_all(tmp_path, ("serial", "ultra"))
     # What does not need that table is there all the same.
     assert (tmp_path / "benchmark.json").exists()
-    assert (tmp_path / "report.txt").exists()
+    report = (tmp_path / "report.txt").read_text()
+    assert "benchmark.json, report.txt, and the run of each mode" in report
+    assert "results.parquet" not in report
     assert not (tmp_path / "results.parquet").exists()
+
+
+def test_tables_that_do_not_fit_together_are_named(tmp_path):
+    serial_run(tmp_path / "serial")
+    ultra_run(tmp_path / "ultra")
+    path = tmp_path / "ultra" / "results.parquet"
+    table = pq.read_table(path)
+    other = pa.array([{"x": 1}] * len(table))
+    at = table.schema.get_field_index("suite")
+    pq.write_table(table.set_column(at, "suite", other), path)
+    with pytest.raises(ResultsError, match=r"cannot put the results of .*ultra together: "):
+        finish_all(tmp_path, ("serial", "ultra"))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"n_attempts": [1]},
+        {"ended_at": 7},
+        {"service_s": {}},
+        None,
+        "gone",
+    ],
+)
+def test_damaged_lines_of_a_mode_are_named(tmp_path, damage):
+    serial_run(tmp_path / "serial", storage_format="json")
+    ultra_run(tmp_path / "ultra", storage_format="json")
+    path = tmp_path / "ultra" / "results.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    if damage is None:
+        rows[3] = None
+    elif damage == "gone":
+        del rows[3]["ended_at"]
+    else:
+        rows[3] |= damage
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    with pytest.raises(ResultsError, match=r"cannot read the results of .*ultra: ."):
+        finish_all(tmp_path, ("serial", "ultra"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import pytest
@@ -39,7 +40,10 @@ def folder(tmp_path_factory):
     write_bench(path / "suites", ("serial", "ultra"), suites=("phase51", "phase53"))
     write_bench(path / "phases", ("phase", "serial"))
     write_bench(path / "few", ("serial", "ultra"), n=6)
-    write_bench(path / "unmeasured", ("rotate", "ultra"))
+    write_bench(path / "fewer", ("serial", "ultra"), n=2)
+    write_bench(path / "unmeasured", ("phase", "ultra"))
+    write_bench(path / "rotated", ("rotate", "ultra"))
+    write_bench(path / "rotate-alone", ("rotate",))
     write_bench(path / "alone", ("serial",))
     run_of(path / "run", "ultra", four_at_once(N), ended_at=NOW)
     return path
@@ -157,10 +161,38 @@ def test_bench_is_compared_with_another_bench(gate):
     assert "the speed-up of the baseline stands on a serial run of the same cases" in said
 
 
-def test_few_cases_decide_nothing(gate):
-    code, said, _ = gate("few", "--rule", "speedup>=100")
+@pytest.mark.parametrize("way", ["few", "few/benchmark.json", "few/ultra"])
+def test_few_cases_decide_what_is_far_beyond_the_bound(gate, way):
+    # 7.25 s against 2.5 s: 2.9x.
+    assert gate(way, "--rule", "speedup>=100")[0] == 1
+    code, said, _ = gate(way, "--rule", "speedup>=3.1")
     assert (code, "undecided" in said) == (0, True)
-    assert gate("few", "--rule", "speedup>=100", "--undecided", "fail")[0] == 1
+    assert gate(way, "--rule", "speedup>=3.1", "--undecided", "fail")[0] == 1
+    code, said, _ = gate(way, "--rule", "speedup>=1.1")
+    assert (code, ": 0 failed, 1 passed" in said) == (0, True)
+
+
+@pytest.mark.parametrize("way", ["fewer", "fewer/benchmark.json", "fewer/ultra"])
+def test_too_few_cases_for_an_interval_are_said_to_be_the_reason(gate, way):
+    code, said, _ = gate(way, "--rule", "speedup>=100")
+    assert code == 0
+    assert "speedup>=100: no interval: 2 cases, needs 3" in said
+    assert "the interval holds the bound" not in said
+    assert "no n" not in said.replace("no interval", "")
+
+
+def test_side_that_is_too_small_is_named(folder, gate, tmp_path):
+    known = json.loads((folder / "bench" / "benchmark.json").read_text())
+    for change, says in (
+        ({"n": 17, "n_serial": 2}, "no interval: 2 cases in the serial sample, needs 3"),
+        ({"n": 1, "n_serial": 8}, "no interval: 1 case besides the serial sample, needs 3"),
+        # As an earlier version wrote it.
+        ({"n": 7, "n_serial": None}, "no interval: the file has none"),
+    ):
+        for part in known["ultrapar"]["runs"][-1]["parts"]:
+            part |= {"basis": "sampled", "speedup_interval": None, **change}
+        (tmp_path / "sampled.json").write_text(json.dumps(known))
+        assert says in gate(str(tmp_path / "sampled.json"), "--rule", "speedup>=3")[1]
 
 
 @pytest.mark.parametrize(
@@ -168,14 +200,15 @@ def test_few_cases_decide_nothing(gate):
     [
         (
             ("unmeasured", "--rule", "speedup>=3"),
-            "no serial run is among its modes (rotate, ultra)",
+            "none of its modes (phase, ultra) has one case under way at a time",
         ),
         (
             ("unmeasured/benchmark.json", "--rule", "speedup>=3"),
-            "no serial run is among its modes (rotate, ultra)",
+            "none of its modes (phase, ultra) has one case under way at a time",
         ),
-        (("alone", "--rule", "speedup>=3"), "mode serial alone"),
-        (("alone/benchmark.json", "--rule", "speedup>=3"), "mode serial alone"),
+        (("alone", "--rule", "speedup>=3"), "because serial is its only mode"),
+        (("alone/benchmark.json", "--rule", "speedup>=3"), "because serial is its only mode"),
+        (("rotate-alone", "--rule", "speedup>=3"), "because rotate is its only mode"),
         (("bench", "--rule", "speedup[model=m3]>=3"), "no case has model 'm3'; did you mean m2?"),
         (
             ("bench/benchmark.json", "--rule", "speedup[model=m3]>=3"),
@@ -196,11 +229,11 @@ def test_few_cases_decide_nothing(gate):
         (("bench", "--baseline", "bench/benchmark.json", "--rule", "speedup>=-10%"), "is a file"),
         (
             ("bench", "--baseline", "unmeasured", "--rule", "speedup>=-10%"),
-            "no serial run is among",
+            "has one case under way at a time",
         ),
         (
             ("run/benchmark.json", "--rule", "speedup>=3"),
-            "no serial run is among its modes (ultra)",
+            "because ultra is its only mode",
         ),
         (("run/summary.json", "--rule", "speedup>=3"), "holds no speed-ups as this version of"),
         (("bench/report.txt", "--rule", "speedup>=3"), "is no benchmark file of this version"),
@@ -218,6 +251,20 @@ def test_mode_of_an_unmeasured_bench_is_judged_by_its_estimate_where_it_is_named
     assert code == 0
     assert "stands on serial times estimated from its own service times" in said
     assert gate("unmeasured", "--rule", "solved_rate>=0.7")[0] == 0
+
+
+@pytest.mark.parametrize("way", ["rotated", "rotated/benchmark.json", "rotated/ultra"])
+def test_rotate_is_measured_against_where_no_serial_run_is(gate, way):
+    assert gate(way, "--rule", "speedup>=3.8")[0] == 0
+    code, said, _ = gate(way, "--rule", "speedup[model=m2]>=2.2")
+    assert code == 1
+    assert "the speed-up of the run stands on a rotate run of the same cases" in said
+    assert "estimated" not in said
+
+
+def test_run_that_others_are_measured_against_is_judged_without_an_interval(gate):
+    for way in ("rotated/rotate", "bench/serial"):
+        assert gate(way, "--rule", "speedup>=1.1")[0] == 1
 
 
 def test_run_alone_has_its_speedup_by_model_too(figure):
@@ -248,6 +295,13 @@ def test_bench_of_which_the_judged_run_is_gone_is_refused(gate, folder, tmp_path
     assert code == 4
     assert "is no run any more; name" in err
     assert gate(str(tmp_path / "bench" / "benchmark.json"), "--rule", "speedup>=3.8")[0] == 0
+
+
+def test_table_is_headed_by_what_was_named(gate):
+    for way in ("bench", "bench/benchmark.json"):
+        said = gate(way, "--rule", "speedup>=1")[1]
+        assert re.match(rf"gate: {way}, run \S+: 0 failed, 1 passed\n", said)
+    assert gate("bench/ultra", "--rule", "speedup>=1")[1].startswith("gate: run ")
 
 
 def test_table_says_which_mode_is_judged(gate):

@@ -88,7 +88,7 @@ def test_assumed_service_times_refuse_nothing(pool):
     said = waste(pool("per_key = { workers = 600, qps = 0.5 }"), made.lanes, {"m": 1000}, guess)
     assert said == (
         "p/key0: 600 workers on 0.5 requests per second at 200 s (assumed; set latency_hint_s) "
-        "need 100 (0.5 x 200 = 100 in flight on average)",
+        "need 100 (0.5 x 200 = 100 in flight on average); 300 would do",
     )
 
 
@@ -113,7 +113,7 @@ def test_more_seats_than_cases_are_waste(pool):
     made = pool("per_key = { workers = 300 }")
     assert waste(made, made.lanes, {"m": 20}, TWO_S) == (
         "seats that nobody takes, a case having one request in flight: "
-        "m has 300 seats for 20 cases",
+        "m has 300 seats for 20 cases; lower workers, or add cases (--ultrapar-repeats)",
     )
     assert waste(made, made.lanes, {"m": 300}, TWO_S) == ()
 
@@ -122,7 +122,7 @@ def test_more_workers_than_servers_take_are_waste(pool):
     servers = "ports = [8001, 8002, 8003, 8004]\nper_instance = { workers = 1 }"
     made = pool("", model=servers, top="[pool]\nworkers = 40\n")
     assert waste(made, made.lanes, {"m": 100}, TWO_S) == (
-        "pool: 40 workers, but its servers and keys take 4 requests at once",
+        "pool: 40 workers, but its servers and keys take 4 requests at once; 4 would do",
     )
     fitting = pool("", model=servers, top="[pool]\nworkers = 4\n")
     assert waste(fitting, fitting.lanes, {"m": 100}, TWO_S) == ()

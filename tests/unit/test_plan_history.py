@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 
 import msgspec
@@ -91,6 +92,18 @@ def test_simulated_run_says_nothing_of_a_real_pool(pool, sim, tmp_path):
         find_history(str(run), pool(real()), {})
 
 
+def test_run_that_is_not_used_is_said_not_to_be(pool, sim, tmp_path, monkeypatch):
+    run = finished(tmp_path, sim())
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".ultrapar").mkdir(exist_ok=True)
+    (tmp_path / ".ultrapar" / "latest").symlink_to(run)
+    found = find_history(None, pool(real()), {})
+    assert found.run.episodes == ()
+    (note,) = found.notes
+    assert note.startswith("not from ")
+    assert note.endswith(": its answers were simulated, here they are real")
+
+
 def test_run_without_any_of_the_models_is_refused_by_name(pool, sim, tmp_path):
     run = finished(tmp_path, sim())
     with pytest.raises(ConfigError, match="has no graded case of these models"):
@@ -133,7 +146,7 @@ def test_newest_run_that_covers_most_of_the_cases_is_taken(sim, tmp_path):
     strange = [msgspec.structs.replace(case(99), nodeid="s/test_y.py::test[1]")]
     assert str(tmp_path / "elsewhere") in find_history(None, sim(), {}, strange).notes[0]
     slower = find_history(None, sim(LATENCY.replace("0.25", "0.5")), {}, cases)
-    assert slower.notes == ("m1 had another simulated latency",)
+    assert slower.notes == (f"not from {tmp_path / 'elsewhere'}: m1 had another simulated latency",)
 
 
 def test_hints_of_a_pool(pool):
@@ -165,6 +178,18 @@ def test_what_is_supposed_is_said(pool):
     supposed = Expected("b", "s", "m", (1.0,), None, None, "hint")
     assert hint_notes([seen], {}) == ()
     assert hint_notes([seen, supposed], {"b": hint}) == (
-        "turns of an episode of s are supposed to be 1",
+        "turns of an episode are supposed to be 1 (s)",
         "1 s a request is assumed, as the pool has no latency_hint_s, for m",
+    )
+
+
+def test_suites_of_the_same_supposed_turns_share_a_line(pool):
+    hint = pool_hints(pool(real()))["m"]
+    longer = dataclasses.replace(hint, turns=6.5)
+    names = ["phase51", "phase52", "other", "phase53"]
+    cases = [Expected(one, one, "m", (1.0,), None, None, "hint") for one in names]
+    hints = {one: hint if one == "other" else longer for one in names}
+    assert hint_notes(cases, hints)[:2] == (
+        "turns of an episode are supposed to be 6.5 (phase51, phase52, phase53)",
+        "turns of an episode are supposed to be 1 (other)",
     )

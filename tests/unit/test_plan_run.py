@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from pytest_ultrapar.lanes.assignment import Assignment, Group
@@ -125,6 +127,24 @@ def test_time_is_known_no_better_than_each_of_the_limits_that_bind_alike(tmp_pat
     assert [load.alone_s for load in plan.chosen.limits[:2]] == pytest.approx([40.0, 40.0])
     # The key that was measured needs its time; what the other is supposed to need may double.
     assert (time.low, time.high) == pytest.approx((time.value, 2 * time.value), rel=0.01)
+
+
+def test_mark_of_the_mode_in_force_is_explained(pool):
+    said = text(planned(pool, *run(20)))
+    assert any(line.startswith("ultra <- ") for line in said)
+    assert "<-: the mode of this run" in said
+
+
+def test_bound_names_the_first_of_the_limits_that_bind_alike(pool):
+    """Limits that bind alike stand in the order of the table, whose first row is what to change."""
+    plan = planned(pool, *run(200))
+    top = plan.chosen.limits[0]
+    line = next(line for line in text(plan) if line.startswith("lower bound"))
+    assert line.endswith(f", by {top.name} and 1 alike")
+    first, second, *others = plan.bound.prices
+    turned = dataclasses.replace(plan.bound, prices=(second, first, *others))
+    said = text(dataclasses.replace(plan, bound=turned))
+    assert line in said
 
 
 def test_cost_is_that_of_the_models_with_a_price(pool):

@@ -102,8 +102,9 @@ def test_progress_done_has_no_end_to_wait_for():
 def test_collection_shows_that_time_passes_and_how_long_it_took_before():
     assert collecting_line(20.0, None, 200) == "collecting: 20.0 s so far"
     assert collecting_line(20.0, (70.0, 100_000), 200) == (
-        "collecting: 20.0 s so far, ETA 50.0 s, the run before took 70.0 s for 100,000 cases"
+        "collecting: 20.0 s so far, ETA 50.0 s, the latest run took 70.0 s for its 100,000 cases"
     )
+    assert collecting_line(2.0, (2.5, 1), 200).endswith("the latest run took 2.50 s for its 1 case")
     assert "ETA" not in collecting_line(80.0, (70.0, 100_000), 200)
 
 

@@ -116,6 +116,37 @@ def test_where_the_longest_episode_bounds_the_last_one_tells():
     assert seconds(found.run) == {"rate_wait_s": 1.0}
 
 
+LONG, SHORT = lane(0, "seats", model="long"), lane(1, "seats", model="short")
+
+
+def test_workers_that_start_late_are_no_wait_for_seats():
+    """The last episode is asked for after 0.7 s; no limit was ever full."""
+    early, late = episode(request(0.0, 1.0, on=1)), episode(request(0.7, 3.7, held_s=0.1))
+    found = parts_of(log_of([LONG, SHORT], early, late), Limit("seats", "key", 9))
+    assert found.run.used_s == pytest.approx(3.0)
+    assert seconds(found.run) == {"startup_s": 0.6, "client_s": 0.1}
+
+
+def test_an_episode_that_comes_late_since_seats_were_taken_waited_for_seats():
+    both = [episode(request(0.0, 1.0, on=1)), episode(request(1.0, 4.0))]
+    found = parts_of(log_of([LONG, SHORT], *both), Limit("seats", "key", 1))
+    assert seconds(found.run) == {}
+    # Two seats, both taken until 1 s by others; the longest episode bounds, and had to wait.
+    both.insert(0, both[0])
+    found = parts_of(log_of([LONG, SHORT], *both), SEATS)
+    assert found.run.used_s == pytest.approx(3.0)
+    assert seconds(found.run) == {"seat_wait_s": 1.0}
+
+
+def test_an_episode_that_comes_late_behind_those_that_wait_for_a_rate_waited_for_it():
+    waited = episode(request(1.0, 1.1, for_rate_s=1.0))
+    found = parts_of(
+        log_of([LONG], episode(request(0, 0.1)), waited, episode(request(1.0, 4.0))),
+        Limit("seats", "key", 9),
+    )
+    assert seconds(found.run) == {"rate_wait_s": 1.0}
+
+
 def test_parts_of_lanes_name_the_limit_that_was_used_most():
     lanes = [lane(0, "key", "i0"), lane(1, "key", "i1")]
     limits = [Limit("key", "key", 4), Limit("i0", "instance", 1), Limit("i1", "instance", 9)]

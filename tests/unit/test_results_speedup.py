@@ -33,6 +33,13 @@ def test_shares_divide_each_moment_among_those_under_way():
     assert makespan_shares([Span(1, 1), Span(1, 3)]) == [0.0, 2.0]
 
 
+def test_episodes_beside_pay_nothing_and_fill_pauses():
+    beside = [Span(3, 5), Span(4, 7), Span(9, 10)]
+    # From 2 to 3 nothing is under way and another one begins next; from 8 to 9 and 10 to 11, too.
+    assert makespan_shares([Span(1, 2), Span(6, 8), Span(11, 12)], beside) == [1.0, 2.0, 2.0]
+    assert makespan_shares([], beside) == []
+
+
 def test_speedup_is_the_ratio_of_two_rates():
     assert speedup([Part(1, 2.0, 1, 0.5), Part(1, 4.0, 1, 1.0)]) == pytest.approx(4.0)
     # One more was completed in the fast run only.
@@ -67,10 +74,36 @@ def test_interval_of_paired_cases_is_narrower_than_of_two_samples():
     assert apart[1] > 5.0
 
 
-def test_interval_needs_eight_cases_on_each_side():
+def test_interval_needs_three_cases_on_each_side():
     many = [Part(0, 0.0, 1, 0.1)] * 50
-    assert speedup_interval([[Part(1, 1.0, 0, 0.0)] * 7, many]) is None
-    assert speedup_interval([[Part(1, 1.0, 0, 0.0)] * 8, many]) is not None
+    assert speedup_interval([[Part(1, 1.0, 0, 0.0)] * 2, many]) is None
+    assert speedup_interval([[Part(1, 1.0, 0, 0.0)] * 3, many]) is not None
+
+
+@pytest.mark.parametrize(("n", "least_width"), [(3, 3.0), (5, 1.4), (7, 1.2)])
+def test_few_equal_cases_are_no_proof_of_equal_cases(n, least_width):
+    low, high = speedup_interval([[Part(1, 1.0, 1, 0.25)] * n])
+    assert low < 4.0 < high
+    assert high / low > least_width
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 7])
+@pytest.mark.parametrize("are_paired", [True, False])
+@pytest.mark.parametrize("spread", [0.3, 0.6, 1.0])
+def test_interval_of_few_cases_holds_the_truth_nearly_always(n, are_paired, spread):
+    draw = random.Random(f"{n} {spread}")
+    hits = 0
+    for _ in range(200):
+        times_s = [draw.lognormvariate(0, spread) for _ in range(n)]
+        if are_paired:
+            ran = [time_s * draw.lognormvariate(-0.02, 0.2) / 10 for time_s in times_s]
+            strata = [[Part(1, *pair) for pair in zip(times_s, [1] * n, ran, strict=True)]]
+        else:
+            timed = [Part(0, 0.0, 1, draw.lognormvariate(0, spread) / 10) for _ in range(40)]
+            strata = [[Part(1, time_s, 0, 0.0) for time_s in times_s], timed]
+        low, high = speedup_interval(strata)
+        hits += low <= 10 <= high
+    assert hits >= 190
 
 
 @pytest.mark.slow

@@ -71,7 +71,7 @@ def test_time_of_all_cases_is_the_makespan(items):
         measure(start, start + length, "solved" if done else "infra")
         for start, length, done in items
     ]
-    took = part_time(measures, everything, mode="ultra")
+    took = part_time(measures, everything)
     if not any(done for _, _, done in items):
         assert took is None
         return
@@ -80,33 +80,76 @@ def test_time_of_all_cases_is_the_makespan(items):
     assert took.seconds == max(end - start, RESOLUTION_S)
 
 
+def of_part(items, suite=None, model=None):
+    def chosen(each):
+        return suite in {None, each.suite} and model in {None, each.model}
+
+    return part_time([measure(*span)._replace(suite=s, model=m) for *span, s, m in items], chosen)
+
+
+lengths = st.floats(0.001, 10)
+
+
+@given(st.lists(st.tuples(times, times, st.sampled_from("ab")), min_size=1, max_size=30))
+def test_times_of_suites_of_the_same_models_add_up_to_the_makespan(items):
+    runs = [(start, start + length, suite, "m") for start, length, suite in items]
+    parts = [of_part(runs, suite) for suite in {suite for *_, suite in items}]
+    assert sum(part.seconds for part in parts) == pytest.approx(of_part(runs).seconds, abs=1e-5)
+
+
 @given(
-    st.lists(st.tuples(times, times, st.sampled_from("ab")), min_size=1, max_size=30),
-    st.sampled_from(["serial", "rotate", "ultra"]),
+    st.lists(
+        st.tuples(lengths, lengths, st.sampled_from("ab"), st.sampled_from("mn")),
+        min_size=1,
+        max_size=30,
+    )
 )
-def test_times_of_suites_and_of_models_in_turn_add_up_to_the_makespan(items, mode):
-    measures = [measure(start, start + length)._replace(suite=s) for start, length, s in items]
-    of_models = [each._replace(model=each.suite, suite="one") for each in measures]
-    whole = part_time(measures, everything, mode=mode).seconds
-    parts = [part_time(measures, lambda each, s=s: each.suite == s, mode=mode) for s in "ab"]
-    total = sum(part.seconds for part in parts if part is not None)
-    assert total == pytest.approx(whole, abs=1e-5)
-    if mode != "ultra":
-        parts = [part_time(of_models, lambda each, m=m: each.model == m, mode=mode) for m in "ab"]
-        total = sum(part.seconds for part in parts if part is not None)
-        assert total == pytest.approx(whole, abs=1e-5)
+def test_times_of_models_in_turn_add_up_and_are_their_own_turns(items):
+    runs, now_s = [], 0.0
+    for pause_s, length_s, suite, model in items:
+        runs.append((now_s + pause_s, now_s + pause_s + length_s, suite, model))
+        now_s += pause_s + length_s
+    parts = {of: of_part(runs, *of) for of in {run[2:] for run in runs}}
+    total = sum(part.seconds for part in parts.values())
+    assert total == pytest.approx(of_part(runs).seconds)
+    for at, part in parts.items():
+        own = [pause + length for pause, length, *of in items if tuple(of) == at]
+        own[:1] = own[:1] if runs[0][2:] != at else [runs[0][1] - runs[0][0]]
+        assert part.seconds == pytest.approx(sum(own))
+
+
+def test_models_in_turn_take_as_long_whatever_suites_run_before():
+    turns = [(0, 10, "5.1", "a"), (10, 20, "5.1", "b"), (20, 30, "5.4", "a"), (30, 40, "5.4", "b")]
+    # 5.4 selected alone: its first model would take 10 s, and so it does here.
+    assert of_part(turns, "5.4", "a").seconds == 10
+    assert of_part(turns, "5.4", "b").seconds == 10
+    assert of_part(turns, "5.4").seconds == 20
+    assert of_part(turns, model="a").seconds == 20
+
+
+def test_pause_of_the_whole_run_is_charged_once():
+    turns = [(0, 1, "s", "a"), (3, 4, "s", "b"), (6, 9, "s", "a"), (7, 8, "s", "b")]
+    # From 1 to 3 nothing is under way, and b begins next; from 4 to 6 it is a.
+    assert of_part(turns, model="b").seconds == 4
+    assert of_part(turns, model="a").seconds == 6
+
+
+def test_suites_with_other_models_take_the_time_of_their_own_models():
+    both = [(0, 10, "5.1", "llama"), (0, 5, "5.1", "qwen"), (5, 10, "5.2", "qwen")]
+    assert of_part(both, "5.2").seconds == 5
+    assert of_part(both[2:], "5.2").seconds == 5
+    # From 5 to 10 two models of 5.1 are under way, one of them with its own cases.
+    assert of_part(both, "5.1").seconds == 7.5
 
 
 def test_models_side_by_side_do_not_share_their_time():
-    measures = [measure(0, 4), measure(1, 3)._replace(model="other")]
-    took = part_time(measures, lambda each: each.model == "other", mode="ultra")
-    assert took.seconds == 2.0
-    took = part_time(measures, lambda each: each.model == "other", mode="rotate")
-    assert took.seconds == 1.0
+    runs = [(0, 4, "s", "m"), (1, 3, "s", "other")]
+    assert of_part(runs, model="other").seconds == 2.0
+    assert of_part(runs, model="m").seconds == 4.0
 
 
 def test_failed_case_takes_time_and_is_no_completion():
-    took = part_time([measure(1, 2), measure(0, 5, "infra")], everything, mode="ultra")
+    took = part_time([measure(1, 2), measure(0, 5, "infra")], everything)
     assert (took.seconds, len(took.shares)) == (5.0, 2)
 
 
