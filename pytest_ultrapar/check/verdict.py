@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from pytest_ultrapar.engine.foreign_text import LARGEST_TEXT, beginning_of_bytes
 from pytest_ultrapar.pool.model import Lane
 from pytest_ultrapar.report.escape import visible
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 Word = Literal["ok", "limited", "failed"]
 _SHOWN_CHARACTERS = 160
-_READ_BYTES = 16_384
 _OWN_WORDS = re.compile(
     r"^(cannot connect|certificate not trusted|no tunnel to the server): |\b\w+(Error|Timeout): "
 )
@@ -89,8 +89,7 @@ def judge(
     status = f" ({seen.answer.status})" if seen.answer is not None else ""
     cause = _cause(failure, endpoint, lane, key, status)
     said = _said(seen, failure)
-    # A server may spread a secret over what becomes one blank, or steer a terminal with it.
-    said = visible(redact(" ".join(said.split())), _SHOWN_CHARACTERS)
+    said = visible(" ".join(redact(said).split()), _SHOWN_CHARACTERS)
     if failure.retry_after_s is not None:
         back = f"come back in {failure.retry_after_s:,.3g} s"
         said = f"{said} ({back})" if said else back
@@ -149,9 +148,9 @@ def _said(seen: Seen, failure: Failure) -> str:
 
 def _error_message(body: bytes) -> str:
     """The message of an error in OpenAI's form or a like one, else the beginning of the body."""
-    text = body[:_READ_BYTES].decode("utf-8", "replace")
+    text = beginning_of_bytes(body)
     try:
-        found: Any = msgspec.json.decode(body if len(body) <= _READ_BYTES else b"")
+        found: Any = msgspec.json.decode(body if len(body) <= LARGEST_TEXT else b"")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return text
     for name in ("error", "message", "detail"):

@@ -57,6 +57,8 @@ class Wire:
         watch: Told of every request and retry; None in most runs, which then pay for two or three
             comparisons per request (4 ns each).
         tokens: Says what requests may take; None where no limit counts tokens.
+        shown: Makes one line, without secrets and not too long, of what servers and networks say of
+            a failure.
     """
 
     port: BrokerPort
@@ -67,6 +69,7 @@ class Wire:
     next_request_id: Callable[[], int]
     watch: Watch | None = None
     tokens: TokenEstimates | None = None
+    shown: Callable[[str], str] = str
 
 
 class Llm:
@@ -209,6 +212,7 @@ class Llm:
                 if estimates is not None:
                     estimates.learn(self.model, messages, parameters, result, is_first=turn == 0)
                 return result
+            result = replace(result, message=self._wire.shown(result.message))
             self.conversation.last_trouble = result.message
             failed.append(result.outcome)
             its_class = CLASSES[result.outcome]
