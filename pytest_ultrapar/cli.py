@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from importlib import import_module
 from importlib.metadata import version
@@ -25,6 +26,9 @@ show them; so their import must be light, and heavy imports belong into `run`.""
 
 _FAILED = 1
 _BAD_INPUT = 4
+_READER_GONE = 141
+"""What a shell reports of a program that SIGPIPE ended."""
+
 _DESCRIPTION = """\
 Tools around pytest-ultrapar. Evaluations themselves are run by pytest:
 
@@ -59,7 +63,43 @@ class Subcommand(Protocol):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code of `ultrapar`; called by the console script."""
+    """The exit code of `ultrapar`; called by the console script.
+
+    When stdout cannot be written to it is never 1, which may mean that a rule or a lane failed.
+    """
+    if sys.stdout is None:
+        return _not_written("stdout is closed")
+    try:
+        try:
+            return _run(argv)
+        finally:
+            # Else the interpreter would do it, after the exit code has been settled.
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read has seen enough, as `head` has.
+        _drop_output()
+        return _READER_GONE
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        _drop_output()
+        return _not_written(f"cannot write to stdout: {error.strerror}")
+
+
+def _not_written(why: str) -> int:
+    if sys.stderr is not None:
+        sys.stderr.write(f"ultrapar: error: {why}\n")
+    return _BAD_INPUT
+
+
+def _drop_output() -> None:
+    """Let what is still to be written go nowhere: the interpreter flushes once more at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def _run(argv: Sequence[str] | None) -> int:
     parser = _parser()
     arguments, rest = parser.parse_known_args(argv)
     if "passed_on" in arguments:
