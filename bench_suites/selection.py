@@ -23,6 +23,7 @@ class Selection:
     Attributes:
         task_types: Those named, else all.
         flaws: What phase 5.3 breaks plans with; empty when only sound prompts were named.
+        severities: How much of a plan they touch.
         named_prompt_types: Prompt types without a flaw; None when no prompt type was named, empty
             when only flawed ones were.
         named_difficulties: Empty when none was named.
@@ -31,6 +32,7 @@ class Selection:
 
     task_types: tuple[str, ...]
     flaws: tuple[str, ...]
+    severities: tuple[str, ...]
     named_prompt_types: tuple[str, ...] | None
     named_difficulties: tuple[str, ...]
     named_rates: tuple[float, ...]
@@ -74,6 +76,7 @@ def _read(config: pytest.Config) -> Selection:
     return Selection(
         task_types=_named(config, "--task-type", workflow.TASK_TYPES) or workflow.TASK_TYPES,
         flaws=flaws,
+        severities=_named(config, "--flaw-severity", workflow.SEVERITIES) or ("severe",),
         named_prompt_types=named,
         named_difficulties=_named(config, "--difficulty", workflow.DIFFICULTIES),
         named_rates=tuple(dict.fromkeys(map(_rate, _words(config, "--tool-success-rate")))),

@@ -19,13 +19,15 @@ pytestmark = pytest.mark.ultrapar(
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """The cells: task types x flaws, at one severity and one reliability of the tools."""
+    """The cells: task types x flaws x severities, at one reliability of the tools."""
     chosen = selection(metafunc.config)
-    severity = metafunc.config.getoption("--flaw-severity")
-    flaws = [workflow.flaw(name, severity=severity) for name in chosen.flaws]
+    first, *_ = chosen.severities
+    flaws = [workflow.flaw(name, severity=first) for name in chosen.flaws]
     try:
-        for flaw, task_type in itertools.product(flaws, chosen.task_types):
-            workflow.check_room(flaw, task_type)
+        for name, severity in itertools.product(chosen.flaws, chosen.severities):
+            flaw = workflow.flaw(name, severity=severity)
+            for task_type in chosen.task_types:
+                workflow.check_room(flaw, task_type)
     except workflow.FlawError as error:
         raise pytest.UsageError(str(error)) from error
     metafunc.parametrize("task_type", chosen.task_types)
@@ -33,7 +35,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         ("flaw", "flaw_group", "prompt_type"),
         [pytest.param(one.name, one.group, f"flawed_{one.name}", id=one.name) for one in flaws],
     )
-    metafunc.parametrize("severity", [severity])
+    metafunc.parametrize("severity", chosen.severities)
     metafunc.parametrize("difficulty", chosen.difficulties("easy"))
     metafunc.parametrize("tool_success_rate", chosen.rates(0.8))
 

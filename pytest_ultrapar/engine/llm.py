@@ -20,7 +20,7 @@ from pytest_ultrapar.engine.failure import Failure
 from pytest_ultrapar.engine.http import Answer
 from pytest_ultrapar.engine.openai_api import RESERVED
 from pytest_ultrapar.engine.reply import Messages, Reply
-from pytest_ultrapar.engine.request_check import check_request
+from pytest_ultrapar.engine.request_check import check_request, sendable
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.engine.watch import Watch
@@ -121,7 +121,8 @@ class Llm:
         same model.
 
         Args:
-            messages: The whole conversation so far, as the chat-completions API has it.
+            messages: The whole conversation so far, as the chat-completions API has it. Lone
+                surrogates, which no request can hold, are sent as text that shows them.
             parameters: Further parameters of the API, such as `temperature`, passed on as they are.
 
         Raises:
@@ -145,6 +146,7 @@ class Llm:
             )
             raise TypeError(msg)
         check_request(messages, parameters)
+        messages, parameters = sendable(messages), sendable(parameters)
         if self._closed:
             msg = "llm.chat() was called after its episode had ended"
             raise RuntimeError(msg)
