@@ -96,6 +96,7 @@ class Planning(process.CollectOnly):
         reporter = self._config.pluginmanager.getplugin("terminalreporter")
         if reporter is not None and n_cases > MOST_PLAYED:
             reporter.write_line(f"ultrapar: planning {counted(n_cases, 'case')} ...")
+            reporter.flush()
 
     def _plan(self, items: Sequence[pytest.Item], collected: Sequence[Case]) -> list[str]:
         config, pool = self._config, self._pool
@@ -195,7 +196,7 @@ class Planning(process.CollectOnly):
         if self._n_workers:
             yield f"for {counted(self._n_workers, 'worker')}"
         if n_cases > MOST_PLAYED:
-            yield f"forecasts stand on {MOST_PLAYED:,} of the cases"
+            yield f"forecasts stand on {MOST_PLAYED // 2:,} of the cases"
         if self._options.baseline is not None:
             yield f"{counted(self._options.baseline, 'case')} of it one at a time first"
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _WORKER = "forecast"
 
 MOST_PLAYED = 4_000
-"""Cases that are played one by one; of more, so many stand for all. 1.3 s per mode."""
+"""Up to so many cases are played one by one; of more, half as many stand for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,16 +128,16 @@ def forecast_of_many(
         pool: See `forecast`.
         courses: See `forecast`.
         assignment: See `forecast`.
-        most_played: Up to so many cases are all played, >= 2.
+        most_played: Up to so many cases are all played, >= 4; else half and a quarter as many.
         **settings: See `forecast`.
     """
     n = len(courses)
     if n <= most_played:
         return forecast(pool, courses, assignment, **settings)
-    some, half = _thinned(courses, most_played / n), _thinned(courses, most_played / n / 2)
+    some, few = (_thinned(courses, most_played / n / parts) for parts in (2, 4))
     large = forecast(pool, some, _restricted(assignment, some), **settings)
-    small = forecast(pool, half, _restricted(assignment, half), **settings)
-    added_s = (large.makespan_s - small.makespan_s) / max(1, len(some) - len(half))
+    small = forecast(pool, few, _restricted(assignment, few), **settings)
+    added_s = (large.makespan_s - small.makespan_s) / max(1, len(some) - len(few))
     factor = n / len(some)
     refused = set(large.refused)
     never = {(one.model, one.group) for one in some if one.case_id in refused}

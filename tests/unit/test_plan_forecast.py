@@ -86,7 +86,7 @@ def test_some_cases_of_many_stand_for_all(pool, limits):
     bound = pool(limits)
     many = [Course(str(n), "m", "", (0.1 + n % 7 / 10, 0.3), 10) for n in range(3000)]
     whole = forecast(bound, many, FREE)
-    found = forecast_of_many(bound, many, FREE, most_played=600)
+    found = forecast_of_many(bound, many, FREE, most_played=1200)
     assert found.makespan_s == pytest.approx(whole.makespan_s, rel=0.03)
     assert found.peak_in_flight == pytest.approx(whole.peak_in_flight, abs=1)
     for lane, load in whole.lanes.items():
@@ -103,13 +103,13 @@ def test_some_cases_of_many_wait_as_their_groups_do(pool):
     )
     narrow = pool("per_key = { workers = 10 }")
     both = Assignment(groups=groups)
-    found = forecast_of_many(narrow, [*first, *second], both, most_played=240)
+    found = forecast_of_many(narrow, [*first, *second], both, most_played=480)
     assert found.makespan_s == pytest.approx(50.0 + 40.0 + 70.0, rel=0.02)
 
 
 def test_one_at_a_time_is_the_sum_of_all_for_many_too(pool):
     one_key = pool("per_key = { workers = 5 }")
-    found = forecast_of_many(one_key, courses(1000, 0.5), FREE, most_played=100, most_open=1)
+    found = forecast_of_many(one_key, courses(1000, 0.5), FREE, most_played=200, most_open=1)
     assert found.makespan_s == pytest.approx(500.0)
 
 
