@@ -40,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     names(
         "prompt-type",
         "instead of a phase's own: baseline, cot, optimal (5.1, 5.2, 5.4, 5.5), flawed_<flaw> "
-        "(5.3); this and the next four may be repeated or list several with commas",
+        "(5.3); this and the next five may be repeated or list several with commas",
     )
     names("difficulty", "instead of a phase's own: very_easy, easy, medium, hard, very_hard")
     names(
@@ -49,11 +49,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     names("tool-success-rate", "instead of a phase's own: chance that a tool call succeeds, 0 to 1")
     names("flaw-set", "phase 5.3: core (default), document, all, or names of flaws")
-    option(
+    names(
         "flaw-severity",
-        "phase 5.3: how much of a plan a flaw touches: light, medium, severe (default)",
-        metavar="SEVERITY",
-        default="severe",
+        "phase 5.3: how much of a plan a flaw touches: light, medium, severe (default: severe)",
     )
     option("overhead-cases", "overhead: cases per test (default: 300)", type=int, default=300)
 

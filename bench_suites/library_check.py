@@ -52,9 +52,10 @@ def check_library(config: pytest.Config, chosen: Selection) -> None:
 
 def _check_room(chosen: Selection) -> None:
     reasons: dict[str, str] = {}
-    for name, task_type in itertools.product(chosen.flaws, chosen.task_types):
+    every = itertools.product(chosen.flaws, chosen.severities, chosen.task_types)
+    for name, severity, task_type in every:
         try:
-            workflow.check_room(workflow.flaw(name, severity=chosen.severity), task_type)
+            workflow.check_room(workflow.flaw(name, severity=severity), task_type)
         except workflow.FlawError as error:
             reasons.setdefault(name, str(error))
     if reasons:

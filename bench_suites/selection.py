@@ -23,7 +23,7 @@ class Selection:
     Attributes:
         task_types: Those named, else all.
         flaws: What phase 5.3 breaks plans with; empty when only sound prompts were named.
-        severity: Of these flaws.
+        severities: How much of a plan they touch.
         named_prompt_types: Prompt types without a flaw; None when no prompt type was named, empty
             when only flawed ones were.
         named_difficulties: Empty when none was named.
@@ -32,7 +32,7 @@ class Selection:
 
     task_types: tuple[str, ...]
     flaws: tuple[str, ...]
-    severity: str
+    severities: tuple[str, ...]
     named_prompt_types: tuple[str, ...] | None
     named_difficulties: tuple[str, ...]
     named_rates: tuple[float, ...]
@@ -76,7 +76,7 @@ def _read(config: pytest.Config) -> Selection:
     return Selection(
         task_types=_named(config, "--task-type", workflow.TASK_TYPES) or workflow.TASK_TYPES,
         flaws=flaws,
-        severity=_severity(config),
+        severities=_named(config, "--flaw-severity", workflow.SEVERITIES) or ("severe",),
         named_prompt_types=named,
         named_difficulties=_named(config, "--difficulty", workflow.DIFFICULTIES),
         named_rates=tuple(dict.fromkeys(map(_rate, _words(config, "--tool-success-rate")))),
@@ -119,12 +119,6 @@ def _meant(word: str, allowed: Sequence[str]) -> str:
         if near:
             return f"; did you mean {near[0]}?"
     return ";"
-
-
-def _severity(config: pytest.Config) -> str:
-    severity: str = config.getoption("--flaw-severity")
-    _check("--flaw-severity", [severity], workflow.SEVERITIES)
-    return severity
 
 
 def _flaws(words: Sequence[str]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ the engine and its HTTP client, 0.17 s that all its workers would wait for.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar import process
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 _MOST_OPEN = 1000
 """Episodes open at once in one process where no limit says less."""
+
+_LONGEST_FAILURE = 300
+"""Characters that are kept of what a server says of a failure."""
 
 
 def start(
@@ -71,5 +75,6 @@ def start(
         clock=MonotonicClock(),
         watch=runtime.debug_log,
         tokens=TokenEstimates.of(pool),
+        shown=partial(runtime.redactor.short, most=_LONGEST_FAILURE),
     )
     return runtime, RunAhead(items, collected, runtime, engine_settings, alone=alone)

@@ -63,7 +63,43 @@ class Subcommand(Protocol):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code of `ultrapar`; called by the console script."""
+    """The exit code of `ultrapar`; called by the console script.
+
+    When stdout cannot be written to it is never 1, which may mean that a rule or a lane failed.
+    """
+    if sys.stdout is None:
+        return _not_written("stdout is closed")
+    try:
+        try:
+            return _run(argv)
+        finally:
+            # Else the interpreter would do it, after the exit code has been settled.
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read has seen enough, as `head` has.
+        _drop_output()
+        return _NOBODY_READS
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        _drop_output()
+        return _not_written(f"cannot write to stdout: {error.strerror}")
+
+
+def _not_written(why: str) -> int:
+    if sys.stderr is not None:
+        sys.stderr.write(f"ultrapar: error: {why}\n")
+    return _BAD_INPUT
+
+
+def _drop_output() -> None:
+    """Let what is still to be written go nowhere: the interpreter flushes once more at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def _run(argv: Sequence[str] | None) -> int:
     parser = _parser()
     arguments, rest = parser.parse_known_args(argv)
     if "passed_on" in arguments:
@@ -76,10 +112,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UltraparError as error:
         sys.stderr.write(f"ultrapar {subcommand.NAME}: error: {error}\n")
         return _BAD_INPUT if isinstance(error, ConfigError) else _FAILED
-    except BrokenPipeError:
-        # Whoever read our output has left, as `head` does; the interpreter must not write the rest.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _NOBODY_READS
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -18,15 +18,16 @@ pytestmark = pytest.mark.ultrapar(
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """The cells: task types x flaws, at one severity and one reliability of the tools."""
+    """The cells: task types x flaws x severities, at one reliability of the tools."""
     chosen = selection(metafunc.config)
-    flaws = [workflow.flaw(name, severity=chosen.severity) for name in chosen.flaws]
+    first, *_ = chosen.severities
+    flaws = [workflow.flaw(name, severity=first) for name in chosen.flaws]
     metafunc.parametrize("task_type", chosen.task_types)
     metafunc.parametrize(
         ("flaw", "flaw_group", "prompt_type"),
         [pytest.param(one.name, one.group, f"flawed_{one.name}", id=one.name) for one in flaws],
     )
-    metafunc.parametrize("severity", [chosen.severity])
+    metafunc.parametrize("severity", chosen.severities)
     metafunc.parametrize("difficulty", chosen.difficulties("easy"))
     metafunc.parametrize("tool_success_rate", chosen.rates(0.8))
 

@@ -87,8 +87,7 @@ def parse_reply(
     said = _without_thought(text)
     if not said.strip() and not native:
         said = _without_thought(reasoning or text)
-    # What a model said goes back to it; a lone surrogate could not be sent.
-    said = said.encode("utf-8", "replace").decode()
+    said = _sendable(said)
     actions, n_unclosed = _scan(said)
     actions += [_native(call.name, call.arguments) for call in native]
     return ParsedReply(said, tuple(actions), n_unclosed)
@@ -170,7 +169,12 @@ def _from_object(value: dict[str, object] | None) -> Action:
 
 
 def _name(text: str) -> str:
-    return text.strip()[:LONGEST_NAME_CHARACTERS].encode("utf-8", "replace").decode()
+    return _sendable(text.strip()[:LONGEST_NAME_CHARACTERS])
+
+
+def _sendable(text: str) -> str:
+    """What a model said goes back to it; a lone surrogate could not be sent."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _native(name: str, arguments: str) -> Action:
@@ -181,7 +185,7 @@ def _native(name: str, arguments: str) -> Action:
     if kind == "call":
         return _from_object(decoded)
     text = next((v for v in (decoded or {}).values() if isinstance(v, str)), "")
-    return _lookup(kind, text)
+    return _lookup(kind, _sendable(text))
 
 
 def _end_of(pattern: re.Pattern[str], text: str, position: int) -> int:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from pytest_ultrapar.engine.foreign_text import LARGEST_TEXT, beginning_of_bytes
 from pytest_ultrapar.lanes.failure_classes import CLASSES
 from pytest_ultrapar.lanes.protocol import KnownLane
 from pytest_ultrapar.pool.model import Lane
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 Word = Literal["ok", "limited", "unsure", "failed"]
 _SHOWN_CHARACTERS = 160
-_READ_BYTES = 16_384
 _LONG_S = 600.0
 _NO_CONNECTION = "cannot connect: "
 _OWN_WORDS = re.compile(
@@ -138,7 +138,7 @@ def lane_answer(
     cause = _cause(seen, failure, endpoint, words.cause, key=key, set_by=set_by)
     said = _said(seen, failure)
     # A server may spread a secret over what becomes one blank, or steer a terminal with it.
-    said = visible(redact(" ".join(said.split())), _SHOWN_CHARACTERS)
+    said = visible(" ".join(redact(said).split()), _SHOWN_CHARACTERS)
     if failure.retry_after_s is not None:
         back_s = failure.retry_after_s
         back = f"come back in {duration(back_s) if back_s > _LONG_S else f'{back_s:.3g} s'}"
@@ -236,14 +236,14 @@ def _hint(failure: Failure) -> str:
 
 
 def _is_page(seen: Seen) -> bool:
-    return seen.answer is not None and _PAGE.match(seen.answer.body[:_READ_BYTES]) is not None
+    return seen.answer is not None and _PAGE.match(seen.answer.body) is not None
 
 
 def _said(seen: Seen, failure: Failure) -> str:
     """In whose words it is known; nothing where the cause says it all."""
     answer = seen.answer
     if answer is not None and _is_page(seen):
-        found = _TITLE.search(answer.body[:_READ_BYTES].decode("utf-8", "replace"))
+        found = _TITLE.search(beginning_of_bytes(answer.body))
         title = html.unescape(found[1].strip()) if found else ""
         return f'a page titled "{title}"' if title else "a web page"
     if answer is not None and answer.stream is None and _QUOTED_ANSWER.match(failure.message):
@@ -255,9 +255,9 @@ def _said(seen: Seen, failure: Failure) -> str:
 
 def _error_message(body: bytes) -> str:
     """The message of an error in OpenAI's form or a like one, else the beginning of the body."""
-    text = body[:_READ_BYTES].decode("utf-8", "replace")
+    text = beginning_of_bytes(body)
     try:
-        found: Any = msgspec.json.decode(body if len(body) <= _READ_BYTES else b"")
+        found: Any = msgspec.json.decode(body if len(body) <= LARGEST_TEXT else b"")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return text
     if isinstance(found, list) and found:

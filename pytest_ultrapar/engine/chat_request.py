@@ -24,7 +24,6 @@ def request_body(endpoint: Endpoint, messages: Messages, parameters: dict[str, A
     Raises:
         TypeError: A message or parameter is nothing that JSON can hold, or two parameters would be
             sent under one name.
-        ValueError: A text holds a lone surrogate.
     """
     if endpoint.stream:
         parameters = {**parameters, **_STREAMED}

@@ -45,6 +45,7 @@ class EngineSettings:
         watch: Told of every lease, request, retry and episode, on the engine's thread; None for
             nobody.
         tokens: Says what requests may take; None where no limit counts tokens.
+        shown: See `Wire`.
     """
 
     worker: str
@@ -56,6 +57,7 @@ class EngineSettings:
     clock: Clock
     watch: Watch | None = None
     tokens: TokenEstimates | None = None
+    shown: Callable[[str], str] = str
 
 
 class Engine:
@@ -174,6 +176,7 @@ class Engine:
                 next_request_id=self._request_ids.__next__,
                 watch=settings.watch,
                 tokens=settings.tokens,
+                shown=settings.shown,
             )
             self._connected.set()
             beat = asyncio.ensure_future(self._beat())

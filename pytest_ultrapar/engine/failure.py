@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.engine.error_said import read_error
+from pytest_ultrapar.engine.foreign_text import beginning_of_bytes
 from pytest_ultrapar.engine.retry_after import parse_should_retry
 from pytest_ultrapar.engine.too_much import comes_back_in_s, read_excess
 from pytest_ultrapar.lanes.protocol import Exceeded, LeaseOutcome
@@ -33,7 +34,6 @@ _NO_ACCESS_WORDS = ("do not have access", "does not have access", "no access to"
 _KEY_CODES = frozenset({"api_key_invalid", "invalid_api_key"})
 _KEY_WORDS = ("api key not valid", "api key expired")
 _GATEWAY_TIMEOUTS = frozenset({504, 524})
-_SHOWN_CHARACTERS = 300
 _NO_HEADERS: dict[str, str] = {}
 
 
@@ -43,7 +43,8 @@ class Failure:
 
     Attributes:
         outcome: What the lease is returned with.
-        message: One sentence for people; may quote the server, never a secret.
+        message: One sentence for people. May quote the server at length, and with it a secret:
+            whoever shows or keeps it takes that out and cuts it afterwards (`Wire.shown`).
         refused_kind: `context_length` or `content_filter` when `outcome` is `refused`.
         retry_after_s: What the server asked for, seconds.
         maybe_billed: Whether the provider may have charged for it although no answer came.
@@ -84,10 +85,9 @@ def classify_status(
         retry_after_s: From the headers, already validated.
         headers: The response's, with lower-case lookup.
     """
-    text = body[:4096].decode("utf-8", "replace")
     error = read_error(body)
     words = error.text
-    message = f"HTTP {status}: {' '.join(text.split())[:_SHOWN_CHARACTERS]}"
+    message = f"HTTP {status}: {beginning_of_bytes(body)}"
     if status in {400, 413, 422}:
         if any(word in words for word in _CONTEXT_WORDS):
             return Failure("refused", message, refused_kind="context_length")

@@ -20,6 +20,7 @@ import httpx
 from pytest_ultrapar.engine.chat_stream import ChatStream
 from pytest_ultrapar.engine.content_coding import Unpacker
 from pytest_ultrapar.engine.failure import Failure
+from pytest_ultrapar.engine.foreign_text import beginning
 from pytest_ultrapar.engine.transport import Address, Body, SessionTransport
 from pytest_ultrapar.engine.transport_errors import (
     BrokenHttpError,
@@ -39,8 +40,6 @@ LARGEST_BODY_BYTES = 16 * 1024 * 1024
 _REST_S = 0.25
 """How long the end of a body is waited for when its answer is complete: then the connection can be
 used again, else it is closed."""
-
-_SAID_CHARACTERS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,13 +218,13 @@ async def _decoded(response: httpx.Response, largest_bytes: int) -> AsyncGenerat
 
 def _transport_failure(error: httpx.HTTPError) -> Failure:
     if isinstance(error, UntrustedError):
-        return Failure("tls", f"certificate not trusted: {error}")
+        return Failure("tls", f"certificate not trusted: {beginning(str(error))}")
     if isinstance(error, ProxyRefusedError):
-        return Failure("connect", f"no tunnel to the server: {str(error)[:_SAID_CHARACTERS]}")
+        return Failure("connect", f"no tunnel to the server: {beginning(str(error))}")
     if isinstance(error, BrokenHttpError):
         return Failure("malformed", f"the answer is no HTTP: {_say(error)}", maybe_billed=True)
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-        failure = Failure("connect", f"cannot connect: {str(error)[:_SAID_CHARACTERS]}")
+        failure = Failure("connect", f"cannot connect: {beginning(str(error))}")
         if not isinstance(error, RefusedError):
             return failure
         # Nobody counts a rate by refusing connections.
@@ -237,5 +236,5 @@ def _transport_failure(error: httpx.HTTPError) -> Failure:
 
 def _say(error: BaseException) -> str:
     # A server's broken words may be part of it.
-    said = str(error)[:_SAID_CHARACTERS]
+    said = beginning(str(error))
     return f"{type(error).__name__}: {said}" if said else type(error).__name__

@@ -20,7 +20,7 @@ from pytest_ultrapar.engine.failure import Failure
 from pytest_ultrapar.engine.http import Answer
 from pytest_ultrapar.engine.openai_api import RESERVED
 from pytest_ultrapar.engine.reply import Messages, Reply
-from pytest_ultrapar.engine.request_check import check_request
+from pytest_ultrapar.engine.request_check import check_request, sendable
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.engine.watch import Watch
@@ -57,6 +57,8 @@ class Wire:
         watch: Told of every request and retry; None in most runs, which then pay for two or three
             comparisons per request (4 ns each).
         tokens: Says what requests may take; None where no limit counts tokens.
+        shown: Makes one line, without secrets and not too long, of what servers and networks say of
+            a failure.
     """
 
     port: BrokerPort
@@ -67,6 +69,7 @@ class Wire:
     next_request_id: Callable[[], int]
     watch: Watch | None = None
     tokens: TokenEstimates | None = None
+    shown: Callable[[str], str] = str
 
 
 class Llm:
@@ -118,7 +121,8 @@ class Llm:
         same model.
 
         Args:
-            messages: The whole conversation so far, as the chat-completions API has it.
+            messages: The whole conversation so far, as the chat-completions API has it. Lone
+                surrogates, which no request can hold, are sent as text that shows them.
             parameters: Further parameters of the API, such as `temperature`, passed on as they are.
 
         Raises:
@@ -142,6 +146,7 @@ class Llm:
             )
             raise TypeError(msg)
         check_request(messages, parameters)
+        messages, parameters = sendable(messages), sendable(parameters)
         if self._closed:
             msg = "llm.chat() was called after its episode had ended"
             raise RuntimeError(msg)
@@ -209,6 +214,7 @@ class Llm:
                 if estimates is not None:
                     estimates.learn(self.model, messages, parameters, result, is_first=turn == 0)
                 return result
+            result = replace(result, message=self._wire.shown(result.message))
             self.conversation.last_trouble = result.message
             failed.append(result.outcome)
             its_class = CLASSES[result.outcome]

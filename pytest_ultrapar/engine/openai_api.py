@@ -170,7 +170,6 @@ def encode_request(model: str | None, messages: Messages, parameters: dict[str, 
 
     Raises:
         TypeError: A message or parameter is nothing that JSON can hold.
-        ValueError: A text holds a lone surrogate.
     """
     if model is None:
         return _encoder.encode({"messages": list(messages), **parameters})

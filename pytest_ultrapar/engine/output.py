@@ -11,29 +11,41 @@ import logging
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TextIO
 
+from pytest_ultrapar.engine.foreign_text import LARGEST_TEXT, beginning
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-LARGEST_TEXT = 64 * 1024
-"""Characters of prints, and of log text, that are kept per episode."""
+_ENOUGH = LARGEST_TEXT + 1
+"""Characters by which one sees that a text is too large."""
 
 
 class EpisodeOutput:
-    """Prints and log text of one episode."""
+    """Prints and log text of one episode, of each what `beginning` keeps."""
 
-    __slots__ = ("log", "stdout")
+    __slots__ = ("_log", "_stdout")
 
     def __init__(self) -> None:
-        self.stdout = ""
-        self.log = ""
+        self._stdout = ""
+        self._log = ""
+
+    @property
+    def stdout(self) -> str:
+        """What was printed."""
+        return beginning(self._stdout)
+
+    @property
+    def log(self) -> str:
+        """What was logged, as text."""
+        return beginning(self._log)
 
     def add_print(self, text: str) -> None:
         """Keep a printed text, up to the bound."""
-        self.stdout = (self.stdout + text)[:LARGEST_TEXT]
+        self._stdout = (self._stdout + text)[:_ENOUGH]
 
     def add_log(self, text: str) -> None:
         """Keep a formatted log record, up to the bound."""
-        self.log = (self.log + text + "\n")[:LARGEST_TEXT]
+        self._log = (self._log + text + "\n")[:_ENOUGH]
 
 
 current_output: ContextVar[EpisodeOutput | None] = ContextVar("current_output", default=None)

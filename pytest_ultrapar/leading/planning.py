@@ -22,6 +22,7 @@ from pytest_ultrapar.leading.waste_warnings import idle_workers, waste_of_pool
 from pytest_ultrapar.options import MODES
 from pytest_ultrapar.plan.contradictions import contradictions
 from pytest_ultrapar.plan.expectations import expect
+from pytest_ultrapar.plan.forecast import MOST_PLAYED
 from pytest_ultrapar.plan.run_plan import Way, make_plan
 from pytest_ultrapar.plan.token_demand import unjudged
 from pytest_ultrapar.policy_names import PHASE, read_offered, settle_policy
@@ -73,6 +74,7 @@ class Planning(process.CollectOnly):
         if process.stops_at_collection(session):
             return
         try:
+            self._say_what_takes_long(len(collected.cases))
             lines = self._plan(session.items, collected.cases)
             self._lines = [self._redactor.text(line) for line in lines]
         except UltraparError as error:
@@ -89,6 +91,12 @@ class Planning(process.CollectOnly):
             terminalreporter.section("ultrapar plan")
             for line in self._lines:
                 terminalreporter.write_line(line, yellow=line.startswith("WARNING"))
+
+    def _say_what_takes_long(self, n_cases: int) -> None:
+        reporter = self._config.pluginmanager.getplugin("terminalreporter")
+        if reporter is not None and n_cases > MOST_PLAYED:
+            reporter.write_line(f"ultrapar: planning {counted(n_cases, 'case')} ...")
+            reporter.flush()
 
     def _plan(self, items: Sequence[pytest.Item], collected: Sequence[Case]) -> list[str]:
         config, pool = self._config, self._pool
@@ -127,7 +135,7 @@ class Planning(process.CollectOnly):
         return plan_lines(
             plan,
             sources=[*history.notes, *hint_notes(expected, said), *_ceilings(pool)],
-            settings=[*self._settings(), *skipped, *not_asked(process.taken(config))],
+            settings=[*self._settings(len(cases)), *skipped, *not_asked(process.taken(config))],
             warnings=[
                 *self._not_ready(),
                 *waste_of_pool(
@@ -189,10 +197,12 @@ class Planning(process.CollectOnly):
         )
         return settle_policy(None, mode=mode, offered=read_offered(answers))
 
-    def _settings(self) -> Iterator[str]:
+    def _settings(self, n_cases: int) -> Iterator[str]:
         """What a run would be started with, as far as the tables do not say it."""
         if self._n_workers:
             yield f"for {counted(self._n_workers, 'worker')}"
+        if n_cases > MOST_PLAYED:
+            yield f"forecasts stand on {MOST_PLAYED // 2:,} of the cases"
         if self._options.baseline is not None:
             yield f"{counted(self._options.baseline, 'case')} of it one at a time first"
 

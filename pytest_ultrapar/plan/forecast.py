@@ -7,7 +7,9 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from pytest_ultrapar.engine.opener import Opener
 from pytest_ultrapar.lanes.actions import Grant
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Pool
 
 _WORKER = "forecast"
+
+MOST_PLAYED = 4_000
+"""Up to so many cases are played one by one; of more, half as many stand for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,76 @@ def forecast(
         seed: For the broker.
     """
     return _Play(pool, courses, assignment, between_s, most_open, seed).run()
+
+
+def forecast_of_many(
+    pool: Pool,
+    courses: Sequence[Course],
+    assignment: Assignment,
+    *,
+    most_played: int = MOST_PLAYED,
+    **settings: Any,  # noqa: ANN401 - those of `forecast`
+) -> Forecast:
+    """What `forecast` says, of many cases from two plays of some of them.
+
+    Twice the cases take longer by what the second half takes: so what does not grow with them, such
+    as the time until groups start, is counted once. Some of each model and group are played, as
+    evenly as can be. Loads are scaled to all cases; the peak and the longest episode are those of
+    the larger play.
+
+    Args:
+        pool: See `forecast`.
+        courses: See `forecast`.
+        assignment: See `forecast`.
+        most_played: Up to so many cases are all played, >= 4; else half and a quarter as many.
+        **settings: See `forecast`.
+    """
+    n = len(courses)
+    if n <= most_played:
+        return forecast(pool, courses, assignment, **settings)
+    some, few = (_thinned(courses, most_played / n / parts) for parts in (2, 4))
+    large = forecast(pool, some, _restricted(assignment, some), **settings)
+    small = forecast(pool, few, _restricted(assignment, few), **settings)
+    added_s = (large.makespan_s - small.makespan_s) / max(1, len(some) - len(few))
+    factor = n / len(some)
+    refused = set(large.refused)
+    never = {(one.model, one.group) for one in some if one.case_id in refused}
+    return Forecast(
+        large.makespan_s + max(0.0, added_s) * (n - len(some)),
+        large.peak_in_flight,
+        tuple(one.case_id for one in courses if (one.model, one.group) in never),
+        {
+            lane: LaneLoad(
+                round(load.requests * factor), load.busy_s * factor, round(load.tokens * factor)
+            )
+            for lane, load in large.lanes.items()
+        },
+        large.longest_s,
+    )
+
+
+def _thinned(courses: Sequence[Course], share: float) -> list[Course]:
+    """So many of each model and group, at least one, spread over them in their order."""
+    seen: dict[tuple[str, str], int] = {}
+    kept = []
+    for one in courses:
+        place = seen.get((one.model, one.group), 0)
+        seen[one.model, one.group] = place + 1
+        if place == 0 or int((place + 1) * share) > int(place * share):
+            kept.append(one)
+    return kept
+
+
+def _restricted(assignment: Assignment, courses: Iterable[Course]) -> Assignment:
+    """The assignment as far as it concerns these: a group has ended when all its cases have."""
+    played = {one.case_id for one in courses}
+    groups = tuple(
+        msgspec.structs.replace(
+            group, cases=tuple(case_id for case_id in group.cases if case_id in played)
+        )
+        for group in assignment.groups
+    )
+    return msgspec.structs.replace(assignment, groups=groups)
 
 
 class _Play:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -40,6 +41,7 @@ _COLUMNS = (
     "tokens_out",
     "worker",
 )
+_AMOUNTS = ("n_attempts", "service_s", "duration_s", "tokens_in", "tokens_out")
 _SCORE = "score."
 
 
@@ -138,10 +140,13 @@ def read_rows(run: MeasuredRun) -> dict[str, CaseRow]:
     part = run.manifest.measured_part
     try:
         raw = read_table(run.directory, "results", _COLUMNS, beginning=_SCORE)
+        for each in raw:
+            _check_row(each)
         rows = {each["case_id"]: _row(each, part) for each in raw}
         run_ids = {each["run_id"] for each in raw}
     except (ResultsError, TypeError, ValueError) as error:
-        msg = f"{error}; {_again(run)}"
+        where = "" if isinstance(error, ResultsError) else f"the results of {run.directory}: "
+        msg = f"{where}{error}; {_again(run)}"
         raise ConfigError(msg) from error
     if len(rows) != run.summary.statistics.n_final or run_ids - {run.run_id}:
         msg = (
@@ -238,6 +243,17 @@ def _again(run: MeasuredRun) -> str:
 
 def _compaction(directory: Path) -> str:
     return f"python -m pytest_ultrapar.results.compact {directory} makes it of the journal"
+
+
+def _check_row(values: dict[str, Any]) -> None:
+    for name in _AMOUNTS:
+        value = values[name]
+        if value is not None and not 0 <= value < math.inf:
+            msg = (
+                f"{name} of case {values['case_id']} is {value:g}, and must be a finite number"
+                " from 0 on"
+            )
+            raise ValueError(msg)
 
 
 def _row(values: dict[str, Any], part: MeasuredPart) -> CaseRow:

@@ -23,16 +23,43 @@ MASK = "***"
 MIN_SECRET_LENGTH = 8
 """Shorter values are left alone: they would also hit words and numbers that are no secret."""
 
-_LETTERS_AND_DIGITS = re.compile("[A-Za-z0-9]+")
+PIECE_LENGTH = 12
+"""A piece of a secret at least this long, its beginning or its end, is masked like the whole: a
+server or a library may have cut the text. Shorter ones are left alone, or ordinary words would
+disappear where a key begins with one."""
+
+_MARKED_LENGTH = MIN_SECRET_LENGTH
+"""So long must a piece be beside an ellipsis, where something was certainly cut."""
+
+_ELLIPSIS = re.compile(r"""['"\s]*(?:\.\.|\u2026|\*\*)""")
+
+# Blanks, controls and characters that nobody sees.
+_UNSEEN = (
+    "\\s\\x00-\\x1f\\x7f-\\xa0\\xad\\u034f\\u061c\\u180e\\u200b-\\u200f\\u202a-\\u202e\\u2060-\\u206f"
+    "\\ufe00-\\ufe0f\\ufeff"
+)
+_ESCAPED_UNSEEN = r"\\(?:[bfnrtv]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})"
+_GAPS = (re.compile(f"[{_UNSEEN}]+"), re.compile(rf"(?:\\*{_ESCAPED_UNSEEN}|[{_UNSEEN}])+"))
+"""What may stand between the characters of a secret; escapes only in texts with backslashes, and
+there, too, they may be no escapes but the end of a path before a secret."""
+_ESCAPE = re.compile(_ESCAPED_UNSEEN.encode())
+_RUN = re.compile("[a-z0-9._~-]+")
+"""What stands for itself in every escaped form."""
+_KEPT = b"abcdefghijklmnopqrstuvwxyz0123456789"
+_LOWER_BYTES = bytes(range(256)).lower()
+_OTHER_BYTES = bytes(set(range(256)) - set(_KEPT) - set(_KEPT.upper()))
+_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+"""Of ASCII only: what becomes of other letters may be longer."""
 
 
 class Redactor:
     """Replaces the secrets it knows by `***`, in each form in which they travel.
 
-    Forms: plain; escaped as in JSON, Python's `repr`, URLs, HTML and XML, also one in the other and
-    with the escapes' digits in any case; hexadecimal, all in lower or all in upper case; base64,
-    also inside a longer base64 text such as that of an `Authorization: Basic` header. Its `repr`
-    shows nothing, and it cannot be pickled.
+    Forms: plain; escaped as in JSON, Python's `repr`, URLs, HTML and XML, also one in the other;
+    hexadecimal; base64, also inside a longer base64 text such as that of an `Authorization: Basic`
+    header. Each is found in any case, with blanks and invisible characters in it, and where only
+    its beginning or its end is left (12 characters or more; 8 beside an ellipsis). Its `repr` shows
+    nothing, and it cannot be pickled.
     """
 
     __slots__ = ("_forms", "_needles")
@@ -40,7 +67,8 @@ class Redactor:
     def __init__(self, secrets: Iterable[str]) -> None:
         known = sorted({secret for secret in secrets if len(secret) >= MIN_SECRET_LENGTH})
         self._forms = tuple(form for secret in known for form in _forms(secret))
-        self._needles = tuple(dict.fromkeys(form.needle for form in self._forms))
+        needles = chain.from_iterable(form.needles for form in self._forms)
+        self._needles = tuple(dict.fromkeys(needles))
 
     def __repr__(self) -> str:
         return "Redactor(***)"
@@ -51,22 +79,39 @@ class Redactor:
 
     def bytes(self, data: Utf8) -> Utf8:
         """UTF-8 `data` without secrets; the same object when it holds none."""
-        # Needles are ASCII, and looking for them in bytes costs 0.3 us more for each of them.
-        if not self._may_hold_secret(data.decode("latin-1")):
+        if not self._may_hold_secret(data):
             return data
         text = data.decode("utf-8", "surrogateescape")
-        plain = self.text(text)
+        plain = self._redacted(text)
         return data if plain is text else plain.encode("utf-8", "surrogateescape")
 
     def text(self, text: str) -> str:
         """`text` without secrets; the same object when it holds none."""
-        if not self._may_hold_secret(text):
+        if not self._may_hold_secret(text.encode("utf-8", "surrogatepass")):
             return text
-        found = [form.spans(text) for form in self._forms if form.needle in text]
-        spans = sorted(chain.from_iterable(found))
-        return _masked(text, spans) if spans else text
+        return self._redacted(text)
 
-    def _may_hold_secret(self, text: str) -> bool:
+    def short(self, text: str, most: int) -> str:
+        """The beginning of a foreign text on one line, for messages: without secrets, then cut.
+
+        Args:
+            text: Whole, or the beginning that `engine.foreign_text` takes of it: what was cut
+                otherwise may end in a part of a secret that is too short to be known.
+            most: Longest result in characters, > 0.
+        """
+        return " ".join(self.text(text).split())[:most]
+
+    def _redacted(self, text: str) -> str:
+        spans = [span for form in self._forms for span in form.spans(text)]
+        for gap in _GAPS if "\\" in text else _GAPS[:1]:
+            chars, places = _without(gap, text)
+            for form in self._forms:
+                for start, end in form.pieces(chars):
+                    spans.append((places[start], places[end - 1] + 1))
+        return _masked(text, sorted(spans)) if spans else text
+
+    def _may_hold_secret(self, data: Utf8) -> bool:
+        text = _squeezed(data)
         for needle in self._needles:  # noqa: SIM110 - `any` takes twice as long
             if needle in text:
                 return True
@@ -77,40 +122,91 @@ class _Form:
     """One form of a secret.
 
     Attributes:
-        needle: What every text that holds the form holds, too. It is looked for first: 0.6 us for a
-            text of 5 kB, where the pattern takes 30 us and more. The longer, the faster.
+        needles: Of these, every text that holds the form, its beginning or (of the plain form) its
+            end holds one when it is squeezed. They are looked for first: 2 us for a text of 5 kB,
+            where the pattern takes 30 us and more.
     """
 
-    def __init__(self, needle: str, pattern: str) -> None:
-        self.needle = needle
+    def __init__(self, plain: str, pattern: str, *, coded: bool = True) -> None:
+        self._plain = _without(_GAPS[0], plain)[0]
         self._source = pattern
+        self._least = min(len(self._plain), PIECE_LENGTH)
+        lower = plain.translate(_LOWER)
+        ends = (lower[:_MARKED_LENGTH], lower[-_MARKED_LENGTH:])
+        # Each needle costs every text: those for the ends of coded forms are saved.
+        self.needles = tuple(dict.fromkeys(map(_needle, ends[:1] if coded else ends)))
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        return re.compile(self._source)  # 1 ms for a long key: only when it is needed
+        return re.compile(self._source, re.IGNORECASE)  # 1 ms for a long key: only when needed
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where the form stands; places may overlap."""
+        """Where the form stands whole; places may overlap."""
         match = self._pattern.search(text)
         while match is not None:
             yield match.span()
             match = self._pattern.search(text, match.start() + 1)
 
+    def pieces(self, chars: str) -> Iterator[tuple[int, int]]:
+        """Where its beginning or its end stands in a text without gaps, in lower case."""
+        plain = self._plain
+        if len(plain) < MIN_SECRET_LENGTH:
+            return
+        at = chars.find(plain[:_MARKED_LENGTH])
+        while at >= 0:
+            n = _n_common(plain, chars[at : at + len(plain)])
+            if n >= self._least or _ELLIPSIS.match(chars, at + n) is not None:
+                yield at, at + n
+            at = chars.find(plain[:_MARKED_LENGTH], at + 1)
+        end = chars.find(plain[-_MARKED_LENGTH:]) + _MARKED_LENGTH
+        while end >= _MARKED_LENGTH:
+            before = chars[max(0, end - len(plain)) : end]
+            n = _n_common(plain[::-1], before[::-1])
+            if n >= self._least or chars[: end - n].endswith(("..", "\u2026", "**")):
+                yield end - n, end
+            end = chars.find(plain[-_MARKED_LENGTH:], end - _MARKED_LENGTH + 1) + _MARKED_LENGTH
+
 
 def _forms(secret: str) -> Iterator[_Form]:
-    # Letters and digits of ASCII stand for themselves in every escaped form.
-    yield _Form(_longest_run(secret), escaped(secret))
+    yield _Form(secret, escaped(secret), coded=False)
     raw = secret.encode("utf-8", "surrogatepass")
-    for digits in (raw.hex(), raw.hex().upper()):
-        yield _Form(digits, digits)
+    yield _Form(raw.hex(), raw.hex())
     for shift in BASE64_SHIFTS:
         core = base64_core(raw, shift)
         if len(core) >= MIN_SECRET_LENGTH:
-            yield _Form(_longest_run(core), escaped(core, {"+": "-", "/": "_"}))
+            yield _Form(core, escaped(core, {"+": "-", "/": "_"}))
 
 
-def _longest_run(text: str) -> str:
-    return max(_LETTERS_AND_DIGITS.findall(text), key=len, default="")
+def _n_common(one: str, other: str) -> int:
+    """How many characters two texts have in common at their beginning."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _needle(text: str) -> str:
+    known = re.sub(_ESCAPED_UNSEEN, " ", text)
+    runs = (re.sub("[._~-]", "", run) for run in _RUN.findall(known))
+    return max(runs, key=len, default="")
+
+
+def _squeezed(data: Utf8) -> str:
+    """Letters and digits of ASCII only, in lower case; then once more without what escapes hold."""
+    text = data.translate(_LOWER_BYTES, _OTHER_BYTES)
+    if b"\\" in data:
+        text += b"\n" + _ESCAPE.sub(b"", data).translate(_LOWER_BYTES, _OTHER_BYTES)
+    return text.decode("ascii")
+
+
+def _without(gap: re.Pattern[str], text: str) -> tuple[str, list[int]]:
+    """`text` in lower case without its gaps, and where each character of that stands."""
+    kept: list[str] = []
+    places: list[int] = []
+    at = 0
+    for start, end in chain((match.span() for match in gap.finditer(text)), [(len(text),) * 2]):
+        kept.append(text[at:start])
+        places.extend(range(at, start))
+        at = end
+    return "".join(kept).translate(_LOWER), places
 
 
 def _masked(text: str, spans: list[tuple[int, int]]) -> str:

@@ -7,10 +7,12 @@ another one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
+from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.results.publish import read_whole
 from pytest_ultrapar.results.statistics import Basis
 
@@ -22,7 +24,14 @@ if TYPE_CHECKING:
 
 FILE_NAME = "benchmark.json"
 
-_MOST_AT_ONCE = ("ultra", "phase", "rotate", "serial")
+_Mode = Literal["ultra", "phase", "rotate", "serial"]
+_MOST_AT_ONCE: tuple[_Mode, ...] = ("ultra", "phase", "rotate", "serial")
+
+_Count = Annotated[int, msgspec.Meta(ge=1)]
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+_Bound = Annotated[float, msgspec.Meta(ge=0)]
+_SAME = 0.01
+"""The share by which two figures that say the same may differ."""
 
 
 class PartSpeed(msgspec.Struct, frozen=True):
@@ -38,11 +47,11 @@ class PartSpeed(msgspec.Struct, frozen=True):
 
     suite: str | None
     model: str | None
-    n: int
-    makespan_s: float
-    serial_s: float
-    speedup: float
-    speedup_interval: tuple[float, float] | None
+    n: _Count
+    makespan_s: _Positive
+    serial_s: _Positive
+    speedup: _Positive
+    speedup_interval: tuple[_Bound, _Bound] | None
     basis: Basis
     n_serial: int | None = None
     over: str = "serial"
@@ -75,7 +84,7 @@ class RunSpeeds(msgspec.Struct, frozen=True):
     """
 
     run_id: str
-    mode: str
+    mode: _Mode
     simulated: bool
     parts: tuple[PartSpeed, ...]
     client_bound: str = ""
@@ -110,10 +119,38 @@ def read_speeds(path: Path) -> tuple[RunSpeeds, ...]:
     """The runs of a benchmark file; none where there is no file, or it is another program's.
 
     Raises:
-        ResultsError: It cannot be read, or is no benchmark file of this version.
+        ResultsError: It cannot be read, is no benchmark file of this version, or has figures that
+            cannot be true.
     """
     found = read_whole(path, _File, _File(), "is no benchmark file of this version").ultrapar
-    return found.runs if found is not None else ()
+    if found is None:
+        return ()
+    wrong = _contradiction(found.runs)
+    if wrong:
+        msg = f"{path} holds figures that cannot be true: {wrong}"
+        raise ResultsError(msg)
+    return found.runs
+
+
+def _contradiction(runs: Sequence[RunSpeeds]) -> str:
+    """What two figures of a file say against each other, and where; empty if nothing does."""
+    modes = [run.mode for run in runs]
+    for at, run in enumerate(runs):
+        field = f"ultrapar.runs[{at}]"
+        if modes.index(run.mode) < at:
+            return f"{field}.mode is {run.mode!r} again; a mode stands there once"
+        known: set[tuple[str | None, str | None]] = set()
+        for number, part in enumerate(run.parts):
+            place = f"{field}.parts[{number}]"
+            if (part.suite, part.model) in known:
+                return f"{place} is of suite {part.suite!r} and model {part.model!r} again"
+            known.add((part.suite, part.model))
+            if not math.isclose(part.speedup, part.serial_s / part.makespan_s, rel_tol=_SAME):
+                return f"{place}.speedup is {part.speedup:g}, but serial_s / makespan_s is not"
+            low, high = part.speedup_interval or (part.speedup, part.speedup)
+            if low > high or not low * (1 - _SAME) <= part.speedup <= high * (1 + _SAME):
+                return f"{place}.speedup_interval [{low:g}, {high:g}] lies beside {part.speedup:g}"
+    return ""
 
 
 def judged_run(runs: Iterable[RunSpeeds]) -> RunSpeeds:

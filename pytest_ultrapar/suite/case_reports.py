@@ -31,6 +31,9 @@ OUTCOME = "ultrapar_outcome"
 N_READY = "ultrapar_n_ready"
 """Attribute of a case's last report: what `RunAhead.n_ready` says, for the controller."""
 
+_LONGEST_ERROR = 2000
+"""Characters of a case's error that are kept in the tables."""
+
 _OUTCOMES = frozenset({"passed", "failed", "skipped"})
 """Of a report that counts; plugins that run a test again give its earlier reports others."""
 
@@ -108,6 +111,15 @@ class CaseReports:
         """Text of a case for people: a model may have written it, and knows of terminals."""
         return harmless(self._runtime.redactor.text(text))
 
+    def _first_line(self, report: pytest.TestReport) -> str:
+        text = report.longreprtext.strip()
+        crash = getattr(getattr(report.longrepr, "reprcrash", None), "message", None)
+        # A fixture that does not exist: its report ends with a place, not with what is wrong
+        # (`fixtures.py:1040`).
+        unknown = getattr(report.longrepr, "errorstring", "").split("\n", 1)[0]
+        said = crash or unknown or (text.splitlines()[-1] if text else "failed")
+        return self._runtime.redactor.text(said)[:_LONGEST_ERROR]
+
     def _judge(
         self,
         item: pytest.Item,
@@ -133,13 +145,13 @@ class CaseReports:
         if report.when == "call" or (report.when == "setup" and not report.passed):
             state.outcome = _outcome(state, report, error)
             state.test = _test_word(report)
-            state.error = _first_line(report) if report.failed else None
+            state.error = self._first_line(report) if report.failed else None
             setattr(report, OUTCOME, state.outcome)
             if state.ended is not None:
                 report.duration += state.ended.duration_s
         if report.when == "teardown":
             if report.failed:
-                state.test, state.error = "error", _first_line(report)
+                state.test, state.error = "error", self._first_line(report)
             self._write(item, state)
             setattr(report, N_READY, self._ahead.n_ready())
 
@@ -246,15 +258,6 @@ def _test_word(report: pytest.TestReport) -> str:
     if report.when == "setup" and report.failed:
         return "error"
     return report.outcome
-
-
-def _first_line(report: pytest.TestReport) -> str:
-    text = report.longreprtext.strip()
-    crash = getattr(getattr(report.longrepr, "reprcrash", None), "message", None)
-    # A fixture that does not exist: its report ends with a place, not with what is wrong
-    # (`fixtures.py:1040`).
-    unknown = getattr(report.longrepr, "errorstring", "").split("\n", 1)[0]
-    return (crash or unknown or (text.splitlines()[-1] if text else "failed"))[:2000]
 
 
 def outcome_of(report: pytest.TestReport) -> str | None:

@@ -82,6 +82,8 @@ SELECTIONS = [
     (("--prompt-type=cot",), PHASES[1:], {"phase52": 75, "phase54": 200, "phase55": 40}),
     (("--prompt-type=flawed_missing_step",), PHASES, {"phase53": 40}),
     (("--flaw-set=all",), ["phase53"], {"phase53": 440}),
+    (("--flaw-severity=light,medium", "--flaw-severity=severe"), ["phase53"], {"phase53": 840}),
+    (("--flaw-severity=light", "--flaw-severity=medium", "-k=light"), PHASES, {"phase53": 280}),
     (("--difficulty=hard,very_hard",), ["phase51"], {"phase51": 80}),
     (("--tool-success-rate=0.80,.8", "--tool-success-rate=1"), ["phase54"], {"phase54": 80}),
     (("--task-type=simple_task",), ["phase51", "phase53"], {"phase51": 8, "phase53": 56}),
@@ -126,6 +128,10 @@ def test_selections_find_their_cases():
 @pytest.mark.parametrize(
     ("args", "message"),
     [
+        (
+            ["--flaw-severity=light,grave"],
+            "--flaw-severity 'grave' is unknown; allowed are light, med",
+        ),
         (["--prompt-type=best"], "--prompt-type 'best' is unknown; allowed are baseline, optimal"),
         (["--flaw-set=core,wrong"], "--flaw-set 'wrong' is unknown; allowed are core, document"),
         (["--difficulty=tricky"], "--difficulty 'tricky' is unknown; allowed are very_easy, easy"),

@@ -158,6 +158,17 @@ def test_pool_that_cannot_be_meant_is_refused_with_the_sum(project, workers):
     )
 
 
+@pytest.mark.slow
+def test_plan_of_many_cases_says_early_that_it_plans_and_on_how_many_it_stands(project, planned):
+    pool_with(project, model=TWO_S)
+    project.suite(SUITE_OF_20)
+    said = planned("-n0", "--ultrapar-repeats=250")
+    assert "ultrapar: planning 5,000 cases ..." in said.split("ultrapar plan =")[0]
+    assert "forecasts stand on 2,000 of the cases" in said
+    # 5,000 cases of two turns of 2 s on four seats.
+    assert "83 min" in rows(said)["ultra"][1]
+
+
 def test_serial_sample_and_gates_of_the_run_are_planned_and_checked(project, planned):
     project.suite(SUITE_OF_20)
     pool_with(project, model=TWO_S)

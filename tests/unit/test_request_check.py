@@ -1,0 +1,62 @@
+"""What can be sent of what a suite hands over."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from pytest_ultrapar.engine.request_check import sendable
+from tests.unit.test_llm_leases import HandClock, Ledger, Server, client
+
+HALF = "half \ud83d of it"
+SHOWN = "half \\ud83d of it"
+
+
+class Listener(Server):
+    """Keeps the bodies that it was sent."""
+
+    def __init__(self) -> None:
+        super().__init__(200)
+        self.heard: list[bytes] = []
+
+    async def exchange(self, endpoint, body, *, timeout_s):
+        self.heard.append(body)
+        return await super().exchange(endpoint, body, timeout_s=timeout_s)
+
+
+@pytest.mark.parametrize(
+    ("said", "sent"),
+    [
+        ({"role": "user", "content": HALF}, {"role": "user", "content": SHOWN}),
+        (
+            {"role": "user", "content": [{"type": "text", "text": HALF}]},
+            {"role": "user", "content": [{"type": "text", "text": SHOWN}]},
+        ),
+        (
+            {"role": "assistant", "tool_calls": [{"function": {HALF: [HALF, 1, None]}}]},
+            {"role": "assistant", "tool_calls": [{"function": {SHOWN: [SHOWN, 1, None]}}]},
+        ),
+    ],
+)
+def test_half_a_surrogate_pair_is_sent_and_kept_as_text_that_shows_it(said, sent):
+    async def play():
+        clock, server = HandClock(), Listener()
+        llm = client(Ledger(clock), server, clock, until_s=1e6)
+        await llm.chat([said], user=HALF)
+        await llm.close()
+        return server, llm
+
+    server, llm = asyncio.run(play())
+
+    (body,) = map(json.loads, server.heard)
+    assert body["messages"] == [sent]
+    assert body["user"] == SHOWN
+    kept = "".join(message.content for message in llm.conversation.messages)
+    assert kept.encode().decode() == kept
+
+
+@pytest.mark.parametrize("value", [[{"content": "é 🙂 \\ud800"}], {"tools": object()}, [1.5]])
+def test_all_else_is_handed_on_as_it_is(value):
+    assert sendable(value) is value
