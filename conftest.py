@@ -14,7 +14,7 @@ import pytest
 from bench_suites.library_check import check_library, phases_named
 from bench_suites.nothing_selected import reasons
 from bench_suites.selection import selection
-from bench_suites.workflow import TASKS, FlawError, LibraryError
+from bench_suites.workflow import TASKS, LibraryError
 from bench_suites.workflow.prompt_digest import prompt_digest
 from pytest_ultrapar.options import pool_path
 
@@ -80,19 +80,11 @@ def pytest_ultrapar_data() -> dict[str, str]:
     """
     edited = ", ".join(TASKS.edited())
     try:
-        data = {"task library": TASKS.digest(), "prompts": _prompts()}
+        data = {"task library": TASKS.digest(), "prompts": prompt_digest()}
     except LibraryError as error:
         msg = f"the task library was edited ({edited}) and cannot be used: {error}"
         raise pytest.UsageError(msg) from error
     return data | ({"edited files of the task library": edited} if edited else {})
-
-
-def _prompts() -> str:
-    try:
-        return prompt_digest()
-    except FlawError as error:
-        # Only an edited library leaves a flaw no room. Phases without that flaw can use it.
-        return f"not all: {error}"
 
 
 def pytest_report_header() -> list[str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from bench_suites.workflow.flaw import FLAWS, draw_flawed, flaw
+from bench_suites.workflow.flaw import FLAWS, FlawError, draw_flawed, flaw
 from bench_suites.workflow.library import TASKS
 from bench_suites.workflow.prompts import PROMPT_TYPES, build_messages
 from bench_suites.workflow.task import DIFFICULTIES, TASK_TYPES
@@ -31,8 +32,10 @@ def prompt_digest() -> str:
             for difficulty in DIFFICULTIES
         ]
         for name in FLAWS:
-            drawn = draw_flawed(flaw(name), task_type, 0, 0)
-            arms.append(("optimal", "easy", drawn.task, drawn.plan))
+            # An edited library may have no room for a flaw; then nobody is told its words.
+            with suppress(FlawError):
+                drawn = draw_flawed(flaw(name), task_type, 0, 0)
+                arms.append(("optimal", "easy", drawn.task, drawn.plan))
         for prompt_type, difficulty, task, plan in arms:
             shown = build_messages(task, prompt_type=prompt_type, difficulty=difficulty, plan=plan)
             whole.update(repr(shown).encode())
