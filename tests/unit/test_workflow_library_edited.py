@@ -59,7 +59,7 @@ def config(*args, start=ROOT):
 
 
 def chosen(*flaws, task_types=TASK_TYPES):
-    return Selection(task_types, flaws, "severe", None, (), ())
+    return Selection(task_types, flaws, ("severe",), None, (), ())
 
 
 def test_library_as_it_was_made_passes_the_check():
