@@ -7,6 +7,7 @@ hit others.
 from __future__ import annotations
 
 import re
+import unicodedata
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, NoReturn
@@ -31,18 +32,35 @@ disappear where a key begins with one."""
 _MARKED_LENGTH = MIN_SECRET_LENGTH
 """So long must a piece be beside an ellipsis, where something was certainly cut."""
 
-_ELLIPSIS = re.compile(r"""['"\s]*(?:\.\.|\u2026|\*\*)""")
+_ELLIPSIS = re.compile(r"""['"]{0,8}+(?:\.\.|\u2026|\*\*)""")
 
-# Blanks, controls and characters that nobody sees.
-_UNSEEN = (
-    "\\s\\x00-\\x1f\\x7f-\\xa0\\xad\\u034f\\u061c\\u180e\\u200b-\\u200f\\u202a-\\u202e\\u2060-\\u206f"
-    "\\ufe00-\\ufe0f\\ufeff"
+# What may stand between the characters of a secret. No pattern here may look at a run of characters
+# once for each of them: texts of 64 KiB come from servers and are searched on the engine's loop.
+_COLOUR = r"[0-?]*+[ -/]*+[@-~]"
+"""Of a terminal's control sequence, what follows `ESC [`."""
+_AFTER_BACKSLASH = (
+    rf"(?:(?:x1[bB]|u001[bB]|033|e)\[{_COLOUR}|[bfnrtv]|x[0-9a-fA-F]{{2}}|u[0-9a-fA-F]{{4}})"
 )
-_ESCAPED_UNSEEN = r"\\(?:[bfnrtv]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})"
-_GAPS = (re.compile(f"[{_UNSEEN}]+"), re.compile(rf"(?:\\*{_ESCAPED_UNSEEN}|[{_UNSEEN}])+"))
-"""What may stand between the characters of a secret; escapes only in texts with backslashes, and
-there, too, they may be no escapes but the end of a path before a secret."""
-_ESCAPE = re.compile(_ESCAPED_UNSEEN.encode())
+_AFTER_PERCENT = (
+    rf"(?:25)*+(?:1[bB](?:\[|%(?:25)*+5[bB]){_COLOUR}"
+    r"|[01][0-9a-fA-F]|20|7[fF]|[89a-fA-F][0-9a-fA-F])"
+)
+_GAPS = (
+    re.compile(r"[\x00-\x20\x7f]+"),
+    re.compile(
+        rf"(?:[\x00-\x1a\x1c-\x20\x7f]++|\x1b(?:\[{_COLOUR})?+"
+        rf"|(?<!\\)\\++{_AFTER_BACKSLASH}|%{_AFTER_PERCENT})+"
+    ),
+)
+"""In texts whose unseen characters are blanks (`_blanked`). The second, for texts with escapes, is
+not enough for these: what looks like an escape may be the end of a path before a secret."""
+_ESCAPE_STARTS = ("\\", "%", "\x1b")
+_ESCAPE = rf"\\{_AFTER_BACKSLASH}|%{_AFTER_PERCENT}|\x1b\[{_COLOUR}"
+_ESCAPE_IN_BYTES = re.compile(_ESCAPE.encode())
+_SHORT_ESCAPES = tuple(f"\\{letter}".encode() for letter in "bfnrtv")
+_LONG_ESCAPE_STARTS = (b"\\x", b"\\u", b"\\0", b"\\e", b"%", b"\x1b")
+_FILLERS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+"""Called letters and symbols by Unicode, and blank."""
 _RUN = re.compile("[a-z0-9._~-]+")
 """What stands for itself in every escaped form."""
 _KEPT = b"abcdefghijklmnopqrstuvwxyz0123456789"
@@ -57,9 +75,10 @@ class Redactor:
 
     Forms: plain; escaped as in JSON, Python's `repr`, URLs, HTML and XML, also one in the other;
     hexadecimal; base64, also inside a longer base64 text such as that of an `Authorization: Basic`
-    header. Each is found in any case, with blanks and invisible characters in it, and where only
-    its beginning or its end is left (12 characters or more; 8 beside an ellipsis). Its `repr` shows
-    nothing, and it cannot be pickled.
+    header. Each is found in any case, and where only its beginning or its end is left (12
+    characters or more; 8 beside an ellipsis). There may be blanks, controls, invisible characters,
+    combining marks and a terminal's colours in it, also escaped by a backslash or as in URLs. Time
+    is linear in the text. Its `repr` shows nothing, and it cannot be pickled.
     """
 
     __slots__ = ("_forms", "_needles")
@@ -103,8 +122,10 @@ class Redactor:
 
     def _redacted(self, text: str) -> str:
         spans = [span for form in self._forms for span in form.spans(text)]
-        for gap in _GAPS if "\\" in text else _GAPS[:1]:
-            chars, places = _without(gap, text)
+        blanked = _blanked(text)
+        has_escapes = any(start in text for start in _ESCAPE_STARTS)
+        for gap in _GAPS if has_escapes else _GAPS[:1]:
+            chars, places = _without(gap, blanked)
             for form in self._forms:
                 for start, end in form.pieces(chars):
                     spans.append((places[start], places[end - 1] + 1))
@@ -128,7 +149,7 @@ class _Form:
     """
 
     def __init__(self, plain: str, pattern: str, *, coded: bool = True) -> None:
-        self._plain = _without(_GAPS[0], plain)[0]
+        self._plain = _without(_GAPS[0], _blanked(plain))[0]
         self._source = pattern
         self._least = min(len(self._plain), PIECE_LENGTH)
         lower = plain.translate(_LOWER)
@@ -162,7 +183,7 @@ class _Form:
         while end >= _MARKED_LENGTH:
             before = chars[max(0, end - len(plain)) : end]
             n = _n_common(plain[::-1], before[::-1])
-            if n >= self._least or chars[: end - n].endswith(("..", "\u2026", "**")):
+            if n >= self._least or chars.endswith(("..", "\u2026", "**"), 0, end - n):
                 yield end - n, end
             end = chars.find(plain[-_MARKED_LENGTH:], end - _MARKED_LENGTH + 1) + _MARKED_LENGTH
 
@@ -184,7 +205,7 @@ def _n_common(one: str, other: str) -> int:
 
 
 def _needle(text: str) -> str:
-    known = re.sub(_ESCAPED_UNSEEN, " ", text)
+    known = re.sub(_ESCAPE, " ", text)
     runs = (re.sub("[._~-]", "", run) for run in _RUN.findall(known))
     return max(runs, key=len, default="")
 
@@ -192,9 +213,29 @@ def _needle(text: str) -> str:
 def _squeezed(data: Utf8) -> str:
     """Letters and digits of ASCII only, in lower case; then once more without what escapes hold."""
     text = data.translate(_LOWER_BYTES, _OTHER_BYTES)
-    if b"\\" in data:
-        text += b"\n" + _ESCAPE.sub(b"", data).translate(_LOWER_BYTES, _OTHER_BYTES)
+    plain = data
+    if b"\\" in plain:
+        # JSON is full of these, and replacing them takes a tenth of the pattern's time.
+        for short in _SHORT_ESCAPES:
+            plain = plain.replace(short, b" ")
+    for start in _LONG_ESCAPE_STARTS:
+        if start in plain:
+            plain = _ESCAPE_IN_BYTES.sub(b" ", plain)
+            break
+    if plain is not data:
+        text += b"\n" + plain.translate(_LOWER_BYTES, _OTHER_BYTES)
     return text.decode("ascii")
+
+
+def _blanked(text: str) -> str:
+    """`text` with a blank for each character that is unseen or only changes the one before it."""
+    if text.isascii():
+        return text
+    return text.translate({ord(char): " " for char in set(text) if _is_unseen(char)})
+
+
+def _is_unseen(char: str) -> bool:
+    return not char.isprintable() or char in _FILLERS or unicodedata.category(char) in ("Mn", "Me")
 
 
 def _without(gap: re.Pattern[str], text: str) -> tuple[str, list[int]]:
