@@ -32,14 +32,15 @@ disappear where a key begins with one."""
 _MARKED_LENGTH = MIN_SECRET_LENGTH
 """So long must a piece be beside an ellipsis, where something was certainly cut."""
 
-_ELLIPSIS = re.compile(r"""['"]{0,8}+(?:\.\.|\u2026|\*\*)""")
+_ELLIPSIS = r"(?:\.\.|\u2026|\*\*)"
+_QUOTES = """['"]{0,8}+"""
 
 # What may stand between the characters of a secret. No pattern here may look at a run of characters
 # once for each of them: texts of 64 KiB come from servers and are searched on the engine's loop.
 _COLOUR = r"[0-?]*+[ -/]*+[@-~]"
 """Of a terminal's control sequence, what follows `ESC [`."""
 _AFTER_BACKSLASH = (
-    rf"(?:(?:x1[bB]|u001[bB]|033|e)\[{_COLOUR}|[bfnrtv]|x[0-9a-fA-F]{{2}}|u[0-9a-fA-F]{{4}})"
+    rf"(?:[bfnrtv]|(?:x1[bB]|u001[bB]|033|e)\[{_COLOUR}|x[0-9a-fA-F]{{2}}|u[0-9a-fA-F]{{4}})"
 )
 _AFTER_PERCENT = (
     rf"(?:25)*+(?:1[bB](?:\[|%(?:25)*+5[bB]){_COLOUR}"
@@ -54,11 +55,15 @@ _GAPS = (
 )
 """In texts whose unseen characters are blanks (`_blanked`). The second, for texts with escapes, is
 not enough for these: what looks like an escape may be the end of a path before a secret."""
-_ESCAPE_STARTS = ("\\", "%", "\x1b")
-_ESCAPE = rf"\\{_AFTER_BACKSLASH}|%{_AFTER_PERCENT}|\x1b\[{_COLOUR}"
-_ESCAPE_IN_BYTES = re.compile(_ESCAPE.encode())
-_SHORT_ESCAPES = tuple(f"\\{letter}".encode() for letter in "bfnrtv")
-_LONG_ESCAPE_STARTS = (b"\\x", b"\\u", b"\\0", b"\\e", b"%", b"\x1b")
+_ESCAPES = {
+    "\\": rf"\\{_AFTER_BACKSLASH}",
+    "%": f"%{_AFTER_PERCENT}",
+    "\x1b": rf"\x1b\[{_COLOUR}",
+}
+# One pattern for each: the search for a fixed first character takes a third of that for any of them.
+_ESCAPES_IN_BYTES = tuple(
+    (start.encode(), re.compile(escape.encode())) for start, escape in _ESCAPES.items()
+)
 _FILLERS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 """Called letters and symbols by Unicode, and blank."""
 _RUN = re.compile("[a-z0-9._~-]+")
@@ -123,7 +128,7 @@ class Redactor:
     def _redacted(self, text: str) -> str:
         spans = [span for form in self._forms for span in form.spans(text)]
         blanked = _blanked(text)
-        has_escapes = any(start in text for start in _ESCAPE_STARTS)
+        has_escapes = any(start in text for start in _ESCAPES)
         for gap in _GAPS if has_escapes else _GAPS[:1]:
             chars, places = _without(gap, blanked)
             for form in self._forms:
@@ -170,22 +175,36 @@ class _Form:
 
     def pieces(self, chars: str) -> Iterator[tuple[int, int]]:
         """Where its beginning or its end stands in a text without gaps, in lower case."""
-        plain = self._plain
+        plain, least = self._plain, self._least
         if len(plain) < MIN_SECRET_LENGTH:
             return
-        at = chars.find(plain[:_MARKED_LENGTH])
+        at = chars.find(plain[:least])
         while at >= 0:
-            n = _n_common(plain, chars[at : at + len(plain)])
-            if n >= self._least or _ELLIPSIS.match(chars, at + n) is not None:
-                yield at, at + n
-            at = chars.find(plain[:_MARKED_LENGTH], at + 1)
-        end = chars.find(plain[-_MARKED_LENGTH:]) + _MARKED_LENGTH
-        while end >= _MARKED_LENGTH:
-            before = chars[max(0, end - len(plain)) : end]
-            n = _n_common(plain[::-1], before[::-1])
-            if n >= self._least or chars.endswith(("..", "\u2026", "**"), 0, end - n):
-                yield end - n, end
-            end = chars.find(plain[-_MARKED_LENGTH:], end - _MARKED_LENGTH + 1) + _MARKED_LENGTH
+            yield at, at + _n_common(plain, chars[at : at + len(plain)])
+            at = chars.find(plain[:least], at + 1)
+        end = chars.find(plain[-least:]) + least
+        while end >= least:
+            yield end - _n_common(plain[::-1], chars[max(0, end - len(plain)) : end][::-1]), end
+            end = chars.find(plain[-least:], end - least + 1) + least
+        if ".." in chars or "\u2026" in chars or "**" in chars:
+            for pattern in self._marked:
+                for match in pattern.finditer(chars):
+                    yield match.span(1)
+
+    @cached_property
+    def _marked(self) -> tuple[re.Pattern[str], re.Pattern[str]]:
+        """Shorter beginnings before an ellipsis, shorter ends behind one."""
+        plain, most = self._plain, self._least - 1
+        beginning = end = ""
+        for char in reversed(plain[_MARKED_LENGTH:most]):
+            beginning = f"(?:{re.escape(char)}{beginning})?"
+        for char in plain[-most:-_MARKED_LENGTH]:
+            end = f"(?:{end}{re.escape(char)})?"
+        first, last = re.escape(plain[:_MARKED_LENGTH]), re.escape(plain[-_MARKED_LENGTH:])
+        return (
+            re.compile(f"({first}{beginning})(?={_QUOTES}{_ELLIPSIS})"),
+            re.compile(f"{_ELLIPSIS}({end}{last})"),
+        )
 
 
 def _forms(secret: str) -> Iterator[_Form]:
@@ -205,7 +224,7 @@ def _n_common(one: str, other: str) -> int:
 
 
 def _needle(text: str) -> str:
-    known = re.sub(_ESCAPE, " ", text)
+    known = re.sub("|".join(_ESCAPES.values()), " ", text)
     runs = (re.sub("[._~-]", "", run) for run in _RUN.findall(known))
     return max(runs, key=len, default="")
 
@@ -213,16 +232,12 @@ def _needle(text: str) -> str:
 def _squeezed(data: Utf8) -> str:
     """Letters and digits of ASCII only, in lower case; then once more without what escapes hold."""
     text = data.translate(_LOWER_BYTES, _OTHER_BYTES)
-    plain = data
-    if b"\\" in plain:
-        # JSON is full of these, and replacing them takes a tenth of the pattern's time.
-        for short in _SHORT_ESCAPES:
-            plain = plain.replace(short, b" ")
-    for start in _LONG_ESCAPE_STARTS:
+    plain, n_escapes = data, 0
+    for start, escape in _ESCAPES_IN_BYTES:
         if start in plain:
-            plain = _ESCAPE_IN_BYTES.sub(b" ", plain)
-            break
-    if plain is not data:
+            plain, n = escape.subn(b" ", plain)
+            n_escapes += n
+    if n_escapes:
         text += b"\n" + plain.translate(_LOWER_BYTES, _OTHER_BYTES)
     return text.decode("ascii")
 
