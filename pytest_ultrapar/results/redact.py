@@ -103,17 +103,17 @@ class Redactor:
 
     def bytes(self, data: Utf8) -> Utf8:
         """UTF-8 `data` without secrets; the same object when it holds none."""
-        if not self._may_hold_secret(data):
+        squeezed = _squeezed(data)
+        if not self._may_hold_secret(squeezed):
             return data
         text = data.decode("utf-8", "surrogateescape")
-        plain = self._redacted(text)
+        plain = self._redacted(text, squeezed)
         return data if plain is text else plain.encode("utf-8", "surrogateescape")
 
     def text(self, text: str) -> str:
         """`text` without secrets; the same object when it holds none."""
-        if not self._may_hold_secret(text.encode("utf-8", "surrogatepass")):
-            return text
-        return self._redacted(text)
+        squeezed = _squeezed(text.encode("utf-8", "surrogatepass"))
+        return self._redacted(text, squeezed) if self._may_hold_secret(squeezed) else text
 
     def short(self, text: str, most: int) -> str:
         """The beginning of a foreign text on one line, for messages: without secrets, then cut.
@@ -125,8 +125,9 @@ class Redactor:
         """
         return " ".join(self.text(text).split())[:most]
 
-    def _redacted(self, text: str) -> str:
-        spans = [span for form in self._forms for span in form.spans(text)]
+    def _redacted(self, text: str, squeezed: str) -> str:
+        whole = [form for form in self._forms if any(one in squeezed for one in form.needles)]
+        spans = [span for form in whole for span in form.spans(text)]
         blanked = _blanked(text)
         has_escapes = any(start in text for start in _ESCAPES)
         for gap in _GAPS if has_escapes else _GAPS[:1]:
@@ -136,10 +137,9 @@ class Redactor:
                     spans.append((places[start], places[end - 1] + 1))
         return _masked(text, sorted(spans)) if spans else text
 
-    def _may_hold_secret(self, data: Utf8) -> bool:
-        text = _squeezed(data)
+    def _may_hold_secret(self, squeezed: str) -> bool:
         for needle in self._needles:  # noqa: SIM110 - `any` takes twice as long
-            if needle in text:
+            if needle in squeezed:
                 return True
         return False
 

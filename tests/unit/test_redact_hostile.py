@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import time
 
 import pytest
@@ -53,8 +54,14 @@ def _seconds(redactor: Redactor, text: str) -> float:
 @pytest.mark.parametrize("unit", _UNITS.values(), ids=_UNITS.keys())
 def test_time_is_linear_in_the_text(unit):
     redactor = Redactor(KEYS)
-    beginning = "the sk-proj- key"
-    redactor.text(beginning)  # patterns are compiled when first needed
+    # Every form of every key is looked for, and its pattern compiled.
+    beginning = "sk-proj- "
+    for key in KEYS:
+        shifted = (
+            base64.b64encode(before + key.encode()).decode() for before in (b"", b"x", b"xy")
+        )
+        beginning += " ".join([key, key.encode().hex(), *shifted, ""])
+    assert "***" in redactor.text(beginning)
 
     def text(n: int) -> str:
         return beginning + unit * (n // len(unit)) + beginning
