@@ -6,14 +6,15 @@ import argparse
 import os
 import signal
 import sys
+from contextlib import redirect_stdout
 from importlib import import_module
 from importlib.metadata import version
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TextIO
 
-from pytest_ultrapar.errors import ConfigError, UltraparError
+from pytest_ultrapar.errors import UltraparError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 _SUBCOMMANDS = (
     "pytest_ultrapar.bench.command",
@@ -25,8 +26,8 @@ _SUBCOMMANDS = (
 """Modules that are a `Subcommand`. All are imported at every call, so that `ultrapar --help` can
 show them; so their import must be light, and heavy imports belong into `run`."""
 
-_FAILED = 1
-_BAD_INPUT = 4
+_UNUSABLE = 4
+"""Input, results, files: never 1, which says that a rule or a lane failed."""
 _NOBODY_READS = 128 + signal.SIGPIPE
 """What shells say of a process that wrote into a pipe without a reader."""
 _DESCRIPTION = """\
@@ -57,7 +58,8 @@ class Subcommand(Protocol):
         """Do it; the result is the exit code.
 
         Raises:
-            UltraparError: Ends in one line on stderr; exit code 4 for a `ConfigError`, else 1.
+            UltraparError: Ends in one line on stderr and exit code 4.
+            OSError: The same.
         """
         ...
 
@@ -65,31 +67,64 @@ class Subcommand(Protocol):
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code of `ultrapar`; called by the console script.
 
-    When stdout cannot be written to it is never 1, which may mean that a rule or a lane failed.
+    Whatever cannot be read, written or used ends with 4: 1 may mean that a rule or a lane failed.
     """
     if sys.stdout is None:
         return _not_written("stdout is closed")
+    stdout = _Stdout(sys.stdout)
     try:
+        with redirect_stdout(stdout):
+            try:
+                return _run(argv)
+            finally:
+                # Else the interpreter would do it, after the exit code has been settled.
+                stdout.flush()
+    except _NotWrittenError as failed:
+        _drop_output()
+        if isinstance(failed.error, BrokenPipeError):
+            # Whoever read has seen enough, as `head` has.
+            return _NOBODY_READS
+        return _not_written(f"cannot write to stdout: {failed.error.strerror}")
+
+
+class _NotWrittenError(Exception):
+    """Stdout cannot be written to; no `OSError`, or it could be taken for one of a file."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class _Stdout:
+    """A text stream whose failures to write can be told from all others."""
+
+    def __init__(self, wrapped: TextIO) -> None:
+        self._wrapped = wrapped
+
+    def write(self, text: str) -> int:
         try:
-            return _run(argv)
-        finally:
-            # Else the interpreter would do it, after the exit code has been settled.
-            sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read has seen enough, as `head` has.
-        _drop_output()
-        return _NOBODY_READS
-    except OSError as error:
-        if error.filename is not None:
-            raise
-        _drop_output()
-        return _not_written(f"cannot write to stdout: {error.strerror}")
+            return self._wrapped.write(text)
+        except OSError as error:
+            raise _NotWrittenError(error) from error
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        try:
+            self._wrapped.flush()
+        except OSError as error:
+            raise _NotWrittenError(error) from error
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the stream has
+        return getattr(self._wrapped, name)
 
 
 def _not_written(why: str) -> int:
     if sys.stderr is not None:
         sys.stderr.write(f"ultrapar: error: {why}\n")
-    return _BAD_INPUT
+    return _UNUSABLE
 
 
 def _drop_output() -> None:
@@ -109,9 +144,9 @@ def _run(argv: Sequence[str] | None) -> int:
     subcommand: Subcommand = arguments.subcommand
     try:
         return subcommand.run(arguments)
-    except UltraparError as error:
+    except (UltraparError, OSError) as error:
         sys.stderr.write(f"ultrapar {subcommand.NAME}: error: {error}\n")
-        return _BAD_INPUT if isinstance(error, ConfigError) else _FAILED
+        return _UNUSABLE
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -144,7 +179,7 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """End with 4, bad input as everywhere here; argparse's own 2 is pytest's "interrupted"."""
         self.print_usage(sys.stderr)
-        self.exit(_BAD_INPUT, f"{self.prog}: error: {message}\n")
+        self.exit(_UNUSABLE, f"{self.prog}: error: {message}\n")
 
     def refuse(self, rest: Sequence[str]) -> NoReturn:
         """End as `error` does, naming the options that there are."""

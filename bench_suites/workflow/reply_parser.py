@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NoReturn, cast
 
+from pytest_ultrapar.results.record_text import without_surrogates
+
 if TYPE_CHECKING:
     from bench_suites.workflow.chat_model import NativeCall
 
@@ -87,7 +89,7 @@ def parse_reply(
     said = _without_thought(text)
     if not said.strip() and not native:
         said = _without_thought(reasoning or text)
-    said = _sendable(said)
+    said = without_surrogates(said)
     actions, n_unclosed = _scan(said)
     actions += [_native(call.name, call.arguments) for call in native]
     return ParsedReply(said, tuple(actions), n_unclosed)
@@ -169,12 +171,7 @@ def _from_object(value: dict[str, object] | None) -> Action:
 
 
 def _name(text: str) -> str:
-    return _sendable(text.strip()[:LONGEST_NAME_CHARACTERS])
-
-
-def _sendable(text: str) -> str:
-    """What a model said goes back to it; a lone surrogate could not be sent."""
-    return text.encode("utf-8", "replace").decode()
+    return without_surrogates(text.strip()[:LONGEST_NAME_CHARACTERS])[:LONGEST_NAME_CHARACTERS]
 
 
 def _native(name: str, arguments: str) -> Action:
@@ -185,7 +182,7 @@ def _native(name: str, arguments: str) -> Action:
     if kind == "call":
         return _from_object(decoded)
     text = next((v for v in (decoded or {}).values() if isinstance(v, str)), "")
-    return _lookup(kind, _sendable(text))
+    return _lookup(kind, without_surrogates(text))
 
 
 def _end_of(pattern: re.Pattern[str], text: str, position: int) -> int:

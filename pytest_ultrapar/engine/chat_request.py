@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.engine.openai_api import encode_request
+from pytest_ultrapar.engine.request_check import without_surrogates
 
 if TYPE_CHECKING:
     from pytest_ultrapar.engine.endpoints import Endpoint
@@ -14,7 +15,7 @@ _STREAMED: dict[str, Any] = {"stream": True, "stream_options": {"include_usage":
 
 
 def request_body(endpoint: Endpoint, messages: Messages, parameters: dict[str, Any]) -> bytes:
-    """The request as the endpoint's provider wants it.
+    """The request as the endpoint's provider wants it; lone surrogates as text that shows them.
 
     Args:
         endpoint: Whose table of parameters holds.
@@ -29,7 +30,13 @@ def request_body(endpoint: Endpoint, messages: Messages, parameters: dict[str, A
         parameters = {**parameters, **_STREAMED}
     if endpoint.parameters:
         parameters = _as_sent(endpoint, parameters)
-    return encode_request(endpoint.model_in_body, messages, parameters)
+    try:
+        return encode_request(endpoint.model_in_body, messages, parameters)
+    except UnicodeEncodeError:
+        # Looking for them beforehand would take as long as encoding the request.
+        return encode_request(
+            endpoint.model_in_body, without_surrogates(messages), without_surrogates(parameters)
+        )
 
 
 def _as_sent(endpoint: Endpoint, parameters: dict[str, Any]) -> dict[str, Any]:

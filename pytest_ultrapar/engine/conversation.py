@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pytest_ultrapar.engine.request_check import without_surrogates
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused
 from pytest_ultrapar.records import Attempt, TurnMessage
 
@@ -60,5 +61,10 @@ class Conversation:
 
 def _as_text(content: object) -> str:
     if isinstance(content, str):
-        return content
-    return "" if content is None else msgspec.json.encode(content).decode()
+        return content if content.isascii() else str(without_surrogates(content))
+    if content is None:
+        return ""
+    try:
+        return msgspec.json.encode(content).decode()
+    except UnicodeEncodeError:
+        return msgspec.json.encode(without_surrogates(content)).decode()

@@ -42,10 +42,10 @@ class EngineSettings:
         retry: The retry layer's policy.
         episode_timeout_s: Deadline of one episode, > 0 seconds.
         most_open: Episodes open at once at most; also the bound on connections.
+        shown: See `Wire`.
         watch: Told of every lease, request, retry and episode, on the engine's thread; None for
             nobody.
         tokens: Says what requests may take; None where no limit counts tokens.
-        shown: See `Wire`.
     """
 
     worker: str
@@ -55,9 +55,9 @@ class EngineSettings:
     episode_timeout_s: float
     most_open: int
     clock: Clock
+    shown: Callable[[str], str]
     watch: Watch | None = None
     tokens: TokenEstimates | None = None
-    shown: Callable[[str], str] = str
 
 
 class Engine:

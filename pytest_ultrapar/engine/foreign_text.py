@@ -22,8 +22,12 @@ def beginning(text: str) -> str:
     """
     if len(text) <= LARGEST_TEXT:
         return text
-    visible = [at for at in range(LARGEST_TEXT) if text[at] != " " and text[at].isprintable()]
-    return text[: visible[-_LONGEST_SECRET]] if len(visible) > _LONGEST_SECRET else ""
+    n_visible, end = 0, LARGEST_TEXT
+    while end and n_visible < _LONGEST_SECRET:
+        end -= 1
+        char = text[end]
+        n_visible += char != " " and char.isprintable()
+    return text[:end]
 
 
 def beginning_of_bytes(body: bytes) -> str:

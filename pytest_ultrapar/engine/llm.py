@@ -20,7 +20,7 @@ from pytest_ultrapar.engine.failure import Failure
 from pytest_ultrapar.engine.http import Answer
 from pytest_ultrapar.engine.openai_api import RESERVED
 from pytest_ultrapar.engine.reply import Messages, Reply
-from pytest_ultrapar.engine.request_check import check_request, sendable
+from pytest_ultrapar.engine.request_check import check_request
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.engine.watch import Watch
@@ -54,11 +54,11 @@ class Wire:
     """What the clients of all episodes of an engine share.
 
     Attributes:
+        shown: Makes one line, without secrets and not too long, of what servers and networks say of
+            a failure.
         watch: Told of every request and retry; None in most runs, which then pay for two or three
             comparisons per request (4 ns each).
         tokens: Says what requests may take; None where no limit counts tokens.
-        shown: Makes one line, without secrets and not too long, of what servers and networks say of
-            a failure.
     """
 
     port: BrokerPort
@@ -67,9 +67,9 @@ class Wire:
     retry: RetryPolicy
     clock: Clock
     next_request_id: Callable[[], int]
+    shown: Callable[[str], str]
     watch: Watch | None = None
     tokens: TokenEstimates | None = None
-    shown: Callable[[str], str] = str
 
 
 class Llm:
@@ -146,7 +146,6 @@ class Llm:
             )
             raise TypeError(msg)
         check_request(messages, parameters)
-        messages, parameters = sendable(messages), sendable(parameters)
         if self._closed:
             msg = "llm.chat() was called after its episode had ended"
             raise RuntimeError(msg)

@@ -16,8 +16,23 @@ from pytest_ultrapar.engine.foreign_text import LARGEST_TEXT, beginning
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_ENOUGH = LARGEST_TEXT + 1
-"""Characters by which one sees that a text is too large."""
+
+class _Kept:
+    """A text that grows until there is too much of it."""
+
+    __slots__ = ("_is_full", "text")
+
+    def __init__(self) -> None:
+        self.text = ""
+        self._is_full = False
+
+    def add(self, text: str) -> None:
+        if self._is_full:
+            return
+        self.text += text[: LARGEST_TEXT + 1]
+        if len(self.text) > LARGEST_TEXT:
+            self.text = beginning(self.text)
+            self._is_full = True
 
 
 class EpisodeOutput:
@@ -26,26 +41,26 @@ class EpisodeOutput:
     __slots__ = ("_log", "_stdout")
 
     def __init__(self) -> None:
-        self._stdout = ""
-        self._log = ""
+        self._stdout = _Kept()
+        self._log = _Kept()
 
     @property
     def stdout(self) -> str:
         """What was printed."""
-        return beginning(self._stdout)
+        return self._stdout.text
 
     @property
     def log(self) -> str:
         """What was logged, as text."""
-        return beginning(self._log)
+        return self._log.text
 
     def add_print(self, text: str) -> None:
         """Keep a printed text, up to the bound."""
-        self._stdout = (self._stdout + text)[:_ENOUGH]
+        self._stdout.add(text)
 
     def add_log(self, text: str) -> None:
         """Keep a formatted log record, up to the bound."""
-        self._log = (self._log + text + "\n")[:_ENOUGH]
+        self._log.add(f"{text}\n")
 
 
 current_output: ContextVar[EpisodeOutput | None] = ContextVar("current_output", default=None)

@@ -4,42 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import msgspec
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pytest_ultrapar.engine.reply import Messages
 
-T = TypeVar("T")
 
-_encoder = msgspec.json.Encoder()
-
-
-def sendable(value: T) -> T:
-    r"""What can be sent of messages or parameters: lone surrogates are shown as `\ud800`.
+def without_surrogates(value: Any) -> Any:  # noqa: ANN401 - any plain data
+    r"""A copy of messages or parameters in which lone surrogates are shown as `\ud800`.
 
     JSON in UTF-8 has none, but a model can write them as escapes, and a suite that reads these and
     sends back what it found is not at fault. It is the same form in which answers have them
-    (`mending`). A value without any is given back itself.
+    (`mending`).
     """
-    try:
-        _encoder.encode(value)
-    except UnicodeEncodeError:
-        shown: T = _shown(value)
-        return shown
-    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-        pass  # said better when it is to be sent
-    return value
-
-
-def _shown(value: Any) -> Any:  # noqa: ANN401 - any plain data
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, Mapping):
-        return {_shown(name): _shown(one) for name, one in value.items()}
+        return {without_surrogates(name): without_surrogates(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_shown(one) for one in value]
+        return [without_surrogates(one) for one in value]
     return value
 
 

@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 
 
 _SAY_EVERY_S = 0.5
+_UNUSABLE = 4
+"""As everywhere in `ultrapar`; 1 says that a test or a rule failed."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Compact one run; prints what was written or, with `--wait`, its summary as a line of JSON.
 
     Returns:
-        0, or 1 after a message on standard error.
+        0, or 4 after a message on standard error.
     """
     parser = argparse.ArgumentParser(
         prog=f"python -m {__spec__.name}",
@@ -59,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
         summary = compact(options.run_dir, _Saying() if options.wait else unheard)
     except ResultsError as error:
         sys.stderr.write(f"{error}\n")
-        return 1
+        return _UNUSABLE
     said = msgspec.json.encode(summary) if options.wait else _sentence(summary).encode()
     sys.stdout.buffer.write(said + b"\n")
     return 0

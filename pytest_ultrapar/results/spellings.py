@@ -1,8 +1,8 @@
 r"""Patterns for all spellings of a text: escaped, in base64.
 
 Escapes of one kind may be nested: JSON in JSON puts more backslashes before a quote, a URL in a URL
-writes `%252F`. All quantifiers are possessive or end at a fixed text, so that no text, however many
-backslashes it has, makes the search slow.
+writes `%252F`. All quantifiers are possessive or end at a fixed text, and no pattern begins in the
+middle of a run of backslashes, so that the time of a search is linear in the text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ BASE64_SHIFTS = range(3)
 """How many bytes before a secret belong to its first group: RFC 4648 makes four characters of three
 bytes, so each shift has a base64 of its own."""
 
-_BACKSLASH = r"(?:\\|%(?:25)*+5[Cc])"
+_PERCENT_BACKSLASH = r"%(?:25)*+5[Cc]"
+_BACKSLASH = rf"(?:\\|{_PERCENT_BACKSLASH})"
+_FIRST_BACKSLASHES = rf"(?:(?<!\\)\\++|{_PERCENT_BACKSLASH})"
+"""Before the first character: a run from its beginning or, of those in URLs, the last one."""
+_MOST_IN_URL = 32
+"""Backslashes in a URL that may be too many before a secret that begins with one."""
 _PERCENT = 0x25
 _ASCII_END = 0x80
 _BYTE_END = 0x100
@@ -38,18 +43,29 @@ def escaped(text: str, equals: Mapping[str, str] | None = None) -> str:
     after_backslashes = False
     for run in re.findall(r"\\+|[^\\]", text):
         if run[0] == "\\":
-            pieces.append(f"{_BACKSLASH}{{{len(run)},}}+")
+            pieces.append(_first_run(len(run)) if not pieces else f"{_BACKSLASH}{{{len(run)},}}+")
         elif run.isascii() and run.isalnum():
             pieces.append(run)
         else:
             other = (equals or {}).get(run)
             also = [] if other is None else [*_spellings(other)]
-            at_least = "*+" if after_backslashes else "++"
-            escapes = f"{_BACKSLASH}{at_least}(?:{'|'.join(_escapes(run))})"
-            plain = f"{_BACKSLASH}*+(?:{'|'.join([*_spellings(run), *also])})"
+            one_or_more, any_number = f"{_BACKSLASH}++", f"{_BACKSLASH}*+"
+            if not pieces:
+                one_or_more, any_number = _FIRST_BACKSLASHES, f"{_FIRST_BACKSLASHES}?"
+            before = any_number if after_backslashes else one_or_more
+            escapes = f"{before}(?:{'|'.join(_escapes(run))})"
+            plain = f"{any_number}(?:{'|'.join([*_spellings(run), *also])})"
             pieces.append(f"(?:{escapes}|{plain})")
         after_backslashes = run[0] == "\\"
     return "".join(pieces)
+
+
+def _first_run(n: int) -> str:
+    """`n` backslashes or more at the beginning of a text."""
+    # A run in a URL has no beginning that a pattern can see: it is bounded, so that trying it from
+    # each place stays linear.
+    in_url = f"(?:{_PERCENT_BACKSLASH}){{{n},{n + _MOST_IN_URL}}}+"
+    return rf"(?:(?<!\\)\\{{{n},}}+|{in_url})(?!{_BACKSLASH})"
 
 
 def base64_core(raw: bytes, shift: int) -> str:

@@ -69,6 +69,7 @@ class Talk:
             retry=RetryPolicy(self.max_attempts),
             clock=clock,
             next_request_id=iter(range(2, 100)).__next__,
+            shown=str,
         )
         first = await acquire_lease(broker, LeaseRequest(1, "m", opens=True, case_id="c1"))
         llm = Llm(model="m", group="", case_id="c1", seed=1, wire=wire, first=first)

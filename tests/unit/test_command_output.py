@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+from pytest_ultrapar import cli
+from pytest_ultrapar.errors import ConfigError, ResultsError
 
 GATE = ("gate", "benchmark.json", "--rule", "speedup>=3")
 
@@ -63,3 +68,54 @@ def test_full_disk_is_said_in_one_sentence(folder):
 def test_closed_stdout_is_said_in_one_sentence(folder):
     done = ultrapar(folder, *GATE, preexec_fn=lambda: os.close(1))
     assert (done.returncode, done.stderr) == (4, "ultrapar: error: stdout is closed\n")
+
+
+@pytest.fixture
+def failing(monkeypatch, capsys):
+    """Calls a subcommand that raises an error; its exit code and what it said."""
+
+    def call(error):
+        def run(_):
+            sys.stdout.write("so far\n")
+            raise error
+
+        command = ModuleType("failing_command")
+        command.NAME, command.SUMMARY, command.DESCRIPTION = "fail", "", ""
+        command.add_arguments, command.run = lambda _: None, run
+        monkeypatch.setitem(sys.modules, "failing_command", command)
+        monkeypatch.setattr(cli, "_SUBCOMMANDS", ("failing_command",))
+        code = cli.main(["fail"])
+        return code, capsys.readouterr()
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError(errno.ENOSPC, "No space left on device", "/somewhere/run.jsonl"),
+        ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"),
+        BrokenPipeError(errno.EPIPE, "Broken pipe"),
+    ],
+    ids=["disk", "file", "connection", "child"],
+)
+def test_trouble_elsewhere_is_not_said_of_stdout(failing, error):
+    code, said = failing(error)
+    assert (code, said.out) == (4, "so far\n")
+    assert said.err == f"ultrapar fail: error: {error}\n"
+
+
+@pytest.mark.parametrize("kind", [ConfigError, ResultsError])
+def test_what_cannot_be_used_is_no_failed_rule(failing, kind):
+    code, said = failing(kind("journal-1.bin is damaged"))
+    assert (code, said.err) == (4, "ultrapar fail: error: journal-1.bin is damaged\n")
+
+
+def test_results_that_cannot_be_made_anew_are_no_failed_rule(tmp_path):
+    compact = "pytest_ultrapar.results.compact"
+    done = subprocess.run(
+        [sys.executable, "-m", compact, tmp_path / "no-run"], capture_output=True, check=False
+    )
+    assert done.returncode == 4
+    assert b"no-run" in done.stderr

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import MISSING, fields
 
 import pytest
 
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.engine import Engine, EngineSettings
+from pytest_ultrapar.engine.llm import Wire
 from pytest_ultrapar.engine.retry import RetryPolicy
 
 
@@ -21,6 +23,7 @@ def make_engine(connect, lost):
         episode_timeout_s=1.0,
         most_open=1,
         clock=MonotonicClock(),
+        shown=str,
     )
     return Engine(
         settings,
@@ -29,6 +32,12 @@ def make_engine(connect, lost):
         sync=lambda: None,
         lost=lost.append,
     )
+
+
+@pytest.mark.parametrize("kind", [EngineSettings, Wire])
+def test_how_to_take_secrets_out_has_to_be_said(kind):
+    (shown,) = (field for field in fields(kind) if field.name == "shown")
+    assert (shown.default, shown.default_factory) == (MISSING, MISSING)
 
 
 def test_engine_that_waits_for_its_broker_can_be_stopped():

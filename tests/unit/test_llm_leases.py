@@ -77,6 +77,7 @@ def client(ledger: Ledger, server: Server, clock: HandClock, *, until_s: float) 
         retry=RetryPolicy(3),
         clock=clock,
         next_request_id=iter(range(2, 100)).__next__,
+        shown=str,
     )
     return Llm(
         model="m",

@@ -7,7 +7,9 @@ import json
 
 import pytest
 
-from pytest_ultrapar.engine.request_check import sendable
+from pytest_ultrapar.engine.chat_request import request_body
+from pytest_ultrapar.engine.endpoints import Endpoint
+from pytest_ultrapar.pool.model import LaneId
 from tests.unit.test_llm_leases import HandClock, Ledger, Server, client
 
 HALF = "half \ud83d of it"
@@ -57,6 +59,12 @@ def test_half_a_surrogate_pair_is_sent_and_kept_as_text_that_shows_it(said, sent
     assert kept.encode().decode() == kept
 
 
-@pytest.mark.parametrize("value", [[{"content": "é 🙂 \\ud800"}], {"tools": object()}, [1.5]])
-def test_all_else_is_handed_on_as_it_is(value):
-    assert sendable(value) is value
+def test_body_shows_half_a_surrogate_pair():
+    endpoint = Endpoint(
+        LaneId("p/a/k0"), "p", "a", "k0", "http://127.0.0.1:1", "sk-secret", "m", 5.0
+    )
+    said = [{"role": "user", "content": HALF}]
+    body = json.loads(request_body(endpoint, said, {"user": HALF, "é": "🙂 \\ud800"}))
+    assert body["messages"] == [{"role": "user", "content": SHOWN}]
+    assert (body["user"], body["é"]) == (SHOWN, "🙂 \\ud800")
+    assert said == [{"role": "user", "content": HALF}]

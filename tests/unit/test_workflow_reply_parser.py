@@ -150,14 +150,14 @@ def test_parser_bounds_what_it_keeps():
 
 def test_parser_gives_text_that_can_be_sent():
     parsed = parse_reply('\ud800<tool_call>{"name": "a\\ud800b"}</tool_call>')
-    assert parsed.text.encode()
-    assert parsed.actions[0].text.encode()
+    assert parsed.text.startswith("\\ud800<tool_call>")
+    assert parsed.actions[0].text == "a\\ud800b"
 
 
 @pytest.mark.parametrize("name", ["tool_search", "tool_info", "tool_call", "reader\ud800"])
 @pytest.mark.parametrize("arguments", [r'{"query": "\ud800"}', r'{"name": "a\udfffb"}'])
 def test_parser_gives_texts_of_native_calls_that_can_be_sent(name, arguments):
     parsed = parse_reply("", native=[Native(name, arguments)])
-    assert [action.text.encode().decode() for action in parsed.actions] == [
-        action.text for action in parsed.actions
-    ]
+    for action in parsed.actions:
+        assert action.text.encode().decode() == action.text
+        assert "?" not in action.text

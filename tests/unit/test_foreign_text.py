@@ -1,0 +1,52 @@
+"""How much is kept of texts that are too large, and what finding that costs."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ultrapar.engine.foreign_text import LARGEST_TEXT, beginning
+from pytest_ultrapar.engine.output import EpisodeOutput
+
+_DROPPED = 4096
+
+
+class Watched(str):
+    """Counts the characters that are looked at one by one."""
+
+    __slots__ = ("n_looked_at",)
+
+    def __getitem__(self, place):
+        if isinstance(place, int):
+            self.n_looked_at = getattr(self, "n_looked_at", 0) + 1
+        return super().__getitem__(place)
+
+
+def test_only_what_is_dropped_is_looked_at():
+    text = Watched("x" * (LARGEST_TEXT + 1))
+    assert len(beginning(text)) == LARGEST_TEXT - _DROPPED
+    assert text.n_looked_at == _DROPPED
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("x" * LARGEST_TEXT, LARGEST_TEXT),
+        ("x" * 2 * LARGEST_TEXT, LARGEST_TEXT - _DROPPED),
+        ("x " * LARGEST_TEXT, LARGEST_TEXT - 2 * _DROPPED),
+        (" " * 2 * LARGEST_TEXT, 0),
+        ("x" * 100 + " " * LARGEST_TEXT, 0),
+    ],
+)
+def test_as_many_visible_characters_are_dropped_as_a_secret_may_have(text, kept):
+    assert beginning(text) == text[:kept]
+
+
+def test_output_is_cut_once_and_nothing_is_added_behind_the_cut():
+    output = EpisodeOutput()
+    for add in (output.add_print, output.add_log):
+        add("x" * LARGEST_TEXT)
+        add("y")
+        add("late")
+    for kept in (lambda: output.stdout, lambda: output.log):
+        assert kept() == "x" * (LARGEST_TEXT - _DROPPED)
+        assert kept() is kept()

@@ -1,0 +1,120 @@
+"""Texts made to hide a secret, or to keep whoever looks for one busy."""
+
+from __future__ import annotations
+
+import base64
+import time
+
+import pytest
+
+from pytest_ultrapar.results.redact import Redactor
+
+SECRET = "sk-proj-AbCdEf0123456789ZyXwVu"
+# Begin with what can be escaped, or repeat themselves.
+ODD = ["-/+dash-slash-0123456789", "\\-\\back-slash-0123", '""""""""quoted-0123', "a" * 12]
+KEYS = [SECRET, *ODD]
+
+_UNITS = {
+    "backslashes": "\\",
+    "blanks": " ",
+    "percent": "%",
+    "percent-25": "%25",
+    "25": "25",
+    "percent-5c": "%5C",
+    "percent-255c": "%25255C",
+    "both-backslashes": "\\%5C",
+    "backslash-x": "\\x",
+    "backslash-n": "\\n",
+    "percent-20": "%20",
+    "prefix": "sk-proj-",
+    "prefix-quote": 'sk-proj-"',
+    "prefix-backslash": "sk-proj-\\",
+    "tail": "89ZyXwVu",
+    "quotes": '"',
+    "escape": "\x1b",
+    "escape-bracket": "\x1b[",
+    "escape-digits": "\x1b[3",
+    "escaped-escape": "\\x1b[3",
+    "ampersand": "&amp;",
+    "amp": "amp;",
+    "entity": "&#0",
+    "zeros": "0",
+    "letter": "a",
+    "dash": "-",
+    "invisible": "\u3164",
+}
+
+
+def _seconds(redactor: Redactor, text: str) -> float:
+    start = time.thread_time()
+    redactor.text(text)
+    return time.thread_time() - start
+
+
+@pytest.mark.parametrize("unit", _UNITS.values(), ids=_UNITS.keys())
+def test_time_is_linear_in_the_text(unit):
+    redactor = Redactor(KEYS)
+    # Every form of every key is looked for, and its pattern compiled.
+    beginning = "sk-proj- "
+    for key in KEYS:
+        shifted = (
+            base64.b64encode(before + key.encode()).decode() for before in (b"", b"x", b"xy")
+        )
+        beginning += " ".join([key, key.encode().hex(), *shifted, ""])
+    assert "***" in redactor.text(beginning)
+
+    def text(n: int) -> str:
+        return beginning + unit * (n // len(unit)) + beginning
+
+    # 4 is linear, 16 quadratic; another process may spoil a try, not all of them.
+    ratios = (
+        _seconds(redactor, text(64 * 1024)) / max(_seconds(redactor, text(16 * 1024)), 1e-6)
+        for _ in range(6)
+    )
+    assert any(ratio <= 8 for ratio in ratios)
+
+
+_BETWEEN = {
+    "hangul-filler": "\u3164",
+    "halfwidth-filler": "\uffa0",
+    "khmer": "\u17b4",
+    "variation": "\ufe0f",
+    "variation-supplement": "\U000e0100",
+    "tag": "\U000e0020",
+    "unassigned-ignorable": "\u2065",
+    "combining": "\u0301",
+    "zero-width": "\u200b",
+    "braille-blank": "\u2800",
+    "colour": "\x1b[31m",
+    "colours": "\x1b[0m\x1b[38;5;196m",
+    "blank-and-colour": " \x1b[1m",
+    "colour-in-json": "\\u001b[31m",
+    "colour-in-repr": "\\x1b[0;31m",
+    "colour-in-shell": "\\033[31m",
+    "colour-in-url": "%1B%5B31m",
+    "blank-in-url": "%20",
+    "newline-in-url": "%0a",
+    "nested-url": "%2520",
+    "zero-width-in-url": "%E2%80%8B",
+    "newline-in-json": "\\n",
+    "nested-json": "\\\\n",
+    "zero-width-in-json": "\\u200b",
+}
+
+
+@pytest.mark.parametrize("between", _BETWEEN.values(), ids=_BETWEEN.keys())
+def test_secret_is_found_with_unseen_characters_in_it(between):
+    redactor = Redactor(KEYS)
+    whole, half = between.join(SECRET), f"{SECRET[:15]}{between}{SECRET[15:]}"
+    for broken in (whole, half, between.join(SECRET[:14])):
+        masked = redactor.text(f"before {broken} after")
+        assert masked == "before *** after"
+        assert redactor.bytes(f"before {broken} after".encode()) == masked.encode()
+
+
+@pytest.mark.parametrize("secret", ODD)
+@pytest.mark.parametrize("before", ["", "\\", "\\\\\\", "%5C", "%255C%255C%255C", "x5C"])
+def test_secret_is_found_behind_backslashes(secret, before):
+    masked = Redactor([secret]).text(f"<{before}{secret}>")
+    assert secret not in masked
+    assert masked.endswith("***>")
