@@ -22,9 +22,9 @@ SIMULATED = (
 LEGEND = (
     "n: measured cases; unscored: those of them that were refused prompts: counted as not solved,"
     " left out of all means. infra: cases that the infrastructure failed to answer; they are in no"
-    " other figure. coverage %: n of the planned cases. In brackets: 95 % interval; cases that share"
-    " a task and its luck count as one cluster. best reachable: a flawless model with the same tasks"
-    " and luck."
+    " other figure. coverage %: n of the planned cases. In brackets: 95 % interval; cases that"
+    " share a task and its luck count as one cluster. best reachable: a flawless model with the"
+    " same tasks and luck."
 )
 LEGEND_53 = (
     "obeyed, repaired, neither: of the places where the plans differ, the mean share at which the"

@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ultrapar.compare.metrics import COVERAGE, QUANTILES, SCORE
-from pytest_ultrapar.critical_values import critical_z
 from pytest_ultrapar.report.numbers import counted
+from pytest_ultrapar.results.clustered import clustered_share
 from pytest_ultrapar.results.paired import (
     CONFIDENCE,
     NOTHING_KNOWN,
@@ -19,7 +19,7 @@ from pytest_ultrapar.results.paired import (
 from pytest_ultrapar.results.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.results.run_speeds import part_speed
 from pytest_ultrapar.results.speedup import LEAST_CASES
-from pytest_ultrapar.results.statistics import quantile, wilson_interval
+from pytest_ultrapar.results.statistics import quantile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -40,8 +40,8 @@ class Figure(NamedTuple):
     Attributes:
         value: In the metric's unit; a relative change as a share.
         n: Cases, or pairs of cases, that it stands on.
-        interval: At the confidence asked for, of the speed-up always 95 %; None for a count of the
-            run itself, which no sample can be wrong about.
+        interval: At the confidence asked for, of the speed-up at least 95 %; None for a count of
+            the run itself, which no sample can be wrong about.
         base: The baseline's figure; None without one.
         new: The run's figure.
         alike: Of a change: whether every pair has the same figure in both runs.
@@ -94,12 +94,7 @@ def figure_of_run(
         case _ if metric == COVERAGE:
             return _coverage(run, own, wanted)
         case "solved_rate":
-            outcomes = [row.outcome for row in own if row.graded]
-            if not outcomes:
-                raise NoFigureError(UNGRADED)
-            n, n_solved = len(outcomes), outcomes.count("solved")
-            share = Interval(*wilson_interval(n_solved, n, critical_z(confidence)))
-            return _single(n_solved / n, n, share)
+            return _solved_rate(run, own, confidence)
         case _ if metric in QUANTILES:
             durations = [row.duration_s for row in own if row.timed]
             if not durations:
@@ -148,6 +143,21 @@ def quantile_of(
 def mean(values: Sequence[float]) -> float:
     """The mean of at least one number."""
     return math.fsum(values) / len(values)
+
+
+def _solved_rate(run: MeasuredRun, own: Sequence[CaseRow], confidence: float) -> Figure:
+    clusters = {case.case_id: case.cluster for case in run.cases}
+    share = clustered_share(
+        (
+            (clusters.get(row.case_id) or row.case_id, row.outcome == "solved")
+            for row in own
+            if row.graded
+        ),
+        confidence=confidence,
+    )
+    if share is None:
+        raise NoFigureError(UNGRADED)
+    return _single(share.value, share.n, Interval(share.low, share.high))
 
 
 def _single(value: float, n: int, interval: Interval | None) -> Figure:

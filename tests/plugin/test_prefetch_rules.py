@@ -224,7 +224,7 @@ def test_it(answer): pass
 @pytest.mark.parametrize("prompt", ["x"])
 def test_it(answer): pass
 """,
-        "mark ultrapar(...) got 'm'; it takes expect=... and models=... and ",
+        "mark ultrapar(...) got 'm'; it takes cluster=... and expect=... and ",
     ),
     "mark with a number for models": (
         """
@@ -273,7 +273,7 @@ def test_it(answer): pass
 @pytest.mark.parametrize("prompt", ["x"])
 def test_it(answer): pass
 """,
-        "mark ultrapar(...) got model; it takes expect=... and models=... and ",
+        "mark ultrapar(...) got model; it takes cluster=... and expect=... and ",
     ),
     "mark with a slip": (
         """
@@ -281,7 +281,7 @@ def test_it(answer): pass
 @pytest.mark.parametrize("prompt", ["x"])
 def test_it(answer): pass
 """,
-        "mark ultrapar(...) got model; it takes expect=... and models=... and ",
+        "mark ultrapar(...) got model; it takes cluster=... and expect=... and ",
     ),
 }
 ALL = {name: (body + "\ndef test_it(made): pass\n", said) for name, (body, said) in FAULTS.items()}

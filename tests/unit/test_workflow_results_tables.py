@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_suites.workflow_results.bench_case import PHASES
-from bench_suites.workflow_results.clustered import clustered_share
 from bench_suites.workflow_results.counted import Counted
 from bench_suites.workflow_results.figures import coverage, efficiency, with_interval
 from bench_suites.workflow_results.model_size import model_size_b
 from bench_suites.workflow_results.tables import BEST, tables
+from pytest_ultrapar.results.clustered import clustered_share
 from pytest_ultrapar.results.statistics import wilson_interval
 from tests.unit.workflow_results_runs import bench_case, some
 

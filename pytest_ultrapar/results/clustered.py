@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from pytest_ultrapar.critical_values import critical_t
+from pytest_ultrapar.critical_values import critical_t, critical_z
 from pytest_ultrapar.results.statistics import wilson_interval
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Sequence
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A share and the bounds of its 95 % interval, all in [0, 1].
+    """A share and the bounds of its interval, all in [0, 1].
 
     Attributes:
         n: Cases that it is of; at least one.
@@ -23,7 +26,9 @@ class Share:
     high: float
 
 
-def clustered_share(hits: Iterable[tuple[Hashable, bool]]) -> Share | None:
+def clustered_share(
+    hits: Iterable[tuple[Hashable, bool]], *, confidence: float = 0.95
+) -> Share | None:
     """The share of hits with an interval that allows for dependence within clusters.
 
     It is Wilson's interval for the effective sample size: the number of cases divided by the design
@@ -42,6 +47,7 @@ def clustered_share(hits: Iterable[tuple[Hashable, bool]]) -> Share | None:
 
     Args:
         hits: For each case its cluster, and whether it is a hit.
+        confidence: Of the interval, 0 to 1.
 
     Returns:
         None without cases.
@@ -54,10 +60,11 @@ def clustered_share(hits: Iterable[tuple[Hashable, bool]]) -> Share | None:
         return None
     value = sum(map(sum, clusters.values())) / n
     if len(clusters) in {1, n} or value in {0.0, 1.0}:
-        low, high = wilson_interval(value * len(clusters), len(clusters))
+        reach = critical_z(confidence)
+        low, high = wilson_interval(value * len(clusters), len(clusters), reach)
     else:
         n_effective = _effective(clusters.values(), n, value)
-        reach = critical_t(len(clusters), 0.95)
+        reach = critical_t(len(clusters), confidence)
         low, high = wilson_interval(value * n_effective, n_effective, reach)
     return Share(n, value, low, high)
 
