@@ -17,7 +17,7 @@ from pytest_ultrapar.compare.figures import (
     quantile_of,
 )
 from pytest_ultrapar.compare.metrics import COVERAGE, KEPT, QUANTILES
-from pytest_ultrapar.critical_values import critical_z
+from pytest_ultrapar.results.clustered import clustered_share
 from pytest_ultrapar.results.paired import (
     CONFIDENCE,
     NOTHING_KNOWN,
@@ -31,10 +31,9 @@ from pytest_ultrapar.results.paired import (
 )
 from pytest_ultrapar.results.service import Span
 from pytest_ultrapar.results.speedup import Part, makespan_shares, speedup, speedup_interval
-from pytest_ultrapar.results.statistics import wilson_interval
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from pytest_ultrapar.compare.figures import Filters
     from pytest_ultrapar.compare.pairing import Pairing
@@ -80,7 +79,8 @@ def change(
     if metric in {"efficiency", "speedup", COVERAGE}:
         return _counted(metric, pairing, wanted, relative=relative, filters=filters)
     if metric in {"solved_rate", "changed"}:
-        return _rate(metric, pairs, relative=relative, confidence=confidence)
+        clusters = {case.case_id: case.cluster or case.case_id for case in pairing.cases}
+        return _rate(metric, pairs, clusters, relative=relative, confidence=confidence)
     if metric in QUANTILES:
         return _quantile(QUANTILES[metric], pairs, relative=relative, confidence=confidence)
     return _mean(metric, pairs, relative=relative, confidence=confidence)
@@ -126,17 +126,26 @@ def _kept(pairing: Pairing) -> Figure:
     return Figure(share, pairing.n_base, None, None, share)
 
 
-def _rate(metric: str, pairs: Sequence[Pair], *, relative: bool, confidence: float) -> Figure:
+def _rate(
+    metric: str,
+    pairs: Sequence[Pair],
+    clusters: Mapping[str, str],
+    *,
+    relative: bool,
+    confidence: float,
+) -> Figure:
     graded = [(base, new) for base, new in pairs if base.graded and new.graded]
     n = len(graded)
     if not n:
         raise NoFigureError(UNGRADED)
     if metric == "changed":
-        n_changed = sum(base.outcome != new.outcome for base, new in graded)
-        if not n_changed:
+        share = clustered_share(
+            ((clusters[base.case_id], base.outcome != new.outcome) for base, new in graded),
+            confidence=confidence,
+        )
+        if share is None or not share.value:
             return Figure(0.0, n, None, None, 0.0, alike=True)
-        share = Interval(*wilson_interval(n_changed, n, critical_z(confidence)))
-        return Figure(n_changed / n, n, share, None, n_changed / n)
+        return Figure(share.value, n, Interval(share.low, share.high), None, share.value)
     solved = [(base.outcome == "solved", new.outcome == "solved") for base, new in graded]
     gained, lost = solved.count((False, True)), solved.count((True, False))
     kept = solved.count((True, True))

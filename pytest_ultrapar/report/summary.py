@@ -177,7 +177,7 @@ def _between(interval: tuple[float, float] | None) -> str:
     if interval is None:
         return ""
     low, high = interval
-    return f" (95 % interval {times(low)} to {times(high)})"
+    return f" (interval of at least 95 %: {times(low)} to {times(high)})"
 
 
 def _unharmed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 
 from pytest_ultrapar.compare.gate import judge
@@ -14,6 +16,13 @@ from tests.unit.compared_runs import outcomes_of, write_run
 
 MODELS = ("alpha", "beta", "gamma", "delta")
 N = 20
+SUITES = (
+    "bench_suites.phase51.test_baseline",
+    "bench_suites.phase52.test_qwen_scale",
+    "bench_suites.phase53.test_flawed_workflow",
+    "bench_suites.phase54.test_tool_reliability",
+    "bench_suites.phase55.test_prompt_sensitivity",
+)
 
 
 @pytest.fixture(scope="module")
@@ -50,3 +59,18 @@ def test_end_table_has_the_interval_of_the_gate(run):
     text = "\n".join(summary_lines(run.summary, (), directory="out", width=200))
     assert f"{found.low * 100:.1f} to {found.high * 100:.1f}" in text
     assert "depend on each other counted as one cluster" in text
+
+
+def test_share_of_changed_cases_allows_for_clusters(run, tmp_path):
+    path = tmp_path / "other"
+    write_run(path, {model: outcomes_of(N, solved=0.5) for model in MODELS}, clustered=True)
+    (found,) = judge([parse_rule("changed<=0.1")], find_measured_run(str(path)), run).judged
+    low, _ = wilson_interval(4 * len(MODELS), N * len(MODELS))
+    assert low > 0.1
+    assert (found.value, found.verdict) == (0.2, "undecided")
+
+
+def test_workflow_phases_name_the_clusters_of_their_own_tables():
+    """What `BenchCase.draw` says of a case: the task type and the repetition."""
+    marks = [import_module(name).pytestmark for name in SUITES]
+    assert [mark.kwargs["cluster"] for mark in marks] == [("task_type",)] * 5

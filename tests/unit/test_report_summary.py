@@ -132,7 +132,7 @@ def test_summary_shows_the_serial_sample_and_the_interval_of_the_speedup():
         "\nserial sample: 4 cases one after another in 48.0 s, 5.0/min; not in the times below\n"
         in text
     )
-    assert "(by that sample): speed-up 30.0x (95 % interval 25.2x to 140x)" in text
+    assert "(by that sample): speed-up 30.0x (interval of at least 95 %: 25.2x to 140x)" in text
 
 
 def test_summary_of_a_resumed_run_says_what_its_speed_is_of():
