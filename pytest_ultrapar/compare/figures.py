@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ultrapar.compare.metrics import COVERAGE, QUANTILES, SCORE
 from pytest_ultrapar.report.numbers import counted
-from pytest_ultrapar.results.clustered import clustered_share
+from pytest_ultrapar.results.clustered import clustered_mean_interval, clustered_share
 from pytest_ultrapar.results.paired import (
     CONFIDENCE,
     NOTHING_KNOWN,
     Interval,
-    mean_interval,
     possible_range,
     quantile_interval,
 )
@@ -22,8 +21,9 @@ from pytest_ultrapar.results.speedup import LEAST_CASES
 from pytest_ultrapar.results.statistics import quantile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
+    from pytest_ultrapar.records import Case
     from pytest_ultrapar.results.case_row import CaseRow
     from pytest_ultrapar.results.measured_run import MeasuredRun
     from pytest_ultrapar.results.run_speeds import PartSpeed, RunSpeeds
@@ -103,11 +103,17 @@ def figure_of_run(
             return _single(value, len(durations), interval)
         case _:
             number = number_of(metric)
-            values = [each for row in own if (each := number(row)) is not None]
+            known = {row.case_id: each for row in own if (each := number(row)) is not None}
+            values = list(known.values())
             if not values:
                 raise NoFigureError(missing(metric))
             ends = possible_range(values)
-            interval = mean_interval(values, ends=ends, confidence=confidence)
+            clusters = clusters_of(run.cases)
+            interval = clustered_mean_interval(
+                [(clusters[case_id], each) for case_id, each in known.items()],
+                ends=ends,
+                confidence=confidence,
+            )
             return _single(mean(values), len(values), interval)
 
 
@@ -145,14 +151,15 @@ def mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
+def clusters_of(cases: Iterable[Case]) -> dict[str, str]:
+    """The cluster of each case, by its id; one that depends on no other is a cluster itself."""
+    return {case.case_id: case.cluster or case.case_id for case in cases}
+
+
 def _solved_rate(run: MeasuredRun, own: Sequence[CaseRow], confidence: float) -> Figure:
-    clusters = {case.case_id: case.cluster for case in run.cases}
+    clusters = clusters_of(run.cases)
     share = clustered_share(
-        (
-            (clusters.get(row.case_id) or row.case_id, row.outcome == "solved")
-            for row in own
-            if row.graded
-        ),
+        ((clusters[row.case_id], row.outcome == "solved") for row in own if row.graded),
         confidence=confidence,
     )
     if share is None:
