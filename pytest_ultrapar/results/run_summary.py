@@ -147,7 +147,9 @@ def make_cells(measures: Iterable[CaseMeasure]) -> list[Cell]:
         counts = count_outcomes(part)
         n_graded = sum(counts[outcome] for outcome in GRADED)
         share = clustered_share(
-            (each.cluster, each.outcome == "solved") for each in part if each.outcome in GRADED
+            (each.cluster or each.case_id, each.outcome == "solved")
+            for each in part
+            if each.outcome in GRADED
         )
         interval = (share.low, share.high) if share is not None else None
         cells.append(Cell(names, len(part), n_graded, counts, mean_scores(part), interval))
