@@ -70,11 +70,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register what this process needs; without a pool next to nothing."""
     config.addinivalue_line(
         "markers",
-        "ultrapar(models=..., summary=..., taken_from=..., repeats_over=..., expect=...): models "
-        "that a test runs on (patterns), the parameters by which the summary table is laid out, "
-        "the suite whose cases are not asked again where they are the same, the parameter whose "
-        "first values --ultrapar-repeats NxM takes, and the turns and tokens of an episode that "
-        "--ultrapar-plan supposes where no earlier run tells",
+        "ultrapar(models=..., summary=..., taken_from=..., repeats_over=..., cluster=..., "
+        "expect=...): models that a test runs on (patterns), the parameters by which the summary "
+        "table is laid out, the suite whose cases are not asked again where they are the same, the "
+        "parameter whose first values --ultrapar-repeats NxM takes, the parameters whose common "
+        "values make cases of a repetition depend on each other, and the turns and tokens of an "
+        "episode that --ultrapar-plan supposes where no earlier run tells",
     )
     given = getattr(config, "workerinput", {}).get(INPUT)
     if options.pool_path(config) is None:

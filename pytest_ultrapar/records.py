@@ -27,6 +27,9 @@ class Case(msgspec.Struct, frozen=True):
         params: The suite's own parameters as plain values, without `model` and `repeat`.
         seed: `hash(run seed, case id)`, 0 <= seed < 2**63.
         skipped: Why a mark keeps the episode from starting, else None.
+        cluster: What it shares with the cases that depend on it, as text: the values of the
+            parameters that the mark's `cluster` names, and the repetition. None: it depends on no
+            other case.
     """
 
     index: int
@@ -38,6 +41,7 @@ class Case(msgspec.Struct, frozen=True):
     params: dict[str, Scalar]
     seed: int
     skipped: str | None = None
+    cluster: str | None = None
 
     @property
     def test(self) -> str:

@@ -11,7 +11,10 @@ from bench_suites.selection import selection
 from bench_suites.workflow import Episode, Verdict, score
 
 pytestmark = pytest.mark.ultrapar(
-    summary=("model", "task_type"), repeats_over="task_type", expect=EXPECTED
+    summary=("model", "task_type"),
+    repeats_over="task_type",
+    cluster=("task_type",),
+    expect=EXPECTED,
 )
 
 

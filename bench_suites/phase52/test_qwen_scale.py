@@ -16,6 +16,7 @@ pytestmark = pytest.mark.ultrapar(
     summary=("model", "difficulty"),
     taken_from="phase51",
     repeats_over="task_type",
+    cluster=("task_type",),
     expect=EXPECTED,
 )
 

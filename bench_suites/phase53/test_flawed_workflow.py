@@ -13,7 +13,7 @@ from bench_suites.workflow import ChatModel, Difficulty, Episode, Verdict, score
 from pytest_ultrapar import CaseInfo, prefetch
 
 pytestmark = pytest.mark.ultrapar(
-    summary=("model", "flaw"), repeats_over="task_type", expect=EXPECTED
+    summary=("model", "flaw"), repeats_over="task_type", cluster=("task_type",), expect=EXPECTED
 )
 
 

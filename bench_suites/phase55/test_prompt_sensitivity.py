@@ -14,6 +14,7 @@ pytestmark = pytest.mark.ultrapar(
     summary=("model", "prompt_type"),
     taken_from="phase51",
     repeats_over="task_type",
+    cluster=("task_type",),
     expect=EXPECTED,
 )
 

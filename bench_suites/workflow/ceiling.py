@@ -16,8 +16,8 @@ def is_reachable(task: Task, *, tool_success_rate: float, seed: int, max_turns: 
     """Whether the task's own calls, in the best order, solve it with this luck. Pure.
 
     Every step takes as many tries as its tool's luck says, in whatever order steps are done. So the
-    turns decide, and whether failures can be parted by successes: too many in a row end an episode.
-    A model that looks things up first needs more turns.
+    turns decide, and whether failures can be interleaved with successes: too many in a row end an
+    episode. A model that looks things up first needs more turns.
 
     Args:
         task: From the library.

@@ -28,9 +28,10 @@ class Work:
 
     Attributes:
         done: Tools of the steps that were done, in the order in which they were.
-        n_needless: Calls that could do no step: of a tool that the task does not need, of a step
-            that was done already, with other arguments than the task's, or after a need was met
-            with such ones.
+        n_needless: Calls of a tool that the task does not need, of a step that was done already, or
+            with other arguments than the task's. A right call of a step whose needs were met with
+            wrong arguments does no step, but only the first that succeeds is free: the call that
+            met the need counts already.
     """
 
     done: tuple[str, ...]
@@ -52,21 +53,21 @@ def work(sound: Plan, calls: Sequence[Call]) -> Work:
     """
     steps = {step.tool: step for step in sound.steps}
     done: dict[str, None] = {}
+    in_vain: set[str] = set()
     n_needless = 0
     for call in calls:
         if call.error in REFUSALS:
             continue
         step = steps.get(call.tool)
-        is_of_use = (
-            step is not None
-            and step.tool not in done
-            and done.keys() >= set(step.needs)
-            and as_asked(step, call)
-        )
-        if not is_of_use:
+        if step is None or step.tool in done or not as_asked(step, call):
+            n_needless += 1
+        elif done.keys() >= set(step.needs):
+            if call.ok:
+                done[step.tool] = None
+        elif step.tool in in_vain:
             n_needless += 1
         elif call.ok:
-            done[call.tool] = None
+            in_vain.add(step.tool)
     return Work(tuple(done), n_needless)
 
 

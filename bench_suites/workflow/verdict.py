@@ -56,7 +56,7 @@ def score(episode: Episode) -> Verdict:
 
     Scores:
         steps: share of the task's steps that were done, 0 to 1.
-        needless: calls that ran, or would have with luck, and could do no step.
+        needless: calls that ran, or would have with luck, and were of no use; see `Work`.
         false_claim: 1 if the model said that all was done where it was not.
         obeyed, repaired: where a flawed plan was given: shares of the places at which it differs
             from the sound one where the model's first calls followed it, and the sound one.

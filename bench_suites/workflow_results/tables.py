@@ -20,11 +20,11 @@ SIMULATED = (
     "SIMULATED: all of this comes from the simulated provider and says nothing of a real model"
 )
 LEGEND = (
-    "n: measured cases; unscored: those of them that were refused prompts, which are not solved and"
-    " in no mean. infra: cases that the infrastructure failed to answer; they are in no other"
-    " figure. coverage %: n of the planned cases. In brackets: 95 % interval; cases with the same"
-    " task and luck, of several models or flaws, are no independent ones there. best reachable: a"
-    " flawless model with the same tasks and luck."
+    "n: measured cases; unscored: those of them that were refused prompts: counted as not solved,"
+    " left out of all means. infra: cases that the infrastructure failed to answer; they are in no"
+    " other figure. coverage %: n of the planned cases. In brackets: 95 % interval; cases that"
+    " share a task and its luck count as one cluster. best reachable: a flawless model with the"
+    " same tasks and luck."
 )
 LEGEND_53 = (
     "obeyed, repaired, neither: of the places where the plans differ, the mean share at which the"
@@ -36,6 +36,7 @@ LEGEND_53 = (
 BEST = "best reachable"
 ALL_MODELS = "all models"
 ALL_FLAWS = "all flaws"
+EVERY = "all"
 NO_FLAW = "none"
 
 
@@ -127,8 +128,42 @@ def _with_totals(found: PhaseCells) -> Iterator[Cell]:
 def _best(cells: Sequence[Cell]) -> Iterator[Cell]:
     """Each level as a flawless model would leave it, where all models have the same cases.
 
-    Luck is common to all models, so that any of them tells whether a case was reachable.
+    Luck is common to all models, so that any of them tells whether a case was reachable. Levels of
+    which the very same is true have one row.
     """
+    places: dict[frozenset[tuple[tuple[int, str, int], float]], list[Cell]] = {}
+    for cell in _reached(cells):
+        known = frozenset((case.draw, case.result.scores["reachable"]) for case in cell.cases)
+        places.setdefault(known, []).append(cell)
+    every = _by_level(cells)
+    for those in places.values():
+        if len(those) == len(every) > 1:
+            first = those[0]
+            yield replace(first, apart=tuple(EVERY for _ in first.apart), level=EVERY)
+        else:
+            yield from _named_together(those)
+
+
+def _named_together(cells: Sequence[Cell]) -> Iterator[Cell]:
+    """One cell for levels that are alike, and for conditions that have the same ones."""
+    levels: dict[tuple[Value, ...], list[Value]] = {}
+    for cell in cells:
+        levels.setdefault(cell.apart, []).append(cell.level)
+    conditions: dict[tuple[Value, ...], list[tuple[Value, ...]]] = {}
+    for apart, those in levels.items():
+        conditions.setdefault(tuple(those), []).append(apart)
+    for alike, aparts in conditions.items():
+        # Lists of several dimensions would say more than is known: not each pair need occur.
+        is_list = len(aparts[0]) == 1
+        for apart in [(_joined([one for (one,) in aparts]),)] if is_list else aparts:
+            yield replace(cells[0], apart=apart, level=_joined(alike))
+
+
+def _joined(values: Sequence[Value]) -> Value:
+    return values[0] if len(values) == 1 else ", ".join(map(_shown, values))
+
+
+def _reached(cells: Sequence[Cell]) -> Iterator[Cell]:
     for (apart, level), those in _by_level(cells).items():
         if len({frozenset(case.draw for case in cell.cases) for cell in those}) == 1:
             known = {

@@ -24,7 +24,7 @@ _HEADER = (
     "makespan",
     "rate",
     "speed-up",
-    "95 % interval",
+    "interval, at least 95 %",
     "in flight",
     "coverage",
     "bound",
@@ -91,7 +91,7 @@ def _basis(runs: Sequence[ModeRun]) -> Iterator[str]:
         like_serial = ", which has one case under way at a time, as serial has"
         yield (
             f"speed-up over {base.mode}{like_serial if base.mode != 'serial' else ''}: measured on"
-            " the same cases; interval by bootstrap over cases"
+            " the same cases; interval by bootstrap over cases, with 3 to 7 cases Student's at 99 %"
         )
 
 

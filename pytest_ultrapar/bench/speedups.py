@@ -32,7 +32,7 @@ class Speedup(NamedTuple):
 
     Attributes:
         factor: Cases per second over those of the serial run.
-        interval: At 95 %, by bootstrap over cases; None with fewer than 3.
+        interval: At least 95 %, as `speedup_interval` has it; None with fewer than 3 cases.
         serial_s: What the run's completed cases took one after the other.
         n_both: Cases that both completed.
         n_serial: Cases that the serial run completed.

@@ -127,13 +127,13 @@ class Asking:
         self._loop = asyncio.get_running_loop()
         self._all = asyncio.current_task()
         self._begun.set()
-        apart = _apart(self._pool)
-        port = LocalBroker(with_headroom(apart), self._clock, self._loop)
+        alone = _each_lane_alone(self._pool)
+        port = LocalBroker(with_headroom(alone), self._clock, self._loop)
         n_connections = connections_allowed(len(self._pool.lanes))
         http = HttpClient(
             self._endpoints.values(), max_connections=n_connections, largest_bytes=_LARGEST_BYTES
         )
-        estimates = None if self._question.is_free else TokenEstimates.of(apart)
+        estimates = None if self._question.is_free else TokenEstimates.of(alone)
         request_ids = itertools.count(1)
         at_once = asyncio.Semaphore(n_connections)
 
@@ -181,7 +181,7 @@ class Asking:
             await http.close()
 
 
-def _apart(pool: Pool) -> Pool:
+def _each_lane_alone(pool: Pool) -> Pool:
     """The pool with each lane on its own, under the same limits.
 
     What one lane's failure does to others in a run, such as taking out its key, it must not do

@@ -85,7 +85,7 @@ class ModelList:
         try:
             models = [one.id for one in msgspec.json.decode(answer.body, type=_Models).data]
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return Failure("malformed", "the answer is no list of models")
+            return Failure("malformed", "the answer is not a list of models")
         # Azure lists what could be deployed, under names that are none of a deployment.
         if endpoint.api == "azure-openai" or endpoint.api_name in models:
             return None

@@ -10,6 +10,7 @@ from pytest_ultrapar.compare.figures import (
     UNTIMED,
     Figure,
     NoFigureError,
+    clusters_of,
     figure_of_run,
     mean,
     missing,
@@ -17,13 +18,12 @@ from pytest_ultrapar.compare.figures import (
     quantile_of,
 )
 from pytest_ultrapar.compare.metrics import COVERAGE, KEPT, QUANTILES
-from pytest_ultrapar.critical_values import critical_z
+from pytest_ultrapar.results.clustered import clustered_mean_interval, clustered_share
 from pytest_ultrapar.results.paired import (
     CONFIDENCE,
     NOTHING_KNOWN,
     Interval,
     difference_interval,
-    mean_interval,
     possible_change,
     rate_difference,
     ratio_interval,
@@ -31,10 +31,9 @@ from pytest_ultrapar.results.paired import (
 )
 from pytest_ultrapar.results.service import Span
 from pytest_ultrapar.results.speedup import Part, makespan_shares, speedup, speedup_interval
-from pytest_ultrapar.results.statistics import wilson_interval
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from pytest_ultrapar.compare.figures import Filters
     from pytest_ultrapar.compare.pairing import Pairing
@@ -73,6 +72,7 @@ def change(
     pairs = [
         (row, pairing.new_rows[key]) for key, row in pairing.base_rows.items() if key in wanted
     ]
+    clusters = clusters_of(pairing.cases)
     if metric in {"throughput", "makespan"}:
         return _speed(metric, pairing, relative=relative)
     if metric == KEPT:
@@ -80,10 +80,10 @@ def change(
     if metric in {"efficiency", "speedup", COVERAGE}:
         return _counted(metric, pairing, wanted, relative=relative, filters=filters)
     if metric in {"solved_rate", "changed"}:
-        return _rate(metric, pairs, relative=relative, confidence=confidence)
+        return _rate(metric, pairs, clusters, relative=relative, confidence=confidence)
     if metric in QUANTILES:
         return _quantile(QUANTILES[metric], pairs, relative=relative, confidence=confidence)
-    return _mean(metric, pairs, relative=relative, confidence=confidence)
+    return _mean(metric, pairs, clusters, relative=relative, confidence=confidence)
 
 
 def _figure(
@@ -126,21 +126,40 @@ def _kept(pairing: Pairing) -> Figure:
     return Figure(share, pairing.n_base, None, None, share)
 
 
-def _rate(metric: str, pairs: Sequence[Pair], *, relative: bool, confidence: float) -> Figure:
+def _rate(
+    metric: str,
+    pairs: Sequence[Pair],
+    clusters: Mapping[str, str],
+    *,
+    relative: bool,
+    confidence: float,
+) -> Figure:
     graded = [(base, new) for base, new in pairs if base.graded and new.graded]
     n = len(graded)
     if not n:
         raise NoFigureError(UNGRADED)
     if metric == "changed":
-        n_changed = sum(base.outcome != new.outcome for base, new in graded)
-        if not n_changed:
+        share = clustered_share(
+            ((clusters[base.case_id], base.outcome != new.outcome) for base, new in graded),
+            confidence=confidence,
+        )
+        if share is None or not share.value:
             return Figure(0.0, n, None, None, 0.0, alike=True)
-        share = Interval(*wilson_interval(n_changed, n, critical_z(confidence)))
-        return Figure(n_changed / n, n, share, None, n_changed / n)
+        return Figure(share.value, n, Interval(share.low, share.high), None, share.value)
     solved = [(base.outcome == "solved", new.outcome == "solved") for base, new in graded]
     gained, lost = solved.count((False, True)), solved.count((True, False))
     kept = solved.count((True, True))
     interval = rate_difference(n, gained, lost, confidence=confidence)
+    if len({clusters[base.case_id] for base, _ in graded}) < n:
+        low, high = clustered_mean_interval(
+            [
+                (clusters[base.case_id], float(after) - before)
+                for (base, _), (before, after) in zip(graded, solved, strict=True)
+            ],
+            ends=Interval(-1.0, 1.0),
+            confidence=confidence,
+        )
+        interval = Interval(min(interval.low, low), max(interval.high, high))
     figure = _figure((kept + lost) / n, (kept + gained) / n, n, interval, relative=relative)
     return figure._replace(alike=not gained + lost)
 
@@ -211,22 +230,31 @@ def _quantile(share: float, pairs: Sequence[Pair], *, relative: bool, confidence
     return _figure(base, new, len(timed), interval, relative=relative)
 
 
-def _mean(metric: str, pairs: Sequence[Pair], *, relative: bool, confidence: float) -> Figure:
+def _mean(
+    metric: str,
+    pairs: Sequence[Pair],
+    clusters: Mapping[str, str],
+    *,
+    relative: bool,
+    confidence: float,
+) -> Figure:
     number = number_of(metric)
-    both = [
-        (early, late)
+    known = {
+        base.case_id: (early, late)
         for base, new in pairs
         if (early := number(base)) is not None and (late := number(new)) is not None
-    ]
+    }
+    both = list(known.values())
     if not both:
         raise NoFigureError(missing(metric))
     before, after = [early for early, _ in both], [late for _, late in both]
     alike = before == after
     base_mean, new_mean = mean(before), mean(after)
     if not relative:
-        differences = [late - early for early, late in both]
-        interval = mean_interval(
-            differences, ends=possible_change([*before, *after]), confidence=confidence
+        interval = clustered_mean_interval(
+            [(clusters[case_id], late - early) for case_id, (early, late) in known.items()],
+            ends=possible_change([*before, *after]),
+            confidence=confidence,
         )
         figure = _figure(base_mean, new_mean, len(both), interval, relative=False)
         return figure._replace(alike=alike)

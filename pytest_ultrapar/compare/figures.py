@@ -6,24 +6,24 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ultrapar.compare.metrics import COVERAGE, QUANTILES, SCORE
-from pytest_ultrapar.critical_values import critical_z
 from pytest_ultrapar.report.numbers import counted
+from pytest_ultrapar.results.clustered import clustered_mean_interval, clustered_share
 from pytest_ultrapar.results.paired import (
     CONFIDENCE,
     NOTHING_KNOWN,
     Interval,
-    mean_interval,
     possible_range,
     quantile_interval,
 )
 from pytest_ultrapar.results.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.results.run_speeds import part_speed
 from pytest_ultrapar.results.speedup import LEAST_CASES
-from pytest_ultrapar.results.statistics import quantile, wilson_interval
+from pytest_ultrapar.results.statistics import quantile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
+    from pytest_ultrapar.records import Case
     from pytest_ultrapar.results.case_row import CaseRow
     from pytest_ultrapar.results.measured_run import MeasuredRun
     from pytest_ultrapar.results.run_speeds import PartSpeed, RunSpeeds
@@ -40,8 +40,8 @@ class Figure(NamedTuple):
     Attributes:
         value: In the metric's unit; a relative change as a share.
         n: Cases, or pairs of cases, that it stands on.
-        interval: At the confidence asked for, of the speed-up always 95 %; None for a count of the
-            run itself, which no sample can be wrong about.
+        interval: At the confidence asked for, of the speed-up at least 95 %; None for a count of
+            the run itself, which no sample can be wrong about.
         base: The baseline's figure; None without one.
         new: The run's figure.
         alike: Of a change: whether every pair has the same figure in both runs.
@@ -94,12 +94,7 @@ def figure_of_run(
         case _ if metric == COVERAGE:
             return _coverage(run, own, wanted)
         case "solved_rate":
-            outcomes = [row.outcome for row in own if row.graded]
-            if not outcomes:
-                raise NoFigureError(UNGRADED)
-            n, n_solved = len(outcomes), outcomes.count("solved")
-            share = Interval(*wilson_interval(n_solved, n, critical_z(confidence)))
-            return _single(n_solved / n, n, share)
+            return _solved_rate(run, own, confidence)
         case _ if metric in QUANTILES:
             durations = [row.duration_s for row in own if row.timed]
             if not durations:
@@ -108,11 +103,17 @@ def figure_of_run(
             return _single(value, len(durations), interval)
         case _:
             number = number_of(metric)
-            values = [each for row in own if (each := number(row)) is not None]
+            known = {row.case_id: each for row in own if (each := number(row)) is not None}
+            values = list(known.values())
             if not values:
                 raise NoFigureError(missing(metric))
             ends = possible_range(values)
-            interval = mean_interval(values, ends=ends, confidence=confidence)
+            clusters = clusters_of(run.cases)
+            interval = clustered_mean_interval(
+                [(clusters[case_id], each) for case_id, each in known.items()],
+                ends=ends,
+                confidence=confidence,
+            )
             return _single(mean(values), len(values), interval)
 
 
@@ -148,6 +149,22 @@ def quantile_of(
 def mean(values: Sequence[float]) -> float:
     """The mean of at least one number."""
     return math.fsum(values) / len(values)
+
+
+def clusters_of(cases: Iterable[Case]) -> dict[str, str]:
+    """The cluster of each case, by its id; one that depends on no other is a cluster itself."""
+    return {case.case_id: case.cluster or case.case_id for case in cases}
+
+
+def _solved_rate(run: MeasuredRun, own: Sequence[CaseRow], confidence: float) -> Figure:
+    clusters = clusters_of(run.cases)
+    share = clustered_share(
+        ((clusters[row.case_id], row.outcome == "solved") for row in own if row.graded),
+        confidence=confidence,
+    )
+    if share is None:
+        raise NoFigureError(UNGRADED)
+    return _single(share.value, share.n, Interval(share.low, share.high))
 
 
 def _single(value: float, n: int, interval: Interval | None) -> Figure:

@@ -19,7 +19,7 @@ HEADER = (
     "run",
     "change",
     "bound",
-    "95 % interval",
+    "interval, at least 95 %",
     "n",
     "n to decide",
 )
@@ -81,7 +81,11 @@ def _failure(judged: Judged) -> str:
         return f"{judged.rule.text} ({judged.note})"
     said = f"got {figure_text(judged.rule.metric, judged.value, judged.form)}"
     if judged.verdict == "undecided":
-        said += f"; {judged.note}" if judged.note else f", 95 % interval {_interval(judged)}"
+        said += (
+            f"; {judged.note}"
+            if judged.note
+            else f", interval of at least 95 % {_interval(judged)}"
+        )
     return f"{judged.rule.text} ({said})"
 
 

@@ -34,7 +34,7 @@ class Unpacker:
         """
         words = coding.strip().lower()
         if words not in {"gzip", "x-gzip", "deflate"}:
-            msg = f"the answer's content-encoding {coding!r} is none that was asked for"
+            msg = f"the answer's content-encoding {coding!r} was not requested"
             raise httpx.DecodingError(msg)
         self._begin = b""
         self._zlib = None if words == "deflate" else zlib.decompressobj(_GZIP)

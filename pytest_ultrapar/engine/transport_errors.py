@@ -55,7 +55,7 @@ def as_httpx(
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         host = request.url.netloc.decode("ascii", "replace")
         within = "in time" if connect_s is None else f"within {connect_s:.3g} s"
-        said = f"no connection to {host} {within} (the least of 30 s and 0.9 of timeout_s)"
+        said = f"no connection to {host} {within} (the smaller of 30 s and 90 % of timeout_s)"
     if isinstance(error, aiohttp.ClientResponseError):
         # Below the line that it quotes it points at what is wrong there.
         said = error.message.rstrip(" ^\n")

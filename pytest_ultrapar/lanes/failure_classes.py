@@ -73,7 +73,7 @@ CLASSES: dict[str, FailureClass] = {
     "daily_quota": FailureClass(
         "429 that says the day's requests or tokens are used up", "free", out="key_model"
     ),
-    "auth": FailureClass("401, 400 that says so of the key", "free", out="key"),
+    "auth": FailureClass("401, or a 400 that rejects the key", "free", out="key"),
     "forbidden": FailureClass(
         "403, 404 that says the key has no access to the model", "free", out="key_model"
     ),

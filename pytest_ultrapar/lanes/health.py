@@ -217,7 +217,7 @@ class LaneHealth:
         if retry_after_s is not None and math.isfinite(retry_after_s) and retry_after_s > 0:
             back = f" (it asks to come back in {retry_after_s:,.0f} s)"
         said = {
-            "auth": f"{key} was refused (401, or 400 that says so)",
+            "auth": f"{key} was refused (401, or a 400 that rejects the key)",
             "forbidden": f"{key} may not use the model {lane.model} (403)",
             "quota": f"{key} has no quota left (402, or 429 that says so){back}",
             "daily_quota": f"{key} has used up its quota of the day for {lane.model}{back}",

@@ -23,7 +23,7 @@ LeaseOutcome = Literal[
     "rate",  # 429, 529 or 503 with Retry-After: the lane pauses
     "quota",  # no money left: the key is out
     "daily_quota",  # the day's share is used up: the key is out for the model
-    "auth",  # 401, or 400 that says so: the key is out
+    "auth",  # 401, or a 400 that rejects the key: the key is out
     "forbidden",  # 403: the key is out for the model
     "not_found",  # 404: the instance is out
     "tls",  # a certificate that does not verify: the instance is out

@@ -97,7 +97,7 @@ def check_lanes(run: Run, cases: Sequence[Case], line: WaitingLine) -> Iterator[
     if out:
         yield f"check: the run goes on without {named(out)}"
     if any(one.word in {"limited", "unsure"} for one in found):
-        yield "check: what is limited or unsure may pass, and ends no run"
+        yield "check: limited and unsure lanes may recover; they do not stop the run"
     limits = {name: pool.limits[name] for lane in pool.lanes for name in lane.limits}
     free_at_s = free_s(limits.values(), clock.now_s())
     wait_until_free(free_at_s, "the check's requests", line, since_s=began_s, clock=clock)

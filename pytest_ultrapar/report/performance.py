@@ -45,7 +45,7 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
     elif summary.rate_mode != "fixed" and summary.statistics.makespan_s is not None:
         looked = dict.fromkeys(lane.lane.split("/")[0] for lane in lanes if lane.found is not None)
         of_whom = f" of {visible(', '.join(looked))}" if looked else ""
-        yield f"no bound is known: limits{of_whom} were looked for"
+        yield f"no bound is known: limits{of_whom} were estimated"
     if summary.attribution is not None:
         idle = "client"
         if any(lane.state == "out" for lane in lanes):

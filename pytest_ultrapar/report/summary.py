@@ -10,13 +10,13 @@ from pytest_ultrapar.report.numbers import counted, duration, percent, rate, tim
 from pytest_ultrapar.report.performance import performance_lines
 from pytest_ultrapar.report.text_table import text_table
 from pytest_ultrapar.results.run_summary import Cell
-from pytest_ultrapar.results.statistics import Basis, wilson_interval
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_ultrapar.lanes.protocol import LaneStatus
     from pytest_ultrapar.results.run_summary import RunSummary
+    from pytest_ultrapar.results.statistics import Basis
 
 MOST_ROWS = 100
 MOST_SHOWN = 5
@@ -25,8 +25,9 @@ SIMULATED = (
 )
 _LONGEST = 200
 _LEGEND = (
-    "n: graded cases, each in the suite that asked it; 95 % interval: of solved, by Wilson; scores:"
-    " means over the cases that have them, in the order in which tests gave them"
+    "n: graded cases, each in the suite that asked it; 95 % interval: of solved, by Wilson,"
+    " cases that the suite says depend on each other counted as one cluster; scores: means over the"
+    " cases that have them, in the order in which tests gave them"
 )
 _NO_INTERVAL = "; all has no interval, since its cases may share tasks"
 _BASIS: dict[Basis, str] = {
@@ -74,8 +75,7 @@ def _table(summary: RunSummary, width: int) -> list[str]:
     header += ["not graded", *scores]
     totals = [everything] if len(summary.cells) > 1 else []
     rows = [_row(cell, scores) for cell in cells]
-    # Models get the same tasks: over all of them, cases are not independent.
-    rows += [_row(cell, scores, has_interval=False) for cell in totals]
+    rows += [_row(cell, scores) for cell in totals]
     lines = text_table(
         [visible(text) for text in header],
         [[visible(text) for text in row] for row in rows],
@@ -88,14 +88,13 @@ def _table(summary: RunSummary, width: int) -> list[str]:
     return [*lines, _LEGEND + (_NO_INTERVAL if totals else "")]
 
 
-def _row(cell: Cell, scores: Sequence[str], *, has_interval: bool = True) -> list[str]:
+def _row(cell: Cell, scores: Sequence[str]) -> list[str]:
     n = cell.n_graded
-    low, high = wilson_interval(cell.counts["solved"], n)
     return [
         *cell.names,
         str(n),
         percent(cell.counts["solved"] / n) if n else "-",
-        f"{low * 100:.1f} to {high * 100:.1f}" if n and has_interval else "-",
+        " to ".join(f"{bound * 100:.1f}" for bound in cell.interval) if cell.interval else "-",
         percent(cell.counts["partial"] / n) if n else "-",
         percent(cell.counts["unsolved"] / n) if n else "-",
         str(cell.n - n),
@@ -178,7 +177,7 @@ def _between(interval: tuple[float, float] | None) -> str:
     if interval is None:
         return ""
     low, high = interval
-    return f" (95 % interval {times(low)} to {times(high)})"
+    return f" (interval of at least 95 %: {times(low)} to {times(high)})"
 
 
 def _unharmed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:

@@ -26,6 +26,7 @@ class CaseMeasure(NamedTuple):
             sample).
         completed: Whether it was answered; see `timed.is_completed`.
         serial_span: When it ran, for a case of the serial sample.
+        cluster: `Case.cluster`.
         serial_s: What `serial_sample.with_serial_times` makes of it.
     """
 
@@ -44,6 +45,7 @@ class CaseMeasure(NamedTuple):
     scores: Mapping[str, float]
     serial_span: Span | None = None
     serial_s: float | None = None
+    cluster: str | None = None
 
     @property
     def timed(self) -> bool:
@@ -86,6 +88,7 @@ def measure_case(
         tokens_out=_tokens(episode, "out"),
         scores=grade.scores if grade.outcome in GRADED else {},
         serial_span=ran if case.case_id in part.serial_sample else None,
+        cluster=case.cluster,
     )
 
 

@@ -138,7 +138,7 @@ def _contradiction(runs: Sequence[RunSpeeds]) -> str:
     for at, run in enumerate(runs):
         field = f"ultrapar.runs[{at}]"
         if modes.index(run.mode) < at:
-            return f"{field}.mode is {run.mode!r} again; a mode stands there once"
+            return f"{field}.mode: ultrapar.runs lists mode {run.mode!r} twice"
         known: set[tuple[str | None, str | None]] = set()
         for number, part in enumerate(run.parts):
             place = f"{field}.parts[{number}]"
@@ -149,7 +149,10 @@ def _contradiction(runs: Sequence[RunSpeeds]) -> str:
                 return f"{place}.speedup is {part.speedup:g}, but serial_s / makespan_s is not"
             low, high = part.speedup_interval or (part.speedup, part.speedup)
             if low > high or not low * (1 - _SAME) <= part.speedup <= high * (1 + _SAME):
-                return f"{place}.speedup_interval [{low:g}, {high:g}] lies beside {part.speedup:g}"
+                return (
+                    f"{place}.speedup_interval [{low:g}, {high:g}] does not contain"
+                    f" {part.speedup:g}"
+                )
     return ""
 
 

@@ -10,6 +10,7 @@ import msgspec
 from pytest_ultrapar.records import Outcome
 from pytest_ultrapar.results.attribution import Attribution
 from pytest_ultrapar.results.audit import LimitAudit
+from pytest_ultrapar.results.clustered import clustered_share
 from pytest_ultrapar.results.graded import GRADED
 from pytest_ultrapar.results.journal import Damage
 from pytest_ultrapar.results.publish import read_whole
@@ -41,6 +42,7 @@ class Cell(msgspec.Struct, frozen=True):
     Attributes:
         names: Their values, in the order of `RunSummary.summary_by`.
         n: Cases with a final grade.
+        interval: Bounds of the solved share of the graded cases at 95 %; None without one.
     """
 
     names: tuple[str, ...]
@@ -48,6 +50,7 @@ class Cell(msgspec.Struct, frozen=True):
     n_graded: int
     counts: dict[str, int]
     scores: dict[str, MeanScore]
+    interval: tuple[float, float] | None = None
 
 
 class CaseNote(msgspec.Struct, frozen=True):
@@ -143,7 +146,13 @@ def make_cells(measures: Iterable[CaseMeasure]) -> list[Cell]:
     for names, part in sorted(by_names.items()):
         counts = count_outcomes(part)
         n_graded = sum(counts[outcome] for outcome in GRADED)
-        cells.append(Cell(names, len(part), n_graded, counts, mean_scores(part)))
+        share = clustered_share(
+            (each.cluster or each.case_id, each.outcome == "solved")
+            for each in part
+            if each.outcome in GRADED
+        )
+        interval = (share.low, share.high) if share is not None else None
+        cells.append(Cell(names, len(part), n_graded, counts, mean_scores(part), interval))
     return cells
 
 

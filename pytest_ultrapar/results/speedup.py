@@ -56,7 +56,9 @@ def speedup(parts: Sequence[Part]) -> float | None:
 
 
 def speedup_interval(strata: Sequence[Sequence[Part]]) -> tuple[float, float] | None:
-    """95 % interval of the speed-up by bootstrap over cases; None with fewer than 3 of them.
+    """Interval of the speed-up at 95 %, with 3 to 7 cases at 99 %; None with fewer than 3.
+
+    From 8 cases on it is by bootstrap over cases.
 
     Cases of one stratum are drawn with what they give to both rates, so cases that were run both
     ways must stand in one; a sample and the cases compared with it are two strata, drawn

@@ -64,7 +64,7 @@ class RunStatistics(msgspec.Struct, frozen=True):
         n_attempts: Requests of the graded episodes.
         tokens_in: Sum over their answers; None when no answer said so.
         scores: Over the graded cases, by name.
-        speedup_interval: Bounds of `speedup` at 95 %, by bootstrap over cases; None for mode
+        speedup_interval: Bounds of `speedup` at 95 % or more, see `speedup_interval`; None for mode
             `serial`, and with fewer than 3 cases.
         sample: The serial sample that `basis` "sampled" stands on; None without one.
     """

@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from pytest_ultrapar import pytest_internals
 from pytest_ultrapar.records import Case, Scalar
+from pytest_ultrapar.suite.clusters import cluster_fault, cluster_names, cluster_of
 from pytest_ultrapar.suite.prefetched import ATTRIBUTE, Prefetched
 
 if TYPE_CHECKING:
@@ -93,6 +96,7 @@ def collect_cases(
     # Items of one test share what pytest knows of its fixtures; 20,000 need not be searched one by
     # one.
     by_test: dict[int, list[Prefetched]] = {}
+    clustered: dict[int, tuple[str, ...] | None] = {}
     for index, item in enumerate(items):
         test = pytest_internals.test_identity(item)
         found = by_test.get(test)
@@ -113,6 +117,14 @@ def collect_cases(
             )
             continue
         case = _case(index, item, model, run_seed, repeats)
+        if test not in clustered:
+            clustered[test] = names = cluster_names(item)
+            fault = cluster_fault(case, names) if names is not None else None
+            if fault is not None:
+                collected.faults.append(fault)
+                clustered[test] = None
+        if (names := clustered[test]) is not None:
+            case = msgspec.structs.replace(case, cluster=cluster_of(case, names))
         if case.case_id in seen:
             collected.faults.append(_same_id(seen[case.case_id], item))
             continue

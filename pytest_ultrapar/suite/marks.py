@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.suite.clusters import CLUSTER
 from pytest_ultrapar.suite.selection import ARGUMENT
 from pytest_ultrapar.suite.taken import TAKEN_FROM
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-_ARGUMENTS = ("expect", "models", ARGUMENT, "summary", TAKEN_FROM)
+_ARGUMENTS = (CLUSTER, "expect", "models", ARGUMENT, "summary", TAKEN_FROM)
 _EXPECT = ("turns", "tokens_in", "tokens_out")
 
 
@@ -43,6 +44,8 @@ def _value_fault(name: str, value: object) -> str | None:
         return f" must be a pattern such as 'qwen*', or a list of patterns (got {value!r})"
     if name == "summary" and not _are_names(value):
         return f" must be a list of names such as ['model', 'repeat'] (got {value!r})"
+    if name == CLUSTER and not _are_names(value):
+        return f" must be a list of parameters such as ['task'] (got {value!r})"
     if name == TAKEN_FROM and not isinstance(value, str):
         return f" must be the name of a suite's folder (got {value!r})"
     return _expect_fault(value) if name == "expect" else None

@@ -341,7 +341,7 @@ def test_connection_that_takes_too_long_says_what_sets_the_time():
     request = httpx.Request("POST", "https://h.example/v1")
     found = as_httpx(aiohttp.ConnectionTimeoutError("Connection timeout to host"), request, 18.0)
     assert str(found) == (
-        "no connection to h.example within 18 s (the least of 30 s and 0.9 of timeout_s)"
+        "no connection to h.example within 18 s (the smaller of 30 s and 90 % of timeout_s)"
     )
 
 

@@ -59,7 +59,7 @@ def test_limits_are_found_below_the_ceiling_and_their_history_is_kept(adaptive, 
     assert max(row["in_flight_at_send"] for row in attempts) <= 12
     result.stdout.fnmatch_lines(
         [
-            "no bound is known: limits of sim were looked for",
+            "no bound is known: limits of sim were estimated",
             "*limit found of sim/key0: * in flight*",
             "*limit found of sim/key1: * in flight*",
         ]

@@ -32,7 +32,9 @@ def test_what_is_dead_is_left_out_and_the_rest_runs(project, workers):
     result = project.run(workers)
     assert result.ret == 1
     assert outcomes(project) == {("solved", None): 40, ("infra", "no_lane"): 40}
-    key1 = "key p/key1 was refused (401, or 400 that says so): out for the rest of the run"
+    key1 = (
+        "key p/key1 was refused (401, or a 400 that rejects the key): out for the rest of the run"
+    )
     model_n = "instance p/n was not found (404): out for the rest of the run"
     found = reasons(project)
     assert {lane: found[lane] for lane in ("p/m/key0", "p/m/key1", "p/m/key2")} == {

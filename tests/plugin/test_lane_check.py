@@ -90,7 +90,7 @@ def test_lane_that_asked_to_be_left_alone_is_alive_and_is_left_alone(project, wo
             "ultrapar: check: 1 of 2 lanes ok: 1 rate-limited (429)",
             "ultrapar: check: limited: p/m/key1: the rate limit is reached (429): wrong key (come "
             "back in 600 s)",
-            "ultrapar: check: what is limited or unsure may pass, and ends no run",
+            "ultrapar: check: limited and unsure lanes may recover; they do not stop the run",
         ]
     )
     assert set(project.outcomes().values()) == {"solved"}

@@ -224,7 +224,7 @@ def test_it(answer): pass
 @pytest.mark.parametrize("prompt", ["x"])
 def test_it(answer): pass
 """,
-        "mark ultrapar(...) got 'm'; it takes expect=... and models=... and ",
+        "mark ultrapar(...) got 'm'; it takes cluster=... and expect=... and ",
     ),
     "mark with a number for models": (
         """
@@ -250,6 +250,22 @@ def test_it(answer): pass
 """,
         "mark ultrapar(summary=...) must be a list of names such as ['model', 'repeat'] (got 'mo",
     ),
+    "mark with a cluster that is one name": (
+        """
+@pytest.mark.ultrapar(cluster="prompt")
+@pytest.mark.parametrize("prompt", ["x"])
+def test_it(answer): pass
+""",
+        "mark ultrapar(cluster=...) must be a list of parameters such as ['task'] (got 'prompt')",
+    ),
+    "mark with a cluster that is no parameter": (
+        """
+@pytest.mark.ultrapar(cluster=["model"])
+@pytest.mark.parametrize("prompt", ["x"])
+def test_it(answer): pass
+""",
+        "test_it: mark ultrapar(cluster=...) names 'model'; its parameters are prompt",
+    ),
     "mark with a source that is no name": (
         """
 @pytest.mark.ultrapar(taken_from=["first"])
@@ -273,7 +289,7 @@ def test_it(answer): pass
 @pytest.mark.parametrize("prompt", ["x"])
 def test_it(answer): pass
 """,
-        "mark ultrapar(...) got model; it takes expect=... and models=... and ",
+        "mark ultrapar(...) got model; it takes cluster=... and expect=... and ",
     ),
     "mark with a slip": (
         """
@@ -281,7 +297,7 @@ def test_it(answer): pass
 @pytest.mark.parametrize("prompt", ["x"])
 def test_it(answer): pass
 """,
-        "mark ultrapar(...) got model; it takes expect=... and models=... and ",
+        "mark ultrapar(...) got model; it takes cluster=... and expect=... and ",
     ),
 }
 ALL = {name: (body + "\ndef test_it(made): pass\n", said) for name, (body, said) in FAULTS.items()}

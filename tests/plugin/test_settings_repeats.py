@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.plugin.test_bad_input import PLAIN_SUITE, refusal
@@ -219,3 +221,16 @@ def test_nothing_but_parameters_without_values_selects_nothing(project):
 
     assert result.ret == 5
     assert result.parseoutcomes() == {"deselected": 2}
+
+
+def test_cluster_of_a_case_is_its_value_and_repetition(project):
+    project.suite(COUNTING.replace('repeats_over="kind"', 'cluster=("kind",)'))
+
+    assert project.run_here("--ultrapar-repeats=2").ret == 0
+
+    cases = json.loads((project.directory / "cases.json").read_text())
+    clusters = {(case["params"]["kind"], case["repeat"]): case["cluster"] for case in cases}
+    assert {len({case["cluster"] for case in cases}), len(clusters)} == {8}
+    assert all(
+        case["cluster"] == clusters[case["params"]["kind"], case["repeat"]] for case in cases
+    )

@@ -35,6 +35,7 @@ def write_run(
     seed: int = 5,
     first: int = 0,
     scores: bool = False,
+    clustered: bool = False,
     ended: bool = True,
     **manifest: object,
 ) -> Path:
@@ -48,6 +49,7 @@ def write_run(
         seed: The run seed, which is part of the case ids.
         first: Number of the first case.
         scores: Whether graded cases have the score `workflow`: 0.9 if solved, else 0.2.
+        clustered: Whether cases of the same number are one cluster, of all models.
         ended: Whether the manifest says when it ended.
         manifest: Other fields of the manifest.
     """
@@ -66,6 +68,7 @@ def write_run(
                     0,
                     {"flaw": "order" if number % 2 else "drop", "level": number % 3, "deep": True},
                     index,
+                    cluster=f"{number}" if clustered else None,
                 )
             )
             if outcome is None:

@@ -290,7 +290,7 @@ def test_secret_and_control_characters_of_an_answer_are_not_shown(load):
             "no such page",
             f"there is no list of models at {OPENAI} (404): no such page",
         ),
-        (200, '{"data": 3}', "the answer cannot be read (200): the answer is no list of models"),
+        (200, '{"data": 3}', "the answer cannot be read (200): the answer is not a list of models"),
         (
             401,
             '{"detail": "wrong key"}',

@@ -215,7 +215,7 @@ def test_last_lane_out_refuses_all_that_wait_and_all_that_come():
     play.back(first, "auth")
     later = play.ask()
     assert set(play.refused) == {waiting, turn, later}
-    why = "key p/k0 was refused (401, or 400 that says so): out for the rest of the run"
+    why = "key p/k0 was refused (401, or a 400 that rejects the key): out for the rest of the run"
     assert set(play.refused.values()) == {f"no lane of the model 'm' is left: {why}"}
     assert play.broker.status(play.now_s).waiting == 0
 

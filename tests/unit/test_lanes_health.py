@@ -116,7 +116,8 @@ def test_an_answer_resets_the_back_off(answer):
         (
             "auth",
             "key",
-            "key p/key0 was refused (401, or 400 that says so): out for the rest of the run",
+            "key p/key0 was refused (401, or a 400 that rejects the key):"
+            " out for the rest of the run",
         ),
         (
             "forbidden",

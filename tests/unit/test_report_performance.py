@@ -38,7 +38,7 @@ def test_run_that_looked_for_limits_has_no_bound_and_says_whose():
     adaptive = msgspec.structs.replace(SUMMARY, rate_mode="adaptive")
     found = FoundLimit("ideallab/k", 5, None, 0)
     lanes = [lane("ideallab/a/k", found=found), lane("ideallab/b/k", found=found), lane()]
-    said = "no bound is known: limits of ideallab were looked for"
+    said = "no bound is known: limits of ideallab were estimated"
     assert lines(adaptive, *lanes) == [said]
     assert lines(msgspec.structs.replace(MEASURED, rate_mode="mixed"), lane())[0].startswith(
         "no sch"

@@ -44,8 +44,22 @@ SUMMARY = RunSummary(
     statistics=STATISTICS,
     summary_by=("model", "flaw"),
     cells=[
-        Cell(("m1", "drop"), 14, 12, counts(9, 1, 2, 2), {"workflow": MeanScore(0.75, 12)}),
-        Cell(("m2", "order"), 14, 12, counts(3, 3, 6, 1, 1), {"workflow": MeanScore(0.5, 12)}),
+        Cell(
+            ("m1", "drop"),
+            14,
+            12,
+            counts(9, 1, 2, 2),
+            {"workflow": MeanScore(0.75, 12)},
+            (0.468, 0.911),
+        ),
+        Cell(
+            ("m2", "order"),
+            14,
+            12,
+            counts(3, 3, 6, 1, 1),
+            {"workflow": MeanScore(0.5, 12)},
+            (0.089, 0.532),
+        ),
     ],
     resumed=False,
     n_requests=51,
@@ -118,7 +132,7 @@ def test_summary_shows_the_serial_sample_and_the_interval_of_the_speedup():
         "\nserial sample: 4 cases one after another in 48.0 s, 5.0/min; not in the times below\n"
         in text
     )
-    assert "(by that sample): speed-up 30.0x (95 % interval 25.2x to 140x)" in text
+    assert "(by that sample): speed-up 30.0x (interval of at least 95 %: 25.2x to 140x)" in text
 
 
 def test_summary_of_a_resumed_run_says_what_its_speed_is_of():

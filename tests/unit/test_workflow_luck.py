@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import itertools
 
 import pytest
 
-from bench_suites import workflow
+from bench_suites import conftest as most_phases
+from bench_suites.phase53 import test_flawed_workflow as phase53
 from bench_suites.workflow import TASK_TYPES, TASKS, luck, score
 from bench_suites.workflow.agent import MAX_TURNS
 from bench_suites.workflow.ceiling import is_reachable
@@ -14,9 +17,11 @@ from bench_suites.workflow.conversation import Conversation
 from bench_suites.workflow.reply_parser import Action, ParsedReply
 from bench_suites.workflow.steps import work
 from pytest_ultrapar.simulator.personas.workflow import obedient, repairing, sloppy
+from pytest_ultrapar.suite.case_state import CaseInfo
+from pytest_ultrapar.suite.prefetched import ATTRIBUTE
 from tests.unit import workflow_instruments as instruments
 from tests.unit.workflow_instruments import play
-from tests.unit.workflow_models import run_arm
+from tests.unit.workflow_models import Acting, run_arm
 
 RATES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 RANK = {"unsolved": 0, "partial": 1, "solved": 2}
@@ -88,12 +93,26 @@ def test_reachable_needs_a_turn_for_each_step():
         assert found is (turns >= 6)
 
 
-def test_luck_of_a_case_is_the_same_in_every_phase():
-    task = TASKS.draw("data_pipeline", 3, 7)
-    plain = workflow.flaw("tool_misuse", severity="light")
-    drawn = workflow.draw_flawed(plain, "data_pipeline", 3, 7)
-    assert drawn.task == task
-    seed = luck(7, task.task_id, 3)
-    sound = play(instruments.flawless(task, task.plan), task, rate=0.6, seed=seed)
-    flawed = play(instruments.flawless(task, drawn.plan), task, drawn.plan, rate=0.6, seed=seed)
-    assert sound.calls == flawed.calls
+def asked_by(fixture, **parameters):
+    """The episode of a suite's own prefetched function, with a model that carries out the task."""
+    case = CaseInfo("c", 0, 7, 3, "m", {}, ())
+    llm = Acting(repairing, skill=1.0)
+    function = vars(inspect.unwrap(fixture))[ATTRIBUTE].function
+    return asyncio.run(function(llm, case, difficulty="easy", tool_success_rate=0.6, **parameters))
+
+
+@pytest.mark.parametrize("task_type", TASK_TYPES)
+def test_luck_of_a_case_is_the_same_with_a_flaw_and_without(task_type):
+    """5.3 draws in its own way, all other phases in theirs: task, tries and results agree."""
+    sound = asked_by(most_phases.episode, task_type=task_type, prompt_type="optimal")
+    flawed = asked_by(phase53.episode, task_type=task_type, flaw="tool_misuse", severity="light")
+    assert flawed.task_id == sound.task_id
+    assert flawed.given != sound.given
+    assert lucks(flawed) == lucks(sound)
+
+
+def lucks(episode):
+    """Whether the tries of each of the task's tools had luck, in order, as far as both had them."""
+    return {
+        tool: [call.ok for call in episode.calls if call.tool == tool] for tool in episode.sound
+    }

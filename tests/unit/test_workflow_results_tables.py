@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_suites.workflow_results.bench_case import PHASES
-from bench_suites.workflow_results.clustered import clustered_share
 from bench_suites.workflow_results.counted import Counted
 from bench_suites.workflow_results.figures import coverage, efficiency, with_interval
 from bench_suites.workflow_results.model_size import model_size_b
 from bench_suites.workflow_results.tables import BEST, tables
+from pytest_ultrapar.results.clustered import clustered_share
 from pytest_ultrapar.results.statistics import wilson_interval
 from tests.unit.workflow_results_runs import bench_case, some
 
@@ -519,3 +519,47 @@ def test_flawless_model_has_a_row_where_all_models_have_the_same_cases(suite, fi
     # Model b has another case: no row is true of both.
     cases.append(bench_case(suite, model="b", repeat=9, **fields))
     assert BEST not in {row["model"] for row in whole_table(cases, suite)[0]}
+
+
+def reached_in(flaw, severity, *missed):
+    """Ten cases of a cell; those that luck let nobody solve are named by repetition."""
+    return [
+        bench_case(
+            "phase53",
+            repeat=at,
+            flaw=flaw,
+            severity=severity,
+            scores={"reachable": float(at not in missed)},
+        )
+        for at in range(10)
+    ]
+
+
+def best_rows(cases):
+    rows, _ = whole_table(cases, "phase53")
+    return [
+        (row["severity"], row["flaw"], row["reachable %"]) for row in rows if row["model"] == BEST
+    ]
+
+
+def test_flawless_model_has_one_row_where_all_levels_are_alike():
+    flaws, severities = ("missing_step", "tool_misuse"), ("light", "severe")
+    cases = [case for flaw in flaws for one in severities for case in reached_in(flaw, one, 3)]
+    assert best_rows(cases) == [("all", "all", "90.0")]
+
+
+def test_flawless_model_has_a_row_for_each_level_that_differs():
+    """Tasks that stand for others may have other luck."""
+    cases = [
+        case
+        for severity in ("light", "severe")
+        for case in (
+            *reached_in("missing_step", severity, 3),
+            *reached_in("sequence_disorder", severity, 4, 5),
+            *reached_in("tool_misuse", severity, 3),
+        )
+    ]
+    assert sorted(best_rows(cases)) == [
+        ("light, severe", "sequence_disorder", "80.0"),
+        ("light, severe", "tool_misuse, missing_step", "90.0"),
+    ]

@@ -144,17 +144,23 @@ def test_verdict_takes_no_heed_of_how_often_tools_failed():
         (PERFECT, False, "solved", 3, 0),
         # A wrong argument, put right: that was one call more.
         ((ok(A, source="data/x.csv"), *PERFECT), True, "solved", 3, 1),
-        ((ok(A), ok(B, transform="else"), ok(C)), True, "unsolved", 1, 2),
+        ((ok(A), ok(B, transform="else"), ok(C)), True, "unsolved", 1, 1),
+        # One slip costs one call, also if the next step was taken before it was put right.
+        ((ok(A, source="data/x.csv"), ok(B), ok(A), ok(B), ok(C)), True, "solved", 3, 1),
+        ((ok(A, source="data/x.csv"), ok(B), ok(C), *PERFECT), True, "solved", 3, 1),
+        # Once more in vain is one more; a call that failed may be tried again.
+        ((ok(A, source="data/x.csv"), ok(B), ok(B), *PERFECT), True, "partial", 3, 2),
+        ((ok(A, source="data/x.csv"), bad(B), ok(B), *PERFECT), True, "solved", 3, 1),
         # What its default is may be said or not; what no default is must not be added.
         ((ok(A), ok(B), ok(C, check="status")), True, "solved", 3, 0),
         ((ok(A), ok(B), ok(C, more=1)), True, "partial", 2, 1),
         # Too early is not done, and may be done again.
-        ((ok(B), ok(A), ok(B), ok(C)), True, "solved", 3, 1),
-        ((ok(B), ok(A), ok(C)), False, "unsolved", 1, 2),
+        ((ok(B), ok(A), ok(B), ok(C)), True, "solved", 3, 0),
+        ((ok(B), ok(A), ok(C)), False, "unsolved", 1, 0),
         ((*PERFECT, ok(X), ok(A)), True, "partial", 3, 2),
         ((ok(A), ok(B)), False, "partial", 2, 0),
         ((ok(A), ok(B)), True, "partial", 2, 0),
-        ((ok(C),), True, "unsolved", 0, 1),
+        ((ok(C),), True, "unsolved", 0, 0),
     ],
 )
 def test_verdict_asks_for_all_steps_and_the_tasks_arguments_in_time(

@@ -1,0 +1,121 @@
+"""Where a suite says which cases depend on each other, the gate and the end table allow for it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ultrapar.compare.gate import judge
+from pytest_ultrapar.compare.rules import parse_rule
+from pytest_ultrapar.report.summary import summary_lines
+from pytest_ultrapar.results.clustered import clustered_mean_interval, clustered_share
+from pytest_ultrapar.results.measured_run import find_measured_run
+from pytest_ultrapar.results.paired import NOTHING_KNOWN, mean_interval
+from pytest_ultrapar.results.statistics import wilson_interval
+from tests.unit.compared_runs import outcomes_of, write_run
+
+MODELS = ("alpha", "beta", "gamma", "delta")
+N = 20
+SUITES = (
+    "bench_suites.phase51.test_baseline",
+    "bench_suites.phase52.test_qwen_scale",
+    "bench_suites.phase53.test_flawed_workflow",
+    "bench_suites.phase54.test_tool_reliability",
+    "bench_suites.phase55.test_prompt_sensitivity",
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Four models that solve the very same 6 of 20 tasks: no more is known than of one model."""
+    path = tmp_path_factory.mktemp("clusters") / "run"
+    alike = {model: outcomes_of(N, solved=0.3) for model in MODELS}
+    write_run(path, alike, clustered=True, summary_by=("suite",))
+    return find_measured_run(str(path))
+
+
+def judged(run, rule):
+    (found,) = judge([parse_rule(rule)], run, None).judged
+    return found
+
+
+def test_gate_is_undecided_where_only_independent_cases_would_decide(run):
+    low, high = wilson_interval(6 * len(MODELS), N * len(MODELS))
+    assert high < 0.45
+    found = judged(run, "solved_rate>=0.45")
+    expected = clustered_share((at % N, at % N < 6) for at in range(N * len(MODELS)))
+    assert (found.verdict, found.low, found.high) == ("undecided", expected.low, expected.high)
+    assert found.low < low
+    assert found.high > high
+
+
+def test_gate_of_one_model_has_wilsons_interval(run):
+    found = judged(run, "solved_rate[model=beta]>=0.45")
+    assert (found.low, found.high) == pytest.approx(wilson_interval(6, N))
+
+
+def test_end_table_has_the_interval_of_the_gate(run):
+    found = judged(run, "solved_rate>=0.45")
+    text = "\n".join(summary_lines(run.summary, (), directory="out", width=200))
+    assert f"{found.low * 100:.1f} to {found.high * 100:.1f}" in text
+    assert "depend on each other counted as one cluster" in text
+
+
+def test_share_of_changed_cases_allows_for_clusters(run, tmp_path):
+    path = tmp_path / "other"
+    write_run(path, {model: outcomes_of(N, solved=0.5) for model in MODELS}, clustered=True)
+    (found,) = judge([parse_rule("changed<=0.1")], find_measured_run(str(path)), run).judged
+    low, _ = wilson_interval(4 * len(MODELS), N * len(MODELS))
+    assert low > 0.1
+    assert (found.value, found.verdict) == (0.2, "undecided")
+
+
+def test_workflow_phases_name_the_clusters_of_their_own_tables():
+    """What `BenchCase.draw` says of a case: the task type and the repetition."""
+    marks = [import_module(name).pytestmark for name in SUITES]
+    assert [mark.kwargs["cluster"] for mark in marks] == [("task_type",)] * 5
+
+
+def test_mean_score_of_equal_models_is_no_surer_than_that_of_one(tmp_path):
+    path = tmp_path / "scored"
+    alike = {model: outcomes_of(N, solved=0.3) for model in MODELS}
+    write_run(path, alike, clustered=True, scores=True)
+    scored = find_measured_run(str(path))
+    of_all = judged(scored, "score.workflow>=0.5")
+    of_one = judged(scored, "score.workflow[model=beta]>=0.5")
+    assert of_all.value == pytest.approx(of_one.value)
+    assert of_all.high - of_all.low == pytest.approx(of_one.high - of_one.low, rel=0.1)
+
+
+@pytest.mark.parametrize("metric", ["solved_rate", "score.workflow"])
+def test_change_of_equal_models_is_no_surer_than_that_of_one(tmp_path, metric):
+    runs = []
+    for name, solved in (("base", 0.5), ("new", 0.3)):
+        alike = {model: outcomes_of(N, solved=solved) for model in MODELS}
+        write_run(tmp_path / name, alike, clustered=True, scores=True)
+        runs.append(find_measured_run(str(tmp_path / name)))
+    base, new = runs
+    rules = [parse_rule(f"{metric}{where}>=-0.02") for where in ("", "[model=beta]")]
+    of_all, of_one = judge(rules, new, base).judged
+    assert of_all.value == pytest.approx(of_one.value)
+    assert of_all.high - of_all.low == pytest.approx(of_one.high - of_one.low, rel=0.15)
+
+
+def test_interval_of_a_mean_without_clusters_is_the_plain_one():
+    values = [0.1 * at**2 for at in range(12)]
+    assert clustered_mean_interval(list(enumerate(values))) == mean_interval(values)
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.floats(0, 1)), min_size=2, max_size=30))
+def test_interval_of_a_mean_is_never_narrower_for_clusters(values):
+    low, high = mean_interval([value for _, value in values])
+    found = clustered_mean_interval(values)
+    assert found.low <= low
+    assert found.high >= high
+
+
+def test_one_cluster_says_nothing_of_a_mean():
+    assert clustered_mean_interval([("a", 1.0), ("a", 2.0)]) == NOTHING_KNOWN
