@@ -7,9 +7,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from pytest_ultrapar.engine.opener import Opener
 from pytest_ultrapar.lanes.actions import Grant
@@ -28,9 +26,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Pool
 
 _WORKER = "forecast"
-
-MOST_PLAYED = 4_000
-"""Up to so many cases are played one by one; of more, half as many stand for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,76 +104,6 @@ def forecast(
     return _Play(pool, courses, assignment, between_s, most_open, seed).run()
 
 
-def forecast_of_many(
-    pool: Pool,
-    courses: Sequence[Course],
-    assignment: Assignment,
-    *,
-    most_played: int = MOST_PLAYED,
-    **settings: Any,  # noqa: ANN401 - those of `forecast`
-) -> Forecast:
-    """What `forecast` says, of many cases from two plays of some of them.
-
-    Twice the cases take longer by what the second half takes: so what does not grow with them, such
-    as the time until groups start, is counted once. Some of each model and group are played, as
-    evenly as can be. Loads are scaled to all cases; the peak and the longest episode are those of
-    the larger play.
-
-    Args:
-        pool: See `forecast`.
-        courses: See `forecast`.
-        assignment: See `forecast`.
-        most_played: Up to so many cases are all played, >= 4; else half and a quarter as many.
-        **settings: See `forecast`.
-    """
-    n = len(courses)
-    if n <= most_played:
-        return forecast(pool, courses, assignment, **settings)
-    some, few = (_thinned(courses, most_played / n / parts) for parts in (2, 4))
-    large = forecast(pool, some, _restricted(assignment, some), **settings)
-    small = forecast(pool, few, _restricted(assignment, few), **settings)
-    added_s = (large.makespan_s - small.makespan_s) / max(1, len(some) - len(few))
-    factor = n / len(some)
-    refused = set(large.refused)
-    never = {(one.model, one.group) for one in some if one.case_id in refused}
-    return Forecast(
-        large.makespan_s + max(0.0, added_s) * (n - len(some)),
-        large.peak_in_flight,
-        tuple(one.case_id for one in courses if (one.model, one.group) in never),
-        {
-            lane: LaneLoad(
-                round(load.requests * factor), load.busy_s * factor, round(load.tokens * factor)
-            )
-            for lane, load in large.lanes.items()
-        },
-        large.longest_s,
-    )
-
-
-def _thinned(courses: Sequence[Course], share: float) -> list[Course]:
-    """So many of each model and group, at least one, spread over them in their order."""
-    seen: dict[tuple[str, str], int] = {}
-    kept = []
-    for one in courses:
-        place = seen.get((one.model, one.group), 0)
-        seen[one.model, one.group] = place + 1
-        if place == 0 or int((place + 1) * share) > int(place * share):
-            kept.append(one)
-    return kept
-
-
-def _restricted(assignment: Assignment, courses: Iterable[Course]) -> Assignment:
-    """The assignment as far as it concerns these: a group has ended when all its cases have."""
-    played = {one.case_id for one in courses}
-    groups = tuple(
-        msgspec.structs.replace(
-            group, cases=tuple(case_id for case_id in group.cases if case_id in played)
-        )
-        for group in assignment.groups
-    )
-    return msgspec.structs.replace(assignment, groups=groups)
-
-
 class _Play:
     def __init__(  # noqa: PLR0917 - made in one place
         self,
@@ -205,10 +130,13 @@ class _Play:
         self._lanes: dict[LaneId, LaneLoad] = {}
         self._opened_s: dict[str, float] = {}
         self._longest_s = 0.0
+        # Lines in which a case may ask now that something was granted, refused or over.
+        self._to_open: dict[Line, None] = {}
         self._book(self._broker.connect(_WORKER, 0.0))
         self._book(self._broker.assign(assignment, 0.0))
-        for line in dict.fromkeys(self._opener.add(course) for course in courses):
-            self._open(line)
+        for course in courses:
+            self._to_open[self._opener.add(course)] = None
+        self._open()
 
     def run(self) -> Forecast:
         """To the end of the last episode."""
@@ -221,18 +149,23 @@ class _Play:
             self._now_s = max(self._now_s, at_s)
             if next_s > at_s:
                 self._book(self._broker.tick(self._now_s))
-                continue
-            _, _, course, turn, lane, lease = heapq.heappop(self._coming)
-            if lease is None:
-                self._ask(course, turn, lane)
             else:
-                self._answered(course, turn, lease)
+                _, _, course, turn, lane, lease = heapq.heappop(self._coming)
+                if lease is None:
+                    self._ask(course, turn, lane)
+                else:
+                    self._answered(course, turn, lease)
+            self._open()
         span_s = max(0.0, self._end_s - self._begin_s)
         return Forecast(span_s, self._peak, tuple(self._refused), self._lanes, self._longest_s)
 
-    def _open(self, line: Line) -> None:
-        while (course := self._opener.next_to_ask(line)) is not None:
-            self._ask(course, 0, None)
+    def _open(self) -> None:
+        """Let cases ask until enough do in each line; each grant makes room for another."""
+        while self._to_open:
+            lines, self._to_open = self._to_open, {}
+            for line in lines:
+                while (course := self._opener.next_to_ask(line)) is not None:
+                    self._ask(course, 0, None)
 
     def _ask(self, course: Course, turn: int, lane: LaneId | None) -> None:
         number = next(self._ids)
@@ -268,8 +201,7 @@ class _Play:
         self._longest_s = max(self._longest_s, self._now_s - self._opened_s.pop(case_id))
         self._book(self._broker.episode_ended(_WORKER, case_id, group, self._now_s))
         self._opener.closed()
-        for line in self._opener.lines():
-            self._open(line)
+        self._to_open.update(dict.fromkeys(self._opener.lines()))
 
     def _book(self, actions: Iterable[Action]) -> None:
         for action in actions:
@@ -279,7 +211,7 @@ class _Play:
                 self._refused.append(course.case_id)
                 if turn == 0:
                     self._opener.refused(line)
-                    self._open(line)
+                    self._to_open[line] = None
                 else:
                     self._over(course)
                 continue
@@ -295,4 +227,4 @@ class _Play:
             if turn == 0:
                 self._opened_s[course.case_id] = self._now_s
                 self._opener.opened(line)
-                self._open(line)
+                self._to_open[line] = None
