@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -164,7 +165,7 @@ class _Play:
     def __init__(  # noqa: PLR0917 - made in one place
         self,
         pool: Pool,
-        courses: Iterable[Course],
+        courses: Sequence[Course],
         assignment: Assignment,
         between_s: float,
         most_open: int,
@@ -178,12 +179,14 @@ class _Play:
         # What comes next, by time: the answer to a turn on a lease, or (None) the asking of a turn.
         self._coming: list[tuple[float, int, Course, int, LaneId | None, Lease | None]] = []
         self._opener: Opener[Course] = Opener(most_open)
+        # Where all episodes may be open none has to wait for the end of another to ask.
+        self._is_narrow = most_open < len(courses)
         self._begin_s = math.inf
         self._end_s = 0.0
         self._in_flight = 0
         self._peak = 0
         self._refused: list[str] = []
-        self._lanes: dict[LaneId, LaneLoad] = {}
+        self._lanes: defaultdict[LaneId, LaneLoad] = defaultdict(LaneLoad)
         self._opened_s: dict[str, float] = {}
         self._longest_s = 0.0
         # Lines in which a case may ask now that something was granted, refused or over.
@@ -213,7 +216,9 @@ class _Play:
                     self._answered(course, turn, lease)
             self._open()
         span_s = max(0.0, self._end_s - self._begin_s)
-        return Forecast(span_s, self._peak, tuple(self._refused), self._lanes, self._longest_s)
+        return Forecast(
+            span_s, self._peak, tuple(self._refused), dict(self._lanes), self._longest_s
+        )
 
     def _open(self) -> None:
         """Let cases ask until enough do in each line; each grant makes room for another."""
@@ -239,7 +244,7 @@ class _Play:
 
     def _answered(self, course: Course, turn: int, lease: Lease) -> None:
         self._in_flight -= 1
-        self._end_s = max(self._end_s, self._now_s)
+        self._end_s = self._now_s
         self._book(self._broker.release(_WORKER, lease.lease_id, "ok", NOTHING_TOLD, self._now_s))
         if turn + 1 < len(course.services_s):
             self._push(self._between_s, course, turn + 1, lease.lane, None)
@@ -257,7 +262,8 @@ class _Play:
         self._longest_s = max(self._longest_s, self._now_s - self._opened_s.pop(case_id))
         self._book(self._broker.episode_ended(_WORKER, case_id, group, self._now_s))
         self._opener.closed()
-        self._to_open.update(dict.fromkeys(self._opener.lines()))
+        if self._is_narrow:
+            self._to_open.update(dict.fromkeys(self._opener.lines()))
 
     def _book(self, actions: Iterable[Action]) -> None:
         for action in actions:
@@ -271,15 +277,17 @@ class _Play:
                 else:
                     self._over(course)
                 continue
-            self._begin_s = min(self._begin_s, self._now_s)
+            if self._peak == 0:
+                self._begin_s = self._now_s
             self._in_flight += 1
             self._peak = max(self._peak, self._in_flight)
             lane = action.lease.lane
-            load = self._lanes.setdefault(lane, LaneLoad())
+            load = self._lanes[lane]
+            service_s = course.services_s[turn]
             load.requests += 1
-            load.busy_s += course.services_s[turn]
+            load.busy_s += service_s
             load.tokens += course.tokens
-            self._push(course.services_s[turn], course, turn, lane, action.lease)
+            self._push(service_s, course, turn, lane, action.lease)
             if turn == 0:
                 self._opened_s[course.case_id] = self._now_s
                 self._opener.opened(line)
