@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _WORKER = "forecast"
 
 _ROUNDING_S = 1e-6
+"""More than all rounding of the limiters' clocks in runs of months."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +155,10 @@ def _one_after_another(
 
 def _lanes_of(pool: Pool, group: Group) -> dict[str, list[LaneId]]:
     """By model the lanes that the group may use, in the order of the pool."""
+    allowed = None if group.lanes is None else set(group.lanes)
     found: dict[str, list[LaneId]] = {}
     for lane in pool.lanes:
-        if group.lanes is None or lane.lane_id in group.lanes:
+        if allowed is None or lane.lane_id in allowed:
             found.setdefault(lane.model, []).append(lane.lane_id)
     return found
 
