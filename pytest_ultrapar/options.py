@@ -162,7 +162,7 @@ def add_options(parser: pytest.Parser) -> None:
     option(
         "plan",
         "Send nothing: show calls, tokens, time, cost, the load of keys and limits, and a forecast "
-        "for each mode; refuse a pool that cannot be meant. -n says for how many workers.",
+        "for each mode; refuse an inconsistent pool. -n says for how many workers.",
         action="store_true",
         default=False,
     )

@@ -404,7 +404,8 @@ class LaneBroker:
             self._refuse(worker, request, no_such_group(request.group))
             return None
         lane_set = self._lane_set(model, group, now_s)
-        if request.tokens and not all(lane.fits(request.tokens) for lane in lane_set.lanes):
+        counts = request.tokens and lane_set.is_metered
+        if counts and not all(lane.fits(request.tokens) for lane in lane_set.lanes):
             fitting = [lane for lane in lane_set.lanes if lane.fits(request.tokens)]
             if not fitting:
                 self._refuse(worker, request, too_large(request.tokens, lane_set.lanes))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.lanes.protocol import BIN, ModelCourse
@@ -26,8 +26,8 @@ class Courses:
     def __init__(self) -> None:
         # Model and requests so far of each open episode, by case id.
         self._open: dict[str, tuple[str, int]] = {}
-        self._ended: dict[str, Counter[int]] = {}
-        self._seconds: dict[str, Counter[int]] = {}
+        self._ended: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        self._seconds: defaultdict[str, Counter[int]] = defaultdict(Counter)
 
     def sent(self, model: str, case_id: str) -> None:
         """A request of a case got a lease; those of unnamed cases are not counted."""
@@ -40,14 +40,13 @@ class Courses:
             return
         seconds = now_s - held.granted_s
         held.lane.busy_s += seconds
-        counts = self._seconds.setdefault(held.lane.model.name, Counter())
-        counts[_bin(seconds)] += 1
+        self._seconds[held.lane.model.name][_bin(seconds)] += 1
 
     def ended(self, case_id: str) -> None:
         """An episode is over; nothing happens for one that asked for nothing or ended before."""
         if (episode := self._open.pop(case_id, None)) is not None:
             model, n_requests = episode
-            self._ended.setdefault(model, Counter())[n_requests] += 1
+            self._ended[model][n_requests] += 1
 
     def lost(self, case_ids: Iterable[str]) -> None:
         """Episodes are gone with their worker, to be begun anew."""

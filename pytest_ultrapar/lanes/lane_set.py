@@ -17,6 +17,7 @@ class LaneSet:
 
     Attributes:
         lanes: In the order of the pool.
+        is_metered: Whether any of them counts tokens.
         n_alive: Lanes that are not out.
         n_seated: Lanes that are not out and have a seat free on every limit of their path.
         turns: Lines of turns by the lane they want, None for no wish.
@@ -26,6 +27,7 @@ class LaneSet:
     __slots__ = (
         "_full_s",
         "_full_since_s",
+        "is_metered",
         "lanes",
         "members",
         "n_alive",
@@ -37,6 +39,7 @@ class LaneSet:
     def __init__(self, lanes: tuple[LaneState, ...], now_s: float) -> None:
         self.lanes = lanes
         self.members = frozenset(lanes)
+        self.is_metered = any(lane.metered for lane in lanes)
         self.n_alive = sum(not lane.is_out for lane in lanes)
         self.n_seated = sum(lane.n_full == 0 for lane in lanes)
         self.turns: dict[LaneState | None, Line] = {}

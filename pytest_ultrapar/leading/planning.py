@@ -22,7 +22,6 @@ from pytest_ultrapar.leading.waste_warnings import idle_workers, waste_of_pool
 from pytest_ultrapar.options import MODES
 from pytest_ultrapar.plan.contradictions import contradictions
 from pytest_ultrapar.plan.expectations import expect
-from pytest_ultrapar.plan.forecast import MOST_PLAYED
 from pytest_ultrapar.plan.run_plan import Way, make_plan
 from pytest_ultrapar.plan.token_demand import unjudged
 from pytest_ultrapar.policy_names import PHASE, read_offered, settle_policy
@@ -38,6 +37,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.records import Case
 
 _ALONE = "main"
+
+_MANY = 4_000
+"""A plan of more cases takes some seconds, and says early that it plans."""
 
 
 class Planning(process.CollectOnly):
@@ -67,7 +69,7 @@ class Planning(process.CollectOnly):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Check the suite and make the plan; what cannot be meant ends here with exit code 4."""
+        """Check the suite and make the plan; what is inconsistent ends here with exit code 4."""
         collected = process.collect(session.config, session.items)
         if collected.faults:
             raise pytest.UsageError(process.faults_message(collected.faults))
@@ -94,7 +96,7 @@ class Planning(process.CollectOnly):
 
     def _say_what_takes_long(self, n_cases: int) -> None:
         reporter = self._config.pluginmanager.getplugin("terminalreporter")
-        if reporter is not None and n_cases > MOST_PLAYED:
+        if reporter is not None and n_cases > _MANY:
             reporter.write_line(f"ultrapar: planning {counted(n_cases, 'case')} ...")
             reporter.flush()
 
@@ -135,7 +137,7 @@ class Planning(process.CollectOnly):
         return plan_lines(
             plan,
             sources=[*history.notes, *hint_notes(expected, said), *_ceilings(pool)],
-            settings=[*self._settings(len(cases)), *skipped, *not_asked(process.taken(config))],
+            settings=[*self._settings(), *skipped, *not_asked(process.taken(config))],
             warnings=[
                 *self._not_ready(),
                 *waste_of_pool(
@@ -197,12 +199,10 @@ class Planning(process.CollectOnly):
         )
         return settle_policy(None, mode=mode, offered=read_offered(answers))
 
-    def _settings(self, n_cases: int) -> Iterator[str]:
+    def _settings(self) -> Iterator[str]:
         """What a run would be started with, as far as the tables do not say it."""
         if self._n_workers:
             yield f"for {counted(self._n_workers, 'worker')}"
-        if n_cases > MOST_PLAYED:
-            yield f"forecasts stand on {MOST_PLAYED // 2:,} of the cases"
         if self._options.baseline is not None:
             yield f"{counted(self._options.baseline, 'case')} of it one at a time first"
 

@@ -1,4 +1,4 @@
-"""What of a pool and its settings cannot be meant: a plan refuses it and shows the sum."""
+"""What of a pool and its settings is inconsistent: a plan refuses it and shows the sum."""
 
 from __future__ import annotations
 

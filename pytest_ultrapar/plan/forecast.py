@@ -5,14 +5,14 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from pytest_ultrapar.engine.opener import Opener
 from pytest_ultrapar.lanes.actions import Grant
+from pytest_ultrapar.lanes.assignment import Group
 from pytest_ultrapar.lanes.broker import LaneBroker
 from pytest_ultrapar.lanes.headroom import with_headroom
 from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, LeaseRequest
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 _WORKER = "forecast"
 
-MOST_PLAYED = 4_000
-"""Up to so many cases are played one by one; of more, half as many stand for all."""
+_ROUNDING_S = 1e-6
+"""More than all rounding of the limiters' clocks in runs of months."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def forecast(
     most_open: int = 1_000_000,
     seed: int = 0,
 ) -> Forecast:
-    """Play a run.
+    """Play a run, all of its episodes.
 
     Workers are left out: idle seats are lent to whoever has work, so homes change who sends and not
     when. The same arguments give the same forecast.
@@ -106,84 +106,68 @@ def forecast(
         most_open: Episodes open at once; 1 is the modes `serial` and `rotate`.
         seed: For the broker.
     """
+    if _follow_each_other(pool, courses, assignment):
+        return _one_after_another(pool, courses, assignment.groups[0], between_s)
     return _Play(pool, courses, assignment, between_s, most_open, seed).run()
 
 
-def forecast_of_many(
-    pool: Pool,
-    courses: Sequence[Course],
-    assignment: Assignment,
-    *,
-    most_played: int = MOST_PLAYED,
-    **settings: Any,  # noqa: ANN401 - those of `forecast`
-) -> Forecast:
-    """What `forecast` says, of many cases from two plays of some of them.
+def _follow_each_other(pool: Pool, courses: Sequence[Course], assignment: Assignment) -> bool:
+    """Whether one group lets one episode run at a time, and no limit ever holds that one up.
 
-    Twice the cases take longer by what the second half takes: so what does not grow with them, such
-    as the time until groups start, is counted once. Some of each model and group are played, as
-    evenly as can be. Loads are scaled to all cases; the peak and the longest episode are those of
-    the larger play.
-
-    Args:
-        pool: See `forecast`.
-        courses: See `forecast`.
-        assignment: See `forecast`.
-        most_played: Up to so many cases are all played, >= 4; else half and a quarter as many.
-        **settings: See `forecast`.
+    Nobody waits for a seat then, nor for a rate whose sends are further apart than it asks. With
+    tokens to count or limits to look for the broker itself says how long a request waits.
     """
-    n = len(courses)
-    if n <= most_played:
-        return forecast(pool, courses, assignment, **settings)
-    some, few = (_thinned(courses, most_played / n / parts) for parts in (2, 4))
-    large = forecast(pool, some, _restricted(assignment, some), **settings)
-    small = forecast(pool, few, _restricted(assignment, few), **settings)
-    added_s = (large.makespan_s - small.makespan_s) / max(1, len(some) - len(few))
-    factor = n / len(some)
-    refused = set(large.refused)
-    never = {(one.model, one.group) for one in some if one.case_id in refused}
-    return Forecast(
-        large.makespan_s + max(0.0, added_s) * (n - len(some)),
-        large.peak_in_flight,
-        tuple(one.case_id for one in courses if (one.model, one.group) in never),
-        {
-            lane: LaneLoad(
-                round(load.requests * factor), load.busy_s * factor, round(load.tokens * factor)
-            )
-            for lane, load in large.lanes.items()
-        },
-        large.longest_s,
-    )
+    if assignment.home or len(assignment.groups) != 1:
+        return False
+    (group,) = assignment.groups
+    if group != Group(group.name, group.cases, group.lanes, at_once=1):
+        return False
+    if any(provider.rate_mode == "adaptive" for provider in pool.providers):
+        return False
+    limits = with_headroom(pool).limits.values()
+    if any(limit.tpm is not None for limit in limits):
+        return False
+    models = _lanes_of(pool, group)
+    if not all(one.group == group.name and one.model in models for one in courses):
+        return False
+    rates = [(limit.qps, 1.0) for limit in limits] + [(limit.rpm, 60.0) for limit in limits]
+    widest_s = max((window_s / rate for rate, window_s in rates if rate is not None), default=-1.0)
+    shortest_s = min((min(one.services_s) for one in courses), default=math.inf)
+    return shortest_s > widest_s + _ROUNDING_S
 
 
-def _thinned(courses: Sequence[Course], share: float) -> list[Course]:
-    """So many of each model and group, at least one, spread over them in their order."""
-    seen: dict[tuple[str, str], int] = {}
-    kept = []
+def _one_after_another(
+    pool: Pool, courses: Sequence[Course], group: Group, between_s: float
+) -> Forecast:
+    """What the broker would make of them: each model's lanes take its episodes in turn."""
+    turns = {model: itertools.cycle(own) for model, own in _lanes_of(pool, group).items()}
+    lanes: dict[LaneId, LaneLoad] = {}
+    spans_s = []
     for one in courses:
-        place = seen.get((one.model, one.group), 0)
-        seen[one.model, one.group] = place + 1
-        if place == 0 or int((place + 1) * share) > int(place * share):
-            kept.append(one)
-    return kept
+        load = lanes.setdefault(next(turns[one.model]), LaneLoad())
+        load.requests += len(one.services_s)
+        load.busy_s += sum(one.services_s)
+        load.tokens += one.tokens * len(one.services_s)
+        spans_s.append(sum(one.services_s) + between_s * (len(one.services_s) - 1))
+    longest_s = max(spans_s, default=0.0)
+    return Forecast(math.fsum(spans_s), min(1, len(spans_s)), (), lanes, longest_s)
 
 
-def _restricted(assignment: Assignment, courses: Iterable[Course]) -> Assignment:
-    """The assignment as far as it concerns these: a group has ended when all its cases have."""
-    played = {one.case_id for one in courses}
-    groups = tuple(
-        msgspec.structs.replace(
-            group, cases=tuple(case_id for case_id in group.cases if case_id in played)
-        )
-        for group in assignment.groups
-    )
-    return msgspec.structs.replace(assignment, groups=groups)
+def _lanes_of(pool: Pool, group: Group) -> dict[str, list[LaneId]]:
+    """By model the lanes that the group may use, in the order of the pool."""
+    allowed = None if group.lanes is None else set(group.lanes)
+    found: dict[str, list[LaneId]] = {}
+    for lane in pool.lanes:
+        if allowed is None or lane.lane_id in allowed:
+            found.setdefault(lane.model, []).append(lane.lane_id)
+    return found
 
 
 class _Play:
     def __init__(  # noqa: PLR0917 - made in one place
         self,
         pool: Pool,
-        courses: Iterable[Course],
+        courses: Sequence[Course],
         assignment: Assignment,
         between_s: float,
         most_open: int,
@@ -197,18 +181,23 @@ class _Play:
         # What comes next, by time: the answer to a turn on a lease, or (None) the asking of a turn.
         self._coming: list[tuple[float, int, Course, int, LaneId | None, Lease | None]] = []
         self._opener: Opener[Course] = Opener(most_open)
+        # Where all episodes may be open none has to wait for the end of another to ask.
+        self._is_narrow = most_open < len(courses)
         self._begin_s = math.inf
         self._end_s = 0.0
         self._in_flight = 0
         self._peak = 0
         self._refused: list[str] = []
-        self._lanes: dict[LaneId, LaneLoad] = {}
+        self._lanes: defaultdict[LaneId, LaneLoad] = defaultdict(LaneLoad)
         self._opened_s: dict[str, float] = {}
         self._longest_s = 0.0
+        # Lines in which a case may ask now that something was granted, refused or over.
+        self._to_open: dict[Line, None] = {}
         self._book(self._broker.connect(_WORKER, 0.0))
         self._book(self._broker.assign(assignment, 0.0))
-        for line in dict.fromkeys(self._opener.add(course) for course in courses):
-            self._open(line)
+        for course in courses:
+            self._to_open[self._opener.add(course)] = None
+        self._open()
 
     def run(self) -> Forecast:
         """To the end of the last episode."""
@@ -221,18 +210,25 @@ class _Play:
             self._now_s = max(self._now_s, at_s)
             if next_s > at_s:
                 self._book(self._broker.tick(self._now_s))
-                continue
-            _, _, course, turn, lane, lease = heapq.heappop(self._coming)
-            if lease is None:
-                self._ask(course, turn, lane)
             else:
-                self._answered(course, turn, lease)
+                _, _, course, turn, lane, lease = heapq.heappop(self._coming)
+                if lease is None:
+                    self._ask(course, turn, lane)
+                else:
+                    self._answered(course, turn, lease)
+            self._open()
         span_s = max(0.0, self._end_s - self._begin_s)
-        return Forecast(span_s, self._peak, tuple(self._refused), self._lanes, self._longest_s)
+        return Forecast(
+            span_s, self._peak, tuple(self._refused), dict(self._lanes), self._longest_s
+        )
 
-    def _open(self, line: Line) -> None:
-        while (course := self._opener.next_to_ask(line)) is not None:
-            self._ask(course, 0, None)
+    def _open(self) -> None:
+        """Let cases ask until enough do in each line; each grant makes room for another."""
+        while self._to_open:
+            lines, self._to_open = self._to_open, {}
+            for line in lines:
+                while (course := self._opener.next_to_ask(line)) is not None:
+                    self._ask(course, 0, None)
 
     def _ask(self, course: Course, turn: int, lane: LaneId | None) -> None:
         number = next(self._ids)
@@ -250,7 +246,7 @@ class _Play:
 
     def _answered(self, course: Course, turn: int, lease: Lease) -> None:
         self._in_flight -= 1
-        self._end_s = max(self._end_s, self._now_s)
+        self._end_s = self._now_s
         self._book(self._broker.release(_WORKER, lease.lease_id, "ok", NOTHING_TOLD, self._now_s))
         if turn + 1 < len(course.services_s):
             self._push(self._between_s, course, turn + 1, lease.lane, None)
@@ -268,8 +264,8 @@ class _Play:
         self._longest_s = max(self._longest_s, self._now_s - self._opened_s.pop(case_id))
         self._book(self._broker.episode_ended(_WORKER, case_id, group, self._now_s))
         self._opener.closed()
-        for line in self._opener.lines():
-            self._open(line)
+        if self._is_narrow:
+            self._to_open.update(dict.fromkeys(self._opener.lines()))
 
     def _book(self, actions: Iterable[Action]) -> None:
         for action in actions:
@@ -279,20 +275,22 @@ class _Play:
                 self._refused.append(course.case_id)
                 if turn == 0:
                     self._opener.refused(line)
-                    self._open(line)
+                    self._to_open[line] = None
                 else:
                     self._over(course)
                 continue
-            self._begin_s = min(self._begin_s, self._now_s)
+            if self._peak == 0:
+                self._begin_s = self._now_s
             self._in_flight += 1
             self._peak = max(self._peak, self._in_flight)
             lane = action.lease.lane
-            load = self._lanes.setdefault(lane, LaneLoad())
+            load = self._lanes[lane]
+            service_s = course.services_s[turn]
             load.requests += 1
-            load.busy_s += course.services_s[turn]
+            load.busy_s += service_s
             load.tokens += course.tokens
-            self._push(course.services_s[turn], course, turn, lane, action.lease)
+            self._push(service_s, course, turn, lane, action.lease)
             if turn == 0:
                 self._opened_s[course.case_id] = self._now_s
                 self._opener.opened(line)
-                self._open(line)
+                self._to_open[line] = None

@@ -13,7 +13,7 @@ from pytest_ultrapar.plan.bound import Bound, lower_bound
 from pytest_ultrapar.plan.cost import cost, missing_prices, prices
 from pytest_ultrapar.plan.demand import request_classes
 from pytest_ultrapar.plan.expectations import Basis
-from pytest_ultrapar.plan.forecast import Course, Forecast, forecast_of_many
+from pytest_ultrapar.plan.forecast import Course, Forecast, forecast
 from pytest_ultrapar.plan.key_load import KeyLoad
 from pytest_ultrapar.plan.loads import KeyShare, LimitLoad, key_shares, limit_loads, longest
 from pytest_ultrapar.plan.seats import SeatShare, seat_shares
@@ -218,7 +218,7 @@ def _predict(
     between_s = earlier.between_s if earlier.between_s is not None else CLIENT_S
     serial = way.mode in ONE_AT_A_TIME
     most_open = {"most_open": 1} if serial else {}
-    found = forecast_of_many(pool, courses, way.assignment, between_s=between_s, **most_open)
+    found = forecast(pool, courses, way.assignment, between_s=between_s, **most_open)
     loads = limit_loads(lanes, pool.limits, found.lanes)
     binding = () if serial else longest(loads)
     makespan_s = _as_known(found.makespan_s, expected, earlier.episodes, lanes, binding)

@@ -37,7 +37,7 @@ def waste(
         *_more_seats_than_cases(pool, lanes, n_cases),
         *_more_workers_than_servers_use(pool, lanes),
         *(
-            f"{use}; {WASTE_ABOVE * use.useful:g} would do"
+            f"{use}; more than {WASTE_ABOVE * use.useful:g} ({WASTE_ABOVE:g} times that) are wasted"
             for use in seat_uses(pool, lanes, services)
             if use.ratio > WASTE_ABOVE
         ),

@@ -149,7 +149,7 @@ def test_plan_is_the_same_in_a_process_of_its_own(project, workers):
 
 
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
-def test_pool_that_cannot_be_meant_is_refused_with_the_sum(project, workers):
+def test_inconsistent_pool_is_refused_with_the_sum(project, workers):
     project.suite(SUITE_OF_20)
     pool_with(project, workers=600, more=BUSY, model=TWO_S)
     assert refusal(project, "--ultrapar-plan", workers) == (
@@ -159,12 +159,12 @@ def test_pool_that_cannot_be_meant_is_refused_with_the_sum(project, workers):
 
 
 @pytest.mark.slow
-def test_plan_of_many_cases_says_early_that_it_plans_and_on_how_many_it_stands(project, planned):
+def test_plan_of_many_cases_says_early_that_it_plans(project, planned):
     pool_with(project, model=TWO_S)
     project.suite(SUITE_OF_20)
     said = planned("-n0", "--ultrapar-repeats=250")
     assert "ultrapar: planning 5,000 cases ..." in said.split("ultrapar plan =")[0]
-    assert "forecasts stand on 2,000 of the cases" in said
+    assert "forecasts stand" not in said
     # 5,000 cases of two turns of 2 s on four seats.
     assert "83 min" in rows(said)["ultra"][1]
 
@@ -232,7 +232,7 @@ def test_header_of_a_run_takes_service_times_from_the_pool(project, planned):
     in_plan = warned(planned("-n0"), "WARNING: ")
     assert in_plan == [
         "p/key0: 20 workers on 2 requests per second at 1 s (assumed; set latency_hint_s) need 2 "
-        "(2 x 1 = 2 in flight on average); 6 would do"
+        "(2 x 1 = 2 in flight on average); more than 6 (3 times that) are wasted"
     ]
     ran = project.run_here("-n0", "-k", "say and 19")
     assert warned(ran.stdout.str(), "ultrapar: WARNING: ") == [

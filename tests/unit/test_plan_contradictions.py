@@ -1,4 +1,4 @@
-"""Pools that cannot be meant, and what of a pool is of no use."""
+"""Pools that are inconsistent, and what of a pool is of no use."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_assumed_service_times_refuse_nothing(pool):
     said = waste(pool("per_key = { workers = 600, qps = 0.5 }"), made.lanes, {"m": 1000}, guess)
     assert said == (
         "p/key0: 600 workers on 0.5 requests per second at 200 s (assumed; set latency_hint_s) "
-        "need 100 (0.5 x 200 = 100 in flight on average); 300 would do",
+        "need 100 (0.5 x 200 = 100 in flight on average); more than 300 (3 times that) are wasted",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_ultrapar.lanes.assignment import Assignment, Group
-from pytest_ultrapar.plan.forecast import Course, forecast, forecast_of_many
+from pytest_ultrapar.plan.forecast import Course, forecast
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from tests.unit.pool_texts import simulated
 
@@ -74,46 +74,13 @@ def test_same_arguments_give_the_same_forecast(pool):
     assert forecast(bound, many, FREE) == forecast(bound, many, FREE)
 
 
-@pytest.mark.parametrize(
-    "limits",
-    [
-        "per_key = { workers = 4 }",
-        "per_key = { workers = 50, qps = 10 }",
-        "per_key = { workers = 8, rpm = 300 }",
-    ],
-)
-def test_some_cases_of_many_stand_for_all(pool, limits):
-    bound = pool(limits)
-    many = [Course(str(n), "m", "", (0.1 + n % 7 / 10, 0.3), 10) for n in range(3000)]
-    whole = forecast(bound, many, FREE)
-    found = forecast_of_many(bound, many, FREE, most_played=1200)
-    assert found.makespan_s == pytest.approx(whole.makespan_s, rel=0.03)
-    assert found.peak_in_flight == pytest.approx(whole.peak_in_flight, abs=1)
-    for lane, load in whole.lanes.items():
-        assert found.lanes[lane].requests == pytest.approx(load.requests, rel=0.01)
-        assert found.lanes[lane].busy_s == pytest.approx(load.busy_s, rel=0.03)
-        assert found.lanes[lane].tokens == pytest.approx(load.tokens, rel=0.01)
+@pytest.mark.parametrize("limits", ["per_key = { workers = 1000 }", ""])
+def test_a_thousand_cases_start_at_once_where_seats_allow_it(pool, limits):
+    found = forecast(pool(limits), courses(1000, 0.5), FREE)
+    assert (found.peak_in_flight, found.makespan_s) == (1000, 0.5)
 
 
-def test_some_cases_of_many_wait_as_their_groups_do(pool):
-    first, second = courses(500, 1.0, group="a"), courses(700, 1.0, group="b")
-    groups = (
-        Group("a", tuple(one.case_id for one in first)),
-        Group("b", tuple(one.case_id for one in second), after=("a",), start_after_s=40.0),
-    )
-    narrow = pool("per_key = { workers = 10 }")
-    both = Assignment(groups=groups)
-    found = forecast_of_many(narrow, [*first, *second], both, most_played=480)
-    assert found.makespan_s == pytest.approx(50.0 + 40.0 + 70.0, rel=0.02)
-
-
-def test_one_at_a_time_is_the_sum_of_all_for_many_too(pool):
-    one_key = pool("per_key = { workers = 5 }")
-    found = forecast_of_many(one_key, courses(1000, 0.5), FREE, most_played=200, most_open=1)
-    assert found.makespan_s == pytest.approx(500.0)
-
-
-def test_few_cases_are_all_played(pool):
-    one_key = pool("per_key = { workers = 5 }")
-    few = courses(100, 0.5, 0.2)
-    assert forecast_of_many(one_key, few, FREE, most_played=100) == forecast(one_key, few, FREE)
+def test_many_cases_that_no_lane_answers_are_all_refused(pool):
+    nobody = [Course(str(number), "unknown", "", (1.0,)) for number in range(1000)]
+    found = forecast(pool("per_key = { workers = 4 }"), nobody, FREE)
+    assert (len(found.refused), found.makespan_s) == (1000, 0.0)

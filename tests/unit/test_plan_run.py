@@ -129,6 +129,31 @@ def test_time_is_known_no_better_than_each_of_the_limits_that_bind_alike(tmp_pat
     assert (time.low, time.high) == pytest.approx((time.value, 2 * time.value), rel=0.01)
 
 
+def test_many_cases_on_as_many_seats_take_as_many_waves_as_they_need(tmp_path):
+    wide = POOL.replace("workers = 5, qps = 10", "workers = 1250")
+    (tmp_path / "wide.toml").write_text(wide)
+    pool = load_pool(tmp_path / "wide.toml", environ={}, overrides=Overrides())
+    plan = planned(pool, *run(5000, services=(8.0,)))
+    assert plan.chosen.forecast.makespan_s == pytest.approx(16.0)
+    assert plan.chosen.forecast.peak_in_flight == 2500
+    assert plan.bound.seconds == pytest.approx(16.0)
+
+
+def test_every_case_of_many_counts_with_its_own_time(tmp_path):
+    """Every sixth case is the long one, as with an inner parameter of six values."""
+    (tmp_path / "seats.toml").write_text(POOL.replace(", qps = 10", ""))
+    pool = load_pool(tmp_path / "seats.toml", environ={}, overrides=Overrides())
+    expected, before = run(4200, services=(1.0,))
+    expected = [
+        dataclasses.replace(one, services_s=(7.0 if number % 6 == 5 else 1.0,))
+        for number, one in enumerate(expected)
+    ]
+    plan = planned(pool, expected, before)
+    busy_s = sum(load.busy_s for load in plan.chosen.forecast.lanes.values())
+    assert busy_s == pytest.approx(700 * 7 + 3500)
+    assert plan.chosen.forecast.makespan_s == pytest.approx(busy_s / 10, rel=0.02)
+
+
 def test_mark_of_the_mode_in_force_is_explained(pool):
     said = text(planned(pool, *run(20)))
     assert any(line.startswith("ultra <- ") for line in said)
