@@ -232,6 +232,6 @@ def _ceilings(pool: Pool) -> Iterator[str]:
     looked = [each.name for each in pool.providers if each.rate_mode == "adaptive"]
     if looked:
         yield (
-            f"limits of {', '.join(looked)} would be looked for: the figures use their ceilings,"
+            f"limits of {', '.join(looked)} would be estimated: the figures use their ceilings,"
             " so a run may take much longer"
         )

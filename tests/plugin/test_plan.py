@@ -54,7 +54,7 @@ def test_plan_of_limits_that_are_looked_for_says_that_it_has_their_ceilings(proj
     project.suite(SUITE_OF_20)
     pool_with(project, model=TWO_S)
     said = planned("-n0", "--ultrapar-rate-mode=adaptive")
-    assert "  limits of p would be looked for: the figures use their ceilings, so a run may" in said
+    assert "  limits of p would be estimated: the figures use their ceilings, so a run may" in said
 
 
 @pytest.mark.parametrize("workers", ["-n0", "-n2", "-n15"])
