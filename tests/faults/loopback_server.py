@@ -37,7 +37,8 @@ class LoopbackServer:
 
     async def _serve(self) -> None:
         self._stop = asyncio.Event()
-        listener = await asyncio.start_server(self.answer, "127.0.0.1", 0, ssl=self.tls)
+        self._writers: set[asyncio.StreamWriter] = set()
+        listener = await asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=self.tls)
         self.port = listener.sockets[0].getsockname()[1]
         if self.tls is not None:
             # Handshakes that a client ends are what is tested, not worth a line each.
@@ -49,3 +50,11 @@ class LoopbackServer:
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
+        # What is still open would be missed, and warned of, when the loop is gone.
+        for writer in self._writers:
+            writer.transport.abort()
+        await asyncio.sleep(0)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        await self.answer(reader, writer)
