@@ -69,8 +69,11 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Replaced:
-    """The given plan has another tool in a step's place."""
+class FirstOfTwo:
+    """Who follows the given plan calls one tool first, who follows the sound one another.
+
+    So it is where a step has another tool, and where one stands before a step that it needs.
+    """
 
     given: str
     sound: str
@@ -131,22 +134,7 @@ class Changed:
         return "given" if obeyed else None
 
 
-@dataclass(frozen=True, slots=True)
-class Turned:
-    """The given plan has a step before one that it needs."""
-
-    tool: str
-    need: str
-
-    def followed(self, tried: Tried) -> Followed:
-        """Whom the model followed."""
-        first = tried.earlier(self.tool, self.need)
-        if first is None:
-            return None
-        return "sound" if first == self.need else "given"
-
-
-Spot = Left | Replaced | Doubled | Changed | Turned
+Spot = Left | FirstOfTwo | Doubled | Changed
 
 
 def spots(sound: Plan, given: Plan) -> tuple[Spot, ...]:
@@ -177,7 +165,7 @@ def _spots(sound: Plan, given: Plan) -> Iterator[Spot]:
         if step.tool not in steps:
             stands_there = given.tools[at] if is_in_place else None
             if stands_there is not None and stands_there not in sound.tools:
-                yield Replaced(stands_there, step.tool)
+                yield FirstOfTwo(stands_there, step.tool)
             else:
                 yield Left(
                     step.tool, _builds_on(step.tool, sound), frozenset(sound.tools[at + 1 :])
@@ -191,7 +179,7 @@ def _spots(sound: Plan, given: Plan) -> Iterator[Spot]:
         place = given.tools.index(step.tool)
         for need in step.needs:
             if need in steps and place < given.tools.index(need):
-                yield Turned(step.tool, need)
+                yield FirstOfTwo(step.tool, need)
 
 
 def _readings(step: PlanStep) -> tuple[dict[str, object], ...]:
