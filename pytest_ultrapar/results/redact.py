@@ -69,6 +69,7 @@ _FILLERS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 _RUN = re.compile("[a-z0-9._~-]+")
 """What stands for itself in every escaped form."""
 _KEPT = b"abcdefghijklmnopqrstuvwxyz0123456789"
+_PIECE_BYTES, _OVERLAP_BYTES = 1 << 20, 1 << 16
 _LOWER_BYTES = bytes(range(256)).lower()
 _OTHER_BYTES = bytes(set(range(256)) - set(_KEPT) - set(_KEPT.upper()))
 _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
@@ -103,11 +104,10 @@ class Redactor:
 
     def bytes(self, data: Utf8) -> Utf8:
         """UTF-8 `data` without secrets; the same object when it holds none."""
-        squeezed = _squeezed(data)
-        if not self._may_hold_secret(squeezed):
+        if not any(self._may_hold_secret(_squeezed(piece)) for piece in _pieces(data)):
             return data
         text = data.decode("utf-8", "surrogateescape")
-        plain = self._redacted(text, squeezed)
+        plain = self._redacted(text, _squeezed(data))
         return data if plain is text else plain.encode("utf-8", "surrogateescape")
 
     def text(self, text: str) -> str:
@@ -227,6 +227,15 @@ def _needle(text: str) -> str:
     known = re.sub("|".join(_ESCAPES.values()), " ", text)
     runs = (re.sub("[._~-]", "", run) for run in _RUN.findall(known))
     return max(runs, key=len, default="")
+
+
+def _pieces(data: Utf8) -> Iterator[Utf8]:
+    """All of it, large data in overlapping parts: a squeezed copy of 10 MB is held by nobody."""
+    if len(data) <= _PIECE_BYTES:
+        yield data
+        return
+    for start in range(0, len(data), _PIECE_BYTES):
+        yield data[start : start + _PIECE_BYTES + _OVERLAP_BYTES]
 
 
 def _squeezed(data: Utf8) -> str:

@@ -64,7 +64,7 @@ def test_few_descriptors_slow_a_run_down_and_cost_no_case(project, workers):
     assert result.ret == 0, output
     assert set(project.outcomes().values()) == {"solved"}
     assert len(project.rows()) == 120
-    assert "of the 200 seats can be used at once: the limit on open files (ulimit -n)" in output
+    assert "of the 200 seats can be used at once: the limit on open files allows no more" in output
     # What a connection more would have cost: no request was sent in vain.
     assert len(project.server.log) == 120
     assert "Traceback" not in output
