@@ -240,8 +240,8 @@ from pytest_ultrapar.leading.services import Services
 
 start = Services.start_broker
 
-def start_and_kill(self, patience_s):
-    broker = start(self, patience_s)
+def start_and_kill(self, *arguments, **options):
+    broker = start(self, *arguments, **options)
     os.kill(broker.pid, signal.SIGKILL)
     os.waitid(os.P_PID, broker.pid, os.WEXITED | os.WNOWAIT)
     return broker
