@@ -181,10 +181,7 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
         name: comparison.pairing.new for name, comparison in _named(comparisons)
     }
     if any("speedup" in comparison.figures for comparison in comparisons):
-        notes += speedup_notes(
-            {name: run.basis for name, run in measured.items()},
-            {name: run.over for name, run in measured.items()},
-        )
+        notes += speedup_notes(measured)
     notes += [
         f"the client itself was the limit of {name}: {run.summary.client_bound}"
         for name, run in measured.items()

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.compare.metrics import Unit
     from pytest_ultrapar.compare.rules import Form
+    from pytest_ultrapar.results.measured_run import MeasuredRun
+    from pytest_ultrapar.results.run_speeds import RunSpeeds
     from pytest_ultrapar.results.statistics import Basis
 
 NONE = "-"
@@ -27,15 +29,13 @@ _SERIAL_TIMES: dict[Basis, str] = {
 }
 
 
-def speedup_notes(bases: Mapping[str, Basis], over: Mapping[str, str]) -> Iterator[str]:
-    """What the speed-ups of runs stand on, by their names in sentences.
-
-    Args:
-        bases: Where their serial times come from.
-        over: Modes of the runs that took these, where one did.
-    """
+def speedup_notes(runs: Mapping[str, MeasuredRun | RunSpeeds]) -> Iterator[str]:
+    """What the speed-ups of runs stand on, by their names in sentences; nothing without one."""
+    bases = {name: run.basis for name, run in runs.items()}
     for name, basis in bases.items():
-        yield f"the speed-up of {name} stands on {_SERIAL_TIMES[basis].format(over=over[name])}"
+        if basis is not None:
+            times = _SERIAL_TIMES[basis].format(over=runs[name].over)
+            yield f"the speed-up of {name} stands on {times}"
     if "estimated" in bases.values():
         yield (
             "an estimated speed-up is no measure of a regression: it rises where the provider gets"

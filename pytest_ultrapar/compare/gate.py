@@ -228,8 +228,7 @@ def judge_file(rules: Sequence[Rule], path: Path, *, undecided: Undecided = "pas
         except NoFigureError as error:
             judged.append(Judged(rule=rule, verdict="no figure", form=rule.form, note=str(error)))
     notes = [_judged_mode(speeds.mode)] if len(runs) > 1 else []
-    if speeds.basis is not None:
-        notes += speedup_notes({"the run": speeds.basis}, {"the run": speeds.over})
+    notes += speedup_notes({"the run": speeds})
     return GateResult(
         run=speeds.run_id,
         base=None,
@@ -378,10 +377,7 @@ def _notes(run: MeasuredRun, pairing: Pairing | None, judged: Sequence[Judged]) 
     if any(each.rule.confidence != CONFIDENCE for each in judged):
         notes.append("the intervals of all models' solved rates hold together (Bonferroni)")
     if any(each.rule.metric == "speedup" for each in judged):
-        notes += speedup_notes(
-            {name: one.basis for name, one in measured.items()},
-            {name: one.over for name, one in measured.items()},
-        )
+        notes += speedup_notes(measured)
     if any(each.rule.metric == "service" and each.form == "relative" for each in judged):
         notes.append(SERVICE_MEANS)
     if pairing is not None:
