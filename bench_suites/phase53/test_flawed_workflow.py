@@ -20,8 +20,7 @@ pytestmark = pytest.mark.ultrapar(
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """The cells: task types x flaws x severities, at one reliability of the tools."""
     chosen = selection(metafunc.config)
-    first, *_ = chosen.severities
-    flaws = [workflow.flaw(name, severity=first) for name in chosen.flaws]
+    flaws = [workflow.FLAWS[name] for name in chosen.flaws]
     metafunc.parametrize("task_type", chosen.task_types)
     metafunc.parametrize(
         ("flaw", "flaw_group", "prompt_type"),

@@ -13,7 +13,7 @@ from bench_suites.workflow.severity import (
     some_of,
     some_that_bite,
 )
-from bench_suites.workflow.steps import effective
+from bench_suites.workflow.steps import asked
 from bench_suites.workflow.tool import Parameter, Resource, Value, load_tools
 
 if TYPE_CHECKING:
@@ -127,9 +127,8 @@ def break_off(plan: Plan, severity: Severity, draw: Draw) -> Plan:
     """Steps break off: the purpose after a word, the parameters midway, the needs entirely."""
     steps = list(plan.steps)
     places = range(len(steps))
-    biting = [
-        place for place in places if _lacks_something(_broken_off(steps[place]), steps[place])
-    ]
+    # Not where all that is missing are values that the tool takes anyway.
+    biting = [place for place in places if asked(_broken_off(steps[place])) != asked(steps[place])]
     if not biting:
         return plan
     for place in some_that_bite(places, n_described(len(steps), severity), biting, draw):
@@ -143,13 +142,6 @@ def _broken_off(step: PlanStep) -> PlanStep:
         purpose=f"{step.purpose.split(' ', 1)[0]} ...",
         parameters=step.parameters[: len(step.parameters) // 2],
         needs=(),
-    )
-
-
-def _lacks_something(broken: PlanStep, step: PlanStep) -> bool:
-    """Whether more is missing than values that the tool takes anyway."""
-    return effective(step.tool, dict(broken.parameters)) != effective(
-        step.tool, dict(step.parameters)
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from bench_suites.workflow.simulation import MALFORMED_CALL, UNKNOWN_TOOL
-from bench_suites.workflow.steps import arguments_of, effective
+from bench_suites.workflow.steps import asked, effective, sent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -120,17 +120,16 @@ class Changed:
         tool = self.sound.tool
         if tool not in tried.first:
             return None
-        sent = effective(tool, arguments_of(tried.first[tool]))
-        sound = effective(tool, dict(self.sound.parameters))
-        given = _readings(self.given)
+        tried_with = sent(tried.first[tool])
+        sound, given = asked(self.sound), _readings(self.given)
         apart = [
             name
             for name in {*sound, *(name for one in given for name in one)}
             if any(one.get(name) != sound.get(name) for one in given)
         ]
-        if all(sent.get(name) == sound.get(name) for name in apart):
+        if all(tried_with.get(name) == sound.get(name) for name in apart):
             return "sound"
-        obeyed = all(sent.get(name) in [one.get(name) for one in given] for name in apart)
+        obeyed = all(tried_with.get(name) in [one.get(name) for one in given] for name in apart)
         return "given" if obeyed else None
 
 
@@ -173,8 +172,7 @@ def _spots(sound: Plan, given: Plan) -> Iterator[Spot]:
             continue
         if given.tools.count(step.tool) > 1:
             yield Doubled(step.tool)
-        asked = effective(step.tool, dict(step.parameters))
-        if any(told != asked for told in _readings(steps[step.tool])):
+        if any(told != asked(step) for told in _readings(steps[step.tool])):
             yield Changed(steps[step.tool], step)
         place = given.tools.index(step.tool)
         for need in step.needs:
@@ -184,8 +182,7 @@ def _spots(sound: Plan, given: Plan) -> Iterator[Spot]:
 
 def _readings(step: PlanStep) -> tuple[dict[str, object], ...]:
     """A step's arguments with the first value of each name, and with the last."""
-    pairs = step.parameters
-    return effective(step.tool, dict(reversed(pairs))), effective(step.tool, dict(pairs))
+    return effective(step.tool, dict(reversed(step.parameters))), asked(step)
 
 
 def _builds_on(tool: str, plan: Plan) -> frozenset[str]:

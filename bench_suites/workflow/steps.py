@@ -73,7 +73,17 @@ def work(sound: Plan, calls: Sequence[Call]) -> Work:
 
 def as_asked(step: PlanStep, call: Call) -> bool:
     """Whether a call has a step's arguments, and whatever else there is at its default."""
-    return effective(step.tool, arguments_of(call)) == effective(step.tool, dict(step.parameters))
+    return sent(call) == asked(step)
+
+
+def sent(call: Call) -> dict[str, object]:
+    """What a call's arguments mean to its tool, which there must be; comparable."""
+    return effective(call.tool, arguments_of(call))
+
+
+def asked(step: PlanStep) -> dict[str, object]:
+    """What a step's arguments mean to its tool, comparable; of two values of a name the last."""
+    return effective(step.tool, dict(step.parameters))
 
 
 def arguments_of(call: Call) -> dict[str, object]:

@@ -16,7 +16,7 @@ from bench_suites.workflow.adherence import adherence
 from bench_suites.workflow.error_kind import ErrorKind, classify_error
 from bench_suites.workflow.library import TASKS
 from bench_suites.workflow.spots import followed, spots
-from bench_suites.workflow.steps import arguments_of, effective, work
+from bench_suites.workflow.steps import asked, sent, work
 
 if TYPE_CHECKING:
     from bench_suites.workflow.episode import Episode
@@ -144,9 +144,8 @@ def _argument_fidelity(sound: Plan, episode: Episode) -> float:
     for step in sound.steps:
         if step.tool not in first:
             continue
-        sent = effective(step.tool, arguments_of(first[step.tool]))
-        asked = effective(step.tool, dict(step.parameters))
-        names = {*sent, *asked}
+        given, right = sent(first[step.tool]), asked(step)
+        names = {*given, *right}
         wanted += len(names)
-        matched += sum(sent.get(name) == asked.get(name) for name in names)
+        matched += sum(given.get(name) == right.get(name) for name in names)
     return matched / wanted if wanted else 0.0
