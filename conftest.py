@@ -99,7 +99,7 @@ def pytest_terminal_summary(
     for line in _edited():
         terminalreporter.write_line(line)
     if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and pool_path(config) is not None:
-        from pytest_ultrapar.process import models  # noqa: PLC0415 - heavy, read already here
+        from pytest_ultrapar.session.process import models  # noqa: PLC0415 - heavy, read already here
 
         for reason in reasons(phases_named(config), selection(config), models(config)):
             terminalreporter.write_line(f"nothing selected: {reason}")

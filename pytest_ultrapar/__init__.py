@@ -17,12 +17,11 @@ from pytest_ultrapar.errors import (
 )
 
 if TYPE_CHECKING:
+    from pytest_ultrapar.apis.reply import Reply, ToolCall
+    from pytest_ultrapar.broker.assignment import Assignment, Group
     from pytest_ultrapar.engine.llm import Llm
-    from pytest_ultrapar.engine.reply import Reply, ToolCall
     from pytest_ultrapar.fixtures import Grader
-    from pytest_ultrapar.lanes.assignment import Assignment, Group
-    from pytest_ultrapar.suite.case_state import CaseInfo
-    from pytest_ultrapar.suite.prefetched import prefetch
+    from pytest_ultrapar.session.prefetch import CaseInfo, prefetch
 
 __all__ = [
     "Assignment",
@@ -43,14 +42,14 @@ __all__ = [
 # Imported at first use: every pytest run imports this package, also those that have no pool, and
 # the processes beside it (broker, simulated provider) need no pytest, which takes 0.09 s.
 _LATE = {
-    "Assignment": "pytest_ultrapar.lanes.assignment",
-    "CaseInfo": "pytest_ultrapar.suite.case_state",
+    "Assignment": "pytest_ultrapar.broker.assignment",
+    "CaseInfo": "pytest_ultrapar.session.prefetch",
     "Grader": "pytest_ultrapar.fixtures",
-    "Group": "pytest_ultrapar.lanes.assignment",
+    "Group": "pytest_ultrapar.broker.assignment",
     "Llm": "pytest_ultrapar.engine.llm",
-    "Reply": "pytest_ultrapar.engine.reply",
-    "ToolCall": "pytest_ultrapar.engine.reply",
-    "prefetch": "pytest_ultrapar.suite.prefetched",
+    "Reply": "pytest_ultrapar.apis.reply",
+    "ToolCall": "pytest_ultrapar.apis.reply",
+    "prefetch": "pytest_ultrapar.session.prefetch",
 }
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _SUBCOMMANDS = (
     "pytest_ultrapar.bench.command",
     "pytest_ultrapar.check.command",
-    "pytest_ultrapar.compare.compare_command",
+    "pytest_ultrapar.compare.command",
     "pytest_ultrapar.compare.gate_command",
     "pytest_ultrapar.simulator.command",
 )

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
 import pytest
 
 from pytest_ultrapar.options import pool_path
-from pytest_ultrapar.suite import running
+from pytest_ultrapar.session import prefetch
 
 if TYPE_CHECKING:
     # Every pytest run imports this module; the records bring msgspec along (25 ms).
     from collections.abc import Mapping
 
     from pytest_ultrapar.records import Outcome
-    from pytest_ultrapar.suite.case_state import CaseState
+    from pytest_ultrapar.session.prefetch import CaseState
 
 GRADES: tuple[Outcome, ...] = ("solved", "partial", "unsolved")
 
@@ -126,7 +126,7 @@ def case() -> object:
 @pytest.fixture
 def grade() -> Grader:
     """Record a measurement: `grade("solved", steps=3)`, `grade(True)`; it fails no test."""
-    return Grader(running.state)
+    return Grader(prefetch.state)
 
 
 @pytest.fixture

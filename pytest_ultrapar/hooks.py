@@ -9,8 +9,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_ultrapar.lanes.assignment import Assignment
-    from pytest_ultrapar.leading.finish import FinishedRun
+    from pytest_ultrapar.broker.assignment import Assignment
+    from pytest_ultrapar.coordinator.finish import FinishedRun
     from pytest_ultrapar.pool.model import Lane, Pool
     from pytest_ultrapar.records import Attempt, Case, Grade
 

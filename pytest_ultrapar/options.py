@@ -1,7 +1,4 @@
-"""The options of the plugin, as pytest's parser sees them.
-
-Every pytest run imports this module, so it stays light.
-"""
+"""The options of the plugin, as pytest's parser sees them."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pytest
+
 
 MODES = ("serial", "rotate", "phase", "ultra")
 POLICIES = ("even", "by-key", "by-model", "round-robin", "exclusive", "batch:N", "serial")
@@ -235,3 +233,7 @@ def pool_path(config: pytest.Config) -> Path | None:
         return None
     path = Path(ini)
     return path if path.is_absolute() or config.inipath is None else config.inipath.parent / path
+
+
+INPUT = "ultrapar"
+"""Key of our part of `workerinput`; plain values only, never a secret."""

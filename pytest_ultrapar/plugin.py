@@ -10,12 +10,12 @@ import pytest
 from pytest_ultrapar import hooks, options
 from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.fixtures import case, grade, llm, model, ultrapar_repeat
-from pytest_ultrapar.worker_input import INPUT
+from pytest_ultrapar.options import INPUT
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from pytest_ultrapar.lanes.assignment import Assignment
+    from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.pool.model import Lane, Pool
     from pytest_ultrapar.records import Case
 
@@ -55,7 +55,7 @@ def pytest_ultrapar_plan_alone(config: pytest.Config) -> None:
         msg = "--ultrapar-plan needs --ultrapar-pool FILE (or ini ultrapar_pool)"
         raise pytest.UsageError(msg)
     if _has_workers(config):
-        from pytest_ultrapar import xdist_options  # noqa: PLC0415 - heavy, needed with workers only
+        from pytest_ultrapar.session import xdist_options  # noqa: PLC0415 - heavy, needed with workers only
 
         try:
             xdist_options.refuse(config)
@@ -81,9 +81,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if options.pool_path(config) is None:
         _without_pool(config, given)
     elif given is not None:
-        from pytest_ultrapar.secrecy import Secrecy  # noqa: PLC0415 - needed with a pool only
-        from pytest_ultrapar.suite import garbage  # noqa: PLC0415
-        from pytest_ultrapar.xdist_worker import WorkerSession  # noqa: PLC0415 - heavy
+        from pytest_ultrapar.session import garbage  # noqa: PLC0415
+        from pytest_ultrapar.session.secrecy import Secrecy  # noqa: PLC0415 - needed with a pool only
+        from pytest_ultrapar.workers.worker import WorkerSession  # noqa: PLC0415 - heavy
 
         garbage.collect_seldom(config)
         config.pluginmanager.register(Secrecy(config), "ultrapar-secrecy")
@@ -97,30 +97,30 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _without_pool(config: pytest.Config, given: dict[str, Any] | None) -> None:
     if given is not None:
-        from pytest_ultrapar.poolless import PoollessWorker  # noqa: PLC0415
+        from pytest_ultrapar.session.poolless import PoollessWorker  # noqa: PLC0415
 
         config.pluginmanager.register(PoollessWorker(given), "ultrapar-poolless")
     elif _has_workers(config):
-        from pytest_ultrapar.poolless import PoollessController  # noqa: PLC0415
+        from pytest_ultrapar.session.poolless import PoollessController  # noqa: PLC0415
 
         config.pluginmanager.register(PoollessController(), "ultrapar-poolless")
     else:
-        from pytest_ultrapar.poolless import PoollessSession  # noqa: PLC0415
+        from pytest_ultrapar.session.poolless import PoollessSession  # noqa: PLC0415
 
         config.pluginmanager.register(PoollessSession(), "ultrapar-poolless")
 
 
 def _lead(config: pytest.Config) -> None:
-    from pytest_ultrapar.suite import garbage  # noqa: PLC0415 - needed with a pool only
+    from pytest_ultrapar.session import garbage  # noqa: PLC0415 - needed with a pool only
 
     garbage.collect_seldom(config)
-    from pytest_ultrapar import process, pytest_internals  # noqa: PLC0415 - heavy
+    from pytest_ultrapar.coordinator.coordinator import Coordinator  # noqa: PLC0415
+    from pytest_ultrapar.coordinator.reuse import reusable  # noqa: PLC0415
     from pytest_ultrapar.engine.descriptors import check_descriptors  # noqa: PLC0415
-    from pytest_ultrapar.leading.leader import Leader  # noqa: PLC0415
-    from pytest_ultrapar.leading.reuse import reusable  # noqa: PLC0415
-    from pytest_ultrapar.secrecy import Secrecy  # noqa: PLC0415
+    from pytest_ultrapar.session import collection, internals, process  # noqa: PLC0415
+    from pytest_ultrapar.session.secrecy import Secrecy  # noqa: PLC0415
 
-    pytest_internals.check()
+    internals.check()
     _refuse(config)
     process.settings(config)
     config.pluginmanager.register(Secrecy(config), "ultrapar-secrecy")
@@ -129,7 +129,7 @@ def _lead(config: pytest.Config) -> None:
         process.check_keys(config)
     settled, pool = process.settings(config)
     if settled.reuse is not None:
-        config.stash[process.reused_key] = reusable(
+        config.stash[collection.reused_key] = reusable(
             settled.reuse,
             seed=settled.seed,
             data=process.data(config),
@@ -139,33 +139,33 @@ def _lead(config: pytest.Config) -> None:
     process.check_debug_log(config, n_planned or _n_workers(config))
     gate = None
     if settled.gate or settled.gate_baseline is not None:
-        from pytest_ultrapar.leading.run_gate import prepare_gate  # noqa: PLC0415
+        from pytest_ultrapar.coordinator.run_gate import prepare_gate  # noqa: PLC0415
 
         gate = prepare_gate(settled)
     if options.plans(config):
-        from pytest_ultrapar.leading.planning import Planning  # noqa: PLC0415
+        from pytest_ultrapar.coordinator.planning import Planning  # noqa: PLC0415
 
         config.pluginmanager.register(Planning(config, n_planned or 0, gate), "ultrapar-planning")
         return
     if options.only_looks(config):
-        from pytest_ultrapar.leading.looking import Looking  # noqa: PLC0415
+        from pytest_ultrapar.coordinator.header import Looking  # noqa: PLC0415
 
         config.pluginmanager.register(Looking(config), "ultrapar-collect-only")
         return
     check_descriptors(n_planned or _n_workers(config))
-    leader = Leader(config, gate)
-    config.pluginmanager.register(leader, "ultrapar-leader")
+    coordinator = Coordinator(config, gate)
+    config.pluginmanager.register(coordinator, "ultrapar-leader")
     if _has_workers(config):
-        from pytest_ultrapar.xdist_controller import ControllerSession  # noqa: PLC0415
-        from pytest_ultrapar.xdist_watch import WorkerWatch  # noqa: PLC0415
+        from pytest_ultrapar.workers.controller import ControllerSession  # noqa: PLC0415
+        from pytest_ultrapar.workers.watch import WorkerWatch  # noqa: PLC0415
 
-        config.pluginmanager.register(ControllerSession(leader), "ultrapar-controller")
-        config.pluginmanager.register(WorkerWatch(leader), "ultrapar-watch")
+        config.pluginmanager.register(ControllerSession(coordinator), "ultrapar-controller")
+        config.pluginmanager.register(WorkerWatch(coordinator), "ultrapar-watch")
     else:
-        from pytest_ultrapar.local import LocalSession  # noqa: PLC0415
+        from pytest_ultrapar.workers.local import LocalSession  # noqa: PLC0415
 
-        local = LocalSession(leader)
-        leader.status_source = local.status
+        local = LocalSession(coordinator)
+        coordinator.status_source = local.status
         config.pluginmanager.register(local, "ultrapar-local")
 
 
@@ -177,7 +177,7 @@ def _refuse(config: pytest.Config) -> None:
         )
         raise pytest.UsageError(msg)
     if config.pluginmanager.hasplugin("xdist"):
-        from pytest_ultrapar import xdist_options  # noqa: PLC0415
+        from pytest_ultrapar.session import xdist_options  # noqa: PLC0415
 
         xdist_options.refuse(config)
 
@@ -185,7 +185,7 @@ def _refuse(config: pytest.Config) -> None:
 def _n_workers(config: pytest.Config) -> int:
     if not _has_workers(config):
         return 1
-    from pytest_ultrapar import xdist_options  # noqa: PLC0415 - heavy, needed with workers only
+    from pytest_ultrapar.session import xdist_options  # noqa: PLC0415 - heavy, needed with workers only
 
     return xdist_options.n_workers(config)
 
@@ -204,7 +204,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """
     if options.pool_path(config) is None:
         return None
-    from pytest_ultrapar.xdist_options import suggested_workers  # noqa: PLC0415
+    from pytest_ultrapar.session.xdist_options import suggested_workers  # noqa: PLC0415
 
     try:
         return suggested_workers(config, os.cpu_count() or 1)
@@ -217,13 +217,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
     """Parametrise cases over the selected models, outermost, and over repetitions, innermost."""
     if options.pool_path(metafunc.config) is None:
         return (yield)
-    from pytest_ultrapar.suite import generate  # noqa: PLC0415 - heavy, needed with a pool only
+    from pytest_ultrapar.session import collection  # noqa: PLC0415 - heavy, needed with a pool only
 
     try:
-        is_case = generate.parametrize_models(metafunc)
+        is_case = collection.parametrize_models(metafunc)
         yield
         if is_case:
-            generate.parametrize_repeats(metafunc)
+            collection.parametrize_repeats(metafunc)
     except UltraparError as error:
         raise pytest.UsageError(str(error)) from error
 
@@ -235,18 +235,17 @@ def pytest_collection_modifyitems(
     """Deselect cases that options leave out or other suites have, after all other plugins."""
     if options.pool_path(config) is None:
         return (yield)
-    from pytest_ultrapar import process  # noqa: PLC0415 - heavy, needed with a pool only
-    from pytest_ultrapar.suite import selection, taken  # noqa: PLC0415
+    from pytest_ultrapar.session import collection, process  # noqa: PLC0415
 
     try:
-        first = selection.first_values(config, items)
+        first = collection.first_values(config, items)
         yield
-        selection.deselect(config, items, first)
+        collection.deselect(config, items, first)
         settled, _ = process.settings(config)
-        config.stash[process.taken_key] = taken.deselect_taken(
+        config.stash[collection.taken_key] = collection.deselect_shared(
             config,
             items,
-            lambda: process.reused(config),
+            lambda: collection.reused(config),
             run_seed=settled.seed,
             repeats=settled.repeats,
         )
@@ -264,6 +263,6 @@ def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
     mode: str,
 ) -> Assignment:
     """The shipped policies, after all others."""
-    from pytest_ultrapar.leading.policies import find_policy  # noqa: PLC0415
+    from pytest_ultrapar.coordinator.policies import find_policy  # noqa: PLC0415
 
     return find_policy(policy, mode)(pool, workers, lanes, cases)

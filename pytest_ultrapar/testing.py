@@ -18,7 +18,7 @@ import msgspec
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.model import Limit
-from pytest_ultrapar.simulator.log_line import FORMAT, LogHeader, LogLine
+from pytest_ultrapar.simulator.log import FORMAT, LogHeader, LogLine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

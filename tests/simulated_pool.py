@@ -18,7 +18,7 @@ from pytest_ultrapar.pool.model import (
     Provider,
     Simulation,
 )
-from pytest_ultrapar.simulator.faults.load import load_faults
+from pytest_ultrapar.simulator.faults.file import load_faults
 from pytest_ultrapar.simulator.faults.script import FaultScript
 from pytest_ultrapar.simulator.process import SimulatorProcess, default_token
 

@@ -11,8 +11,8 @@ import msgspec
 
 from bench_suites.overhead.command import pytest_start, run_timed
 from bench_suites.overhead.workload import ROOT
-from pytest_ultrapar.report.text_table import text_table
-from pytest_ultrapar.results.run_summary import SUMMARY_FILE, RunSummary
+from pytest_ultrapar.analysis.run_summary import SUMMARY_FILE, RunSummary
+from pytest_ultrapar.report.text import text_table
 from pytest_ultrapar.testing import read_server_log
 
 if TYPE_CHECKING:

@@ -10,10 +10,9 @@ import msgspec
 
 from bench_suites.overhead.command import pytest_start, run_timed
 from bench_suites.overhead.gate_power import chance_of_failing
-from pytest_ultrapar.compare.defaults import DEFAULT_RULE_OF_MODEL
+from pytest_ultrapar.analysis.measured_run import find_measured_run
 from pytest_ultrapar.compare.gate import judge
-from pytest_ultrapar.compare.rules import parse_rule
-from pytest_ultrapar.results.measured_run import find_measured_run
+from pytest_ultrapar.compare.rules import DEFAULT_RULE_OF_MODEL, parse_rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pytest_ultrapar.results.paired import rate_difference
+from pytest_ultrapar.analysis.paired import rate_difference
 
 
 def chance_of_failing(

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench_suites.overhead.conversation import answer, follow_up, opening
-from pytest_ultrapar.pool.simulation import mean_s
+from pytest_ultrapar.pool.providers import mean_s
 from pytest_ultrapar.simulator.draw import Draw
-from pytest_ultrapar.simulator.persona import ChatMessage, persona_by_name
+from pytest_ultrapar.simulator.persona import ChatMessage
+from pytest_ultrapar.simulator.served import persona_by_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,17 +16,17 @@ import msgspec
 import uvloop
 
 from bench_suites.overhead.workload import ROOT
+from pytest_ultrapar.broker.client import connect_broker
+from pytest_ultrapar.broker.local import LocalBroker
+from pytest_ultrapar.broker.process import BrokerProcess
+from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.clock import MonotonicClock
-from pytest_ultrapar.lanes.broker_client import connect_broker
-from pytest_ultrapar.lanes.broker_local import LocalBroker
-from pytest_ultrapar.lanes.broker_process import BrokerProcess
-from pytest_ultrapar.lanes.protocol import LeaseRequest
 from pytest_ultrapar.pool.config import Overrides, load_pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_ultrapar.lanes.broker_client import BrokerClient
+    from pytest_ultrapar.broker.client import BrokerClient
     from pytest_ultrapar.pool.model import Pool
 
 N_WORKERS = 15

@@ -10,18 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench_suites.overhead.provider_play import Serving
-from pytest_ultrapar.engine.failure import Failure
+from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.broker.broker import LaneBroker
+from pytest_ultrapar.broker.failure_classes import CLASSES
+from pytest_ultrapar.broker.protocol import Grant, LeaseRequest, Told
 from pytest_ultrapar.engine.retry import RetryPolicy
-from pytest_ultrapar.lanes.actions import Grant
-from pytest_ultrapar.lanes.broker import LaneBroker
-from pytest_ultrapar.lanes.failure_classes import CLASSES
-from pytest_ultrapar.lanes.protocol import LeaseRequest, Told
 from pytest_ultrapar.pool.model import Instance, Key, Lane, LaneId, Limit, Model, Pool, Provider
 
 if TYPE_CHECKING:
     from bench_suites.overhead.provider_play import Provider as Played
-    from pytest_ultrapar.lanes.actions import Action
-    from pytest_ultrapar.lanes.protocol import Lease, LeaseOutcome
+    from pytest_ultrapar.broker.protocol import Action, Lease, LeaseOutcome
     from pytest_ultrapar.pool.model import RateMode
 
 MEAN_OVER_S = 10.0

@@ -10,7 +10,7 @@ import msgspec
 
 from bench_suites.overhead.limit_play import LimitPlay
 from bench_suites.overhead.limit_scenarios import SCENARIOS, SPAN_S, Scenario
-from pytest_ultrapar.report.text_table import text_table
+from pytest_ultrapar.report.text import text_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

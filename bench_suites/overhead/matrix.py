@@ -10,7 +10,7 @@ import msgspec
 
 from bench_suites.overhead.command import pytest_start, run_timed
 from bench_suites.overhead.workload import ROOT
-from pytest_ultrapar.results.run_summary import SUMMARY_FILE, RunSummary
+from pytest_ultrapar.analysis.run_summary import SUMMARY_FILE, RunSummary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

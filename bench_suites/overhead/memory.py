@@ -201,7 +201,7 @@ def _read(path: Path) -> str:
 
 
 def _role(command_line: Sequence[str]) -> str:
-    if any(word.startswith("pytest_ultrapar.lanes") for word in command_line):
+    if any(word.startswith("pytest_ultrapar.broker") for word in command_line):
         return "broker"
     # execnet starts its workers with `python -u -c "import sys;exec(eval(sys.stdin.readline()))"`.
     return "worker" if "-c" in command_line else "other"

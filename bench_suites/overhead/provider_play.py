@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.lanes.protocol import LeaseOutcome
+    from pytest_ultrapar.broker.protocol import LeaseOutcome
 
 
 @dataclass(frozen=True, slots=True)

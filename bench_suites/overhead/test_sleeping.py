@@ -11,9 +11,10 @@ import time
 import pytest
 import uvloop
 
-from pytest_ultrapar import ahead_start, xdist_worker
+from pytest_ultrapar.session import prefetcher
+from pytest_ultrapar.workers import worker
 
-IMPORTED_BY_WORKERS = (ahead_start, uvloop, xdist_worker)
+IMPORTED_BY_WORKERS = (prefetcher, uvloop, worker)
 LATENCY_S = 0.1
 """As in `pools/overhead-small.toml`."""
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NoReturn, cast
 
-from pytest_ultrapar.results.record_text import without_surrogates
+from pytest_ultrapar.store.journal import without_surrogates
 
 if TYPE_CHECKING:
     from bench_suites.workflow.chat_model import NativeCall

@@ -13,7 +13,7 @@ from bench_suites.workflow_results.phase import ALL_PHASES
 from bench_suites.workflow_results.run_cases import read_run
 from bench_suites.workflow_results.tables import LEGEND, SIMULATED, tables
 from pytest_ultrapar.errors import UltraparError
-from pytest_ultrapar.report.escape import visible
+from pytest_ultrapar.report.text import visible
 
 _BAD_INPUT = 2
 _DESCRIPTION = """\

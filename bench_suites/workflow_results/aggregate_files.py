@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench_suites.workflow.aggregate import Row
-from pytest_ultrapar.results.publish import write_whole
-from pytest_ultrapar.results.schema import SIMULATED_KEY
+from pytest_ultrapar.store.publish import write_whole
+from pytest_ultrapar.store.tables import SIMULATED_KEY
 
 _KEY = (
     ("model", pa.string()),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from bench_suites.workflow.aggregate import CaseResult, Tally
 from bench_suites.workflow_results.bench_case import BenchCase
-from pytest_ultrapar.results.clustered import Share, clustered_share
+from pytest_ultrapar.analysis.paired import Share, clustered_share
 
 UNKNOWN = "-"
 

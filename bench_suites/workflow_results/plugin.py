@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.leading.finish import FinishedRun
+    from pytest_ultrapar.coordinator.finish import FinishedRun
 
 _NAME = "bench_suites_workflow_results"
 _SILENT = -2
@@ -127,7 +127,7 @@ def _reused_run(config: pytest.Config) -> Path | None:
     if not name:
         return None
     from pytest_ultrapar.errors import ConfigError  # noqa: PLC0415 - only for a run that reuses
-    from pytest_ultrapar.results.rundir import resolve_run  # noqa: PLC0415
+    from pytest_ultrapar.store.run_directory import resolve_run  # noqa: PLC0415
 
     try:
         return resolve_run(str(name))

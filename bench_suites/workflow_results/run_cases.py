@@ -15,11 +15,10 @@ import pyarrow.parquet as pq
 from bench_suites.workflow.aggregate import CaseResult
 from bench_suites.workflow_results.bench_case import NEVER_RAN, PHASES, BenchCase
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.results.cases_file import read_cases
-from pytest_ultrapar.results.manifest import FILE_NAME as MANIFEST_NAME
-from pytest_ultrapar.results.manifest import StorageFormat, read_manifest
-from pytest_ultrapar.results.rundir import resolve_run
-from pytest_ultrapar.results.taken_file import Taken, read_taken
+from pytest_ultrapar.store.cases_file import Taken, read_cases, read_taken
+from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_NAME
+from pytest_ultrapar.store.manifest import StorageFormat, read_manifest
+from pytest_ultrapar.store.run_directory import resolve_run
 
 _PARAMETERS = ("task_type", "prompt_type", "difficulty", "tool_success_rate")
 _OPTIONAL = ("flaw", "severity")
@@ -133,7 +132,7 @@ def _read_rows(directory: Path, storage_format: StorageFormat) -> Iterator[dict[
     if not path.is_file():
         msg = (
             f"{directory} has no results: there is no {path.name};"
-            f" python -m pytest_ultrapar.results.compact {directory} makes it of the journal"
+            f" python -m pytest_ultrapar.analysis.compact {directory} makes it of the journal"
         )
         raise ConfigError(msg)
     try:

@@ -14,7 +14,7 @@ from bench_suites.workflow_results.model_size import model_size_b
 from bench_suites.workflow_results.origin import Footnotes
 from bench_suites.workflow_results.phase import ALL_PHASES, Phase
 from bench_suites.workflow_results.phase_cells import Cell, PhaseCells, phase_cells
-from pytest_ultrapar.report.markdown_table import markdown_table
+from pytest_ultrapar.report.text import markdown_table
 
 SIMULATED = (
     "SIMULATED: all of this comes from the simulated provider and says nothing of a real model"

@@ -2,35 +2,98 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
 import sys
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
+from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.bench.arguments import pytest_arguments
-from pytest_ultrapar.bench.merged import merged_benchmark
-from pytest_ultrapar.bench.mode_run import ModeRun, read_mode_run
-from pytest_ultrapar.bench.modes_table import FILE_NAME as TABLE_FILE
-from pytest_ultrapar.bench.modes_table import write_modes_table
-from pytest_ultrapar.bench.pytest_process import check_pytest, run_pytest
+from pytest_ultrapar.bench.merged import FILE_NAME as TABLE_FILE
+from pytest_ultrapar.bench.merged import ModeRun, merged_benchmark, read_mode_run, write_modes_table
 from pytest_ultrapar.bench.report import report_lines
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.report.numbers import counted
-from pytest_ultrapar.results.manifest import FILE_NAME as MANIFEST_FILE
-from pytest_ultrapar.results.publish import write_whole
-from pytest_ultrapar.results.run_speeds import FILE_NAME as BENCHMARK_FILE
-from pytest_ultrapar.results.run_summary import read_summary
-from pytest_ultrapar.results.rundir import new_directory
+from pytest_ultrapar.report.text import counted
+from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_FILE
+from pytest_ultrapar.store.publish import write_whole
+from pytest_ultrapar.store.run_directory import new_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
+    from types import FrameType
+
+
+# -P: the `pytest` script does not put the current directory among the modules either.
+_PYTEST = (sys.executable, "-P", "-m", "pytest", "-p", "pytest_ultrapar.bench.whole_runs")
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_BY_SIGNAL = 128
+"""Added to a signal's number, as shells do for the exit code of what it ended."""
+
+
+def run_pytest(arguments: Sequence[str]) -> int:
+    """Run pytest, its output going where ours goes; returns its exit code.
+
+    It is in a process group of its own, and signals that come to us are passed on to that group
+    once: with Ctrl-C pytest ends in order (2), finished episodes are kept, and we go on to say so.
+    In our own group it would get some signals twice, and its second one breaks off the end, too.
+    """
+    child: subprocess.Popen[bytes] | None = None
+    early: list[int] = []
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        if child is None:
+            early.append(number)
+        elif child.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, number)
+
+    with _handled(forward):
+        child = subprocess.Popen(  # noqa: S603
+            [*_PYTEST, *arguments], stdin=subprocess.DEVNULL, process_group=0
+        )
+        for number in early:
+            os.killpg(child.pid, number)
+        code = child.wait()
+    return code if code >= 0 else _BY_SIGNAL - code
+
+
+def check_pytest(arguments: Sequence[str], *, mode: str) -> tuple[int, str]:
+    """Send nothing and show nothing; returns the exit code and what pytest said.
+
+    Only the assignment of mode `phase` can be refused, and a plan makes it; in other modes
+    collecting is enough, and takes half the time.
+    """
+    looks = "--ultrapar-plan" if mode == "phase" else "--collect-only"
+    done = subprocess.run(  # noqa: S603
+        [*_PYTEST, *arguments, looks, "-q"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    return done.returncode, done.stdout.decode("utf-8", "replace")
+
+
+@contextmanager
+def _handled(handler: signal._HANDLER) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in _FORWARDED}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
 
 REPORT_FILE = "report.txt"
-
 _PASSED, _FAILED, _BAD_INPUT = 0, 1, 4
 _LEAST_WIDTH = 110
 

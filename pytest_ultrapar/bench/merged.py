@@ -1,18 +1,180 @@
-"""One benchmark file out of those of several modes, with speed-ups that were measured; pure."""
+"""One benchmark file and one table of the modes of a bench, with speed-ups that were measured."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_ultrapar.bench.speedups import base_run, full_speedup
-from pytest_ultrapar.results.benchmark_json import CASE_LATENCY, is_of
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pytest_ultrapar.analysis.benchmark_json import CASE_LATENCY, is_of
+from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
+from pytest_ultrapar.analysis.run_summary import RunSummary
+from pytest_ultrapar.analysis.statistics import (
+    CaseMeasure,
+    PartTime,
+    measure_case,
+    part_time,
+    speedup,
+    speedup_interval,
+)
+from pytest_ultrapar.analysis.statistics import Part as SpeedupPart
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.policy_names import ONE_AT_A_TIME
+from pytest_ultrapar.records import Case, EpisodeEnded
+from pytest_ultrapar.store.cases_file import read_cases
+from pytest_ultrapar.store.journal import JournalReader
+from pytest_ultrapar.store.manifest import Manifest, read_manifest
+from pytest_ultrapar.store.parquet import arrow_schema, verify
+from pytest_ultrapar.store.publish import publish, temporary_for
+from pytest_ultrapar.store.recovered import read_history
+from pytest_ultrapar.store.tables import SIMULATED_KEY, Column, parameter_columns, results_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from pytest_ultrapar.bench.mode_run import ModeRun
-    from pytest_ultrapar.bench.speedups import Speedup
-    from pytest_ultrapar.results.benchmark_json import Part
+    from pytest_ultrapar.analysis.benchmark_json import Part
+
+
+@dataclass(frozen=True, slots=True)
+class ModeRun:
+    """A run of which every planned case has a row.
+
+    Attributes:
+        cases: Planned ones, by id.
+        measures: Of the graded ones, by case id.
+        benchmark: Its benchmark file; None when no case was completed.
+    """
+
+    mode: str
+    directory: Path
+    manifest: Manifest
+    summary: RunSummary
+    cases: dict[str, Case]
+    measures: dict[str, CaseMeasure]
+    benchmark: dict[str, Any] | None
+
+
+def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
+    """All of a run: it came to its end, and its journal is there.
+
+    Raises:
+        ResultsError: A file of it cannot be read.
+    """
+    manifest = read_manifest(directory)
+    part = manifest.measured_part
+    cases = {case.case_id: case for case in read_cases(directory)}
+    history = read_history(directory / "journal")
+    reader = JournalReader(directory / "journal")
+    measures: dict[str, CaseMeasure] = {}
+    try:
+        for case_id, case in cases.items():
+            found = history.cases.get(case_id)
+            if found is None or found.grade is None:
+                continue
+            entry = found.final_episode()
+            episode = reader.read(entry.position) if entry is not None else None
+            measures[case_id] = measure_case(
+                case,
+                found.grade,
+                episode if isinstance(episode, EpisodeEnded) else None,
+                summary_by=manifest.summary_by,
+                part=part,
+            )
+    finally:
+        reader.close()
+    path = directory / BENCHMARK_FILE
+    return ModeRun(
+        mode=manifest.mode,
+        directory=directory,
+        manifest=manifest,
+        summary=summary,
+        cases=cases,
+        measures=measures,
+        benchmark=msgspec.json.decode(path.read_bytes()) if path.exists() else None,
+    )
+
+
+def base_run(runs: Sequence[ModeRun]) -> ModeRun | None:
+    """The run that others are measured against: `serial`, else `rotate`, one case at a time too.
+
+    Returns:
+        None where neither is among them, or `rotate` has nothing beside it.
+    """
+    of_mode = {run.mode: run for run in runs}
+    if set(of_mode) == {"rotate"}:
+        return None
+    return next((of_mode[mode] for mode in ONE_AT_A_TIME if mode in of_mode), None)
+
+
+class Speedup(NamedTuple):
+    """How much faster a run was than the serial one.
+
+    Attributes:
+        factor: Cases per second over those of the serial run.
+        interval: At least 95 %, as `speedup_interval` has it; None with fewer than 3 cases.
+        serial_s: What the run's completed cases took one after the other.
+        n_both: Cases that both completed.
+        n_serial: Cases that the serial run completed.
+    """
+
+    factor: float
+    interval: tuple[float, float] | None
+    serial_s: float
+    n_both: int
+    n_serial: int
+
+
+def full_speedup(
+    serial: Mapping[str, CaseMeasure],
+    other: Mapping[str, CaseMeasure],
+    chosen: Callable[[CaseMeasure], bool],
+) -> Speedup | None:
+    """The speed-up of some cases; None when one of the runs completed none of them.
+
+    A case stands for its time in both runs, so that one that takes long takes long in both: drawn
+    together, such cases do not widen the interval.
+
+    Args:
+        serial: All measures of the serial run, by case id.
+        other: Those of the other run.
+        chosen: Which cases.
+    """
+    slow = _shares(part_time(serial.values(), chosen))
+    fast = _shares(part_time(other.values(), chosen))
+    parts = [
+        SpeedupPart(
+            _completed(serial.get(case_id)),
+            slow.get(case_id, 0.0),
+            _completed(other.get(case_id)),
+            fast.get(case_id, 0.0),
+        )
+        for case_id in {**slow, **fast}
+    ]
+    factor = speedup(parts)
+    if factor is None:
+        return None
+    n_slow, n_fast = sum(part.n_slow for part in parts), sum(part.n_fast for part in parts)
+    return Speedup(
+        factor,
+        speedup_interval([parts]),
+        n_fast * sum(part.slow_s for part in parts) / n_slow,
+        sum(part.n_slow * part.n_fast for part in parts),
+        n_slow,
+    )
+
+
+def _shares(took: PartTime | None) -> dict[str, float]:
+    return {each.case_id: share_s for each, share_s in took.shares} if took is not None else {}
+
+
+def _completed(measure: CaseMeasure | None) -> int:
+    return int(measure is not None and measure.timed)
+
 
 _SERIAL = "serial"
 _ESTIMATED_FROM = ("rotate", "phase", "ultra")
@@ -80,4 +242,78 @@ def _full(base: ModeRun, run: ModeRun, part: Part) -> Speedup | None:
         base.measures,
         run.measures,
         lambda each: is_of(part, each.suite, each.model),
+    )
+
+
+FILE_NAME = "results.parquet"
+_SCORE = "score."
+
+
+def write_modes_table(directory: Path, runs: Sequence[ModeRun]) -> None:
+    """Write the rows of all runs, in their order, as one Parquet file; whole or not at all.
+
+    The columns are those of `results`; a score that a run has not is null in its rows.
+
+    Args:
+        directory: Where the file is to stand.
+        runs: At least one, of the same cases.
+
+    Raises:
+        ResultsError: A run's table cannot be read, the tables do not fit together, or the file
+            cannot be written.
+    """
+    simulated = "true" if any(run.manifest.simulated for run in runs) else "false"
+    tables = list(map(_read, runs))
+    try:
+        table = pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        where = " and ".join(str(run.directory) for run in runs)
+        msg = f"cannot put the results of {where} together: {error}"
+        raise ResultsError(msg) from error
+    table = table.replace_schema_metadata({SIMULATED_KEY: simulated})
+    path = directory / FILE_NAME
+    temporary = temporary_for(path)
+    try:
+        temporary.touch(mode=0o600)
+        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+        verify(temporary, table.schema, table.num_rows)
+        publish(temporary, path)
+    except (OSError, pa.ArrowException) as error:
+        msg = f"cannot write {path}: {getattr(error, 'strerror', None) or error}"
+        raise ResultsError(msg) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _read(run: ModeRun) -> pa.Table:
+    path, lines = run.directory / FILE_NAME, run.directory / "results.jsonl"
+    try:
+        if run.manifest.storage_format == "parquet":
+            return pq.read_table(path, page_checksum_verification=True)
+        decode = msgspec.json.Decoder(dict[str, Any]).decode
+        with lines.open("rb") as file:
+            rows = list(map(decode, file))
+        return _typed(run, rows)
+    except (OSError, pa.ArrowException, msgspec.DecodeError, ValueError, TypeError) as error:
+        msg = f"cannot read the results of {run.directory}: {error}"
+        raise ResultsError(msg) from error
+    except KeyError as error:
+        msg = f"cannot read the results of {run.directory}: {error} is missing in a row"
+        raise ResultsError(msg) from error
+
+
+def _typed(run: ModeRun, rows: Sequence[dict[str, Any]]) -> pa.Table:
+    """Rows of JSON with the types that the same table has as Parquet."""
+    scores = [name for name in rows[0] if name.startswith(_SCORE)] if rows else []
+    columns = results_columns(
+        parameter_columns(run.cases.values()),
+        [Column(name, "double", nullable=True) for name in scores],
+    )
+    times = [column.name for column in columns if column.kind == "timestamp"]
+    for row in rows:
+        for name in times:
+            if row[name] is not None:
+                row[name] = datetime.fromisoformat(row[name])
+    return pa.Table.from_pylist(
+        rows, schema=arrow_schema(columns, simulated=run.manifest.simulated)
     )

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.bench.speedups import base_run, full_speedup
+from pytest_ultrapar.analysis.paired import changed, equivalence, graded_pairs
+from pytest_ultrapar.bench.merged import base_run, full_speedup
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.policy_names import ONE_AT_A_TIME
-from pytest_ultrapar.report.escape import visible
-from pytest_ultrapar.report.numbers import counted, duration, percent, rate
 from pytest_ultrapar.report.summary import SIMULATED
-from pytest_ultrapar.report.text_table import text_table
-from pytest_ultrapar.results.equivalence import changed, equivalence, graded_pairs
+from pytest_ultrapar.report.text import counted, duration, percent, rate, text_table, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_ultrapar.bench.mode_run import ModeRun
+    from pytest_ultrapar.bench.merged import ModeRun
 
 _HEADER = (
     "mode",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ultrapar.bench.refused_options import FROM_CONFIGURATION
+from pytest_ultrapar.bench.arguments import FROM_CONFIGURATION
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -6,27 +6,25 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.compare.changes import change
-from pytest_ultrapar.compare.figures import Figure, NoFigureError
-from pytest_ultrapar.compare.pairing import Pairing, pair, refuse_same
-from pytest_ultrapar.results.equivalence import (
+from pytest_ultrapar.analysis.measured_run import read_rows
+from pytest_ultrapar.analysis.paired import (
     ALL_MODELS,
     Equivalence,
     Look,
+    benjamini_hochberg,
     equivalence,
     graded_pairs,
     rate_look,
     score_look,
 )
-from pytest_ultrapar.results.measure import cell_value
-from pytest_ultrapar.results.measured_run import read_rows
-from pytest_ultrapar.results.paired import benjamini_hochberg
+from pytest_ultrapar.analysis.statistics import cell_value
+from pytest_ultrapar.compare.figures import Figure, NoFigureError, change
+from pytest_ultrapar.compare.pairing import Pairing, pair, refuse_same
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_ultrapar.results.case_row import CaseRow
-    from pytest_ultrapar.results.measured_run import MeasuredRun
+    from pytest_ultrapar.analysis.measured_run import CaseRow, MeasuredRun
 
 SPEED = (
     "throughput",

@@ -1,34 +1,52 @@
-"""The figure that a rule or a table speaks of, in one run, with its interval; pure."""
+"""The figure that a rule or a table speaks of, in one run or as a change between two; pure."""
 
 from __future__ import annotations
 
 import math
+from statistics import geometric_mean
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_ultrapar.compare.metrics import COVERAGE, QUANTILES, SCORE
-from pytest_ultrapar.report.numbers import counted
-from pytest_ultrapar.results.clustered import clustered_mean_interval, clustered_share
-from pytest_ultrapar.results.paired import (
+from pytest_ultrapar.analysis.paired import (
     CONFIDENCE,
     NOTHING_KNOWN,
     Interval,
+    clustered_mean_interval,
+    clustered_share,
+    difference_interval,
+    possible_change,
     possible_range,
     quantile_interval,
+    rate_difference,
+    ratio_interval,
+    typical_ratio,
 )
-from pytest_ultrapar.results.run_speeds import FILE_NAME as BENCHMARK_FILE
-from pytest_ultrapar.results.run_speeds import part_speed
-from pytest_ultrapar.results.speedup import LEAST_CASES
-from pytest_ultrapar.results.statistics import quantile
+from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
+from pytest_ultrapar.analysis.run_speeds import part_speed
+from pytest_ultrapar.analysis.statistics import (
+    LEAST_CASES,
+    Part,
+    makespan_shares,
+    quantile,
+    speedup,
+    speedup_interval,
+)
+from pytest_ultrapar.compare.rules import COVERAGE, KEPT, QUANTILES, SCORE, find_metric
+from pytest_ultrapar.report.text import counted, duration, rate, times
+from pytest_ultrapar.store.timing import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+    from pytest_ultrapar.analysis.measured_run import CaseRow, MeasuredRun
+    from pytest_ultrapar.analysis.run_speeds import PartSpeed, RunSpeeds
+    from pytest_ultrapar.analysis.statistics import Basis
+    from pytest_ultrapar.compare.pairing import Pairing
+    from pytest_ultrapar.compare.rules import Form, Unit
     from pytest_ultrapar.records import Case
-    from pytest_ultrapar.results.case_row import CaseRow
-    from pytest_ultrapar.results.measured_run import MeasuredRun
-    from pytest_ultrapar.results.run_speeds import PartSpeed, RunSpeeds
 
     Filters = tuple[tuple[str, str], ...]
+    Pair = tuple[CaseRow, CaseRow]
+
 
 UNTIMED = "no case of it was timed"
 UNGRADED = "no case of it was graded"
@@ -233,3 +251,313 @@ def _coverage(run: MeasuredRun, own: Sequence[CaseRow], wanted: Collection[str])
         msg = "no case of it was to be measured"
         raise NoFigureError(msg)
     return _single(sum(row.graded for row in own) / n, n, None)
+
+
+ENOUGH_COMMON = 0.9
+"""Where fewer of the timed cases are in both runs, their speeds are those of different work."""
+_SHORTEST_S = 1e-6
+
+
+def change(
+    metric: str,
+    pairing: Pairing,
+    wanted: Collection[str],
+    *,
+    relative: bool,
+    filters: Filters = (),
+    confidence: float = CONFIDENCE,
+) -> Figure:
+    """How a metric's figure changed.
+
+    Args:
+        metric: Its name; not `same_answers`.
+        pairing: The two runs.
+        wanted: Ids of the cases that it is about, all of them common.
+        relative: As a share of the baseline's figure, else as the difference.
+        filters: By which they were chosen.
+        confidence: Of its interval.
+
+    Raises:
+        NoFigureError: A run has none, or the runs' work is not the same.
+    """
+    pairs = [
+        (row, pairing.new_rows[key]) for key, row in pairing.base_rows.items() if key in wanted
+    ]
+    clusters = clusters_of(pairing.cases)
+    if metric in {"throughput", "makespan"}:
+        return _speed(metric, pairing, relative=relative)
+    if metric == KEPT:
+        return _kept(pairing)
+    if metric in {"efficiency", "speedup", COVERAGE}:
+        return _counted(metric, pairing, wanted, relative=relative, filters=filters)
+    if metric in {"solved_rate", "changed"}:
+        return _rate(metric, pairs, clusters, relative=relative, confidence=confidence)
+    if metric in QUANTILES:
+        return _quantile(QUANTILES[metric], pairs, relative=relative, confidence=confidence)
+    return _mean(metric, pairs, clusters, relative=relative, confidence=confidence)
+
+
+def _figure(
+    base: float, new: float, n: int, interval: Interval | None, *, relative: bool
+) -> Figure:
+    """Of the figures themselves; `interval` is that of their difference."""
+    if not relative:
+        return Figure(new - base, n, interval, base, new)
+    if base <= 0:
+        raise NoFigureError(_no_part_of(base))
+    shares = Interval(interval.low / base, interval.high / base) if interval else None
+    return Figure(new / base - 1, n, shares, base, new)
+
+
+def _counted(
+    metric: str, pairing: Pairing, wanted: Collection[str], *, relative: bool, filters: Filters
+) -> Figure:
+    if metric != COVERAGE:
+        _check_common(pairing)
+    base, new = (
+        figure_of_run(metric, run, list(rows.values()), wanted, filters=filters)
+        for run, rows in ((pairing.base, pairing.base_rows), (pairing.new, pairing.new_rows))
+    )
+    interval = None
+    if base.interval is not None or new.interval is not None:
+        interval = difference_interval(
+            base.new,
+            base.interval or Interval(base.new, base.new),
+            new.new,
+            new.interval or Interval(new.new, new.new),
+        )
+    return _figure(base.new, new.new, min(base.n, new.n), interval, relative=relative)
+
+
+def _kept(pairing: Pairing) -> Figure:
+    if not pairing.n_base:
+        msg = "the baseline skipped all of its cases"
+        raise NoFigureError(msg)
+    share = pairing.n_kept / pairing.n_base
+    return Figure(share, pairing.n_base, None, None, share)
+
+
+def _rate(
+    metric: str,
+    pairs: Sequence[Pair],
+    clusters: Mapping[str, str],
+    *,
+    relative: bool,
+    confidence: float,
+) -> Figure:
+    graded = [(base, new) for base, new in pairs if base.graded and new.graded]
+    n = len(graded)
+    if not n:
+        raise NoFigureError(UNGRADED)
+    if metric == "changed":
+        share = clustered_share(
+            ((clusters[base.case_id], base.outcome != new.outcome) for base, new in graded),
+            confidence=confidence,
+        )
+        if share is None or not share.value:
+            return Figure(0.0, n, None, None, 0.0, alike=True)
+        return Figure(share.value, n, Interval(share.low, share.high), None, share.value)
+    solved = [(base.outcome == "solved", new.outcome == "solved") for base, new in graded]
+    gained, lost = solved.count((False, True)), solved.count((True, False))
+    kept = solved.count((True, True))
+    interval = rate_difference(n, gained, lost, confidence=confidence)
+    if len({clusters[base.case_id] for base, _ in graded}) < n:
+        low, high = clustered_mean_interval(
+            [
+                (clusters[base.case_id], float(after) - before)
+                for (base, _), (before, after) in zip(graded, solved, strict=True)
+            ],
+            ends=Interval(-1.0, 1.0),
+            confidence=confidence,
+        )
+        interval = Interval(min(interval.low, low), max(interval.high, high))
+    figure = _figure((kept + lost) / n, (kept + gained) / n, n, interval, relative=relative)
+    return figure._replace(alike=not gained + lost)
+
+
+def _speed(metric: str, pairing: Pairing, *, relative: bool) -> Figure:
+    """Throughput or makespan of the common cases, with the interval that `ultrapar bench` has.
+
+    Each case stands for its shares of both makespans. Cases drawn anew are what it knows of; how a
+    machine's day differs from the next the rule's bound has to leave room for.
+    """
+    _check_common(pairing)
+    timed = pairing.timed
+    before_s, after_s = _makespans(pairing, timed)
+    parts = [
+        Part(1, base_s, 1, new_s)
+        for base_s, new_s in zip(
+            makespan_shares([_span(base) for base, _ in timed]),
+            makespan_shares([_span(new) for _, new in timed]),
+            strict=True,
+        )
+    ]
+    factor, found = speedup(parts), speedup_interval([parts])
+    interval = NOTHING_KNOWN
+    n = len(timed)
+    base, new = (before_s, after_s) if metric == "makespan" else (n / before_s, n / after_s)
+    if factor is not None and found is not None:
+        slowest, fastest = (before_s / after_s * bound / factor for bound in found)
+        low, high = (1 / fastest, 1 / slowest) if metric == "makespan" else (slowest, fastest)
+        interval = Interval((low - 1) * base, (high - 1) * base)
+    return _figure(base, new, n, interval, relative=relative)
+
+
+def _check_common(pairing: Pairing) -> None:
+    if not pairing.timed:
+        raise NoFigureError(UNTIMED)
+    if pairing.timed_share < ENOUGH_COMMON:
+        msg = (
+            f"only {pairing.timed_share * 100:.0f} % of the timed cases are in both runs, and the"
+            " speed of different work is not compared; give both runs the same cases, repetitions"
+            " and --ultrapar-baseline, or judge by service, which pairs the common cases"
+        )
+        raise NoFigureError(msg)
+
+
+def _makespans(pairing: Pairing, timed: Sequence[Pair]) -> tuple[float, float]:
+    before_s, after_s = (run.summary.statistics.makespan_s for run in (pairing.base, pairing.new))
+    if pairing.same_timed and before_s is not None and after_s is not None:
+        return before_s, after_s
+    return _elapsed_s([base for base, _ in timed]), _elapsed_s([new for _, new in timed])
+
+
+def _span(row: CaseRow) -> Span:
+    return Span(row.started_at.timestamp(), row.ended_at.timestamp())
+
+
+def _elapsed_s(rows: Sequence[CaseRow]) -> float:
+    start, end = min(row.started_at for row in rows), max(row.ended_at for row in rows)
+    return max((end - start).total_seconds(), _SHORTEST_S)
+
+
+def _quantile(share: float, pairs: Sequence[Pair], *, relative: bool, confidence: float) -> Figure:
+    timed = [(base.duration_s, new.duration_s) for base, new in pairs if base.timed and new.timed]
+    if not timed:
+        raise NoFigureError(UNTIMED)
+    base, base_interval = quantile_of([base for base, _ in timed], share, confidence)
+    new, new_interval = quantile_of([new for _, new in timed], share, confidence)
+    interval = difference_interval(base, base_interval, new, new_interval)
+    return _figure(base, new, len(timed), interval, relative=relative)
+
+
+def _mean(
+    metric: str,
+    pairs: Sequence[Pair],
+    clusters: Mapping[str, str],
+    *,
+    relative: bool,
+    confidence: float,
+) -> Figure:
+    number = number_of(metric)
+    known = {
+        base.case_id: (early, late)
+        for base, new in pairs
+        if (early := number(base)) is not None and (late := number(new)) is not None
+    }
+    both = list(known.values())
+    if not both:
+        raise NoFigureError(missing(metric))
+    before, after = [early for early, _ in both], [late for _, late in both]
+    alike = before == after
+    base_mean, new_mean = mean(before), mean(after)
+    if not relative:
+        interval = clustered_mean_interval(
+            [(clusters[case_id], late - early) for case_id, (early, late) in known.items()],
+            ends=possible_change([*before, *after]),
+            confidence=confidence,
+        )
+        figure = _figure(base_mean, new_mean, len(both), interval, relative=False)
+        return figure._replace(alike=alike)
+    if metric == "service":
+        # Means that are not geometric would not fit a ratio that is.
+        both = [(early, late) for early, late in both if early > 0 and late > 0]
+        ratio = typical_ratio(before, after, confidence=confidence)
+        if both:
+            base_mean, new_mean = (geometric_mean(times_s) for times_s in zip(*both, strict=True))
+    else:
+        # Times never repeat; scores and tokens do.
+        ends = None if metric == "latency.mean" else possible_change([*before, *after])
+        ratio = ratio_interval(before, after, ends=ends, confidence=confidence)
+    if ratio is None:
+        raise NoFigureError(_no_part_of(base_mean))
+    middle, (low, high) = ratio
+    return Figure(middle - 1, len(both), Interval(low - 1, high - 1), base_mean, new_mean, alike)
+
+
+def _no_part_of(base: float) -> str:
+    return f"the baseline's figure is {base:g}, and nothing is a part of that"
+
+
+NONE = "-"
+SERVICE_MEANS = (
+    "service: time without waiting for limits; geometric means, so that its change is the typical"
+    " ratio of each case's two times"
+)
+_SERIAL_TIMES: dict[Basis, str] = {
+    "estimated": "serial times estimated from its own service times, usually too high",
+    "sampled": "its serial sample",
+    "full": "a {over} run of the same cases",
+}
+
+
+def speedup_notes(runs: Mapping[str, MeasuredRun | RunSpeeds]) -> Iterator[str]:
+    """What the speed-ups of runs stand on, by their names in sentences; nothing without one."""
+    bases = {name: run.basis for name, run in runs.items()}
+    for name, basis in bases.items():
+        if basis is not None:
+            times = _SERIAL_TIMES[basis].format(over=runs[name].over)
+            yield f"the speed-up of {name} stands on {times}"
+    if "estimated" in bases.values():
+        yield (
+            "an estimated speed-up is no measure of a regression: it rises where the provider gets"
+            " slower; judge by throughput and service"
+        )
+
+
+def figure_text(metric: str, value: float | None, form: Form = "absolute") -> str:
+    """A figure, its difference (`+0.3 s`) or its relative change (`-13.2 %`)."""
+    if value is None:
+        return NONE
+    if form == "relative":
+        return f"{_no_minus_zero(value * 100, 1):+.1f} %"
+    if form == "difference":
+        return ("-" if value < 0 else "+") + _plain(_unit(metric), abs(value))
+    return _plain(_unit(metric), value)
+
+
+def interval_text(metric: str, low: float | None, high: float | None, form: Form) -> str:
+    """`-14.1 to -12.3 %`; `from 2.31 s` where nothing is known above."""
+    texts = [figure_text(metric, bound, form) for bound in (low, high)]
+    if low is None and high is None:
+        return "unknown"
+    if low is None:
+        return f"up to {texts[1]}"
+    if high is None:
+        return f"from {texts[0]}"
+    first, _, unit = texts[0].partition(" ")
+    same_unit = unit and texts[1].endswith(f" {unit}") and texts[1].count(" ") == 1
+    return f"{first if same_unit else texts[0]} to {texts[1]}"
+
+
+def _unit(metric: str) -> Unit:
+    found = find_metric(metric)
+    return found.unit if found is not None else "number"
+
+
+def _plain(unit: Unit, value: float) -> str:
+    match unit:
+        case "seconds":
+            return duration(value) if value >= 1 else f"{value * 1000:.3g} ms"
+        case "per second":
+            return rate(value)
+        case "factor":
+            return times(value)
+        case "share":
+            return f"{value:.3f}"
+        case _:
+            return f"{value:.3f}" if abs(value) < 1000 else f"{value:,.0f}"  # noqa: PLR2004 - digits
+
+
+def _no_minus_zero(value: float, digits: int) -> float:
+    return round(value, digits) + 0.0

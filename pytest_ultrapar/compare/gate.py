@@ -3,42 +3,59 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from pytest_ultrapar.compare.changes import change
-from pytest_ultrapar.compare.defaults import DEFAULT_RULE_OF_MODEL, DEFAULT_RULES
-from pytest_ultrapar.compare.figure_text import SERVICE_MEANS, speedup_notes
-from pytest_ultrapar.compare.figures import Figure, NoFigureError, figure_of_run, speedup_of
-from pytest_ultrapar.compare.metrics import SAME_ANSWERS
+from pytest_ultrapar.analysis.measured_run import find_measured_run, read_rows
+from pytest_ultrapar.analysis.paired import (
+    CONFIDENCE,
+    NOTHING_KNOWN,
+    Equivalence,
+    Interval,
+    equivalence,
+)
+from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
+from pytest_ultrapar.analysis.run_speeds import judged_run, not_measured, read_speeds
+from pytest_ultrapar.compare.figures import (
+    SERVICE_MEANS,
+    Figure,
+    NoFigureError,
+    change,
+    figure_of_run,
+    speedup_notes,
+    speedup_of,
+)
 from pytest_ultrapar.compare.pairing import pair
-from pytest_ultrapar.compare.rules import Form, Rule, nearest, parse_rule
-from pytest_ultrapar.compare.selection import (
+from pytest_ultrapar.compare.rules import (
+    DEFAULT_RULE_OF_MODEL,
+    DEFAULT_RULES,
+    SAME_ANSWERS,
+    Form,
+    Rule,
     check_baseline,
     check_filters,
     check_scores,
+    nearest,
+    parse_rule,
     selected,
 )
-from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.results.equivalence import Equivalence, equivalence
-from pytest_ultrapar.results.measured_run import read_rows
-from pytest_ultrapar.results.paired import CONFIDENCE, NOTHING_KNOWN, Interval
-from pytest_ultrapar.results.run_speeds import FILE_NAME as BENCHMARK_FILE
-from pytest_ultrapar.results.run_speeds import judged_run, not_measured, read_speeds
+from pytest_ultrapar.errors import ConfigError, ResultsError, UltraparError
+from pytest_ultrapar.store.child import run_apart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from pytest_ultrapar.analysis.measured_run import MeasuredRun
     from pytest_ultrapar.compare.pairing import Pairing
-    from pytest_ultrapar.results.measured_run import MeasuredRun
+
 
 ALIKE = (
     "every case has the same figure in both runs, so there is no change; the interval says what"
     " other cases might show"
 )
-
 Verdict = Literal["pass", "undecided", "FAIL", "no figure"]
 Undecided = Literal["pass", "fail"]
 """What becomes of a run with undecided rules of which none fails."""
@@ -388,3 +405,44 @@ def _notes(run: MeasuredRun, pairing: Pairing | None, judged: Sequence[Judged]) 
     if compared and pairing is not None and not pairing.same_timed:
         notes.append("throughput and makespan are those of the common cases alone")
     return tuple(notes)
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What to judge: directories of runs, and rules (none takes the default ones)."""
+
+    run: str
+    baseline: str | None
+    rules: tuple[Rule, ...]
+    undecided: Undecided
+
+
+def judge_in_subprocess(
+    run_dir: Path, baseline: Path | None, rules: tuple[Rule, ...], undecided: Undecided
+) -> GateResult:
+    """Judge a finished run in a new process and wait for it.
+
+    Raises:
+        ResultsError: It could not be judged.
+    """
+    base = str(baseline) if baseline is not None else None
+    order = Order(str(run_dir), base, rules, undecided)
+    said = run_apart(__name__, stdin=msgspec.json.encode(order))
+    return msgspec.json.decode(said, type=GateResult)
+
+
+def main() -> int:
+    """Judge what standard input says; 0, or 1 after a message on standard error."""
+    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
+    try:
+        baseline = find_measured_run(order.baseline) if order.baseline is not None else None
+        run = find_measured_run(order.run)
+        result = judge(order.rules, run, baseline, undecided=order.undecided)
+    except UltraparError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.buffer.write(msgspec.json.encode(result))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -6,9 +6,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.compare.defaults import DEFAULT_RULE_OF_MODEL, DEFAULT_RULES
-from pytest_ultrapar.compare.metrics import METRICS
-from pytest_ultrapar.compare.rules import GRAMMAR, parse_rule
+from pytest_ultrapar.compare.rules import (
+    DEFAULT_RULE_OF_MODEL,
+    DEFAULT_RULES,
+    GRAMMAR,
+    METRICS,
+    parse_rule,
+)
 from pytest_ultrapar.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -82,11 +86,14 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(msg)
 
     # msgspec's structs of a whole run: 60 ms that `--help` need not take.
+    from pytest_ultrapar.analysis.measured_run import find_measured_run  # noqa: PLC0415
     from pytest_ultrapar.compare.gate import judge, judge_file  # noqa: PLC0415
-    from pytest_ultrapar.compare.gate_table import gate_section  # noqa: PLC0415
-    from pytest_ultrapar.compare.section import markdown_lines, text_lines  # noqa: PLC0415
-    from pytest_ultrapar.compare.selection import check_baseline  # noqa: PLC0415
-    from pytest_ultrapar.results.measured_run import find_measured_run  # noqa: PLC0415
+    from pytest_ultrapar.compare.report import (  # noqa: PLC0415
+        gate_section,
+        markdown_lines,
+        text_lines,
+    )
+    from pytest_ultrapar.compare.rules import check_baseline  # noqa: PLC0415
 
     path = Path(arguments.run)
     if arguments.baseline is None:

@@ -7,18 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.analysis.measured_run import CaseRow, MeasuredRun
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.records import Case
-from pytest_ultrapar.report.numbers import counted
-from pytest_ultrapar.results.case_row import CaseRow
-from pytest_ultrapar.results.manifest import answers_differ
-from pytest_ultrapar.results.measured_run import MeasuredRun
+from pytest_ultrapar.report.text import counted
+from pytest_ultrapar.store.manifest import answers_differ
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_ultrapar.pool.model import Limit
-    from pytest_ultrapar.results.manifest import Manifest
+    from pytest_ultrapar.store.manifest import Manifest
 
 _MOST_NAMED = 5
 

@@ -1,23 +1,143 @@
-"""Rules as text: `metric[filter=value] >= bound`."""
+"""Rules as text, `metric[filter=value] >= bound`, and the figures that they can speak of."""
 
 from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 import msgspec
 
-from pytest_ultrapar.compare.metrics import POINT, Metric, Unit, find_metric, metric_names
 from pytest_ultrapar.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Sequence
+
+    from pytest_ultrapar.records import Case, Scalar
+
+
+Unit = Literal["per second", "seconds", "share", "factor", "number", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One figure of a run.
+
+    Attributes:
+        name: As in rules; `score.NAME` stands for any score.
+        filters: The names that its filters may have; None for any, none where it is of the run as a
+            whole.
+        paired: Only there with a baseline, whatever the bound.
+        estimated: Whether it has an interval, in one run or beside a baseline; others are counts.
+        of_speed: Whether it says how fast the run was, so that a slow client changes it.
+        says: What it is, for people.
+    """
+
+    name: str
+    unit: Unit
+    says: str
+    filters: tuple[str, ...] | None = None
+    paired: bool = False
+    estimated: bool = True
+    of_speed: bool = False
+
+
+SCORE = "score."
+POINT = ".point"
+"""After a metric's name: the figure itself decides, whatever its interval."""
+SAME_ANSWERS = "same_answers"
+COVERAGE = "coverage"
+KEPT = "kept"
+_QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
+QUANTILES = {f"latency.{name}": share for name, share in _QUANTILES.items()}
+METRICS = (
+    Metric(
+        "throughput",
+        "per second",
+        "cases per second of the makespan",
+        filters=(),
+        of_speed=True,
+    ),
+    Metric(
+        "makespan",
+        "seconds",
+        "first send to the end of the last episode",
+        filters=(),
+        of_speed=True,
+    ),
+    Metric(
+        "efficiency",
+        "share",
+        "lower bound of the makespan / makespan",
+        filters=(),
+        estimated=False,
+        of_speed=True,
+    ),
+    Metric(
+        "speedup",
+        "factor",
+        "serial time / makespan, of all cases, a model or a suite: measured of what ultrapar bench"
+        " or --ultrapar-baseline made; else estimated, which rises with a slower provider and is no"
+        " measure of a regression",
+        filters=("model", "suite"),
+        of_speed=True,
+    ),
+    Metric("latency.mean", "seconds", "mean time of an episode, first lease to end", of_speed=True),
+    *(
+        Metric(
+            name, "seconds", f"{share * 100:.0f} % of the episodes take no longer", of_speed=True
+        )
+        for name, share in QUANTILES.items()
+    ),
+    Metric(
+        "service",
+        "seconds",
+        "mean time of an episode without waiting for limits; relative to the baseline the typical"
+        " ratio of each case's two times",
+        of_speed=True,
+    ),
+    Metric("tokens_in", "number", "mean prompt tokens of an episode"),
+    Metric("tokens_out", "number", "mean completion tokens of an episode"),
+    Metric(COVERAGE, "share", "graded cases / cases that were to be measured", estimated=False),
+    Metric(
+        KEPT,
+        "share",
+        "cases of the baseline that the run has and did not skip / all that it did not skip",
+        filters=(),
+        paired=True,
+        estimated=False,
+    ),
+    Metric("solved_rate", "share", "solved cases / graded cases"),
+    Metric(f"{SCORE}NAME", "number", "mean of a score of the suite over graded cases"),
+    Metric(
+        "changed", "share", "cases whose outcome is another one than in the baseline", paired=True
+    ),
+    Metric(
+        SAME_ANSWERS,
+        "none",
+        "solved rate and scores, of all models and of each, are those of the baseline",
+        paired=True,
+        estimated=False,
+    ),
+)
+
+
+def find_metric(name: str) -> Metric | None:
+    """The metric of that name; any name of a score will do."""
+    if name.startswith(SCORE) and len(name) > len(SCORE):
+        name = f"{SCORE}NAME"
+    return next((metric for metric in METRICS if metric.name == name), None)
+
+
+def metric_names() -> tuple[str, ...]:
+    """The names that rules may use."""
+    return tuple(metric.name for metric in METRICS)
+
 
 Side = Literal[">=", "<=", ""]
 Form = Literal["absolute", "difference", "relative", "none"]
 """Of the bound: a figure of the run, its difference to the baseline's, or that in per cent."""
-
 GRAMMAR = """\
 A rule is METRIC[FILTER=VALUE,...] >= BOUND, or with <=; spaces do not matter, but quote the rule,
 since a shell reads [, > and < itself. The bound's form says what is compared:
@@ -42,7 +162,6 @@ where the client itself, and not the pool, was the limit of a run. Undecided rul
 have no interval and are compared as they are: kept, coverage, efficiency, and without sign
 throughput and makespan. A rule without a figure fails.
 """
-
 _RULE = re.compile(
     r"(?P<metric>[^\s\[\]<>=]+)\s*(?:\[(?P<filters>.*)\])?\s*(?:(?P<side>[<>=!]+)\s*(?P<bound>.*))?"
 )
@@ -224,3 +343,122 @@ def _wanted(metric: Metric) -> str:
 def _refuse(rule: str, why: str) -> NoReturn:
     msg = f"gate rule {rule!r}: {why}"
     raise ConfigError(msg)
+
+
+_ATTRIBUTES = ("model", "suite", "repeat")
+
+
+def selected(rule: Rule, cases: Iterable[Case]) -> set[str]:
+    """Ids of the cases that have all that the rule's filters ask for."""
+    return {
+        case.case_id
+        for case in cases
+        if all(_fits(_value(case, name), text) for name, text in rule.filters)
+    }
+
+
+def check_filters(rules: Iterable[Rule], cases: Sequence[Case]) -> None:
+    """Make sure that each filter names something that there is.
+
+    Args:
+        rules: The rules.
+        cases: The planned cases of the run that is judged.
+
+    Raises:
+        ConfigError: A model, suite, parameter or value is unknown, or filters fit no case together;
+            the nearest name is suggested.
+    """
+    for rule in rules:
+        for name, text in rule.filters:
+            _check_filter(rule, name, text, cases)
+        if rule.filters and not selected(rule, cases):
+            msg = f"gate rule {rule.text!r}: no case has all of this together"
+            raise ConfigError(msg)
+
+
+def check_scores(rules: Iterable[Rule], known: Collection[str], *, run: str) -> None:
+    """Make sure that each score that a rule names is one of a run's.
+
+    Args:
+        rules: The rules.
+        known: Names of the run's scores.
+        run: How to call the run.
+
+    Raises:
+        ConfigError: It is not; the nearest is suggested.
+    """
+    for rule in rules:
+        name = rule.metric.removeprefix(SCORE)
+        if rule.metric.startswith(SCORE) and name not in known:
+            msg = (
+                f"gate rule {rule.text!r}: {run} has no score {name}{nearest(name, sorted(known))}"
+            )
+            raise ConfigError(msg)
+
+
+def check_baseline(rules: Iterable[Rule]) -> None:
+    """Make sure that no rule needs a baseline, where there is none.
+
+    Raises:
+        ConfigError: One does.
+    """
+    for rule in rules:
+        if rule.needs_baseline:
+            msg = (
+                f"gate rule {rule.text!r} compares with a baseline, and there is none: name one"
+                " (--baseline RUN, in a run --ultrapar-gate-baseline RUN), or write a bound without"
+                " sign and % where the metric has one"
+            )
+            raise ConfigError(msg)
+
+
+def _check_filter(rule: Rule, name: str, text: str, cases: Sequence[Case]) -> None:
+    parameters = sorted({key for case in cases for key in case.params})
+    if name not in {*_ATTRIBUTES, *parameters}:
+        near = nearest(name, [*_ATTRIBUTES, *parameters])
+        msg = f"gate rule {rule.text!r}: {name} is no parameter of a case{near}"
+        raise ConfigError(msg)
+    values = list(dict.fromkeys(_value(case, name) for case in cases))
+    if not any(_fits(value, text) for value in values):
+        words = [_word(value) for value in values if value is not None]
+        pattern = " (filters take no patterns)" if set(text) & set("*?") else ""
+        msg = f"gate rule {rule.text!r}: no case has {name} {text!r}{pattern}{nearest(text, words)}"
+        raise ConfigError(msg)
+
+
+def _value(case: Case, name: str) -> Scalar:
+    if name in _ATTRIBUTES:
+        value: Scalar = getattr(case, name)
+        return value
+    return case.params.get(name)
+
+
+def _fits(value: Scalar, text: str) -> bool:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        try:
+            return float(text) == value
+        except ValueError:
+            return False
+    return value is not None and _word(value) == text
+
+
+def _word(value: Scalar) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+DEFAULT_RULES = (
+    "throughput>=-7%",
+    "service<=+7%",
+    "kept>=0.98",
+    "coverage>=-0.02",
+    "same_answers",
+)
+"""Besides `DEFAULT_RULE_OF_MODEL` for each model.
+
+7 % is half way between nothing and a server that takes 15 % longer, by their ratios: on two shared
+cores that others kept busy, runs of the same code differed by up to 5 %
+(docs/compare-and-gate.md)."""
+DEFAULT_RULE_OF_MODEL = "solved_rate[model=...]>=-0.02"
+"""Its intervals hold for all models together."""

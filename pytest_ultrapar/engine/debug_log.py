@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from io import FileIO
     from pathlib import Path
 
+    from pytest_ultrapar.broker.protocol import Lease, LeaseOutcome, LeaseRequest
     from pytest_ultrapar.clock import Clock
     from pytest_ultrapar.engine.retry import Verdict
-    from pytest_ultrapar.lanes.protocol import Lease, LeaseOutcome, LeaseRequest
     from pytest_ultrapar.pool.model import LaneId
     from pytest_ultrapar.records import Attempt, EpisodeEnded
 

@@ -1,18 +1,21 @@
-"""Where the requests of each lane go, with the secret that opens the door."""
+"""Where the requests of each lane go, with the key that authenticates them, and their bodies."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_ultrapar.engine import azure_api, openai_api
+from pytest_ultrapar.apis import azure, openai
+from pytest_ultrapar.apis.openai import encode_request
 from pytest_ultrapar.pool.model import Api, LaneId
-from pytest_ultrapar.pool.route import DIRECT, Route, place_of, route_to
+from pytest_ultrapar.pool.network import DIRECT, Route, place_of, route_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_ultrapar.apis.reply import Messages
     from pytest_ultrapar.pool.model import Instance, Pool, Provider
 
 
@@ -53,8 +56,8 @@ class Endpoint:
     def authentication(self) -> dict[str, str]:
         """The header that carries the secret."""
         if self.api == "azure-openai":
-            return azure_api.authentication(self.token)
-        return openai_api.authentication(self.token)
+            return azure.authentication(self.token)
+        return openai.authentication(self.token)
 
     @property
     def model_in_body(self) -> str | None:
@@ -68,15 +71,15 @@ class Endpoint:
 def chat_url(provider: Provider, instance: Instance, base_url: str) -> str:
     """Where an instance's chat completions are."""
     if provider.api == "azure-openai":
-        return azure_api.url(base_url, instance.api_name, provider.api_version or "")
-    return openai_api.url(base_url)
+        return azure.url(base_url, instance.api_name, provider.api_version or "")
+    return openai.url(base_url)
 
 
 def models_url(provider: Provider, instance: Instance, base_url: str) -> str:
     """Where an instance's server lists its models."""
     if provider.api == "azure-openai":
-        return azure_api.models_url(base_url, provider.api_version or "")
-    return openai_api.models_url(base_url)
+        return azure.models_url(base_url, provider.api_version or "")
+    return openai.models_url(base_url)
 
 
 def endpoints(
@@ -126,3 +129,85 @@ def endpoints(
             route=route,
         )
     return found
+
+
+def without_surrogates(value: Any) -> Any:  # noqa: ANN401 - any plain data
+    r"""A copy of messages or parameters in which lone surrogates are shown as `\ud800`.
+
+    JSON in UTF-8 has none, but a model can write them as escapes, and a suite that reads these and
+    sends back what it found is not at fault. It is the same form in which answers have them
+    (`mending`).
+    """
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {without_surrogates(name): without_surrogates(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_surrogates(one) for one in value]
+    return value
+
+
+def check_request(messages: Messages, parameters: Mapping[str, Any]) -> None:
+    """Refuse what cannot be sent, or would be sent as something else.
+
+    Raises:
+        TypeError: The messages are no list of dicts.
+        ValueError: A parameter is no finite number.
+    """
+    # JSON has no NaN: it would be sent as null, which is to ask for something else.
+    for name, value in parameters.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            msg = f"llm.chat() got {name}={value}; a number must be finite"
+            raise ValueError(msg)
+    # What a suite hands over is not what its type checker saw.
+    given: object = messages
+    if not isinstance(given, list | tuple) or not all(isinstance(one, Mapping) for one in given):
+        msg = (
+            'llm.chat() takes a list of messages such as {"role": "user", "content": "..."} '
+            f"(got {type(messages).__name__})"
+        )
+        raise TypeError(msg)
+
+
+_STREAMED: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
+
+
+def request_body(endpoint: Endpoint, messages: Messages, parameters: dict[str, Any]) -> bytes:
+    """The request as the endpoint's provider wants it; lone surrogates as text that shows them.
+
+    Args:
+        endpoint: Whose table of parameters holds.
+        messages: The conversation.
+        parameters: As the suite gave them.
+
+    Raises:
+        TypeError: A message or parameter is nothing that JSON can hold, or two parameters would be
+            sent under one name.
+    """
+    if endpoint.stream:
+        parameters = {**parameters, **_STREAMED}
+    if endpoint.parameters:
+        parameters = _as_sent(endpoint, parameters)
+    try:
+        return encode_request(endpoint.model_in_body, messages, parameters)
+    except UnicodeEncodeError:
+        # Looking for them beforehand would take as long as encoding the request.
+        return encode_request(
+            endpoint.model_in_body, without_surrogates(messages), without_surrogates(parameters)
+        )
+
+
+def _as_sent(endpoint: Endpoint, parameters: dict[str, Any]) -> dict[str, Any]:
+    sent: dict[str, Any] = {}
+    for name, value in parameters.items():
+        under = endpoint.parameters.get(name, name)
+        if under is None:
+            continue
+        if under in sent:
+            msg = (
+                f"llm.chat() got two parameters that are both sent as {under!r} to "
+                f"{endpoint.lane}, {name!r} being one: give only one of them"
+            )
+            raise TypeError(msg)
+        sent[under] = value
+    return sent

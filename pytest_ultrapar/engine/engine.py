@@ -9,20 +9,77 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
+from pytest_ultrapar.broker.protocol import BrokerPort, Lease, LeaseRequest
 from pytest_ultrapar.clock import Clock, utc_now_us
+from pytest_ultrapar.engine.admission import Admission, Line
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.episode import Work, run_episode
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.llm import Wire
-from pytest_ultrapar.engine.opener import Line, Opener
-from pytest_ultrapar.engine.pulse import Pulse
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.engine.watch import Watch, WatchedPort
 from pytest_ultrapar.errors import InfraError
-from pytest_ultrapar.lanes.protocol import BrokerPort, Lease, LeaseRequest
 from pytest_ultrapar.pool.model import LaneId
-from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, JournalRecord
+from pytest_ultrapar.records import EngineSpent, EpisodeEnded, EpisodeStarted, JournalRecord
+
+HEARTBEAT_S = 0.005
+
+
+class LoopLag:
+    """Counts heartbeats; beaten by the engine's loop, read by any thread.
+
+    A busy main thread holds the interpreter lock: what the loop then loses is seen as lag, too.
+
+    Args:
+        now_s: Reads the engine's clock.
+        cpu_s: Reads the CPU seconds of the process so far.
+    """
+
+    def __init__(self, now_s: Callable[[], float], cpu_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._cpu_s = cpu_s
+        self._due_s: float | None = None
+        self._began_s = now_s()
+        self._cpu_began_s = cpu_s()
+        self._busy = False
+        self._wall_s = 0.0
+        self._spent_s = 0.0
+        self._n_beats = 0
+        self._late_s = 0.0
+        self._latest_s = 0.0
+
+    @property
+    def lag_s(self) -> float:
+        """Seconds by which the next beat is overdue now, >= 0."""
+        due_s = self._due_s
+        return 0.0 if due_s is None else max(0.0, self._now_s() - due_s)
+
+    def beat(self, *, busy: bool) -> float:
+        """Count a beat, and return after how many seconds the next one is due.
+
+        Args:
+            busy: Whether an episode is open from now on.
+        """
+        now_s, cpu_s = self._now_s(), self._cpu_s()
+        if self._busy and self._due_s is not None:
+            late_s = max(0.0, now_s - self._due_s)
+            self._n_beats += 1
+            self._late_s += late_s
+            self._latest_s = max(self._latest_s, late_s)
+            self._wall_s += now_s - self._began_s
+            self._spent_s += cpu_s - self._cpu_began_s
+        self._began_s, self._cpu_began_s = now_s, cpu_s
+        self._busy = busy
+        self._due_s = now_s + HEARTBEAT_S
+        return HEARTBEAT_S
+
+    def spent(self, worker: str) -> EngineSpent:
+        """All that was counted so far."""
+        return EngineSpent(
+            worker, self._wall_s, self._spent_s, self._n_beats, self._late_s, self._latest_s
+        )
+
 
 SPARE_CONNECTIONS = 8
 """More connections than episodes: one that is just being closed must not keep the next waiting."""
@@ -95,14 +152,14 @@ class Engine:
         self._runs = threading.Event()
         self._connected = threading.Event()
         self._thread = threading.Thread(target=self._main, name="ultrapar-engine", daemon=True)
-        self._opener: Opener[Work] = Opener(settings.most_open)
+        self._opener: Admission[Work] = Admission(settings.most_open)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop: asyncio.Event | None = None
         self._stopping = False
         self._request_ids = itertools.count(1)
         self._port: BrokerPort | None = None
         self._wire: Wire | None = None
-        self._pulse = Pulse(settings.clock.now_s, time.process_time)
+        self._pulse = LoopLag(settings.clock.now_s, time.process_time)
         self.n_open = 0
 
     def start(self) -> None:

@@ -18,7 +18,7 @@ from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused
 from pytest_ultrapar.records import Ending, EpisodeEnded
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.lanes.protocol import Lease
+    from pytest_ultrapar.broker.protocol import Lease
 
 _OUR_FOLDER = str(Path(__file__).parents[1])
 _encoder = msgspec.json.Encoder()

@@ -17,18 +17,19 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from pytest_ultrapar.engine.chat_stream import ChatStream
-from pytest_ultrapar.engine.content_coding import Unpacker
-from pytest_ultrapar.engine.failure import Failure
-from pytest_ultrapar.engine.foreign_text import beginning
-from pytest_ultrapar.engine.transport import Address, Body, SessionTransport
-from pytest_ultrapar.engine.transport_errors import (
+from pytest_ultrapar.apis.failure import Failure, beginning
+from pytest_ultrapar.apis.stream import ChatStream
+from pytest_ultrapar.engine.transport import (
+    Address,
+    Body,
     BrokenHttpError,
     ProxyRefusedError,
     RefusedError,
+    SessionTransport,
+    Unpacker,
     UntrustedError,
 )
-from pytest_ultrapar.pool.route import DEFAULT_TRUST, tls_context
+from pytest_ultrapar.pool.network import DEFAULT_TRUST, tls_context
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterable

@@ -6,30 +6,87 @@ import asyncio
 import math
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, Protocol, TypeGuard
 
 import msgspec
 
+from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.apis.openai import RESERVED
+from pytest_ultrapar.apis.reply import Messages, Reply
+from pytest_ultrapar.broker.failure_classes import CLASSES
+from pytest_ultrapar.broker.holding import acquire_lease
+from pytest_ultrapar.broker.protocol import BrokerPort, Lease, LeaseOutcome, LeaseRequest
 from pytest_ultrapar.clock import Clock
-from pytest_ultrapar.engine.answer_meaning import read_answer, told_by
-from pytest_ultrapar.engine.chat_request import request_body
-from pytest_ultrapar.engine.conversation import Conversation
-from pytest_ultrapar.engine.endpoints import Endpoint
-from pytest_ultrapar.engine.failure import Failure
+from pytest_ultrapar.engine.answers import feedback_from, read_answer
+from pytest_ultrapar.engine.endpoints import (
+    Endpoint,
+    check_request,
+    request_body,
+    without_surrogates,
+)
 from pytest_ultrapar.engine.http import Answer
-from pytest_ultrapar.engine.openai_api import RESERVED
-from pytest_ultrapar.engine.reply import Messages, Reply
-from pytest_ultrapar.engine.request_check import check_request
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.engine.watch import Watch
 from pytest_ultrapar.errors import BadRequestError, InfraError, NoLaneError, PromptRefused
-from pytest_ultrapar.lanes.failure_classes import CLASSES
-from pytest_ultrapar.lanes.holding import acquire_lease
-from pytest_ultrapar.lanes.protocol import BrokerPort, Lease, LeaseOutcome, LeaseRequest
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt, TurnMessage
+
+
+@dataclass(slots=True)
+class Conversation:
+    """What an episode has said and spent so far: the raw material of its record.
+
+    Attributes:
+        failure: What ends the episode, whatever it does next.
+        last_trouble: Why the request that is under way has to be sent again; empty if it has not.
+    """
+
+    attempts: list[Attempt] = field(default_factory=list)
+    messages: list[TurnMessage] = field(default_factory=list)
+    n_turns: int = 0
+    backoff_s: float = 0.0
+    queue_wait_s: float = 0.0
+    failure: InfraError | PromptRefused | BadRequestError | None = None
+    last_trouble: str = ""
+    _said: list[Mapping[str, Any]] = field(default_factory=list)
+
+    def note(self, turn: int, messages: Messages) -> None:
+        """Keep what is new: a conversation that grows is stored once, not once per turn.
+
+        Args:
+            turn: Which call of the client it is, from 0.
+            messages: The whole conversation so far.
+        """
+        said, noted = self._said, self.messages
+        known = len(said) if list(messages[: len(said)]) == said else 0
+        new = [
+            TurnMessage(turn, str(message.get("role", "")), _as_text(message.get("content")))
+            for message in messages[known:]
+        ]
+        # Callers append the last answer to their own list; it was noted when it came.
+        if (
+            known
+            and new
+            and noted
+            and (new[0].role, new[0].content) == ("assistant", noted[-1].content)
+        ):
+            del new[0]
+        noted.extend(new)
+        self._said = [dict(message) for message in messages]
+
+
+def _as_text(content: object) -> str:
+    if isinstance(content, str):
+        return content if content.isascii() else str(without_surrogates(content))
+    if content is None:
+        return ""
+    try:
+        return msgspec.json.encode(content).decode()
+    except UnicodeEncodeError:
+        return msgspec.json.encode(without_surrogates(content)).decode()
+
 
 _HOLD_FIRST_LEASE_S = 1.0
 MOST_CROWDED = 10
@@ -289,7 +346,7 @@ class Llm:
             if result is None and self._is_overdue(t_send_s, t_end_s, endpoint.timeout_s):
                 outcome = "timeout"
             retry_after_s = result.retry_after_s if isinstance(result, Failure) else None
-            wire.port.release(lease, outcome, told_by(result, endpoint, answer))
+            wire.port.release(lease, outcome, feedback_from(result, endpoint, answer))
             reply = result if isinstance(result, Reply) else None
             stream = answer.stream if isinstance(answer, Answer) else None
             record = Attempt(

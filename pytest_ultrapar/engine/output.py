@@ -11,7 +11,7 @@ import logging
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TextIO
 
-from pytest_ultrapar.engine.foreign_text import LARGEST_TEXT, beginning
+from pytest_ultrapar.apis.failure import LARGEST_TEXT, beginning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pytest_ultrapar.lanes.failure_classes import CLASSES
+from pytest_ultrapar.broker.failure_classes import CLASSES
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Sequence
 
-    from pytest_ultrapar.engine.failure import Failure
-    from pytest_ultrapar.lanes.protocol import LeaseOutcome
+    from pytest_ultrapar.apis.failure import Failure
+    from pytest_ultrapar.broker.protocol import LeaseOutcome
 
 Verdict = Literal["again", "give_up", "refused", "bad_request"]
 

@@ -18,7 +18,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_ultrapar.engine.reply import Messages, Reply
+    from pytest_ultrapar.apis.reply import Messages, Reply
     from pytest_ultrapar.pool.model import Pool
 
 QUANTILE = 0.95

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, Told
+from pytest_ultrapar.broker.protocol import NOTHING_TOLD, Told
 
 if TYPE_CHECKING:
     import asyncio
 
-    from pytest_ultrapar.clock import Clock
-    from pytest_ultrapar.engine.retry import Verdict
-    from pytest_ultrapar.lanes.assignment import Assignment
-    from pytest_ultrapar.lanes.protocol import (
+    from pytest_ultrapar.broker.assignment import Assignment
+    from pytest_ultrapar.broker.protocol import (
         BrokerPort,
         BrokerStatus,
         Lease,
         LeaseOutcome,
         LeaseRequest,
     )
+    from pytest_ultrapar.clock import Clock
+    from pytest_ultrapar.engine.retry import Verdict
     from pytest_ultrapar.pool.model import LaneId
     from pytest_ultrapar.records import Attempt, EpisodeEnded
 

@@ -10,21 +10,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.engine.opener import Opener
-from pytest_ultrapar.lanes.actions import Grant
-from pytest_ultrapar.lanes.assignment import Group
-from pytest_ultrapar.lanes.broker import LaneBroker
-from pytest_ultrapar.lanes.headroom import with_headroom
-from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, LeaseRequest
+from pytest_ultrapar.broker.assignment import Group
+from pytest_ultrapar.broker.broker import LaneBroker
+from pytest_ultrapar.broker.limits import with_headroom
+from pytest_ultrapar.broker.protocol import NOTHING_TOLD, Grant, LeaseRequest
+from pytest_ultrapar.engine.admission import Admission
 from pytest_ultrapar.pool.model import LaneId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_ultrapar.engine.opener import Line
-    from pytest_ultrapar.lanes.actions import Action
-    from pytest_ultrapar.lanes.assignment import Assignment
-    from pytest_ultrapar.lanes.protocol import Lease
+    from pytest_ultrapar.broker.assignment import Assignment
+    from pytest_ultrapar.broker.protocol import Action, Lease
+    from pytest_ultrapar.engine.admission import Line
     from pytest_ultrapar.pool.model import Pool
 
 _WORKER = "forecast"
@@ -180,7 +178,7 @@ class _Play:
         self._asked: dict[int, tuple[Course, int]] = {}
         # What comes next, by time: the answer to a turn on a lease, or (None) the asking of a turn.
         self._coming: list[tuple[float, int, Course, int, LaneId | None, Lease | None]] = []
-        self._opener: Opener[Course] = Opener(most_open)
+        self._opener: Admission[Course] = Admission(most_open)
         # Where all episodes may be open none has to wait for the end of another to ask.
         self._is_narrow = most_open < len(courses)
         self._begin_s = math.inf

@@ -2,35 +2,280 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+import statistics
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.lanes.assignment import Assignment
-from pytest_ultrapar.plan.amounts import Amount, amount, calls, service_s
-from pytest_ultrapar.plan.bound import Bound, lower_bound
-from pytest_ultrapar.plan.cost import cost, missing_prices, prices
-from pytest_ultrapar.plan.demand import request_classes
-from pytest_ultrapar.plan.expectations import Basis
+from pytest_ultrapar.broker.assignment import Assignment
+from pytest_ultrapar.critical_values import Z_95
+from pytest_ultrapar.plan.bound import Bound, lower_bound, request_classes
+from pytest_ultrapar.plan.expectations import Basis, request_tokens, too_large
 from pytest_ultrapar.plan.forecast import Course, Forecast, forecast
-from pytest_ultrapar.plan.key_load import KeyLoad
-from pytest_ultrapar.plan.loads import KeyShare, LimitLoad, key_shares, limit_loads, longest
-from pytest_ultrapar.plan.seats import SeatShare, seat_shares
-from pytest_ultrapar.plan.token_demand import request_tokens
+from pytest_ultrapar.plan.load import (
+    KeyLoad,
+    KeyShare,
+    LimitLoad,
+    SeatShare,
+    key_shares,
+    limit_loads,
+    longest,
+    seat_shares,
+)
+from pytest_ultrapar.plan.waste import seat_uses
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from pytest_ultrapar.plan.earlier import EarlierEpisode, EarlierRun
-    from pytest_ultrapar.plan.expectations import Expected
-    from pytest_ultrapar.pool.model import Lane, Pool
+    from pytest_ultrapar.plan.expectations import EarlierEpisode, EarlierRun, EpisodeLike, Expected
+    from pytest_ultrapar.plan.forecast import LaneLoad
+    from pytest_ultrapar.plan.waste import Service
+    from pytest_ultrapar.pool.model import Lane, LaneId, Pool
+
+
+ASSUMED_WITHIN = 2.0
+"""What nobody measured is given as half to twice what was supposed. No statistics: a reminder."""
+MEASURED: tuple[Basis, ...] = ("case", "test")
+"""What an expectation stands on when cases like it were seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A sum and its interval, `low <= value <= high`."""
+
+    value: float
+    low: float
+    high: float
+
+    def scaled(self, value: float) -> Amount:
+        """The interval of something that grows in proportion to this."""
+        if self.value <= 0:
+            return Amount(value, value, value)
+        return Amount(value, value * self.low / self.value, value * self.high / self.value)
+
+
+def calls(one: EpisodeLike) -> float:
+    """Requests of an episode."""
+    return len(one.services_s)
+
+
+def service_s(one: EpisodeLike) -> float:
+    """Seconds for which an episode keeps its model at work."""
+    return math.fsum(one.services_s)
+
+
+def amount(
+    expected: Iterable[Expected],
+    earlier: Sequence[EarlierEpisode],
+    value_of: Callable[[EpisodeLike], float | None],
+) -> Amount | None:
+    """The sum of a value over the expected episodes, with the interval of a new run's sum.
+
+    Cases of one test function and model count as draws from one distribution, of which the earlier
+    run drew `m`. The sum of `n` new draws then differs from `n` times the earlier mean with
+    variance `n s**2 + n**2 s**2 / m`, `s` being the earlier ones' standard deviation; variances of
+    different functions and models add up. The upper end lies 1.96 standard deviations above, the
+    lower one as many times below: amounts are positive. A case that ran before repeats itself more
+    closely than that, so the interval is rather too wide. It knows nothing of a provider that has
+    changed. What stands on another function's cases or on hints counts with `ASSUMED_WITHIN`.
+
+    Args:
+        expected: The planned episodes.
+        earlier: All episodes that expectations stand on.
+        value_of: The value of one episode; None where it is not known.
+
+    Returns:
+        None where the value of any episode is not known.
+
+    Source: prediction interval of a mean, e.g. Hahn and Meeker, "Statistical Intervals" (1991),
+        section 4.7, summed over strata.
+    """
+    seen: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for one in earlier:
+        value = value_of(one)
+        if value is not None:
+            seen[one.test, one.model].append(value)
+    measured: dict[tuple[str, str], list[float]] = defaultdict(list)
+    assumed = 0.0
+    for planned in expected:
+        value = value_of(planned)
+        if value is None:
+            return None
+        if planned.basis not in MEASURED:
+            assumed += value
+        else:
+            measured[planned.test, planned.model].append(value)
+    known = math.fsum(math.fsum(own) for own in measured.values())
+    variance = math.fsum(_variance(len(own), seen[cell]) for cell, own in measured.items())
+    half = Z_95 * math.sqrt(variance)
+    return Amount(
+        known + assumed,
+        (known * known / (known + half) if known > 0 else 0.0) + assumed / ASSUMED_WITHIN,
+        known + half + assumed * ASSUMED_WITHIN,
+    )
+
+
+def _variance(n: int, sample: Sequence[float]) -> float:
+    m = len(sample)
+    # One draw says nothing of the spread: it may be as large as the value.
+    own = statistics.variance(sample) if m > 1 else sample[0] ** 2
+    return own * (n + n * n / m)
+
+
+_MTOK = 1_000_000
+_FIELDS = ("price_per_mtok_in", "price_per_mtok_out")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrice:
+    """What a million tokens of a model cost."""
+
+    per_mtok_in: float
+    per_mtok_out: float
+
+
+def prices(
+    pool: Pool, lanes: Sequence[Lane], loads: Mapping[LaneId, LaneLoad]
+) -> dict[str, TokenPrice]:
+    """The price of each model that has one; models without any are missing.
+
+    Where several providers answer for a model, each counts with its share of the requests, and all
+    of them need a price.
+    """
+    listed = {
+        (provider.name, model.name): (model.price_per_mtok_in, model.price_per_mtok_out)
+        for provider in pool.providers
+        for model in provider.models
+    }
+    requests: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for lane in lanes:
+        if lane.lane_id in loads:
+            requests[lane.model][lane.provider] += loads[lane.lane_id].requests
+    found = {}
+    for model, by_provider in requests.items():
+        whole = sum(by_provider.values())
+        per_in = per_out = 0.0
+        for provider, n in by_provider.items():
+            own_in, own_out = listed[provider, model]
+            if own_in is None or own_out is None:
+                break
+            per_in += own_in * n / whole
+            per_out += own_out * n / whole
+        else:
+            found[model] = TokenPrice(per_in, per_out)
+    return found
+
+
+def missing_prices(pool: Pool, models: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """By model the fields that some provider of it leaves out, in the order of the models.
+
+    Empty where no model has any of them: the pool then says nothing of prices.
+    """
+    said, missing = False, {}
+    for model in models:
+        own = [one for provider in pool.providers for one in provider.models if one.name == model]
+        silent = tuple(
+            field for field in _FIELDS if any(getattr(one, field) is None for one in own)
+        )
+        said = said or any(getattr(one, field) is not None for one in own for field in _FIELDS)
+        if silent:
+            missing[model] = silent
+    return missing if said else {}
+
+
+def cost(
+    expected: Sequence[Expected],
+    earlier: Sequence[EarlierEpisode],
+    price_of: Mapping[str, TokenPrice],
+) -> Amount | None:
+    """The cost of all episodes whose model has a price; None where their tokens are not known."""
+
+    def of(one: EpisodeLike) -> float | None:
+        if one.tokens_in is None or one.tokens_out is None:
+            return None
+        price = price_of[one.model]
+        whole = one.tokens_in * price.per_mtok_in + one.tokens_out * price.per_mtok_out
+        return whole / _MTOK
+
+    priced = [one for one in expected if one.model in price_of]
+    return amount(priced, [one for one in earlier if one.model in price_of], of)
+
+
+REFUSED_ABOVE = 10.0
+"""Seats for each one that rates keep busy. Latencies spread and sends bunch, so a few times as many
+are sensible and more are waste; of ten times as many, either number is wrong."""
+
+
+def contradictions(
+    pool: Pool,
+    lanes: Sequence[Lane],
+    expected: Sequence[Expected],
+    services: Mapping[str, Service],
+    *,
+    episode_timeout_s: float,
+) -> tuple[str, ...]:
+    """A sentence for each contradiction.
+
+    Args:
+        pool: What is to be run on.
+        lanes: All of the run.
+        expected: Its episodes.
+        services: Of each model; an assumed one contradicts nothing.
+        episode_timeout_s: Deadline of an episode.
+    """
+    return (
+        *_empty_seats(pool, lanes, services),
+        *_late_requests(pool, lanes, services),
+        *_late_episodes(expected, services, episode_timeout_s),
+        *too_large(pool, lanes, expected),
+    )
+
+
+def _empty_seats(
+    pool: Pool, lanes: Sequence[Lane], services: Mapping[str, Service]
+) -> Iterator[str]:
+    for use in seat_uses(pool, lanes, services):
+        if use.ratio > REFUSED_ABOVE and not use.service.is_assumed:
+            yield (
+                f"{use}; write workers = {use.useful} to {REFUSED_ABOVE * use.useful:g}, or a "
+                "higher rate"
+            )
+
+
+def _late_requests(
+    pool: Pool, lanes: Sequence[Lane], services: Mapping[str, Service]
+) -> Iterator[str]:
+    timeouts = {provider.name: provider.timeout_s for provider in pool.providers}
+    for provider, model in dict.fromkeys((lane.provider, lane.model) for lane in lanes):
+        service, timeout_s = services[model], timeouts[provider]
+        if service.mean_s > timeout_s and not service.is_assumed:
+            yield (
+                f"{provider}/{model}: requests that take {service.mean_s:.3g} s on average end at "
+                f"timeout_s = {timeout_s:g}"
+            )
+
+
+def _late_episodes(
+    expected: Sequence[Expected], services: Mapping[str, Service], timeout_s: float
+) -> Iterator[str]:
+    by_model: dict[str, list[float]] = {}
+    for one in expected:
+        by_model.setdefault(one.model, []).append(service_s(one))
+    for model, own in by_model.items():
+        mean_s = sum(own) / len(own)
+        if mean_s > timeout_s and not services[model].is_assumed:
+            yield (
+                f"{model}: episodes that take {mean_s:.4g} s on average, waiting left out, end at "
+                f"--ultrapar-episode-timeout {timeout_s:g}"
+            )
+
 
 CLIENT_S = 0.0005
 """What a client takes from a lease to the sending and from an answer to the next asking, where no
 earlier run tells: 0.4 ms and 0.2 ms were the medians of 8,043 requests of the five phases on 2
 cores."""
-
 ONE_AT_A_TIME = ("serial", "rotate")
 
 

@@ -1,20 +1,168 @@
-"""What of a pool and its settings is of no use for a run: plans and headers warn about it."""
+"""What of a pool and its settings is of no use for a run, and what cannot be meant."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.plan.busy_seats import lanes_by_limit, limited_lanes, own_seats, seat_uses
+from pytest_ultrapar.plan.bound import resources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_ultrapar.plan.busy_seats import Service
     from pytest_ultrapar.pool.model import Lane, Pool
+
+
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """How long a model's requests take.
+
+    Attributes:
+        mean_s: Seconds, >= 0.
+        is_assumed: Whether nobody measured or said so; nothing is refused on its ground.
+    """
+
+    mean_s: float
+    is_assumed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SeatUse:
+    """Seats of a limit's lanes that rates bound as well.
+
+    Attributes:
+        limits: Names of the limits of which all of this is true.
+        seats: What the limits of these lanes alone allow in flight.
+        rate: Requests per second that their rates let pass.
+        service: The longest mean service among their models.
+    """
+
+    limits: tuple[str, ...]
+    seats: int
+    rate: float
+    service: Service
+
+    @property
+    def busy(self) -> float:
+        """Seats busy on average, at most."""
+        return self.rate * self.service.mean_s
+
+    @property
+    def useful(self) -> int:
+        """The same in whole seats, >= 1."""
+        return max(1, math.ceil(self.busy - _ROUNDING))
+
+    @property
+    def ratio(self) -> float:
+        """Seats for each useful one."""
+        return self.seats / self.useful
+
+    def __str__(self) -> str:
+        more = f" and {len(self.limits) - 1} alike" if len(self.limits) > 1 else ""
+        assumed = " (assumed; set latency_hint_s)" if self.service.is_assumed else ""
+        workers = "worker" if self.seats == 1 else "workers"
+        requests = "request" if self.rate == 1 else "requests"
+        return (
+            f"{self.limits[0]}{more}: {self.seats} {workers} on {self.rate:.6g} {requests} "
+            f"per second at {self.service.mean_s:.3g} s{assumed} need {self.useful} "
+            f"({self.rate:.6g} x {self.service.mean_s:.3g} = {self.busy:.3g} in flight on average)"
+        )
+
+
+def seat_uses(
+    pool: Pool, lanes: Sequence[Lane], services: Mapping[str, Service]
+) -> tuple[SeatUse, ...]:
+    """All limits whose lanes are bounded by seats and by rates, the widest first.
+
+    Args:
+        pool: For its limits.
+        lanes: All of the run.
+        services: Of each model of the lanes.
+    """
+    found: dict[tuple[int, float, Service], list[str]] = {}
+    n_bound = lanes_by_limit(lanes)
+    rates = _rates(pool)
+    for name, own in limited_lanes(pool, lanes).items():
+        seats = own_seats(pool, n_bound, own)
+        rate = _greedy(own, rates)
+        slowest = max((services[lane.model] for lane in own), key=lambda one: one.mean_s)
+        if seats is not None and math.isfinite(rate) and slowest.mean_s > 0:
+            found.setdefault((seats, rate, slowest), []).append(name)
+    return tuple(SeatUse(tuple(names), *key) for key, names in found.items())
+
+
+def limited_lanes(pool: Pool, lanes: Sequence[Lane]) -> dict[str, list[Lane]]:
+    """By limit the lanes that it binds, the widest first; limits without a number are left out."""
+    numbered = {part.limit for part in resources(pool.limits.values())}
+    found: dict[str, list[Lane]] = {}
+    for lane in lanes:
+        for name in lane.limits:
+            if name in numbered:
+                found.setdefault(name, []).append(lane)
+    return dict(sorted(found.items(), key=lambda one: -len(one[1])))
+
+
+def lanes_by_limit(lanes: Sequence[Lane]) -> Counter[str]:
+    """How many lanes each limit binds."""
+    return Counter(name for lane in lanes for name in lane.limits)
+
+
+def own_seats(
+    pool: Pool, n_bound: Mapping[str, int], own: Sequence[Lane], *, without: str | None = None
+) -> int | None:
+    """Seats that limits of some lanes alone give them; None where they leave one unlimited.
+
+    Limits that bind other lanes, too, say nothing of these: 500 seats over a whole pool are not
+    500 seats on one of its keys.
+
+    Args:
+        pool: For its limits.
+        n_bound: How many lanes of the run each limit binds.
+        own: The lanes in question.
+        without: Name of a limit to leave out.
+    """
+    caps = {
+        name: float(workers)
+        for name, n in lanes_by_limit(own).items()
+        if (workers := pool.limits[name].workers) is not None
+        and n == n_bound[name]
+        and name != without
+    }
+    total = _greedy(own, caps)
+    return None if math.isinf(total) else round(total)
+
+
+def _rates(pool: Pool) -> dict[str, float]:
+    """Requests per second that each limit lets pass, where it bounds them."""
+    rates: dict[str, float] = {}
+    for part in resources(pool.limits.values()):
+        if part.is_rate:
+            rates[part.limit] = min(rates.get(part.limit, math.inf), part.per_s)
+    return rates
+
+
+def _greedy(lanes: Sequence[Lane], caps: Mapping[str, float]) -> float:
+    """What the lanes take together if each takes all that is left on its path; may be infinity."""
+    left = {name: caps[name] for lane in lanes for name in lane.limits if name in caps}
+    total = 0.0
+    for lane in lanes:
+        path = [name for name in lane.limits if name in left]
+        if not path:
+            return math.inf
+        take = min(left[name] for name in path)
+        for name in path:
+            left[name] -= take
+        total += take
+    return total
+
 
 WASTE_ABOVE = 3.0
 """Seats for each one that rates keep busy: the quick start's keys have 1.7, and need them."""
-
 _SHOWN = 3
 _CEILINGS = ("pool", "provider")
 

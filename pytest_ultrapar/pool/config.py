@@ -6,26 +6,38 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.pool.bounds import REPEATS, WORKERS, check_different, check_word
-from pytest_ultrapar.pool.decode import decode
-from pytest_ultrapar.pool.environment import RATE_MODES, Overrides, option_of, read_environment
-from pytest_ultrapar.pool.lane_paths import build_lanes, keys_of_models
-from pytest_ultrapar.pool.limits import LimitBook, read_caps
+from pytest_ultrapar.pool.environment import (
+    RATE_MODES,
+    Overrides,
+    Sources,
+    option_of,
+    read_environment,
+)
+from pytest_ultrapar.pool.fields import REPEATS, WORKERS, Location, check_different, check_word
+from pytest_ultrapar.pool.file import (
+    WholePoolTable,
+    decode,
+    parse_toml,
+    read_pool_file,
+    refuse_forbidden,
+)
+from pytest_ultrapar.pool.limits import (
+    Declared,
+    LimitBook,
+    build_lanes,
+    check_prompt_types,
+    keys_of_models,
+    one_keys,
+    read_caps,
+)
 from pytest_ultrapar.pool.model import EffectiveValue, Lane, Limit, Pool, Provider, RateMode
-from pytest_ultrapar.pool.one_key import Declared, one_keys
-from pytest_ultrapar.pool.place import Place
-from pytest_ultrapar.pool.pool_file import parse_toml, read_pool_file
-from pytest_ultrapar.pool.prompt_types import check_prompt_types
 from pytest_ultrapar.pool.providers import build_provider
-from pytest_ultrapar.pool.refused import refuse_forbidden
-from pytest_ultrapar.pool.schema import WholePoolTable
 from pytest_ultrapar.pool.secret import check_secrets
-from pytest_ultrapar.pool.sources import Sources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_ultrapar.pool.schema import PoolFile, ProviderTable
+    from pytest_ultrapar.pool.file import PoolFile, ProviderTable
 
 __all__ = ["Overrides", "check_secrets", "load_pool"]
 
@@ -45,59 +57,59 @@ def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overri
         ConfigError: Anything is not allowed; one message that names file, field, what was found
             and what is allowed, without any secret.
     """
-    place = Place(str(path))
-    content = read_pool_file(Path(path), place)
-    tables = parse_toml(content.text, place)
-    refuse_forbidden(tables, place)
-    file = decode(tables, place)
+    location = Location(str(path))
+    content = read_pool_file(Path(path), location)
+    tables = parse_toml(content.text, location)
+    refuse_forbidden(tables, location)
+    file = decode(tables, location)
     sources = Sources(overrides, environ, read_environment(environ), Path(path).name)
     whole = file.pool or WholePoolTable()
-    modes = _rate_modes(place, whole, file.provider, sources)
+    modes = _rate_modes(location, whole, file.provider, sources)
     if whole.repeats is not None:
-        REPEATS.check(place.at("pool").at("repeats"), whole.repeats)
-    prompt_types = check_prompt_types(place, file)
+        REPEATS.check(location.at("pool").at("repeats"), whole.repeats)
+    prompt_types = check_prompt_types(location, file)
     sources.note("prompt_types", prompt_types)
     if not file.provider:
-        place.at("provider").refuse("is empty: a pool needs at least one [[provider]]")
+        location.at("provider").refuse("is empty: a pool needs at least one [[provider]]")
     book = LimitBook(sources, prompt_types=prompt_types or 1)
-    providers, lanes = _build(place, file, modes, book)
+    providers, lanes = _build(location, file, modes, book)
     return Pool(
         path=str(path),
         digest=content.digest,
         providers=tuple(providers),
         lanes=tuple(lanes),
         limits=dict(book.limits),
-        held=_held(place, file, modes, book),
+        held=_held(location, file, modes, book),
         effective=tuple(sources.effective),
         repeats=whole.repeats,
     )
 
 
 def _build(
-    place: Place, file: PoolFile, modes: Sequence[RateMode], book: LimitBook
+    location: Location, file: PoolFile, modes: Sequence[RateMode], book: LimitBook
 ) -> tuple[list[Provider], list[Lane]]:
     """All providers and lanes, with the limits of their modes added to `book`."""
     whole = file.pool or WholePoolTable()
     # One bound for all: adaptive providers are a reason for the larger one.
-    _add_pool_limit(place.at("pool"), whole, book, max(modes, key=RATE_MODES.index))
+    _add_pool_limit(location.at("pool"), whole, book, max(modes, key=RATE_MODES.index))
     declared: list[Declared] = []
     n_lanes = 0
     for index, (table, mode) in enumerate(zip(file.provider, modes, strict=True)):
-        where = place.at("provider").item(index)
+        where = location.at("provider").item(index)
         provider = replace(build_provider(where, table, book.sources), rate_mode=mode)
         keys = keys_of_models(where, table, provider, n_lanes)
         n_lanes += sum(
             len(model.instances) * len(of) for model, of in zip(provider.models, keys, strict=True)
         )
         declared.append(Declared(where, table, provider, keys))
-    check_different((of.place.at("name"), of.provider.name) for of in declared)
+    check_different((of.location.at("name"), of.provider.name) for of in declared)
     one_key = one_keys(declared, book.sources.environ)
     lanes = [lane for of in declared for lane in build_lanes(of, one_key, book)]
     return [of.provider for of in declared], lanes
 
 
 def _held(
-    place: Place, file: PoolFile, modes: Sequence[RateMode], book: LimitBook
+    location: Location, file: PoolFile, modes: Sequence[RateMode], book: LimitBook
 ) -> dict[str, Limit]:
     """The limits that a simulated provider holds: those of fixed mode, which others look for."""
     held_modes: list[RateMode] = [
@@ -108,15 +120,15 @@ def _held(
         return {}
     silent = replace(book.sources, effective=[])
     held = LimitBook(silent, prompt_types=book.prompt_types)
-    _build(place, file, held_modes, held)
+    _build(location, file, held_modes, held)
     return dict(held.limits)
 
 
 def _rate_modes(
-    place: Place, whole: WholePoolTable, tables: Sequence[ProviderTable], sources: Sources
+    location: Location, whole: WholePoolTable, tables: Sequence[ProviderTable], sources: Sources
 ) -> list[RateMode]:
     """Each provider's rate mode: its own, unless command line or environment say one for all."""
-    where = place.at("pool").at("rate_mode")
+    where = location.at("pool").at("rate_mode")
     if whole.rate_mode is not None:
         check_word(where, whole.rate_mode, RATE_MODES)
     value = sources.rate_mode(whole.rate_mode)
@@ -127,7 +139,7 @@ def _rate_modes(
     for index, table in enumerate(tables):
         if table.rate_mode is None:
             continue
-        of_table = place.at("provider").item(index).at("rate_mode")
+        of_table = location.at("provider").item(index).at("rate_mode")
         own = check_word(of_table, table.rate_mode, RATE_MODES)
         if not is_for_all:
             sources.note(f"{table.name} rate_mode", own)
@@ -135,18 +147,20 @@ def _rate_modes(
     return modes
 
 
-def _add_pool_limit(place: Place, table: WholePoolTable, book: LimitBook, mode: RateMode) -> None:
-    caps = read_caps(place, table, mode)
+def _add_pool_limit(
+    location: Location, table: WholePoolTable, book: LimitBook, mode: RateMode
+) -> None:
+    caps = read_caps(location, table, mode)
     value = book.sources.max_workers(caps.workers)
     if isinstance(value.value, int):
-        WORKERS.check(_origin_place(value, place.at("workers")), value.value)
+        WORKERS.check(_origin_place(value, location.at("workers")), value.value)
         caps = replace(caps, workers=value.value)
     book.add("pool", "pool", caps, value.origin)
 
 
-def _origin_place(value: EffectiveValue, file_place: Place) -> Place:
+def _origin_place(value: EffectiveValue, file_place: Location) -> Location:
     if value.origin.startswith("command line "):
-        return Place("command line", option_of(value.name))
+        return Location("command line", option_of(value.name))
     if value.origin.startswith("environment "):
-        return Place(*value.origin.split(" ", 1))
+        return Location(*value.origin.split(" ", 1))
     return file_place

@@ -1,19 +1,50 @@
-"""The keys of a provider: named, with their secrets elsewhere."""
+"""The keys of a provider: named, with their secrets elsewhere; what makes two keys one."""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.pool.bounds import check_different, check_name
-from pytest_ultrapar.pool.endpoint import is_loopback
+from pytest_ultrapar.pool.fields import (
+    Location,
+    check_different,
+    check_name,
+    looks_like_secret,
+    shown,
+    shown_text,
+)
 from pytest_ultrapar.pool.model import Api, Key
-from pytest_ultrapar.pool.place import Place, looks_like_secret, shown, shown_text
+from pytest_ultrapar.pool.network import address_of, is_loopback, server_of
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.pool.schema import KeyTable
+    from pytest_ultrapar.pool.file import KeyTable
 
 
-def build_keys(place: Place, tables: list[KeyTable], api: Api, base_url: str) -> tuple[Key, ...]:
+def key_identity(url: str, secret: str) -> str:
+    """The identity of a key: the same for one key wherever and however often it is listed.
+
+    Two keys with the same secret are one key if they have the same host and port, since a provider
+    counts by account and not by path. Servers that need no key are told apart by their whole
+    address.
+
+    Args:
+        url: Where requests go.
+        secret: The key itself, or empty for a server that needs none.
+
+    Returns:
+        A keyed digest of 256 bits in hex, from which nothing of the secret can be read.
+    """
+    where = server_of(url) if secret else address_of(url)
+    # The context keeps the digest apart from any other that may be made of the same secret.
+    said = f"pytest-ultrapar key lock\n{where}".encode()
+    # An environment may hold bytes that are no text; who needs such a key is told so elsewhere.
+    return hmac.new(secret.encode(errors="surrogatepass"), said, hashlib.sha256).hexdigest()
+
+
+def build_keys(
+    location: Location, tables: list[KeyTable], api: Api, base_url: str
+) -> tuple[Key, ...]:
     """The keys of a provider in the order of the file.
 
     A key of the simulated provider or of a server on this machine may go without `env`.
@@ -23,13 +54,15 @@ def build_keys(place: Place, tables: list[KeyTable], api: Api, base_url: str) ->
             needed.
     """
     if not tables:
-        place.refuse('is empty: a provider needs at least one key, { name = "key0", ... }')
-    keys = tuple(_key(place.item(i), table, api, base_url) for i, table in enumerate(tables))
-    check_different((place.item(i).at("name"), key.name) for i, key in enumerate(keys))
+        location.refuse('is empty: a provider needs at least one key, { name = "key0", ... }')
+    keys = tuple(_key(location.item(i), table, api, base_url) for i, table in enumerate(tables))
+    check_different((location.item(i).at("name"), key.name) for i, key in enumerate(keys))
     return keys
 
 
-def chosen_keys(place: Place, names: list[str] | None, keys: tuple[Key, ...]) -> tuple[Key, ...]:
+def chosen_keys(
+    location: Location, names: list[str] | None, keys: tuple[Key, ...]
+) -> tuple[Key, ...]:
     """The keys that may serve a model: those it names, else all, in the order of the provider.
 
     Raises:
@@ -38,27 +71,27 @@ def chosen_keys(place: Place, names: list[str] | None, keys: tuple[Key, ...]) ->
     if names is None:
         return keys
     if not names:
-        place.refuse("must name at least one key (got none); leave it out for all keys")
+        location.refuse("must name at least one key (got none); leave it out for all keys")
     known = {key.name for key in keys}
     for index, name in enumerate(names):
         if name not in known:
             allowed = shown_text(", ".join(key.name for key in keys))
-            place.item(index).refuse(
+            location.item(index).refuse(
                 f"must be a key of this provider (got {shown(name)}; allowed: {allowed})"
             )
-    check_different((place.item(i), name) for i, name in enumerate(names))
+    check_different((location.item(i), name) for i, name in enumerate(names))
     return tuple(key for key in keys if key.name in names)
 
 
-def _key(place: Place, table: KeyTable, api: Api, base_url: str) -> Key:
+def _key(location: Location, table: KeyTable, api: Api, base_url: str) -> Key:
     if looks_like_secret(table.name):
-        place.at("name").refuse(
+        location.at("name").refuse(
             "looks like a secret (it is not shown); a key's name stands in all results, so give it"
             ' one such as "key0"'
         )
-    check_name(place.at("name"), table.name)
+    check_name(location.at("name"), table.name)
     if table.env is None and api != "simulated" and not is_loopback(base_url):
-        place.at("env").refuse(
+        location.at("env").refuse(
             f'is missing: api = "{api}" needs the environment variable that holds the key'
         )
     return Key(table.name, table.env)

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from pytest_ultrapar.pool.bounds import RATE, TOKENS, WORKERS, Bounds
-from pytest_ultrapar.pool.model import Level, Limit, RateMode
-from pytest_ultrapar.pool.schema import CountByMode, LimitTable, RateByMode
-from pytest_ultrapar.pool.sources import Sources
+from pytest_ultrapar.pool.environment import Sources
+from pytest_ultrapar.pool.fields import (
+    PROMPT_TYPES,
+    RATE,
+    TOKENS,
+    WORKERS,
+    Bounds,
+    Location,
+    check_name,
+)
+from pytest_ultrapar.pool.file import CountByMode, LimitTable, ProviderTable, RateByMode
+from pytest_ultrapar.pool.keys import chosen_keys, key_identity
+from pytest_ultrapar.pool.model import Key, Lane, LaneId, Level, Limit, Model, Provider, RateMode
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.pool.place import Place
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from pytest_ultrapar.pool.file import ModelTable, PoolFile
+
 
 _N = TypeVar("_N", int, float)
-
 CAP_NAMES = ("workers", "qps", "rpm", "tpm")
 """The numbers of a limit, by the names of their fields."""
 
@@ -38,7 +49,7 @@ class Caps:
         )
 
 
-def read_caps(place: Place, table: LimitTable | None, mode: RateMode) -> Caps:
+def read_caps(location: Location, table: LimitTable | None, mode: RateMode) -> Caps:
     """The caps of a table in one rate mode; values for the other mode are checked as well.
 
     Raises:
@@ -48,15 +59,15 @@ def read_caps(place: Place, table: LimitTable | None, mode: RateMode) -> Caps:
     if table is None:
         return Caps()
     caps = Caps(
-        _count(place.at("workers"), table.workers, mode),
-        _rate(place.at("qps"), table.qps, mode),
-        _rate(place.at("rpm"), table.rpm, mode),
-        _rate(place.at("tpm"), table.tpm, mode, TOKENS),
+        _count(location.at("workers"), table.workers, mode),
+        _rate(location.at("qps"), table.qps, mode),
+        _rate(location.at("rpm"), table.rpm, mode),
+        _rate(location.at("tpm"), table.tpm, mode, TOKENS),
     )
     if caps.qps is not None and caps.rpm is not None and caps.rpm < caps.qps:
-        place.at("rpm").refuse(
-            f"= {caps.rpm:g} contradicts {place.at('qps').path} = {caps.qps:g}: what is allowed in"
-            " one second must be allowed in a minute"
+        location.at("rpm").refuse(
+            f"= {caps.rpm:g} contradicts {location.at('qps').path} = {caps.qps:g}: what is allowed"
+            " in one second must be allowed in a minute"
         )
     return caps
 
@@ -96,33 +107,438 @@ class LimitBook:
         return tuple(name for name in names if name in self.limits)
 
 
-def _count(place: Place, value: int | CountByMode | None, mode: RateMode) -> int | None:
+def _count(location: Location, value: int | CountByMode | None, mode: RateMode) -> int | None:
     if isinstance(value, CountByMode):
-        return _of_mode(WORKERS, place, value.fixed, value.adaptive, mode)
-    return None if value is None else WORKERS.check(place, value)
+        return _of_mode(WORKERS, location, value.fixed, value.adaptive, mode)
+    return None if value is None else WORKERS.check(location, value)
 
 
 def _rate(
-    place: Place, value: float | RateByMode | None, mode: RateMode, bounds: Bounds = RATE
+    location: Location, value: float | RateByMode | None, mode: RateMode, bounds: Bounds = RATE
 ) -> float | None:
     if isinstance(value, RateByMode):
-        return float(_of_mode(bounds, place, value.fixed, value.adaptive, mode))
-    return None if value is None else float(bounds.check(place, value))
+        return float(_of_mode(bounds, location, value.fixed, value.adaptive, mode))
+    return None if value is None else float(bounds.check(location, value))
 
 
 def _of_mode(
-    bounds: Bounds, place: Place, fixed: _N | None, adaptive: _N | None, mode: RateMode
+    bounds: Bounds, location: Location, fixed: _N | None, adaptive: _N | None, mode: RateMode
 ) -> _N:
     if fixed is not None:
-        bounds.check(place.at("fixed"), fixed)
+        bounds.check(location.at("fixed"), fixed)
     if adaptive is not None:
-        bounds.check(place.at("adaptive"), adaptive)
+        bounds.check(location.at("adaptive"), adaptive)
     if fixed is not None and adaptive is not None and adaptive < fixed:
-        place.at("adaptive").refuse(
-            f"= {adaptive:g} contradicts {place.at('fixed').path} = {fixed:g}: the ceiling of"
+        location.at("adaptive").refuse(
+            f"= {adaptive:g} contradicts {location.at('fixed').path} = {fixed:g}: the ceiling of"
             " adaptive mode must not be below what fixed mode uses"
         )
     value = fixed if mode == "fixed" else adaptive
     if value is None:
-        place.at(mode).refuse(f"is missing: {mode} mode needs a value of its own")
+        location.at(mode).refuse(f"is missing: {mode} mode needs a value of its own")
     return value
+
+
+@dataclass(frozen=True, slots=True)
+class Multiplier:
+    """What the bounds on a model's own requests in flight are multiplied by.
+
+    Rates are not: they are what the provider allows, whatever the number of prompts.
+
+    Attributes:
+        n: Number of prompt types, >= 1.
+        file_name: How the origin calls the pool file.
+    """
+
+    n: int
+    file_name: str
+
+    def applied(self, location: Location, caps: Caps) -> tuple[Caps, str | None]:
+        """The caps with their `workers` multiplied, and where that product comes from.
+
+        The origin is None if nothing was multiplied.
+
+        Raises:
+            ConfigError: The product is out of bounds.
+        """
+        if caps.workers is None or self.n == 1:
+            return caps, None
+        product = caps.workers * self.n
+        if product > WORKERS.at_most:
+            location.at("workers").refuse(
+                f"times {self.n} prompt types must be <= {WORKERS.at_most} (got {product})"
+            )
+        origin = f"{self.file_name}, {caps.workers} x {self.n} prompt types"
+        return replace(caps, workers=product), origin
+
+
+def check_prompt_types(location: Location, file: PoolFile) -> int | None:
+    """The pool's number of prompt types, None if it says none.
+
+    Args:
+        location: The file.
+        file: Its tables.
+
+    Raises:
+        ConfigError: The number is out of bounds, a model wants it and it is missing, or no model
+            wants it.
+    """
+    number = file.pool.prompt_types if file.pool is not None else None
+    wanting = [
+        location.at("provider").item(p).at("model").item(m).at("multiply_by_prompt_types")
+        for p, provider in enumerate(file.provider)
+        for m, model in enumerate(provider.model)
+        if model.multiply_by_prompt_types
+    ]
+    if number is None:
+        if wanting:
+            wanting[0].refuse("= true needs the number of prompt types: prompt_types in [pool]")
+        return None
+    where = location.at("pool").at("prompt_types")
+    PROMPT_TYPES.check(where, number)
+    if not wanting:
+        where.refuse("multiplies nothing: no model has multiply_by_prompt_types = true")
+    return number
+
+
+def check_multiplies(location: Location, own: Iterable[Caps]) -> None:
+    """Make sure that a model that wants its workers multiplied has any of its own.
+
+    Raises:
+        ConfigError: It has none.
+    """
+    if all(caps.workers is None for caps in own):
+        location.at("multiply_by_prompt_types").refuse(
+            "= true multiplies nothing: there are no workers in per_instance, per_lane or the "
+            "provider's per_key_model"
+        )
+
+
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A provider and what the file says of it, before its lanes are made.
+
+    Attributes:
+        keys: Those that may serve each of its models, in the order of the file.
+    """
+
+    location: Location
+    table: ProviderTable
+    provider: Provider
+    keys: tuple[tuple[Key, ...], ...]
+
+
+class Listing(NamedTuple):
+    """An entry of `keys`, by the names of provider and key."""
+
+    provider: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class OneKey:
+    """A key, however often it is listed.
+
+    Attributes:
+        name: Of its limit, `lab/key0`; `lab/key0 + other/key0` where it is listed twice.
+        caps: Its limit.
+        listings: Where it is listed, in the order of the file.
+    """
+
+    name: str
+    caps: Caps
+    listings: tuple[Listing, ...]
+
+
+def one_keys(providers: Sequence[Declared], environ: Mapping[str, str]) -> dict[Listing, OneKey]:
+    """The key of each listing, the same one for all listings of a key.
+
+    A key that is used on several hosts has one limit over all of them, so listings are also one
+    key where a third one joins them.
+
+    Args:
+        providers: All of the pool, their names unique.
+        environ: The environment's variables, which hold the secrets; none is kept. A variable that
+            is not set counts as a secret of its own, the same for all who name it.
+
+    Raises:
+        ConfigError: A number of a limit is not allowed, or two listings of one key give it
+            different ones.
+    """
+    entries = {
+        Listing(of.provider.name, key.name): (of, index)
+        for of in providers
+        for index, key in enumerate(of.provider.keys)
+    }
+    found: dict[Listing, OneKey] = {}
+    for listings in _joined(entries, providers, environ):
+        caps = _common_caps(listings, entries)
+        name = joined_name([f"{one.provider}/{one.key}" for one in listings])
+        found |= dict.fromkeys(listings, OneKey(name, caps, listings))
+    return found
+
+
+def joined_name(names: Sequence[str]) -> str:
+    """One name for what several names stand for: `a + b`, or `a + b + c + 2 more`."""
+    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    return " + ".join([*names[:_NAMED], *more])
+
+
+def _joined(
+    entries: Mapping[Listing, object], providers: Sequence[Declared], environ: Mapping[str, str]
+) -> list[tuple[Listing, ...]]:
+    """The listings of each key, in the order of the file."""
+    above: dict[Listing, Listing] = {}
+
+    def first_of(listing: Listing) -> Listing:
+        while (other := above.get(listing)) is not None:
+            listing = other
+        return listing
+
+    order = {listing: number for number, listing in enumerate(entries)}
+    holder: dict[str, Listing] = {}
+    for listing, identity in _identities(providers, environ):
+        pair = {first_of(holder.setdefault(identity, listing)), first_of(listing)}
+        if len(pair) > 1:
+            early, late = sorted(pair, key=order.__getitem__)
+            above[late] = early
+    groups: dict[Listing, list[Listing]] = {}
+    for listing in entries:
+        groups.setdefault(first_of(listing), []).append(listing)
+    return [tuple(group) for group in groups.values()]
+
+
+def _identities(
+    providers: Sequence[Declared], environ: Mapping[str, str]
+) -> Iterator[tuple[Listing, str]]:
+    """Who each listing is at each of the servers that it is used on."""
+    for of in providers:
+        if of.provider.api == "simulated":
+            # The simulated provider tells keys apart by name.
+            continue
+        used = {
+            (key, instance.base_url): None
+            for model, keys in zip(of.provider.models, of.keys, strict=True)
+            for instance in model.instances
+            for key in keys
+        }
+        for key, url in used:
+            yield Listing(of.provider.name, key.name), key_identity(url, _secret(key, environ))
+
+
+def _secret(key: Key, environ: Mapping[str, str]) -> str:
+    if key.env is None:
+        return ""
+    # A plan needs no secrets. No key holds a blank, so that the stand-in is nobody's secret.
+    return environ.get(key.env, "").strip() or f"variable {key.env}"
+
+
+def _common_caps(
+    listings: Sequence[Listing], entries: Mapping[Listing, tuple[Declared, int]]
+) -> Caps:
+    """What the listings say together: a number that one of them leaves out is that of the others.
+
+    Raises:
+        ConfigError: Two of them give different numbers.
+    """
+    said: dict[str, tuple[float, Location, Listing]] = {}
+    caps = Caps()
+    for listing in listings:
+        of, index = entries[listing]
+        own = _caps(of, index)
+        for name, number, location in _numbers(of, index, own):
+            first, where, other = said.setdefault(name, (number, location, listing))
+            if number != first:
+                key = of.provider.keys[index]
+                why = "same address" if key.env is None else "same secret, same host and port"
+                location.refuse(
+                    f"= {number:g} contradicts {where.path} = {first:g}: "
+                    f'"{"/".join(listing)}" is the same key as "{"/".join(other)}" ({why}), and a '
+                    "key has one limit; write the same number in both places, or in one only"
+                )
+        caps = caps.over(own)
+    return caps
+
+
+def _caps(of: Declared, index: int) -> Caps:
+    mode = of.provider.rate_mode
+    own = read_caps(of.location.at("keys").item(index), of.table.keys[index], mode)
+    return own.over(read_caps(of.location.at("per_key"), of.table.per_key, mode))
+
+
+def _numbers(of: Declared, index: int, caps: Caps) -> Iterator[tuple[str, float, Location]]:
+    """The numbers of a listing's caps, and where each is said."""
+    entry, per_key = of.table.keys[index], of.table.per_key
+    for name in CAP_NAMES:
+        number: float | None = getattr(caps, name)
+        if number is None:
+            continue
+        location, said = of.location.at("keys").item(index), getattr(entry, name)
+        if said is None:
+            location, said = of.location.at("per_key"), getattr(per_key, name)
+        location = location.at(name)
+        by_mode = isinstance(said, CountByMode | RateByMode)
+        yield name, number, location.at(of.provider.rate_mode) if by_mode else location
+
+
+MAX_LANES = 10_000
+"""Instances times keys; a file of 1 MiB could ask for some 10**8."""
+SIMULATED_GRACE_S = 0.05
+"""The simulated server frees a seat when the connection drops; it needs a moment to see that."""
+DEFAULT_GRACE_S = 10.0
+"""Until the lane's own answers tell: see `Lane.longest_grace_s`."""
+REQUEST_MARGIN_S = 5.0
+"""What a busy client may need beyond a request's deadline until its lease is back."""
+GRACE_PER_HINT = 2.0
+"""Twice the hinted latency: the hint is a typical request, the orphan may be a slow one."""
+
+
+def keys_of_models(
+    location: Location, table: ProviderTable, provider: Provider, n_before: int
+) -> tuple[tuple[Key, ...], ...]:
+    """The keys that may serve each model of a provider.
+
+    Args:
+        location: The provider's place.
+        table: Its table, for the models' keys.
+        provider: The provider itself.
+        n_before: Lanes of the pool's other providers so far.
+
+    Raises:
+        ConfigError: A model names an unknown key, or there are too many lanes.
+    """
+    found = []
+    for index, (model, model_table) in enumerate(zip(provider.models, table.model, strict=True)):
+        where = location.at("model").item(index)
+        keys = chosen_keys(where.at("keys"), model_table.keys, provider.keys)
+        n_before += len(model.instances) * len(keys)
+        if n_before > MAX_LANES:
+            where.refuse(f"brings the pool above {MAX_LANES} lanes (instances times keys)")
+        found.append(keys)
+    return tuple(found)
+
+
+def build_lanes(of: Declared, one_key: Mapping[Listing, OneKey], book: LimitBook) -> list[Lane]:
+    """The lanes of a provider by model, instance and key, in the order of the file.
+
+    Its limits are added to `book` on the way, outermost first. What the file bounds for each key of
+    the provider it bounds once for a key that is listed there twice.
+
+    Args:
+        of: The provider.
+        one_key: The keys of the whole pool.
+        book: Holds the pool's own limit already, if there is one.
+
+    Raises:
+        ConfigError: A bound is not allowed.
+    """
+    location, table, provider = of.location, of.table, of.provider
+    mode = provider.rate_mode
+    book.add(provider.name, "provider", read_caps(location, table, mode))
+    for key in provider.keys:
+        one = one_key[Listing(provider.name, key.name)]
+        book.add(one.name, "key", one.caps)
+    per_key_model = read_caps(location.at("per_key_model"), table.per_key_model, mode)
+    families = _families(location, table, bounded=per_key_model != Caps())
+    lanes: list[Lane] = []
+    models = zip(provider.models, table.model, of.keys, strict=True)
+    for index, (model, model_table, keys) in enumerate(models):
+        where = location.at("model").item(index)
+        per_instance = read_caps(where.at("per_instance"), model_table.per_instance, mode)
+        per_lane = read_caps(where.at("per_lane"), model_table.per_lane, mode)
+        times = Multiplier(1, book.sources.file_name)
+        if model_table.multiply_by_prompt_types:
+            check_multiplies(where, (per_key_model, per_instance, per_lane))
+            times = Multiplier(book.prompt_types, book.sources.file_name)
+        of_key = times.applied(location.at("per_key_model"), per_key_model)
+        of_instance = times.applied(where.at("per_instance"), per_instance)
+        of_lane = times.applied(where.at("per_lane"), per_lane)
+        names_of = _names_of(provider.name, keys, one_key)
+        key_model = {
+            name: joined_name([f"{provider.name}/{one}/{families[index]}" for one in names])
+            for name, names in names_of.items()
+        }
+        for limit in key_model.values():
+            book.add(limit, "key_model", *of_key)
+        for instance in model.instances:
+            of_this = f"{provider.name}/{instance.name}"
+            book.add(of_this, "instance", *of_instance)
+            for name, names in names_of.items():
+                lane_limit = joined_name([f"{of_this}/{one}" for one in names]) + " lane"
+                book.add(lane_limit, "lane", *of_lane)
+                one_of = one_key[Listing(provider.name, name)]
+                path = book.path(
+                    "pool", provider.name, one_of.name, key_model[name], of_this, lane_limit
+                )
+                lanes.append(_lane(provider, model, (instance.name, name), path, one_of))
+    return lanes
+
+
+def _families(location: Location, table: ProviderTable, *, bounded: bool) -> list[str]:
+    """The family of each model of a provider, within which models share `per_key_model`.
+
+    A model that names none is of the family of its own name.
+
+    Raises:
+        ConfigError: A name is not allowed, there is nothing to share, or models of a family do not
+            agree on what their workers are multiplied by.
+    """
+    first_of: dict[str, ModelTable] = {}
+    families = []
+    for index, model in enumerate(table.model):
+        where = location.at("model").item(index).at("family")
+        family = model.name if model.family is None else check_name(where, model.family)
+        if model.family is not None and not bounded:
+            where.refuse("shares nothing: the provider has no per_key_model")
+        first = first_of.setdefault(family, model)
+        if first.multiply_by_prompt_types != model.multiply_by_prompt_types:
+            where.refuse(
+                f'= "{family}" is shared with "{first.name}", so both must say the same of'
+                " multiply_by_prompt_types"
+            )
+        families.append(family)
+    return families
+
+
+def _names_of(
+    provider: str, keys: Sequence[Key], one_key: Mapping[Listing, OneKey]
+) -> dict[str, list[str]]:
+    """By name of each of these keys of a provider, all names that the same key has among them."""
+    names: dict[str, list[str]] = {}
+    found = {}
+    for key in keys:
+        one = one_key[Listing(provider, key.name)]
+        found[key.name] = names.setdefault(one.name, [])
+        found[key.name].append(key.name)
+    return found
+
+
+def _lane(
+    provider: Provider, model: Model, pair: tuple[str, str], path: tuple[str, ...], one: OneKey
+) -> Lane:
+    instance, key = pair
+    grace_s, longest_s = _graces_s(provider, model)
+    return Lane(
+        LaneId(f"{provider.name}/{instance}/{key}"),
+        provider.name,
+        model.name,
+        instance,
+        key,
+        path,
+        orphan_grace_s=grace_s,
+        request_s=provider.timeout_s + REQUEST_MARGIN_S,
+        longest_grace_s=longest_s,
+        listed_as=one.name if len(one.listings) > 1 else "",
+    )
+
+
+def _graces_s(provider: Provider, model: Model) -> tuple[float, float | None]:
+    """`orphan_grace_s` and `longest_grace_s` of a model's lanes."""
+    if provider.api == "simulated":
+        return SIMULATED_GRACE_S, None
+    if model.latency_hint_s is None:
+        return DEFAULT_GRACE_S, provider.timeout_s
+    return GRACE_PER_HINT * model.latency_hint_s, None

@@ -1,19 +1,14 @@
-"""The pool as plain data: providers, instances, keys, lanes and the limits that bind them.
-
-Nothing here reads a file or the environment; `config.load_pool` makes these values and is the only
-place that checks them.
-"""
+"""The pool as plain data: providers, instances, keys, lanes and the limits that bind them."""
 
 from __future__ import annotations
 
-# At run time too, for msgspec reads the annotations of what goes to the broker's process.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NewType
 
+# At run time too, for msgspec reads the annotations of what goes to the broker's process.
 LaneId = NewType("LaneId", str)
 """`provider/instance/key`, unique in a pool and safe to show."""
-
 Api = Literal["openai", "azure-openai", "simulated"]
 Level = Literal["pool", "provider", "key", "key_model", "instance", "lane"]
 RateMode = Literal["fixed", "adaptive"]
@@ -274,3 +269,25 @@ class Pool:
 
     def _pool_workers(self) -> int | None:
         return next((lim.workers for lim in self.limits.values() if lim.level == "pool"), None)
+
+
+def answered_by(pool: Pool) -> dict[str, str]:
+    """A short sentence for each model, in the order of the pool.
+
+    Limits, keys and the number of instances are left out, since no answer depends on them; so are
+    addresses, which hold host names.
+    """
+    found: dict[str, list[str]] = {}
+    for provider in pool.providers:
+        for model in provider.models:
+            found.setdefault(model.name, []).append(_who(provider, model))
+    return {name: " and ".join(dict.fromkeys(who)) for name, who in found.items()}
+
+
+def _who(provider: Provider, model: Model) -> str:
+    if provider.api == "simulated":
+        acted = model.simulation
+        seed = provider.simulation_seed
+        return f"simulated {acted.persona} of skill {acted.skill:g}, simulation seed {seed}"
+    names = ", ".join(sorted({instance.api_name for instance in model.instances}))
+    return f"{names} at {provider.name} ({provider.api})"

@@ -1,33 +1,447 @@
-"""How a provider's servers are reached: the fields of a pool file for TLS and proxies, checked.
-
-Certificates are always verified; these fields only say whom to trust, who we are, and which way to
-go. Whether files can be read and variables hold what they should: `route.check_routes`.
-"""
+"""How a provider's servers are reached: addresses, TLS, proxies."""
 
 from __future__ import annotations
 
+import base64
+import os
 from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.fields import Location, shown, shown_text
+from pytest_ultrapar.pool.file import InstanceTable
 from pytest_ultrapar.pool.model import Network
-from pytest_ultrapar.pool.place import Place
-from pytest_ultrapar.pool.proxy import parse_proxy
-from pytest_ultrapar.pool.route import CA_VARIABLE, proxy_variable
-from pytest_ultrapar.pool.schema import InstanceTable
+from pytest_ultrapar.pool.secret import Secret
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import ssl
+    from collections.abc import Callable, Iterator, Mapping
 
-    from pytest_ultrapar.pool.schema import ProviderTable
-    from pytest_ultrapar.pool.sources import Sources
+    from pytest_ultrapar.pool.environment import Sources
+    from pytest_ultrapar.pool.file import ProviderTable
+    from pytest_ultrapar.pool.model import Pool, Provider
+
+
+_EXAMPLE = 'such as "https://api.example.com/v1"'
+_URL_CHARS = 2_000
+_PORTS = {"http": 80, "https": 443}
+_THIS_MACHINE = frozenset(("localhost", "127.0.0.1", "::1"))
+
+
+def check_base_url(location: Location, url: str) -> str:
+    """The URL without a slash at its end: https, or http to this machine only.
+
+    The messages never show the URL whole, since keys have been pasted into URLs before.
+
+    Raises:
+        ConfigError: It is no absolute URL of that kind, or carries a user, password, query or
+            fragment.
+    """
+    if not url or len(url) > _URL_CHARS or any(c in " \\" or not c.isprintable() for c in url):
+        location.refuse(
+            f"must be a URL {_EXAMPLE} (got one that is empty, very long or holds blanks)"
+        )
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - raises ValueError when out of range
+    except ValueError:
+        location.refuse(f"must be a URL {_EXAMPLE} (its host or port is malformed)")
+    if parts.username is not None or parts.password is not None:
+        location.refuse(
+            "must not hold a user name or password: secrets come from environment variables only"
+        )
+    if parts.scheme not in {"http", "https"}:
+        found = f"got scheme {shown(parts.scheme)}" if parts.scheme else "it names no scheme"
+        location.refuse(f"must begin with https:// ({found})")
+    if not parts.hostname:
+        location.refuse(f"must be a URL {_EXAMPLE} (it names no host)")
+    if "?" in url or "#" in url:
+        location.refuse("must not hold a query or fragment (`?` or `#`)")
+    address = _address(parts.hostname)
+    if address is not None and address.is_link_local:
+        # 169.254.169.254 hands out the machine's own credentials in most clouds.
+        location.refuse(f"must not be a link-local address (got {shown(parts.hostname)})")
+    if parts.scheme == "http" and not _is_local(parts.hostname):
+        location.refuse(
+            "must begin with https://: http:// would send the key in the clear, and is allowed to"
+            f" this machine only (got host {shown(parts.hostname)})"
+        )
+    return url.rstrip("/")
+
+
+def is_loopback(url: str) -> bool:
+    """Whether a checked URL points at this machine; False for an empty one."""
+    host = urlsplit(url).hostname
+    return host is not None and _is_local(host)
+
+
+def with_port(url: str, port: int) -> str:
+    """A checked URL with its port replaced."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    netloc = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return SplitResult(parts.scheme, netloc, parts.path, "", "").geturl()
+
+
+def server_of(url: str) -> str:
+    """Host and port of a checked URL in one spelling, such as `api.example.com:443`.
+
+    `localhost`, `127.0.0.1` and `[::1]` are one host, and a port that is not given is the scheme's.
+    Other names are compared, not looked up: two that lead to one server are two servers here.
+    """
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    host = str(_address(host) or host)
+    port = _PORTS.get(parts.scheme, 0) if parts.port is None else parts.port
+    return f"{'localhost' if host in _THIS_MACHINE else host}:{port}"
+
+
+def address_of(url: str) -> str:
+    """A checked URL in one spelling: that of `server_of`, with scheme and path.
+
+    In the path, dot segments are resolved, empty segments are left out, and what need not be
+    escaped is not.
+    """
+    parts = urlsplit(url)
+    path: list[str] = []
+    for segment in map(unquote, parts.path.split("/")):
+        if segment == "..":
+            del path[-1:]
+        elif segment not in {"", "."}:
+            path.append(quote(segment, safe=""))
+    return f"{parts.scheme}://{server_of(url)}/{'/'.join(path)}"
+
+
+def _is_local(host: str) -> bool:
+    address = _address(host)
+    return host == "localhost" if address is None else address.is_loopback
+
+
+def _address(host: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
+PROXY_VARIABLES = ("https_proxy", "HTTPS_PROXY")
+NO_PROXY_VARIABLES = ("no_proxy", "NO_PROXY")
+_PROXY_EXAMPLE = "such as http://proxy.example.com:3128"
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """A proxy that makes tunnels (CONNECT).
+
+    Attributes:
+        url: Without user and password.
+        authorization: The value of `Proxy-Authorization`, if it wants one.
+    """
+
+    url: str
+    authorization: Secret | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What the proxy gets in the clear and the server never."""
+        if self.authorization is None:
+            return {}
+        return {"Proxy-Authorization": self.authorization.reveal()}
+
+
+def parse_proxy(location: Location, text: str, *, may_hold_secret: bool) -> Proxy:
+    """The proxy that a URL names.
+
+    Args:
+        location: Where the URL stands, for messages; they never show it.
+        text: The URL.
+        may_hold_secret: Whether it may name user and password; also whether `http://` may be left
+            out, as is usual in the environment.
+
+    Raises:
+        ConfigError: It is no such URL.
+    """
+    text = text.strip()
+    if may_hold_secret and "://" not in text:
+        text = f"http://{text}"
+    if not text.isprintable() or any(char in " \\" for char in text):
+        location.refuse(
+            f"must be a proxy's URL {_PROXY_EXAMPLE} (it holds blanks or control characters)"
+        )
+    try:
+        parts = urlsplit(text)
+        _ = parts.port  # raises ValueError when out of range
+    except ValueError:
+        location.refuse(f"must be a proxy's URL {_PROXY_EXAMPLE} (its host or port is malformed)")
+    if parts.scheme != "http":
+        location.refuse(
+            f"must begin with http:// {_PROXY_EXAMPLE} (other kinds of proxies are not known)"
+        )
+    if not parts.hostname:
+        location.refuse(f"must be a proxy's URL {_PROXY_EXAMPLE} (it names no host)")
+    if parts.path not in {"", "/"} or "?" in text or "#" in text:
+        location.refuse(f"must end with host and port {_PROXY_EXAMPLE}")
+    user_info, has_user, host = parts.netloc.rpartition("@")
+    if has_user and not may_hold_secret:
+        location.refuse(
+            "must not hold a user name or password; put the URL into an environment variable and"
+            ' name that one: proxy_env = "MY_PROXY"'
+        )
+    return Proxy(f"http://{host}", _basic(user_info) if has_user else None)
+
+
+def proxy_secrets(environ: Mapping[str, str], variables: tuple[str, ...]) -> Iterator[str]:
+    """What of the proxies' URLs in these variables nobody may see, in each form that may appear."""
+    for name in variables:
+        url = environ.get(name, "").strip()
+        user_info, has_user, _ = url.rpartition("@")
+        user_info = user_info.rpartition("://")[2]
+        if not has_user:
+            continue
+        _, _, password = user_info.partition(":")
+        for text in (password, user_info):
+            yield text
+            yield unquote(text)
+
+
+def goes_around(url: str, exceptions: str) -> bool:
+    """Whether `NO_PROXY` (hosts, `.suffixes`, `host:port`, `*`) excepts an https address."""
+    from urllib import request  # noqa: PLC0415 - 20 ms, seldom needed
+
+    parts = urlsplit(url)
+    host = f"{parts.hostname}:{parts.port or 443}"
+    return bool(request.proxy_bypass_environment(host, {"no": exceptions}))  # type: ignore[attr-defined]
+
+
+def _basic(user_info: str) -> Secret:
+    user, _, password = user_info.partition(":")
+    said = f"{unquote(user)}:{unquote(password)}".encode()
+    return Secret(f"Basic {base64.b64encode(said).decode()}")
+
+
+CA_VARIABLE = "SSL_CERT_FILE"
+
+
+class Trust(NamedTuple):
+    """What makes a TLS context; all are paths of PEM files.
+
+    Attributes:
+        ca_file: The authorities that are trusted, and no others; None: the default ones.
+        client_cert: Our own certificate.
+        client_key: Its key, where that is not in the same file.
+    """
+
+    ca_file: str | None = None
+    client_cert: str | None = None
+    client_key: str | None = None
+
+
+DEFAULT_TRUST = Trust()
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How an address is reached; direct and with default trust, unless it says otherwise."""
+
+    trust: Trust = DEFAULT_TRUST
+    proxy: Proxy | None = None
+
+
+DIRECT = Route()
+
+
+def route_to(network: Network, url: str, environ: Mapping[str, str], location: Location) -> Route:
+    """The way to a checked URL.
+
+    What the pool says goes before the environment, which counts with `trust_env` only. http goes
+    to this machine alone, and directly: through a proxy the key would leave it in the clear.
+
+    Args:
+        network: The provider's settings.
+        url: Where to.
+        environ: The environment's variables.
+        location: The provider's table, for messages.
+
+    Raises:
+        ConfigError: A variable that names the proxy is unset or holds none.
+    """
+    if not url.startswith("https:"):
+        return DIRECT
+    ca_file = network.ca_file
+    if ca_file is None and network.trust_env:
+        ca_file = environ.get(CA_VARIABLE) or None
+    trust = Trust(ca_file, network.client_cert, network.client_key)
+    return Route(trust, _proxy(network, url, environ, location))
+
+
+def tls_context(trust: Trust, default: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+    """A context that verifies certificates and host names.
+
+    Args:
+        trust: Whom to trust, and who we are.
+        default: Makes one that trusts the default authorities.
+
+    Raises:
+        OSError: A file cannot be read or used; `check_routes` says it in words.
+    """
+    import ssl  # noqa: PLC0415 - 10 ms, needed for https only
+
+    if trust.ca_file is None:
+        context = default()
+    else:
+        context = ssl.create_default_context(cafile=trust.ca_file)
+    if trust.client_cert is not None:
+        context.load_cert_chain(trust.client_cert, trust.client_key, password=_refuse_password)
+    return context
+
+
+def check_routes(pool: Pool, environ: Mapping[str, str]) -> None:
+    """Make sure that every address can be reached as the pool says: files and variables.
+
+    Raises:
+        ConfigError: A file is missing, cannot be read or is not what it should be, or a variable
+            that names a proxy is unset or holds none.
+    """
+    checked = {DEFAULT_TRUST}
+    for location, provider in _providers(pool):
+        for url in _addresses(provider):
+            trust = route_to(provider.network, url, environ, location).trust
+            if trust not in checked:
+                _check(trust, provider.network, location)
+                checked.add(trust)
+
+
+def proxy_variable(network: Network, environ: Mapping[str, str]) -> str | None:
+    """The environment's variable that says which proxy to use, if one does."""
+    names = _proxy_variables(network)
+    if network.proxy_env is not None:
+        names = (network.proxy_env,)
+    return next((name for name in names if environ.get(name, "").strip()), None)
+
+
+def route_secrets(pool: Pool, environ: Mapping[str, str]) -> set[str]:
+    """Passwords of the pool's proxies, in each form in which they may appear."""
+    return {
+        secret
+        for provider in pool.providers
+        for secret in proxy_secrets(environ, _proxy_variables(provider.network))
+    }
+
+
+def route_variables(network: Network) -> tuple[str, ...]:
+    """Names of the environment's variables that ways depend on."""
+    from_env = (CA_VARIABLE, *NO_PROXY_VARIABLES) if network.trust_env else ()
+    return (*_proxy_variables(network), *from_env)
+
+
+def place_of(pool: Pool, index: int) -> Location:
+    """The table of the pool's provider of that index."""
+    return Location(pool.path).at("provider").item(index)
+
+
+def _providers(pool: Pool) -> Iterator[tuple[Location, Provider]]:
+    for index, provider in enumerate(pool.providers):
+        if provider.api != "simulated":
+            yield place_of(pool, index), provider
+
+
+def _addresses(provider: Provider) -> Iterator[str]:
+    yield provider.base_url
+    for model in provider.models:
+        for instance in model.instances:
+            yield instance.base_url
+            yield instance.metrics_url or ""
+
+
+def _proxy_variables(network: Network) -> tuple[str, ...]:
+    named = () if network.proxy_env is None else (network.proxy_env,)
+    return (*named, *(PROXY_VARIABLES if network.trust_env else ()))
+
+
+def _proxy(
+    network: Network, url: str, environ: Mapping[str, str], location: Location
+) -> Proxy | None:
+    if network.proxy is not None:
+        return parse_proxy(location.at("proxy"), network.proxy, may_hold_secret=False)
+    variable = proxy_variable(network, environ)
+    if variable is None:
+        if network.proxy_env is not None:
+            location.at("proxy_env").refuse(
+                f"names the environment variable {network.proxy_env}, which is not set or empty"
+            )
+        return None
+    if network.proxy_env is None:
+        exceptions = next((environ[name] for name in NO_PROXY_VARIABLES if environ.get(name)), "")
+        if exceptions and goes_around(url, exceptions):
+            return None
+    return parse_proxy(Location("environment", variable), environ[variable], may_hold_secret=True)
+
+
+def _check(trust: Trust, network: Network, location: Location) -> None:
+    """Try each file by itself, to name the one that is wrong."""
+    import ssl  # noqa: PLC0415 - needed for https only
+
+    if trust.ca_file is not None:
+        where = location.at("ca_file")
+        if network.ca_file is None:
+            where = Location("environment", CA_VARIABLE)
+        _check_readable(where, trust.ca_file)
+        try:
+            ssl.create_default_context(cafile=trust.ca_file)
+        except ssl.SSLError:
+            _refuse_file(where, trust.ca_file, "holds no certificate in PEM form")
+    if trust.client_cert is None:
+        return
+    where = location.at("client_cert")
+    _check_readable(where, trust.client_cert)
+    if trust.client_key is not None:
+        where = location.at("client_key")
+        _check_readable(where, trust.client_key)
+    try:
+        tls_context(trust._replace(ca_file=None), lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    except _EncryptedKeyError:
+        key_file = trust.client_key or trust.client_cert
+        _refuse_file(where, key_file, "is encrypted; a key without a password is needed")
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            _refuse_file(where, trust.client_key or "", "does not belong to client_cert")
+        both = "no certificate with its key in PEM form"
+        if trust.client_key is None:
+            both += "; name the key's file in client_key if it is another one"
+        location.at("client_cert").refuse(f"and client_key hold {both}")
+
+
+class _EncryptedKeyError(ValueError):
+    """A key asks for a password."""
+
+
+def _refuse_password() -> NoReturn:
+    # Without it OpenSSL would ask on the terminal.
+    raise _EncryptedKeyError
+
+
+def _check_readable(location: Location, path: str) -> None:
+    try:
+        with open(path, "rb"):  # noqa: PTH123 - may be any text
+            pass
+    except OSError as error:
+        reason = error.strerror or os.strerror(error.errno or 0)
+        _refuse_file(location, path, f"cannot be read ({reason})")
+
+
+def _refuse_file(location: Location, path: str, what: str) -> NoReturn:
+    location.refuse(f"names a file that {what}: {shown_text(path)}")
+
 
 _FILES = ("ca_file", "client_cert", "client_key")
 _FIELDS = (*_FILES, "proxy", "proxy_env", "trust_env")
 
 
-def build_network(place: Place, table: ProviderTable, sources: Sources) -> Network:
+def build_network(location: Location, table: ProviderTable, sources: Sources) -> Network:
     """A provider's network settings, noted in `sources` without any secret.
 
     Paths become absolute; relative ones are relative to the pool file.
@@ -40,22 +454,22 @@ def build_network(place: Place, table: ProviderTable, sources: Sources) -> Netwo
     if not given:
         return Network()
     if table.api == "simulated":
-        place.at(given[0]).refuse('is not for api = "simulated"; leave it out')
-    if not any(url.startswith("https:") for url in _addresses(table)):
-        place.at(given[0]).refuse(
+        location.at(given[0]).refuse('is not for api = "simulated"; leave it out')
+    if not any(url.startswith("https:") for url in _network_addresses(table)):
+        location.at(given[0]).refuse(
             "is for https:// addresses, and this provider has none: http:// goes to this machine"
             " only, and directly"
         )
     if table.client_key is not None and table.client_cert is None:
-        place.at("client_key").refuse("needs client_cert, the certificate that it belongs to")
+        location.at("client_key").refuse("needs client_cert, the certificate that it belongs to")
     if table.proxy is not None and table.proxy_env is not None:
-        place.at("proxy_env").refuse("cannot stand beside proxy; leave one of them out")
+        location.at("proxy_env").refuse("cannot stand beside proxy; leave one of them out")
     if table.proxy is not None:
-        parse_proxy(place.at("proxy"), table.proxy, may_hold_secret=False)
+        parse_proxy(location.at("proxy"), table.proxy, may_hold_secret=False)
     network = Network(
-        ca_file=_path(place.at("ca_file"), table.ca_file),
-        client_cert=_path(place.at("client_cert"), table.client_cert),
-        client_key=_path(place.at("client_key"), table.client_key),
+        ca_file=_path(location.at("ca_file"), table.ca_file),
+        client_cert=_path(location.at("client_cert"), table.client_cert),
+        client_key=_path(location.at("client_key"), table.client_key),
         proxy=table.proxy,
         proxy_env=table.proxy_env,
         trust_env=bool(table.trust_env),
@@ -77,12 +491,12 @@ def _note_environment(name: str, network: Network, sources: Sources) -> None:
     if variable is not None:
         # A value that is no proxy's is refused before a run; a plan does not need it.
         with suppress(ConfigError):
-            where = Place("environment", variable)
+            where = Location("environment", variable)
             proxy = parse_proxy(where, environ[variable], may_hold_secret=True)
             sources.note(f"{name} proxy", proxy.url, f"environment {variable}")
 
 
-def _addresses(table: ProviderTable) -> Iterator[str]:
+def _network_addresses(table: ProviderTable) -> Iterator[str]:
     yield table.base_url or ""
     yield table.metrics_url or ""
     for model in table.model:
@@ -92,9 +506,9 @@ def _addresses(table: ProviderTable) -> Iterator[str]:
                 yield instance.metrics_url or ""
 
 
-def _path(place: Place, given: str | None) -> str | None:
+def _path(location: Location, given: str | None) -> str | None:
     if given is None:
         return None
     if not given or "\0" in given:
-        place.refuse("must be the path of a PEM file (got an empty or malformed one)")
-    return str(Path(place.source).absolute().parent / given)
+        location.refuse("must be the path of a PEM file (got an empty or malformed one)")
+    return str(Path(location.source).absolute().parent / given)

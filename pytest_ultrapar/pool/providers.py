@@ -1,92 +1,488 @@
-"""One `[[provider]]` table as a checked provider."""
+"""The tables of a provider and its models, checked."""
 
 from __future__ import annotations
 
+import math
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from pytest_ultrapar.pool.bounds import DEADLINE_S, SEED, check_different, check_name, check_word
-from pytest_ultrapar.pool.endpoint import check_base_url
+from pytest_ultrapar.pool.environment import check_ports, parse_ports
+from pytest_ultrapar.pool.fields import (
+    DEADLINE_S,
+    LATENCY_S,
+    PRICE,
+    SEED,
+    SIGMA,
+    SKILL,
+    WORKERS,
+    Bounds,
+    Location,
+    check_api_name,
+    check_different,
+    check_name,
+    check_word,
+    kind_of,
+    shown,
+)
+from pytest_ultrapar.pool.file import (
+    InstanceTable,
+    LatencyTable,
+    ModelTable,
+    ProviderTable,
+    check_variable,
+)
 from pytest_ultrapar.pool.keys import build_keys
-from pytest_ultrapar.pool.model import Api, Key, Model, Provider
-from pytest_ultrapar.pool.models import build_model
-from pytest_ultrapar.pool.network import build_network
-from pytest_ultrapar.pool.simulation import refuse_simulation
+from pytest_ultrapar.pool.model import (
+    Api,
+    Instance,
+    Key,
+    Latency,
+    Model,
+    PersonaName,
+    Provider,
+    Simulation,
+)
+from pytest_ultrapar.pool.network import build_network, check_base_url, with_port
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.pool.place import Place
-    from pytest_ultrapar.pool.schema import ProviderTable
-    from pytest_ultrapar.pool.sources import Sources
+    from pytest_ultrapar.pool.environment import Sources
+
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_OURS = ("model", "messages", "stream")
+_STREAM_OPTIONS = "stream_options"
+
+
+def build_parameters(
+    location: Location, table: ModelTable, provider_place: Location, provider: ProviderTable
+) -> dict[str, str | None]:
+    """The names under which a model's parameters are sent; None: not sent.
+
+    Where both have a word about a parameter the model's goes before the provider's, and `true`
+    says that it is sent under its own name after all.
+
+    Raises:
+        ConfigError: A name is none or the client's own, a value is neither a name nor true or
+            false, or two parameters would be sent under one name.
+    """
+    given = _read(provider_place.at("parameters"), provider.parameters or {})
+    given |= _read(location.at("parameters"), table.parameters or {})
+    sent: dict[str, str | None] = {}
+    taken: dict[str, str] = {}
+    where = (location if table.parameters else provider_place).at("parameters")
+    for name, word in given.items():
+        if word is True:
+            continue
+        sent[name] = None if word is False else str(word)
+        if isinstance(word, str) and taken.setdefault(word, name) != name:
+            where.at(name).refuse(f"is sent as {shown(word)}, which {taken[word]} is sent as, too")
+    return sent
+
+
+def _read(location: Location, table: dict[str, object]) -> dict[str, str | bool]:
+    found: dict[str, str | bool] = {}
+    for name, word in table.items():
+        if not _NAME.fullmatch(name):
+            location.refuse(f"must have names of parameters (got {shown(name)})")
+        where = location.at(name)
+        if name in _OURS:
+            where.refuse("cannot be changed: it is the client's own")
+        if not isinstance(word, str | bool):
+            where.refuse(
+                "must be the name to send it as, false (not sent) or true (as it is)"
+                f" (got {shown(word) if isinstance(word, int | float) else kind_of(word)})"
+            )
+        if isinstance(word, str):
+            _check_target(where, name, word)
+        found[name] = word
+    return found
+
+
+def _check_target(location: Location, name: str, word: str) -> None:
+    if not _NAME.fullmatch(word):
+        location.refuse(f"must be the name of a parameter (got {shown(word)})")
+    if word in {*_OURS, _STREAM_OPTIONS}:
+        location.refuse(f"cannot be sent as {shown(word)}, which is the client's own")
+    if name == _STREAM_OPTIONS:
+        location.refuse("cannot be renamed, only be false (not sent)")
+    if word == name:
+        location.refuse("names itself; write true, or leave it out")
+
+
+PERSONAS: tuple[PersonaName, ...] = ("echo", "obedient", "repairing", "sloppy")
+_KIND_FIXED = "fixed"
+_KIND_LOG_NORMAL = "log-normal"
+_KIND_KNEE = "knee"
+
+
+def build_simulation(
+    location: Location, table: ModelTable, provider_place: Location, provider: ProviderTable
+) -> Simulation:
+    """How a model of the simulated provider acts; the provider's latency holds where it has none.
+
+    Raises:
+        ConfigError: An unknown persona or kind of latency, or a number out of its bounds.
+    """
+    standard = Simulation()
+    latency = standard.latency
+    if provider.latency is not None:
+        latency = build_latency(provider_place.at("latency"), provider.latency)
+    if table.latency is not None:
+        latency = build_latency(location.at("latency"), table.latency)
+    persona, skill = standard.persona, standard.skill
+    if table.persona is not None:
+        persona = check_word(location.at("persona"), table.persona, PERSONAS)
+    if table.skill is not None:
+        skill = float(SKILL.check(location.at("skill"), table.skill))
+    return Simulation(persona, skill, latency)
+
+
+def build_latency(location: Location, table: LatencyTable) -> Latency:
+    """The latency model of a table.
+
+    Raises:
+        ConfigError: An unknown kind, a number out of its bounds, or a `sigma` or `knee` missing or
+            too many.
+    """
+    kind = check_word(location.at("kind"), table.kind, (_KIND_FIXED, _KIND_LOG_NORMAL, _KIND_KNEE))
+    median_s = float(LATENCY_S.check(location.at("median_s"), table.median_s))
+    where, knee = location.at("sigma"), location.at("knee")
+    if kind == _KIND_KNEE:
+        if table.knee is None:
+            knee.refuse(f'is missing: kind = "{_KIND_KNEE}" needs it')
+        sigma = float(SIGMA.check(where, table.sigma or 0))
+        return Latency("knee", median_s, sigma, WORKERS.check(knee, table.knee))
+    if table.knee is not None:
+        knee.refuse(f'is for kind = "{_KIND_KNEE}" only (got kind = "{kind}")')
+    if kind == _KIND_FIXED:
+        if table.sigma:
+            where.refuse(f'is for kind = "{_KIND_LOG_NORMAL}"; a fixed latency does not vary')
+        return Latency("fixed", median_s)
+    if table.sigma is None:
+        where.refuse(f'is missing: kind = "{_KIND_LOG_NORMAL}" needs it')
+    return Latency("log-normal", median_s, float(SIGMA.check(where, table.sigma)))
+
+
+def mean_s(latency: Latency) -> float:
+    """Mean of a latency model in seconds, without any waiting for a turn.
+
+    Source: mean of a log-normal distribution, exp(mu + sigma**2 / 2) with mu = log(median).
+    """
+    return latency.median_s * math.exp(latency.sigma**2 / 2)
+
+
+def refuse_simulation(location: Location, table: ModelTable | ProviderTable, api: str) -> None:
+    """Refuse what only the simulated provider understands, for a provider that is not simulated.
+
+    Raises:
+        ConfigError: Such a field is there.
+    """
+    if isinstance(table, ProviderTable):
+        given: dict[str, object] = {
+            "latency": table.latency,
+            "simulation_seed": table.simulation_seed,
+        }
+    else:
+        given = {"persona": table.persona, "skill": table.skill, "latency": table.latency}
+    for field, value in given.items():
+        if value is not None:
+            location.at(field).refuse(f'is for api = "simulated" only (got api = "{api}")')
+
+
+def with_metrics(
+    location: Location,
+    table: ModelTable,
+    provider_place: Location,
+    provider: ProviderTable,
+    instances: tuple[Instance, ...],
+) -> tuple[Instance, ...]:
+    """A model's instances, each with its own `metrics_url` or the provider's.
+
+    The provider's is that of its `base_url`: an instance with a `base_url` of its own does not get
+    it, and one per port gets it with that port.
+
+    Raises:
+        ConfigError: A URL is not allowed, or the provider is simulated.
+    """
+    general = _checked(provider_place, provider.metrics_url, provider.api)
+    entries = table.instances or []
+    found = []
+    for index, instance in enumerate(instances):
+        entry = entries[index] if entries else None
+        url = general
+        if isinstance(entry, InstanceTable):
+            where = location.at("instances").item(index)
+            own = _checked(where, entry.metrics_url, provider.api)
+            url = own or (general if entry.base_url is None else None)
+        elif url is not None and not entries and instance.name != table.name:
+            url = with_port(url, urlsplit(instance.base_url).port or 0)
+        found.append(replace(instance, metrics_url=url))
+    return tuple(found)
+
+
+def _checked(location: Location, url: str | None, api: str) -> str | None:
+    if url is None:
+        return None
+    where = location.at("metrics_url")
+    if api == "simulated":
+        where.refuse('is not for api = "simulated"; leave it out')
+    return check_base_url(where, url)
+
+
+def build_instances(location: Location, table: ModelTable, base_url: str) -> tuple[Instance, ...]:
+    """The instances of a model that gives no ports.
+
+    Args:
+        location: The model's place.
+        table: The model's table.
+        base_url: The provider's checked URL; empty for the simulated provider.
+
+    Raises:
+        ConfigError: A name or URL is not allowed, or the list is there but empty.
+    """
+    if table.instances is None:
+        return (Instance(table.name, _api_name(location, table), base_url),)
+    if table.api_name is not None:
+        location.at("api_name").refuse(
+            "stands beside instances: name it in their entries, { name = ..., api_name = ... }"
+        )
+    where = location.at("instances")
+    if not table.instances:
+        where.refuse("must name at least one instance (got none)")
+    return tuple(
+        _instance(where.item(i), entry, base_url) for i, entry in enumerate(table.instances)
+    )
+
+
+def build_port_instances(
+    location: Location, table: ModelTable, base_url: str, ports: tuple[int, ...]
+) -> tuple[Instance, ...]:
+    """One instance per port on the host of `base_url`, named `<model>:<port>`.
+
+    Raises:
+        ConfigError: `instances` is there too, or the provider has no URL.
+    """
+    if table.instances is not None:
+        location.at("instances").refuse("stands beside ports or ports_env; give only one")
+    if not base_url:
+        field = "ports" if table.ports is not None else "ports_env"
+        location.at(field).refuse("needs a base_url, which a simulated provider has not")
+    api_name = _api_name(location, table)
+    return tuple(
+        Instance(f"{table.name}:{port}", api_name, with_port(base_url, port)) for port in ports
+    )
+
+
+def ports_in_force(
+    location: Location, table: ModelTable, sources: Sources, label: str
+) -> tuple[int, ...] | None:
+    """The ports of a model, noted with their origin; None when it gives none.
+
+    The variable that `ports_env` names goes before `ports`; `USE_MULTI_VLLM=false` leaves only the
+    first port.
+
+    Args:
+        location: The model's place.
+        table: The model's table.
+        sources: Where variables are read and origins noted.
+        label: How the note calls the model.
+
+    Raises:
+        ConfigError: The variable is unset or empty and there are no `ports`, or a port is not
+            allowed.
+    """
+    listed = None if table.ports is None else check_ports(location.at("ports"), table.ports)
+    origin = sources.file_name
+    if (variable := table.ports_env) is not None:
+        text = sources.environ.get(check_variable(location.at("ports_env"), variable), "").strip()
+        if text:
+            listed = parse_ports(Location("environment", variable), text)
+            origin = f"environment {variable}"
+        elif listed is None:
+            location.at("ports_env").refuse(
+                f"names the environment variable {variable}, which is not set or empty (allowed: a"
+                ' list such as "8001,8002")'
+            )
+    if listed is None:
+        return None
+    if sources.environment.use_multi_vllm is False:
+        listed = listed[:1]
+        origin += ", first port only by environment USE_MULTI_VLLM"
+    sources.note(f"{label} ports", ",".join(map(str, listed)), origin)
+    return listed
+
+
+def _instance(location: Location, entry: str | InstanceTable, base_url: str) -> Instance:
+    if isinstance(entry, str):
+        return Instance(check_name(location, entry), entry, base_url)
+    name = check_name(location.at("name"), entry.name)
+    api_name = entry.api_name if entry.api_name is not None else name
+    check_api_name(location.at("api_name"), api_name)
+    if entry.base_url is None:
+        return Instance(name, api_name, base_url)
+    if not base_url:
+        location.at("base_url").refuse("is not used by a simulated provider; leave it out")
+    return Instance(name, api_name, check_base_url(location.at("base_url"), entry.base_url))
+
+
+def _api_name(location: Location, table: ModelTable) -> str:
+    if table.api_name is None:
+        return table.name
+    return check_api_name(location.at("api_name"), table.api_name)
+
+
+def build_model(
+    provider_place: Location, index: int, provider: ProviderTable, base_url: str, sources: Sources
+) -> Model:
+    """The model of one table, with its numbers noted in `sources`.
+
+    A simulated model without `latency_hint_s` gets the mean of its latency, which is known exactly.
+
+    Args:
+        provider_place: The provider's place.
+        index: Which of the provider's models.
+        provider: The provider's table.
+        base_url: The provider's checked URL, empty for the simulated provider.
+        sources: Where variables are read and origins noted.
+
+    Raises:
+        ConfigError: Anything about the model is not allowed.
+    """
+    location, table = provider_place.at("model").item(index), provider.model[index]
+    check_name(location.at("name"), table.name)
+    label = f"{provider.name}/{table.name}"
+    ports = ports_in_force(location, table, sources, label)
+    if ports is None:
+        instances = build_instances(location, table, base_url)
+    else:
+        instances = build_port_instances(location, table, base_url, ports)
+    instances = with_metrics(location, table, provider_place, provider, instances)
+    hint_s = _number(location.at("latency_hint_s"), table.latency_hint_s, DEADLINE_S)
+    price_in = _number(location.at("price_per_mtok_in"), table.price_per_mtok_in, PRICE)
+    price_out = _number(location.at("price_per_mtok_out"), table.price_per_mtok_out, PRICE)
+    sources.note(f"{label} latency_hint_s", hint_s)
+    sources.note(f"{label} price_per_mtok_in", price_in)
+    sources.note(f"{label} price_per_mtok_out", price_out)
+    simulation = Simulation()
+    if provider.api == "simulated":
+        simulation = build_simulation(location, table, provider_place, provider)
+        hint_s = hint_s or mean_s(simulation.latency) or None
+        _note_simulation(label, simulation, table, provider, sources)
+    else:
+        refuse_simulation(location, table, provider.api)
+    stream = table.stream if table.stream is not None else provider.stream
+    sources.note(f"{label} stream", stream)
+    parameters = build_parameters(location, table, provider_place, provider)
+    for name, sent_as in parameters.items():
+        sources.note(f"{label} parameter {name}", "not sent" if sent_as is None else sent_as)
+    return Model(
+        name=table.name,
+        instances=instances,
+        latency_hint_s=hint_s,
+        price_per_mtok_in=price_in,
+        price_per_mtok_out=price_out,
+        simulation=simulation,
+        stream=stream or False,
+        parameters=parameters,
+    )
+
+
+def _number(location: Location, value: float | None, bounds: Bounds) -> float | None:
+    return None if value is None else float(bounds.check(location, value))
+
+
+def _note_simulation(
+    label: str,
+    simulation: Simulation,
+    table: ModelTable,
+    provider: ProviderTable,
+    sources: Sources,
+) -> None:
+    def origin(*given: object) -> str:
+        return sources.file_name if any(g is not None for g in given) else "default"
+
+    latency = simulation.latency
+    latency_origin = origin(table.latency, provider.latency)
+    sources.note(f"{label} persona", simulation.persona, origin(table.persona))
+    sources.note(f"{label} skill", simulation.skill, origin(table.skill))
+    sources.note(f"{label} latency kind", latency.kind, latency_origin)
+    sources.note(f"{label} latency median_s", latency.median_s, latency_origin)
+    sources.note(f"{label} latency sigma", latency.sigma, latency_origin)
+
 
 APIS: tuple[Api, ...] = ("openai", "azure-openai", "simulated")
 DEFAULT_TIMEOUT_S = 150.0
 
 
-def build_provider(place: Place, table: ProviderTable, sources: Sources) -> Provider:
+def build_provider(location: Location, table: ProviderTable, sources: Sources) -> Provider:
     """The provider of a table, with its numbers noted in `sources`.
 
     Raises:
         ConfigError: Anything about it is not allowed.
     """
-    name = check_name(place.at("name"), table.name)
+    name = check_name(location.at("name"), table.name)
     if name == "pool":
-        place.at("name").refuse('must not be "pool", the name of the whole pool\'s limit')
-    api = check_word(place.at("api"), table.api, APIS)
-    base_url = _base_url(place.at("base_url"), table, api)
-    api_version = _api_version(place.at("api_version"), table, api)
+        location.at("name").refuse('must not be "pool", the name of the whole pool\'s limit')
+    api = check_word(location.at("api"), table.api, APIS)
+    base_url = _base_url(location.at("base_url"), table, api)
+    api_version = _api_version(location.at("api_version"), table, api)
     if api != "simulated":
-        refuse_simulation(place, table, api)
-    keys = build_keys(place.at("keys"), table.keys, api, base_url)
+        refuse_simulation(location, table, api)
+    keys = build_keys(location.at("keys"), table.keys, api, base_url)
     timeout_s, timeout_origin = DEFAULT_TIMEOUT_S, "default"
     if table.timeout_s is not None:
-        timeout_s = float(DEADLINE_S.check(place.at("timeout_s"), table.timeout_s))
+        timeout_s = float(DEADLINE_S.check(location.at("timeout_s"), table.timeout_s))
         timeout_origin = sources.file_name
     sources.note(f"{name} timeout_s", timeout_s, timeout_origin)
-    seed = SEED.check(place.at("simulation_seed"), table.simulation_seed or 0)
+    seed = SEED.check(location.at("simulation_seed"), table.simulation_seed or 0)
     sources.note(f"{name} simulation_seed", table.simulation_seed)
     if not table.model:
-        place.at("model").refuse("is empty: a provider needs at least one [[provider.model]]")
-    models = tuple(build_model(place, i, table, base_url, sources) for i in range(len(table.model)))
-    check_different((place.at("model").item(i).at("name"), m.name) for i, m in enumerate(models))
-    _check_instances(place.at("model"), models, keys)
-    network = build_network(place, table, sources)
+        location.at("model").refuse("is empty: a provider needs at least one [[provider.model]]")
+    models = tuple(
+        build_model(location, i, table, base_url, sources) for i in range(len(table.model))
+    )
+    check_different((location.at("model").item(i).at("name"), m.name) for i, m in enumerate(models))
+    _check_instances(location.at("model"), models, keys)
+    network = build_network(location, table, sources)
     return Provider(
         name, api, base_url, keys, models, timeout_s, api_version, seed, network=network
     )
 
 
-def _base_url(place: Place, table: ProviderTable, api: Api) -> str:
+def _base_url(location: Location, table: ProviderTable, api: Api) -> str:
     if api == "simulated":
         if table.base_url is not None:
-            place.refuse(
+            location.refuse(
                 'is not used by api = "simulated", whose server the run starts itself; leave it out'
             )
         return ""
     if table.base_url is None:
-        place.refuse(f'is missing: api = "{api}" needs it')
-    url = check_base_url(place, table.base_url)
+        location.refuse(f'is missing: api = "{api}" needs it')
+    url = check_base_url(location, table.base_url)
     if api == "azure-openai" and "/openai" in urlsplit(url).path:
         # The path to a deployment is ours to write, and ".../openai/v1" is OpenAI's own API.
-        place.refuse(
+        location.refuse(
             'must be the resource\'s address without "/openai" and what follows (api = "openai" is'
             ' for Azure\'s ".../openai/v1")'
         )
     return url
 
 
-def _api_version(place: Place, table: ProviderTable, api: Api) -> str | None:
+def _api_version(location: Location, table: ProviderTable, api: Api) -> str | None:
     if api != "azure-openai":
         if table.api_version is not None:
-            place.refuse(f'is for api = "azure-openai" only (got api = "{api}")')
+            location.refuse(f'is for api = "azure-openai" only (got api = "{api}")')
         return None
     if table.api_version is None:
-        place.refuse('is missing: api = "azure-openai" needs it, such as "2024-10-21"')
-    return check_name(place, table.api_version)
+        location.refuse('is missing: api = "azure-openai" needs it, such as "2024-10-21"')
+    return check_name(location, table.api_version)
 
 
-def _check_instances(place: Place, models: tuple[Model, ...], keys: tuple[Key, ...]) -> None:
+def _check_instances(location: Location, models: tuple[Model, ...], keys: tuple[Key, ...]) -> None:
     places = [
-        (place.item(m).at("instances").item(i), instance.name)
+        (location.item(m).at("instances").item(i), instance.name)
         for m, model in enumerate(models)
         for i, instance in enumerate(model.instances)
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from pytest_ultrapar.pool.place import Place
+from pytest_ultrapar.pool.fields import Location
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -83,7 +83,7 @@ def read_secrets(
     for need in needed:
         text = environ[need.env].strip()
         if not (text.isascii() and text.isprintable() and " " not in text):
-            need.place.refuse(
+            need.location.refuse(
                 f"names {need.env}, whose value cannot be an API key: it holds blanks, line ends or"
                 " characters outside ASCII"
             )
@@ -93,7 +93,7 @@ def read_secrets(
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    place: Place
+    location: Location
     lane_key: tuple[str, str]
     env: str
 
@@ -104,8 +104,8 @@ def _named(pool: Pool) -> Iterator[_Need]:
             continue
         for k, key in enumerate(provider.keys):
             if key.env is not None:
-                place = Place(pool.path).at("provider").item(p).at("keys").item(k).at("env")
-                yield _Need(place, (provider.name, key.name), key.env)
+                location = Location(pool.path).at("provider").item(p).at("keys").item(k).at("env")
+                yield _Need(location, (provider.name, key.name), key.env)
 
 
 def _refuse_missing(missing: list[_Need]) -> None:
@@ -114,6 +114,6 @@ def _refuse_missing(missing: list[_Need]) -> None:
     first = missing[0]
     others = ", ".join(dict.fromkeys(need.env for need in missing[1:]))
     also = f"; not set either: {others}" if others else ""
-    first.place.refuse(
+    first.location.refuse(
         f"names the environment variable {first.env}, which is not set or empty{also}"
     )

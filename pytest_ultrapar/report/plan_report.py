@@ -2,24 +2,100 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.plan.amounts import ASSUMED_WITHIN, MEASURED, Amount
-from pytest_ultrapar.plan.loads import binding
-from pytest_ultrapar.report.escape import visible
-from pytest_ultrapar.report.key_lines import key_lines
-from pytest_ultrapar.report.numbers import counted, duration, percent, times
-from pytest_ultrapar.report.seat_lines import seat_lines
-from pytest_ultrapar.report.text_table import text_table
+from pytest_ultrapar.plan.load import QPS_PER_PROCESS, binding
+from pytest_ultrapar.plan.run_plan import ASSUMED_WITHIN, MEASURED, Amount
+from pytest_ultrapar.report.text import counted, duration, percent, text_table, times, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from pytest_ultrapar.plan.load import KeyLoad, SeatShare
     from pytest_ultrapar.plan.run_plan import ModelPlan, Prediction, RunPlan
+
+
+_NAMED = 4
+
+
+def key_lines(loads: Sequence[KeyLoad]) -> list[str]:
+    """The documents' sum for each key: how many processes meet there, and what they would send.
+
+    Returns:
+        A line each, in the pool's order, below one that says what they are; none when no key has a
+        process.
+    """
+    found = []
+    for load in loads:
+        if not load.processes:
+            continue
+        named = ", ".join(load.processes[:_NAMED])
+        more = len(load.processes) - _NAMED
+        limit = "" if load.qps_limit is None else f" of {load.qps_limit:g}"
+        found.append(
+            f"load: {load.name}: {load.most_at_once} at once, {load.qps:g}{limit} "
+            f"QPS: {named}" + (f" and {more} more" if more > 0 else "")
+        )
+    if found:
+        found.insert(
+            0,
+            "load: processes of the documents that meet on a key, at 1 QPS for each of their "
+            f"workers and {QPS_PER_PROCESS} at most (the limits hold over all of them)",
+        )
+    return found
+
+
+_SEATS_NAMED = 3
+
+
+def seat_lines(shares: Sequence[SeatShare]) -> list[str]:
+    """A line for each provider that bounds requests in flight, as the documents write their sums.
+
+    Neighbours that have as many seats each are one summand: `6 + 4 = 10: 6 shared by a and 4 more;
+    4 x 1 for b, c, d and 1 more`.
+
+    Args:
+        shares: In the order of the pool file.
+    """
+    lines = []
+    for provider, own in groupby(shares, key=lambda one: one.provider):
+        parts: list[tuple[int | None, str]] = []
+        for (seats, shared), alike in groupby(
+            own, key=lambda one: (one.seats, len(one.models) > 1)
+        ):
+            parts += _summands(seats, list(alike), shared=shared)
+        if all(seats is None for seats, _ in parts):
+            continue
+        numbers = [seats for seats, _ in parts if seats is not None]
+        total = ""
+        if len(numbers) == len(parts) > 1:
+            total = f"{' + '.join(map(str, numbers))} = {sum(numbers)}: "
+        lines.append(f"seats of {provider}: {total}{'; '.join(text for _, text in parts)}")
+    return lines
+
+
+def _summands(
+    seats: int | None, alike: Sequence[SeatShare], *, shared: bool
+) -> list[tuple[int | None, str]]:
+    """What neighbours with the same seats are in the sum, and the words for it."""
+    if shared:
+        return [
+            (seats, f"{seats} shared by {one.models[0]} and {len(one.models) - 1} more")
+            for one in alike
+        ]
+    models = [one.models[0] for one in alike]
+    named = ", ".join(models[:_SEATS_NAMED])
+    if len(models) > _SEATS_NAMED:
+        named += f" and {len(models) - _SEATS_NAMED} more"
+    if seats is None:
+        return [(None, f"unlimited for {named}")]
+    times = f"{len(models)} x " if len(models) > 1 else ""
+    return [(seats * len(models), f"{times}{seats} for {named}")]
+
 
 MOST_ROWS = 20
 """Limits shown; a pool of 300 instances has more, and the first ones bind."""
-
 _UNIT = {
     "workers": "in flight",
     "qps": "per second",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from pytest_ultrapar.plan.eta import Eta
-from pytest_ultrapar.report.numbers import counted, duration, rate
+from pytest_ultrapar.report.text import counted, duration, rate
 
 WINDOW_S = 30.0
 """Seconds over which rates are taken: enough for slow models, few enough to see a pause."""

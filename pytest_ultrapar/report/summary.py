@@ -2,28 +2,271 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.report.escape import visible
-from pytest_ultrapar.report.lane_lines import lane_lines, n_failed_requests
-from pytest_ultrapar.report.numbers import counted, duration, percent, rate, times
-from pytest_ultrapar.report.performance import performance_lines
-from pytest_ultrapar.report.text_table import text_table
-from pytest_ultrapar.results.run_summary import Cell
+from pytest_ultrapar.analysis.run_summary import Cell
+from pytest_ultrapar.broker.failure_classes import ANSWERED, CLASSES
+from pytest_ultrapar.report.text import counted, duration, percent, rate, text_table, times, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_ultrapar.lanes.protocol import LaneStatus
-    from pytest_ultrapar.results.run_summary import RunSummary
-    from pytest_ultrapar.results.statistics import Basis
+    from pytest_ultrapar.analysis.attribution import Parts
+    from pytest_ultrapar.analysis.requests import LimitAudit
+    from pytest_ultrapar.analysis.run_summary import RunSummary
+    from pytest_ultrapar.analysis.statistics import Basis
+    from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
+
+
+MOST_LANES = 24
+"""Lines of their own; the manifest has all lanes."""
+_LONGEST = 200
+_OUT = ": out for the rest of the run"
+_FAILURES = frozenset(CLASSES) - ANSWERED
+"""Outcomes that are the lane's, and not of what was asked."""
+
+
+def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
+    """Lines safe for a terminal: lanes with trouble, those that are out first, then sums.
+
+    Lanes that are out for the same reason, such as all of one key, share a line.
+    """
+    lines = [*_out_lines(lanes), *(line for lane in lanes if (line := _line(lane)))]
+    yield from lines[:MOST_LANES]
+    if len(lines) > MOST_LANES:
+        yield f"... and {len(lines) - MOST_LANES:,} more lines of lanes, all in the manifest"
+    found = {lane.found.limit: lane.found for lane in lanes if lane.found is not None}
+    found = {name: one for name, one in found.items() if one.n_cuts or not one.declared}
+    yield from map(_found_line, list(found.values())[:MOST_LANES])
+    if len(found) > MOST_LANES:
+        yield f"... and {len(found) - MOST_LANES:,} more limits found; `limits` has all of them"
+    n_refused = sum(lane.n_rate_limited for lane in lanes)
+    n_granted = sum(lane.granted for lane in lanes)
+    if n_refused:
+        were = "was" if n_granted == 1 else "were"
+        yield f"{n_refused:,} of {counted(n_granted, 'request')} {were} refused as too much"
+    n_lost = sum(lane.outcomes.get("lost", 0) for lane in lanes)
+    if n_lost:
+        yield (
+            f"{counted(n_lost, 'request')} of workers that died or hung stand in no table, and may "
+            "have been billed"
+        )
+
+
+def n_failed_requests(lanes: Sequence[LaneStatus]) -> int:
+    """Requests that failed by their lane: all failures but those of what was asked."""
+    return sum(_failures(lanes).values())
+
+
+def _found_line(found: EstimatedLimit) -> str:
+    if found.declared:
+        return visible(_lowered_line(found))
+    parts = [] if found.workers is None else [f"{found.workers} in flight"]
+    if found.qps is not None:
+        parts.append(f"{found.qps:.3g} per second")
+    if not parts:
+        return visible(f"limit of {found.limit} not reached: {found.peak} in flight at most")
+    cuts = f"; refusals lowered it {_times(found.n_cuts)}" if found.n_cuts else ""
+    return visible(f"limit found of {found.limit}: {', '.join(parts)}{cuts}")
+
+
+def _lowered_line(found: EstimatedLimit) -> str:
+    """What became of a declared limit that the provider refused requests below."""
+    refused = f"refusals lowered {found.limit} {_times(found.n_cuts)} below what the pool declares"
+    if found.is_back:
+        return f"{refused}; it is back there"
+    allowed, fields = [], []
+    if found.workers is not None:
+        allowed.append(f"{found.workers} in flight")
+        fields.append(f"workers = {found.workers}")
+    if found.qps is not None:
+        allowed.append(f"{found.qps:.3g} per second")
+        fields.append(f"qps = {found.qps:.3g}")
+    if not allowed:
+        return f"{refused}; too few were answered to tell what the provider allows"
+    return (
+        f"{refused}; the provider seems to allow {', '.join(allowed)}: declare "
+        f"{', '.join(fields)}, or have it estimated from the start (--ultrapar-rate-mode adaptive)"
+    )
+
+
+def _out_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
+    alike: dict[str, list[LaneStatus]] = {}
+    for lane in lanes:
+        if lane.state == "out":
+            alike.setdefault(lane.reason, []).append(lane)
+    for reason, group in alike.items():
+        yield "; ".join([_out(reason, group), *_happened(group)])
+
+
+def _out(reason: str, group: Sequence[LaneStatus]) -> str:
+    said = f"lane {group[0].lane}"
+    more = [] if len(group) == 1 else [counted(len(group), "lane")]
+    if len(group) > 1 or reason.startswith(f"{said} "):
+        head = reason
+    else:
+        head = f"{said}: {reason}" if reason.endswith(_OUT) else f"{said} is out: {reason}"
+    # What a provider said stands before the last words, which must not be cut off.
+    shown = visible(head.removesuffix(_OUT), _LONGEST) + (_OUT if head.endswith(_OUT) else "")
+    after_s = [lane.out_after_s for lane in group if lane.out_after_s is not None]
+    more += [f"after {duration(min(after_s))}"] if after_s else []
+    return f"{shown} ({', '.join(more)})" if more else shown
+
+
+def _line(lane: LaneStatus) -> str:
+    """What happened to a lane that is not out; empty when nothing did."""
+    happened = list(_happened([lane]))
+    said = f"lane {lane.lane}"
+    if lane.state == "paused":
+        # How long it rested is among what happened.
+        reason = lane.reason.rpartition(": paused ")[0] if lane.rests else ""
+        reason = reason or lane.reason
+        head = reason if reason.startswith(f"{said} ") else f"{said} is paused: {reason}"
+        return "; ".join([visible(head, _LONGEST), *happened])
+    if lane.state == "up" and happened:
+        return f"{visible(said)}: {'; '.join(happened)}"
+    return ""
+
+
+def _happened(lanes: Sequence[LaneStatus]) -> Iterator[str]:
+    failures = _failures(lanes)
+    if failures:
+        kinds = ", ".join(f"{n:,} {outcome}" for outcome, n in failures.most_common())
+        n_moved = sum(lane.n_moved for lane in lanes)
+        moved = f", {n_moved:,} tried again on other lanes" if n_moved else ""
+        yield f"{counted(failures.total(), 'failed request')} ({kinds}){moved}"
+    n_rests = sum(lane.rests.get("rate", 0) for lane in lanes)
+    if n_rests:
+        rested_s = sum(lane.rested_s.get("rate", 0.0) for lane in lanes)
+        yield f"paused {_times(n_rests)}, {duration(rested_s)} in all"
+    n_opened = sum(lane.n_opened for lane in lanes)
+    if n_opened:
+        rested_s = sum(lane.rested_s.get("breaker", 0.0) for lane in lanes)
+        yield f"breaker opened {_times(n_opened)}, {duration(rested_s)} in all"
+
+
+def _failures(lanes: Sequence[LaneStatus]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for lane in lanes:
+        found.update({name: n for name, n in lane.outcomes.items() if n and name in _FAILURES})
+    return found
+
+
+def _times(n: int) -> str:
+    return {1: "once", 2: "twice"}.get(n, f"{n:,} times")
+
+
+MOST_LIMITS = 4
+_LEAST_SHARE = 0.001
+_PARTS = {
+    "rate_wait_s": "waiting for rates",
+    "seat_wait_s": "waiting for seats",
+    "backoff_s": "back-off",
+    "rules_s": "rules of mode or policy",
+    "client_s": "client",
+    "startup_s": "start-up",
+    "tail_s": "uneven end",
+    "detour_s": "other lanes than the best",
+    "other_s": "other",
+}
+
+
+def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
+    """Bound and efficiency, the parts of the makespan, and whether limits were held.
+
+    Args:
+        summary: Of the run.
+        lanes: What became of each lane.
+    """
+    if summary.bound_s is not None and summary.efficiency is not None:
+        yield (
+            f"no schedule{summary.session} takes less than {duration(summary.bound_s)}"
+            f" ({visible(summary.binding or '')}): efficiency {percent(summary.efficiency)}"
+        )
+    elif summary.rate_mode != "fixed" and summary.statistics.makespan_s is not None:
+        looked = dict.fromkeys(lane.lane.split("/")[0] for lane in lanes if lane.found is not None)
+        of_whom = f" of {visible(', '.join(looked))}" if looked else ""
+        yield f"no bound is known: limits{of_whom} were estimated"
+    if summary.attribution is not None:
+        idle = "client"
+        if any(lane.state == "out" for lane in lanes):
+            idle = "client or lanes that were out"
+        elif any(lane.found is not None and lane.found.declared for lane in lanes):
+            idle = "client or lowered limits"
+        yield _parts(summary.attribution.run, summary.attribution.makespan_s, idle)
+    if summary.client_bound:
+        yield f"CLIENT-BOUND: {summary.client_bound}"
+    if summary.audit:
+        yield from _audit(summary)
+    if summary.n_without_request:
+        n_graded = counted(summary.statistics.n_graded, "graded case")
+        yield (
+            f"{summary.n_without_request:,} of {n_graded} sent no request through llm; what they"
+            " may have sent by other means is under no limit and in no count"
+        )
+
+
+def _parts(parts: Parts, makespan_s: float, idle: str) -> str:
+    # Empty seats of a lane that is out, or may not use them, look like those of a client that sends
+    # nothing there.
+    names = {**_PARTS, "client_s": idle}
+    amounts = {name: getattr(parts, name) for name in names}
+    shown = [
+        f"{names[name]} {duration(seconds)}"
+        for name, seconds in sorted(amounts.items(), key=lambda item: -item[1])
+        if seconds >= _LEAST_SHARE * makespan_s
+    ]
+    more = f"; beyond the bound: {', '.join(shown)}" if shown else ""
+    return f"of {duration(makespan_s)}, {percent(parts.used_s / makespan_s)} is the bound{more}"
+
+
+def _audit(summary: RunSummary) -> Iterator[str]:
+    audited = summary.audit
+    passed = [one for one in audited if one.passed]
+    for one in passed:
+        yield f"LIMIT PASSED ({', '.join(one.passed)}): {_fall(one)}"
+    fullest = sorted(audited, key=lambda one: -_use(one))[:MOST_LIMITS]
+    n_more = len(audited) - len(fullest)
+    more = f"; {n_more} more in summary.json" if n_more > 0 else ""
+    held = "the limits" if passed else "no limit was passed by requests sent through llm"
+    falls = "; ".join(map(_fall, fullest))
+    yield (
+        f"{counted(summary.peak_in_flight, 'request')}{summary.session} in flight at most; {held},"
+        f" by our own records: {falls}{more}"
+    )
+
+
+def _fall(one: LimitAudit) -> str:
+    counts = (
+        (one.in_flight, one.workers, "in flight"),
+        (one.sends_1s, one.qps, "in 1 s"),
+        (one.sends_60s, one.rpm, "in 60 s"),
+    )
+    said = [
+        f"{n:,}{f' of {most:g}' if most is not None else ''} {what}" for n, most, what in counts
+    ]
+    if one.tokens_60s is not None and one.tpm is not None:
+        said.append(f"{one.tokens_60s:,} of {one.tpm:,.0f} tokens in 60 s")
+    return f"{visible(one.limit)} {', '.join(said)}"
+
+
+def _use(one: LimitAudit) -> float:
+    pairs = (
+        (one.in_flight, one.workers),
+        (one.sends_1s, one.qps),
+        (one.sends_60s, one.rpm),
+        (one.tokens_60s or 0, one.tpm),
+    )
+    return max((n / most for n, most in pairs if most), default=0.0)
+
 
 MOST_ROWS = 100
 MOST_SHOWN = 5
 SIMULATED = (
     "SIMULATED: all of this comes from the simulated provider and says nothing of a real model"
 )
-_LONGEST = 200
+_MOST_SHOWN = 200
 _LEGEND = (
     "n: graded cases, each in the suite that asked it; 95 % interval: of solved, by Wilson,"
     " cases that the suite says depend on each other counted as one cluster; scores: means over the"
@@ -193,7 +436,7 @@ def _troubles(summary: RunSummary) -> Iterator[str]:
         yield f"kinds: {', '.join(kinds)}"
     for note in summary.notes[:MOST_SHOWN]:
         reason = (note.error or note.kind or "").strip().partition("\n")[0]
-        yield f"  {note.outcome}: {visible(note.nodeid)}: {visible(reason, _LONGEST)}"
+        yield f"  {note.outcome}: {visible(note.nodeid)}: {visible(reason, _MOST_SHOWN)}"
     yield from _more(
         summary.statistics.counts["error"] + summary.statistics.counts["infra"],
         len(summary.notes),
@@ -204,8 +447,8 @@ def _troubles(summary: RunSummary) -> Iterator[str]:
     for damage in summary.damage[:MOST_SHOWN]:
         yield (
             f"  journal damaged: {damage.segment}, {counted(damage.length, 'byte')} from"
-            f" {damage.offset}: {visible(damage.reason, _LONGEST)}; --ultrapar-resume runs what was"
-            " lost there again"
+            f" {damage.offset}: {visible(damage.reason, _MOST_SHOWN)}; --ultrapar-resume runs what"
+            " was lost there again"
         )
 
 

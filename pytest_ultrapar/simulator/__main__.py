@@ -9,7 +9,7 @@ import sys
 import msgspec
 
 from pytest_ultrapar.errors import UltraparError
-from pytest_ultrapar.simulator.controller import controller_gone
+from pytest_ultrapar.simulator.parent import parent_gone
 from pytest_ultrapar.simulator.server import Server
 from pytest_ultrapar.simulator.settings import Ready, Settings
 
@@ -28,7 +28,7 @@ def main() -> int:
         _say(Ready(error=str(error)))
         return _USAGE
     _say(Ready(port=server.port))
-    server.run(lambda: controller_gone(stdin, settings.controller_pid))
+    server.run(lambda: parent_gone(stdin, settings.parent_pid))
     return 0
 
 

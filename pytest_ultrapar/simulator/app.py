@@ -2,36 +2,266 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import contextlib
+import math
+import random
+import sys
+import traceback
+from typing import TYPE_CHECKING, Protocol
 
-from pytest_ultrapar.simulator.answer import Whole, with_headers
-from pytest_ultrapar.simulator.api_error import ApiError
-from pytest_ultrapar.simulator.asgi import (
+import msgspec
+
+from pytest_ultrapar.simulator.answer import (
+    CLOSE,
     ON_DEPARTURE,
+    Answer,
+    Pieces,
     Receive,
     Scope,
     Send,
+    Whole,
     read_body,
     respond,
+    with_headers,
 )
-from pytest_ultrapar.simulator.chat import ChatRequest, decode_request
-from pytest_ultrapar.simulator.completion import encode_models
-from pytest_ultrapar.simulator.composing import Composed, compose, draw_of
-from pytest_ultrapar.simulator.faults.disturbed import error_answer
+from pytest_ultrapar.simulator.api_error import ApiError
+from pytest_ultrapar.simulator.completion import (
+    ChatRequest,
+    count_usage,
+    decode_request,
+    encode_completion,
+    encode_models,
+    forced_call,
+)
+from pytest_ultrapar.simulator.draw import Draw
+from pytest_ultrapar.simulator.faults.book import disturbed_answer, disturbed_reply, error_answer
 from pytest_ultrapar.simulator.faults.script import Error
-from pytest_ultrapar.simulator.flight import Admitted, Flight, Log
-from pytest_ultrapar.simulator.log_line import encode_names, with_fault
-from pytest_ultrapar.simulator.metrics import METRICS_HEADERS, encode_metrics
-from pytest_ultrapar.simulator.targets import Target, presented_key, targets
+from pytest_ultrapar.simulator.log import encode_names, with_fault
+from pytest_ultrapar.simulator.served import (
+    METRICS_HEADERS,
+    ServedLane,
+    Target,
+    encode_metrics,
+    presented_key,
+    targets,
+)
+from pytest_ultrapar.simulator.stream import STREAM_HEADERS, stream_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_ultrapar.clock import Clock
     from pytest_ultrapar.simulator.faults.book import FaultBook
-    from pytest_ultrapar.simulator.faults.script import Effect
-    from pytest_ultrapar.simulator.faults.timeline import Timeline
-    from pytest_ultrapar.simulator.served import ServedLane, ServedProvider
+    from pytest_ultrapar.simulator.faults.script import Effect, Timeline
+    from pytest_ultrapar.simulator.log import Event
+    from pytest_ultrapar.simulator.served import ServedProvider
+
+
+class Log(Protocol):
+    """Where events go."""
+
+    def write(
+        self, now_s: float, event: Event, request_id: int, names: bytes, status: int | None = None
+    ) -> None:
+        """Add one event."""
+        ...
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    """A request that holds a seat, with the answer it will get.
+
+    Attributes:
+        names: What the log says of it.
+        latency_s: How long the answer takes from the moment when the request is at work.
+    """
+
+    lane: ServedLane
+    names: bytes
+    answer: Answer
+    latency_s: float
+
+
+class Flight:
+    """Holds the seat until the answer is sent or the client has left; gives it back once.
+
+    Attributes:
+        send: Where the answer goes.
+    """
+
+    __slots__ = (
+        "_admitted",
+        "_answering",
+        "_begun_s",
+        "_clock",
+        "_holds_seat",
+        "_log",
+        "_request_id",
+        "_scope",
+        "_timer",
+        "send",
+    )
+
+    def __init__(
+        self,
+        admitted: Admitted,
+        *,
+        request_id: int,
+        scope: Scope,
+        send: Send,
+        log: Log,
+        clock: Clock,
+    ) -> None:
+        self._admitted = admitted
+        self._request_id = request_id
+        self._scope = scope
+        self.send = send
+        self._log = log
+        self._clock = clock
+        self._holds_seat = True
+        self._begun_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._answering: asyncio.Task[None] | None = None
+
+    async def run(self, receive: Receive, arrived_s: float) -> None:
+        """Answer when it is due, unless the client leaves first; returns when either has happened.
+
+        One `receive`, which uvicorn ends both at a disconnect and at the end of the answer, and a
+        timer: 88 us of CPU per request in all, against 107 us with two tasks in `asyncio.wait`.
+
+        Args:
+            receive: ASGI's.
+            arrived_s: When the request was judged.
+        """
+        server_model = self._admitted.lane.server_model
+        if server_model is None or server_model.arrive(self):
+            self.begin(arrived_s)
+        try:
+            await receive()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._answering is None:
+                self.leave()
+        answering = self._answering
+        if answering is None:
+            return
+        if answering.done():
+            answering.result()
+            return
+        self.leave()
+        answering.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await answering
+
+    def begin(self, now_s: float) -> None:
+        """Be at work from now on; called once, at the arrival or when a place is free."""
+        self._begun_s = now_s
+        admitted = self._admitted
+        begins = admitted.answer.begins
+        if begins == math.inf:
+            return
+        delay_s = max(0.0, now_s + begins * admitted.latency_s - self._clock.now_s())
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._begin_answer)
+
+    def leave(self) -> None:
+        """End without an answer, since the client has left; does nothing after an end."""
+        self._end("disconnect")
+
+    def wait_s(self, share: float) -> float:
+        """Seconds until so much of the latency has passed."""
+        return self._begun_s + share * self._admitted.latency_s - self._clock.now_s()
+
+    def close(self) -> None:
+        """Close the connection, whatever has been sent."""
+        self._scope[CLOSE]()
+
+    def _begin_answer(self) -> None:
+        self._answering = asyncio.get_running_loop().create_task(self._send_answer())
+
+    async def _send_answer(self) -> None:
+        answer = self._admitted.answer
+        try:
+            if self._holds_seat:
+                await answer.deliver(self)
+        finally:
+            self._end("end", answer.status)
+
+    def _end(self, event: Event, status: int | None = None) -> None:
+        if not self._holds_seat:
+            return
+        self._holds_seat = False
+        lane = self._admitted.lane
+        lane.path.free()
+        now_s = self._clock.now_s()
+        self._log.write(now_s, event, self._request_id, self._admitted.names, status)
+        if lane.server_model is not None:
+            following = lane.server_model.leave(self)
+            if following is not None:
+                following.begin(now_s)
+
+
+_NO_CHANCE = random.Random(0)
+"""For personas that draw nothing."""
+
+
+class Composed(msgspec.Struct, frozen=True):
+    """An answer before it is admitted.
+
+    Attributes:
+        latency_s: How long it takes from the moment when the request is at work.
+        n_tokens: Of prompt and completion.
+    """
+
+    answer: Answer
+    latency_s: float
+    n_tokens: int
+
+
+def draw_of(lane: ServedLane, request: ChatRequest) -> Draw:
+    """The chance of a request on any lane of its model."""
+    return Draw(request.messages, model=lane.model, seed=lane.seed, request_seed=request.seed)
+
+
+def compose(lane: ServedLane, request: ChatRequest, effect: Effect | None) -> Composed | ApiError:
+    """What the lane's persona answers, as the request wants it sent; 500 if the persona fails.
+
+    Args:
+        lane: Who answers.
+        request: What is asked.
+        effect: What a fault makes of it.
+    """
+    try:
+        return _composed(lane, request, effect)
+    except Exception:  # noqa: BLE001 - one broken persona must not take the server along
+        traceback.print_exc(file=sys.stderr)
+        return ApiError.of_status(500, "The persona failed; the server's stderr says how")
+
+
+def _composed(lane: ServedLane, request: ChatRequest, effect: Effect | None) -> Composed:
+    draw = draw_of(lane, request)
+    messages, name = request.messages, draw.name
+    if request.forced_tool is not None:
+        reply = forced_call(request.forced_tool, messages, f"call_{name}")
+    else:
+        rng = draw.rng() if lane.persona.draws else _NO_CHANCE
+        reply = lane.persona.reply(messages, rng, lane.simulation.skill)
+    if effect is not None:
+        reply = disturbed_reply(reply, effect)
+    usage = count_usage(reply, messages)
+    answer: Answer
+    if request.stream:
+        told = usage if request.include_usage else None
+        pieces = stream_pieces(reply, usage=told, api_name=request.api_name, name=name)
+        answer = Pieces(200, STREAM_HEADERS, pieces)
+    else:
+        body = encode_completion(reply, usage=usage, api_name=request.api_name, name=name)
+        answer = Whole(body)
+    latency_s = draw.latency_s(lane.simulation.latency)
+    if effect is not None:
+        answer, latency_s = disturbed_answer(answer, latency_s, effect)
+    return Composed(answer, latency_s, usage.total_tokens)
+
 
 LARGEST_BODY_BYTES = 1024 * 1024
 _NO_NAMES = encode_names()

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.simulator.faults.script import FaultScript
 from pytest_ultrapar.simulator.refusals import parse_refusal, refusal_faults
-from pytest_ultrapar.simulator.served import default_token
+from pytest_ultrapar.simulator.served import base_path, default_token
 from pytest_ultrapar.simulator.settings import Settings
-from pytest_ultrapar.simulator.targets import base_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pytest_ultrapar.pool.model import Key, Pool, Provider
+
+
+async def until_interrupted(announce: Callable[[], None]) -> None:
+    """Return at the first SIGINT or SIGTERM; `announce` is called when they are in hand."""
+    loop = asyncio.get_running_loop()
+    came = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, came.set)
+    announce()
+    await came.wait()
+
 
 NAME = "simulate"
 SUMMARY = "serve a pool's providers with simulated models on 127.0.0.1"
@@ -99,8 +111,8 @@ def run(arguments: argparse.Namespace) -> int:
         ResultsError: The log cannot be written.
     """
     from pytest_ultrapar.pool.config import Overrides, load_pool  # noqa: PLC0415 - light `--help`
-    from pytest_ultrapar.simulator.faults.load import load_faults  # noqa: PLC0415 - light `--help`
-    from pytest_ultrapar.simulator.interrupt import until_interrupted  # noqa: PLC0415 - light `--help`
+    from pytest_ultrapar.simulator.command import until_interrupted  # noqa: PLC0415 - light `--help`
+    from pytest_ultrapar.simulator.faults.file import load_faults  # noqa: PLC0415 - light `--help`
     from pytest_ultrapar.simulator.server import Server  # noqa: PLC0415 - light `--help`
 
     pool = load_pool(arguments.pool, environ=os.environ, overrides=Overrides())

@@ -3,19 +3,164 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
-
-from pytest_ultrapar.simulator.meters import ArrivalWindow, Bucket, Meter, UnitWindow
+from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from pytest_ultrapar.pool.model import Limit
+    from pytest_ultrapar.simulator.faults.script import Capacity, Timeline
+
+
+class Meter(Protocol):
+    """Judges a stream of arrivals by one rate, which may change."""
+
+    rate: float
+
+    def wait_s(self, now_s: float) -> float:
+        """Seconds until one more arrival has a place, 0 when it has one now."""
+        ...
+
+    def arrive(self, now_s: float, n: int = 1) -> None:
+        """Count one arrival of `n` units."""
+        ...
+
+    def left(self, now_s: float) -> float:
+        """Units that have a place now, >= 0; the tolerance is not among them."""
+        ...
+
+
+class ArrivalWindow:
+    """A sliding window log: at most `floor(rate) + 1` arrivals in any window.
+
+    The one call of tolerance is for the way from sender to server: sends that keep their distance
+    may arrive closer together. A window is half open, so arrivals exactly `window_s` apart never
+    share one.
+    """
+
+    __slots__ = ("_arrivals_s", "_window_s", "rate")
+
+    def __init__(self, rate: float, window_s: float) -> None:
+        self.rate = rate
+        self._window_s = window_s
+        self._arrivals_s: deque[float] = deque()
+
+    def wait_s(self, now_s: float) -> float:
+        """Seconds until one more arrival has a place, 0 when it has one now."""
+        arrivals_s = self._arrivals_s
+        while arrivals_s and arrivals_s[0] + self._window_s <= now_s:
+            arrivals_s.popleft()
+        # The rate may have fallen since they came: then several must go first.
+        n_over = len(arrivals_s) - math.floor(self.rate) - 1
+        return 0.0 if n_over < 0 else arrivals_s[n_over] + self._window_s - now_s
+
+    def arrive(self, now_s: float, n: int = 1) -> None:
+        """Count one arrival, whatever its units."""
+        del n
+        self._arrivals_s.append(now_s)
+
+    def left(self, now_s: float) -> float:
+        """Arrivals that have a place now, the tolerance left out."""
+        self.wait_s(now_s)
+        return max(0, math.floor(self.rate) - len(self._arrivals_s))
+
+
+class UnitWindow:
+    """A sliding window log of units: one more arrival has a place while the window holds <= `rate`.
+
+    So no window holds more than the rate and the units of one call: the same tolerance as
+    `ArrivalWindow`'s.
+    """
+
+    __slots__ = ("_arrivals", "_n", "_window_s", "rate")
+
+    def __init__(self, rate: float, window_s: float) -> None:
+        self.rate = rate
+        self._window_s = window_s
+        self._n = 0
+        self._arrivals: deque[tuple[float, int]] = deque()
+
+    def wait_s(self, now_s: float) -> float:
+        """Seconds until one more arrival has a place, 0 when it has one now."""
+        arrivals = self._arrivals
+        while arrivals and arrivals[0][0] + self._window_s <= now_s:
+            self._n -= arrivals.popleft()[1]
+        over = self._n - self.rate
+        if over <= 0:
+            return 0.0
+        for arrived_s, n in arrivals:
+            over -= n
+            if over <= 0:
+                return arrived_s + self._window_s - now_s
+        return self._window_s
+
+    def arrive(self, now_s: float, n: int = 1) -> None:
+        """Count the units of one arrival."""
+        self._arrivals.append((now_s, n))
+        self._n += n
+
+    def left(self, now_s: float) -> float:
+        """Units that have a place now."""
+        self.wait_s(now_s)
+        return max(0.0, self.rate - self._n)
+
+
+class Bucket:
+    """A token bucket: holds up to `burst` units, fills at a rate, and each arrival takes its units.
+
+    An arrival of one unit needs one whole unit. A larger one needs a bucket that is not empty, and
+    may leave a debt: else one of more than `burst` units would never pass.
+
+    Source: the token bucket of RFC 2697, section 3, with units in place of bytes.
+    """
+
+    __slots__ = ("_burst", "_level", "_t_s", "_window_s", "rate")
+
+    def __init__(self, rate: float, window_s: float, burst: int, now_s: float) -> None:
+        """Begin full.
+
+        Args:
+            rate: Units per window.
+            window_s: Length of that window, seconds.
+            burst: Units that it holds.
+            now_s: When it begins.
+        """
+        self.rate = rate
+        self._window_s = window_s
+        self._burst = float(burst)
+        self._level = self._burst
+        self._t_s = now_s
+
+    def change(self, rate: float, burst: int, now_s: float) -> None:
+        """Fill at another rate and hold another number from now on."""
+        self.wait_s(now_s)
+        self.rate = rate
+        self._burst = float(burst)
+
+    def wait_s(self, now_s: float) -> float:
+        """Seconds until it holds one unit, 0 when it does now."""
+        per_s = self.rate / self._window_s
+        self._level = min(self._burst, self._level + (now_s - self._t_s) * per_s)
+        self._t_s = now_s
+        # A wait that rounding cut short by a hair has been waited.
+        missing = 1 - self._level
+        return 0.0 if missing <= 1e-9 else missing / per_s  # noqa: PLR2004
+
+    def arrive(self, now_s: float, n: int = 1) -> None:
+        """Take the units of one arrival."""
+        self.wait_s(now_s)
+        self._level -= n
+
+    def left(self, now_s: float) -> float:
+        """Units in it."""
+        self.wait_s(now_s)
+        return max(0.0, self._level)
+
 
 SEAT_RETRY_S = 1.0
 """What a caller is told to wait when all seats are taken: nobody knows when one frees."""
-
 Bound = Literal["workers", "qps", "rpm", "tpm"]
 Rate = Literal["qps", "rpm", "tpm"]
 WINDOW_S: dict[Rate, float] = {"rpm": 60.0, "qps": 1.0, "tpm": 60.0}
@@ -181,3 +326,66 @@ class LimitPath:
         """An admitted request has ended."""
         for gate in self.gates:
             gate.free()
+
+
+def held_at(base: Held, steps: Sequence[Capacity], elapsed_s: float) -> Held:
+    """What a limit holds at a moment: the file's later entries go before earlier ones.
+
+    Args:
+        base: What it holds without any entry.
+        steps: All entries about it.
+        elapsed_s: Seconds since the script's beginning.
+    """
+    held = base
+    for step in steps:
+        if step.span.holds(elapsed_s):
+            held = _changed(held, step)
+    return held
+
+
+def next_change_s(steps: Sequence[Capacity], elapsed_s: float) -> float:
+    """Seconds after the script's beginning when an entry begins or ends next; infinity for never.
+
+    Before the first request the elapsed time stands at 0, so what begins at 0 has begun.
+    """
+    edges = [edge for step in steps for edge in (step.span.from_s, step.span.end_s)]
+    return min((edge for edge in edges if edge > elapsed_s), default=math.inf)
+
+
+class MovingGate(Gate):
+    """A gate that looks at the time before it judges."""
+
+    __slots__ = ("_base", "_changes_s", "_steps", "_timeline")
+
+    def __init__(self, limit: Limit, steps: Sequence[Capacity], timeline: Timeline) -> None:
+        super().__init__(limit)
+        self._base = Held.of(limit)
+        self._steps = tuple(steps)
+        self._timeline = timeline
+        self._changes_s = 0.0
+        self.counts_tokens |= any(step.tpm is not None for step in self._steps)
+
+    def decide(self, now_s: float) -> Exceeded | None:
+        """Why one more request has no place here now; None when it has one."""
+        elapsed_s = self._timeline.elapsed_s(now_s)
+        if elapsed_s >= self._changes_s:
+            self.hold(held_at(self._base, self._steps, elapsed_s), now_s)
+            self._changes_s = next_change_s(self._steps, elapsed_s)
+        return super().decide(now_s)
+
+
+def _changed(held: Held, step: Capacity) -> Held:
+    factor = step.factor
+    workers = held.workers if held.workers is None else max(1, math.floor(held.workers * factor))
+    return Held(
+        workers if step.workers is None else step.workers,
+        _rate(held.qps, factor) if step.qps is None else step.qps,
+        _rate(held.rpm, factor) if step.rpm is None else step.rpm,
+        _rate(held.tpm, factor) if step.tpm is None else step.tpm,
+        held.burst if step.burst is None else step.burst,
+        held.burst_tokens if step.burst_tokens is None else step.burst_tokens,
+    )
+
+
+def _rate(rate: float | None, factor: float) -> float | None:
+    return None if rate is None else rate * factor

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import msgspec
 
-from pytest_ultrapar.engine.reply import ToolCall
+from pytest_ultrapar.apis.reply import ToolCall
 
 if TYPE_CHECKING:
     import random
-
-    from pytest_ultrapar.pool.model import PersonaName
 
 
 class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -69,19 +67,3 @@ class Persona(Protocol):
             skill: 0 (always fails where it can) to 1 (never does).
         """
         ...
-
-
-def persona_by_name(name: PersonaName) -> Persona:
-    """The persona of that name; imports only what it needs."""
-    if name == "echo":
-        from pytest_ultrapar.simulator.echo import Echo  # noqa: PLC0415 - only what is asked for
-
-        return Echo()
-    from pytest_ultrapar.simulator.personas import workflow  # noqa: PLC0415 - only what is asked for
-
-    personas: dict[PersonaName, Persona] = {
-        "obedient": workflow.obedient,
-        "repairing": workflow.repairing,
-        "sloppy": workflow.sloppy,
-    }
-    return personas[name]

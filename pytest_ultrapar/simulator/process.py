@@ -15,9 +15,8 @@ import msgspec
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.simulator.faults.script import FaultScript
 from pytest_ultrapar.simulator.refusals import refusal_faults
-from pytest_ultrapar.simulator.served import default_token
+from pytest_ultrapar.simulator.served import base_path, default_token
 from pytest_ultrapar.simulator.settings import Ready, Settings
-from pytest_ultrapar.simulator.targets import base_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,7 +78,7 @@ class SimulatorProcess:
             log_path=log_path,
             port=port,
             faults=(faults or FaultScript()).preceded_by(refusal_faults(pool, refusals or {})),
-            controller_pid=os.getpid(),
+            parent_pid=os.getpid(),
         )
         with tempfile.TemporaryFile() as stderr:
             child = _spawn(stderr)

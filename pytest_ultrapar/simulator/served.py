@@ -2,22 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from urllib.parse import quote
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import Limit, Simulation
-from pytest_ultrapar.simulator.faults.script import FaultScript
-from pytest_ultrapar.simulator.faults.timeline import Timeline
-from pytest_ultrapar.simulator.limits import Gate, LimitPath
-from pytest_ultrapar.simulator.log_line import encode_names
-from pytest_ultrapar.simulator.moving import MovingGate
-from pytest_ultrapar.simulator.persona import Persona, persona_by_name
-from pytest_ultrapar.simulator.station import Station, Waiter
+from pytest_ultrapar.simulator.faults.script import FaultScript, Timeline
+from pytest_ultrapar.simulator.limits import Gate, LimitPath, MovingGate
+from pytest_ultrapar.simulator.log import encode_names
+from pytest_ultrapar.simulator.persona import Persona
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.pool.model import Lane, Pool, Provider
+    from collections.abc import Iterable
+
+    from pytest_ultrapar.pool.model import Lane, PersonaName, Pool, Provider
+    from pytest_ultrapar.simulator.answer import Scope
+
+
+_T = TypeVar("_T", bound=Hashable)
+
+
+class Waiter(Hashable, Protocol):
+    """A request at a station."""
+
+    def begin(self, now_s: float) -> None:
+        """Be at work from now on."""
+        ...
+
+
+class ServerModel(Generic[_T]):
+    """Who is at work and who waits, in order of arrival. Pure."""
+
+    __slots__ = ("_knee", "_waiting", "n_running")
+
+    def __init__(self, knee: int) -> None:
+        """Have `knee` places, >= 1."""
+        self._knee = knee
+        self._waiting: dict[_T, None] = {}
+        self.n_running = 0
+
+    @property
+    def n_waiting(self) -> int:
+        """Requests that wait for a place."""
+        return len(self._waiting)
+
+    def arrive(self, request: _T) -> bool:
+        """Whether the request is at work at once; else it waits until a `leave` names it."""
+        if self.n_running < self._knee:
+            self.n_running += 1
+            return True
+        self._waiting[request] = None
+        return False
+
+    def leave(self, request: _T) -> _T | None:
+        """The request that is at work now that another one has ended or given up, if one is."""
+        if request in self._waiting:
+            del self._waiting[request]
+            return None
+        self.n_running -= 1
+        if not self._waiting:
+            return None
+        following = next(iter(self._waiting))
+        del self._waiting[following]
+        self.n_running += 1
+        return following
+
 
 Tokens = Mapping[tuple[str, str], str]
 """The token of each (provider, key)."""
@@ -48,7 +99,7 @@ class ServedLane:
     simulation: Simulation
     seed: int
     names: bytes
-    station: Station[Waiter] | None = None
+    server_model: ServerModel[Waiter] | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -70,7 +121,7 @@ class ServedProvider:
     api_names: tuple[str, ...]
     names: bytes
     key_names: Mapping[str, bytes]
-    stations: Mapping[str, Station[Waiter]] = field(default_factory=dict)
+    stations: Mapping[str, ServerModel[Waiter]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"ServedProvider({self.name!r}, api_names={self.api_names!r})"
@@ -135,8 +186,8 @@ def _served(pool: Pool, provider: Provider, tokens: Tokens, gates: Gates) -> Ser
     api_names = _api_names(provider)
     personas = {model.name: persona_by_name(model.simulation.persona) for model in provider.models}
     simulations = {model.name: model.simulation for model in provider.models}
-    stations: dict[str, Station[Waiter]] = {
-        instance.name: Station(knee)
+    stations: dict[str, ServerModel[Waiter]] = {
+        instance.name: ServerModel(knee)
         for model in provider.models
         if (knee := model.simulation.latency.knee) is not None
         for instance in model.instances
@@ -152,7 +203,7 @@ def _served(pool: Pool, provider: Provider, tokens: Tokens, gates: Gates) -> Ser
             simulation=simulations[lane.model],
             seed=provider.simulation_seed,
             names=encode_names(lane.provider, lane.model, lane.instance, lane.key),
-            station=stations.get(lane.instance),
+            server_model=stations.get(lane.instance),
         )
         for lane in pool.lanes
         if lane.provider == provider.name
@@ -164,7 +215,7 @@ def _served(pool: Pool, provider: Provider, tokens: Tokens, gates: Gates) -> Ser
         api_names=tuple(api_names.values()),
         names=encode_names(provider.name),
         key_names={key.name: encode_names(provider.name, key=key.name) for key in provider.keys},
-        stations={api_names[instance]: station for instance, station in stations.items()},
+        stations={api_names[instance]: server_model for instance, server_model in stations.items()},
     )
 
 
@@ -181,3 +232,87 @@ def _api_names(provider: Provider) -> dict[str, str]:
                 raise ConfigError(msg)
             api_names[instance.name] = instance.api_name
     return api_names
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A provider's list of models or metrics (GET), or its chat completions (POST).
+
+    Attributes:
+        deployment: The instance's api_name where the path holds it, as Azure's does.
+        metrics: Whether it is the metrics, which need no key.
+    """
+
+    provider: ServedProvider
+    method: str
+    deployment: str | None = None
+    metrics: bool = False
+
+
+def base_path(provider: str) -> str:
+    """The path of a provider's base URL, to which clients add `/chat/completions`."""
+    return f"/{quote(provider, safe='')}/v1"
+
+
+def targets(providers: Iterable[ServedProvider]) -> dict[str, Target]:
+    """Every target by its path, unquoted, as ASGI gives it.
+
+    Both OpenAI's and Azure's paths are served for every provider, and vLLM's metrics for those with
+    an instance where requests queue.
+    """
+    found: dict[str, Target] = {}
+    for provider in providers:
+        root = f"/{provider.name}"
+        found[f"{root}/v1/models"] = Target(provider, "GET")
+        found[f"{root}/openai/models"] = Target(provider, "GET")
+        if provider.stations:
+            found[f"{root}/metrics"] = Target(provider, "GET", metrics=True)
+        found[f"{root}/v1/chat/completions"] = Target(provider, "POST")
+        for api_name in provider.api_names:
+            path = f"{root}/openai/deployments/{api_name}/chat/completions"
+            found[path] = Target(provider, "POST", api_name)
+    return found
+
+
+def presented_key(scope: Scope, provider: ServedProvider) -> str | None:
+    """Name of the key whose token the request carries, as bearer or in Azure's `api-key`."""
+    for name, value in scope["headers"]:
+        if name == b"authorization" and value[:7].lower() == b"bearer ":
+            return provider.keys.get(value[7:].strip())
+        if name == b"api-key":
+            return provider.keys.get(value)
+    return None
+
+
+METRICS_HEADERS = ((b"content-type", b"text/plain; version=0.0.4; charset=utf-8"),)
+
+
+def encode_metrics(provider: ServedProvider) -> bytes:
+    """Requests at work and waiting at each instance that has a knee."""
+    lines = []
+    for name, says in (
+        ("running", "Number of requests that are worked on."),
+        ("waiting", "Number of requests that wait to be worked on."),
+    ):
+        gauge = f"vllm:num_requests_{name}"
+        lines += [f"# HELP {gauge} {says}", f"# TYPE {gauge} gauge"]
+        for api_name, server_model in provider.stations.items():
+            n = server_model.n_running if name == "running" else server_model.n_waiting
+            lines.append(f'{gauge}{{model_name="{api_name}"}} {n}.0')
+    return ("\n".join(lines) + "\n").encode()
+
+
+def persona_by_name(name: PersonaName) -> Persona:
+    """The persona of that name; imports only what it needs."""
+    if name == "echo":
+        from pytest_ultrapar.simulator.echo import Echo  # noqa: PLC0415 - only what is asked for
+
+        return Echo()
+    from pytest_ultrapar.simulator.personas import workflow  # noqa: PLC0415 - only what is asked for
+
+    personas: dict[PersonaName, Persona] = {
+        "obedient": workflow.obedient,
+        "repairing": workflow.repairing,
+        "sloppy": workflow.sloppy,
+    }
+    return personas[name]

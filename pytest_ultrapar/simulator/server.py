@@ -1,7 +1,4 @@
-"""The simulated provider's HTTP server: uvicorn with httptools and uvloop around `app.Simulator`.
-
-Imported in the server's process alone: a controller has no use for uvicorn's 90 ms of import.
-"""
+"""The simulated provider's HTTP server: uvicorn with httptools and uvloop around `Simulator`."""
 
 from __future__ import annotations
 
@@ -10,24 +7,53 @@ import contextlib
 import gc
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import uvicorn
 import uvloop
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.simulator.answer import CLOSE, ON_DEPARTURE, Scope
 from pytest_ultrapar.simulator.app import Simulator
-from pytest_ultrapar.simulator.connection import Connection
 from pytest_ultrapar.simulator.faults.book import FaultBook
-from pytest_ultrapar.simulator.faults.timeline import Timeline
-from pytest_ultrapar.simulator.log_file import LogFile, NoLog
+from pytest_ultrapar.simulator.faults.script import Timeline
+from pytest_ultrapar.simulator.log import LogFile, NoLog
 from pytest_ultrapar.simulator.served import served_providers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from pytest_ultrapar.simulator.settings import Settings
+
+
+class Connection(HttpToolsProtocol):
+    """Acts on the client's FIN in the very callback that brings it.
+
+    uvicorn 0.54.0 waits for `connection_lost`, which uvloop calls a turn of the loop later
+    (`httptools_impl.py:142`), and then a task must wake up. Meanwhile a request that another
+    connection sent after the FIN would be judged as if the departed one still held its seat. Nor
+    does the kernel report connections in order: one that was active in the turn before comes first.
+    All callbacks of a turn come before all tasks, so a seat freed here is free for all of them.
+    """
+
+    def on_message_begin(self) -> None:
+        """Called by the parser at the first byte of a request."""
+        super().on_message_begin()
+        cast("Scope", self.scope)[CLOSE] = self.transport.close
+
+    def eof_received(self) -> None:
+        """Called by the loop when the client has closed its side."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            return
+        scope = cast("Scope", cycle.scope)
+        if (leave := scope.get(ON_DEPARTURE)) is not None:
+            leave()
+        cycle.disconnected = True
+        cycle.message_event.set()
+
 
 HOST = "127.0.0.1"
 FLUSH_EVERY_S = 0.05

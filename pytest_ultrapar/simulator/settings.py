@@ -37,7 +37,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tokens: tuple[tuple[str, str, str], ...] = ()
     log_path: str | None = None
     port: int = 0
-    controller_pid: int | None = None
+    parent_pid: int | None = None
     faults: FaultScript = FaultScript()
 
     @classmethod
@@ -49,7 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         log_path: Path | None,
         port: int,
         faults: FaultScript,
-        controller_pid: int | None = None,
+        parent_pid: int | None = None,
     ) -> Settings:
         """The settings that serve all providers of a pool, with the limits that these hold."""
         return cls(
@@ -60,7 +60,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             tokens=tuple((*place, token) for place, token in tokens.items()),
             log_path=None if log_path is None else str(log_path),
             port=port,
-            controller_pid=controller_pid,
+            parent_pid=parent_pid,
             faults=faults,
         )
 

@@ -15,7 +15,7 @@ from pytest_ultrapar.simulator.completion import Usage
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_ultrapar.engine.reply import ToolCall
+    from pytest_ultrapar.apis.reply import ToolCall
     from pytest_ultrapar.simulator.persona import PersonaReply
 
 STREAM_HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"),)

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from pytest_ultrapar.records import Attempt, EpisodeEnded, TurnMessage
-from pytest_ultrapar.results.journal import JournalReader, JournalWriter
-from pytest_ultrapar.results.recovered import RecoveredIndex
-from pytest_ultrapar.results.redact import Redactor
+from pytest_ultrapar.store.journal import JournalReader, JournalWriter
+from pytest_ultrapar.store.recovered import RecoveredIndex
+from pytest_ultrapar.store.redact import Redactor
 
 ATTEMPT = Attempt(0, 0, "azure", "deployment-1", "key0", 1.0, 1.1, 1.2, 1.4, "ok", 7, 1.3, 200)
 

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
+from pytest_ultrapar.broker.assignment import Assignment
+from pytest_ultrapar.broker.broker import LaneBroker
+from pytest_ultrapar.broker.local import LocalBroker
+from pytest_ultrapar.broker.protocol import NOTHING_TOLD, Grant, Lease, LeaseRequest
 from pytest_ultrapar.clock import MonotonicClock
-from pytest_ultrapar.lanes.actions import Grant
-from pytest_ultrapar.lanes.assignment import Assignment
-from pytest_ultrapar.lanes.broker import LaneBroker
-from pytest_ultrapar.lanes.broker_local import LocalBroker
-from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, Lease, LeaseRequest
 from tests.property.broker_judge import Limit, Pool, lane, pool
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ultrapar.lanes.broker_client import connect_broker
-from pytest_ultrapar.lanes.broker_server import BrokerProcess
-from pytest_ultrapar.lanes.protocol import LeaseRequest
+from pytest_ultrapar.broker.client import connect_broker
+from pytest_ultrapar.broker.protocol import LeaseRequest
+from pytest_ultrapar.broker.server import BrokerProcess
 from pytest_ultrapar.pool.model import Limit
 from tests.property.broker_judge import lane, pool
 

@@ -16,11 +16,11 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 
+from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.apis.openai import decode_response
+from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.engine.endpoints import Endpoint
-from pytest_ultrapar.engine.failure import Failure
 from pytest_ultrapar.engine.http import Answer, HttpClient
-from pytest_ultrapar.engine.openai_api import decode_response
-from pytest_ultrapar.engine.reply import Reply
 from pytest_ultrapar.pool.model import LaneId
 
 MIB = 1024 * 1024

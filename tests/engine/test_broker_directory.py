@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ultrapar.broker import process
+from pytest_ultrapar.broker.client import BlockingBrokerClient
+from pytest_ultrapar.broker.process import BrokerDirectory, sweep
+from pytest_ultrapar.broker.server import BrokerProcess
 from pytest_ultrapar.errors import UltraparError
-from pytest_ultrapar.lanes import broker_directory
-from pytest_ultrapar.lanes.broker_client import BlockingBrokerClient
-from pytest_ultrapar.lanes.broker_directory import BrokerDirectory, sweep
-from pytest_ultrapar.lanes.broker_server import BrokerProcess
 from tests.engine.test_broker_server_process import CONTROLLER, POOL, wait_gone
 
 
@@ -96,7 +96,7 @@ def test_long_path_is_swept_where_it_went(short):
 
 
 def test_directory_that_was_swept_before_it_was_locked_is_made_anew(short, monkeypatch):
-    lock, made = broker_directory._open_lock, []
+    lock, made = process._open_lock, []
 
     def late(path):
         made.append(path)
@@ -104,7 +104,7 @@ def test_directory_that_was_swept_before_it_was_locked_is_made_anew(short, monke
             sweep([short])
         return lock(path)
 
-    monkeypatch.setattr(broker_directory, "_open_lock", late)
+    monkeypatch.setattr(process, "_open_lock", late)
     directory = BrokerDirectory.make(short)
     assert not made[0].exists()
     assert left_behind(short) == [directory.path.name]
@@ -115,6 +115,6 @@ def test_directory_that_was_swept_before_it_was_locked_is_made_anew(short, monke
 def test_place_that_cannot_be_had_is_named(short, monkeypatch):
     blocked = short / "blocked"
     blocked.touch()
-    monkeypatch.setattr(broker_directory, "_shared", lambda: [blocked])
+    monkeypatch.setattr(process, "_shared", lambda: [blocked])
     with pytest.raises(UltraparError, match=rf"{blocked}: Not a directory"):
         BrokerDirectory.make(short / ("x" * 100))

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_ultrapar.broker import wire
+from pytest_ultrapar.broker.assignment import Assignment, Group
+from pytest_ultrapar.broker.client import BlockingBrokerClient, connect_broker
+from pytest_ultrapar.broker.holding import acquire_lease
+from pytest_ultrapar.broker.protocol import LeaseRequest
+from pytest_ultrapar.broker.server import BrokerProcess
 from pytest_ultrapar.errors import ConfigError, NoLaneError
-from pytest_ultrapar.lanes import wire
-from pytest_ultrapar.lanes.assignment import Assignment, Group
-from pytest_ultrapar.lanes.broker_client import BlockingBrokerClient, connect_broker
-from pytest_ultrapar.lanes.broker_server import BrokerProcess
-from pytest_ultrapar.lanes.holding import acquire_lease
-from pytest_ultrapar.lanes.protocol import LeaseRequest
 from tests.engine.broker_at_work import PATIENCE_S, POOL, play, running
 from tests.property.broker_judge import check_rate
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 # A worker that takes three leases, says so and hangs.
 HOLDER = """
 import asyncio, sys
-from pytest_ultrapar.lanes.broker_client import connect_broker
-from pytest_ultrapar.lanes.protocol import LeaseRequest
+from pytest_ultrapar.broker.client import connect_broker
+from pytest_ultrapar.broker.protocol import LeaseRequest
 
 async def main():
     client = await connect_broker(sys.argv[1], sys.stdin.readline().strip(), "holder")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_ultrapar.lanes import wire
-from pytest_ultrapar.lanes.assignment import Assignment
-from pytest_ultrapar.lanes.broker_client import BlockingBrokerClient, connect_broker
-from pytest_ultrapar.lanes.broker_server import BrokerProcess
-from pytest_ultrapar.lanes.protocol import LeaseRequest
+from pytest_ultrapar.broker import wire
+from pytest_ultrapar.broker.assignment import Assignment
+from pytest_ultrapar.broker.client import BlockingBrokerClient, connect_broker
+from pytest_ultrapar.broker.protocol import LeaseRequest
+from pytest_ultrapar.broker.server import BrokerProcess
 from tests.engine.broker_at_work import PATIENCE_S, assert_served, fresh_name, play, running
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from pytest_ultrapar.broker import process
+from pytest_ultrapar.broker.client import BlockingBrokerClient
+from pytest_ultrapar.broker.server import BrokerProcess
 from pytest_ultrapar.errors import UltraparError
-from pytest_ultrapar.lanes import broker_directory, broker_process
-from pytest_ultrapar.lanes.broker_client import BlockingBrokerClient
-from pytest_ultrapar.lanes.broker_server import BrokerProcess
 from pytest_ultrapar.pool.model import Limit
 from tests.property.broker_judge import lane, pool
 
@@ -28,7 +28,7 @@ PATIENCE_S = 120.0
 CONTROLLER = """
 import json, sys
 from pathlib import Path
-from pytest_ultrapar.lanes.broker_server import BrokerProcess
+from pytest_ultrapar.broker.server import BrokerProcess
 from tests.engine.test_broker_server_process import POOL
 broker = BrokerProcess.start(POOL, Path(sys.argv[1]))
 print(json.dumps([broker.pid, str(broker.path)]), flush=True)
@@ -73,7 +73,7 @@ def test_socket_of_a_run_with_a_long_path_goes_to_the_temporary_directory(tmp_pa
     deep.mkdir(parents=True)
     broker = BrokerProcess.start(POOL, deep)
     try:
-        assert len(os.fsencode(broker.path)) <= broker_directory.MAX_PATH_BYTES
+        assert len(os.fsencode(broker.path)) <= process.MAX_PATH_BYTES
         assert stat.S_IMODE(broker.path.parent.stat().st_mode) == 0o700
         BlockingBrokerClient(broker.path, broker.token).close()
         assert list(deep.iterdir()) == []
@@ -131,7 +131,7 @@ def test_terminated_process_ends(tmp_path):
 
 
 def test_process_that_cannot_start_says_why(tmp_path, monkeypatch):
-    monkeypatch.setattr(broker_process, "SERVER_MODULE", "pytest_ultrapar.lanes.nowhere")
+    monkeypatch.setattr(process, "SERVER_MODULE", "pytest_ultrapar.broker.nowhere")
     with pytest.raises(UltraparError, match="No module named pytest_ultrapar"):
         BrokerProcess.start(POOL, tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -140,7 +140,7 @@ def test_process_that_cannot_start_says_why(tmp_path, monkeypatch):
 def test_process_that_is_killed_as_it_starts_is_not_called_slow(tmp_path, monkeypatch):
     dies = tmp_path / "dies_as_it_starts.py"
     dies.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
-    monkeypatch.setattr(broker_process, "SERVER_MODULE", dies.stem)
+    monkeypatch.setattr(process, "SERVER_MODULE", dies.stem)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(UltraparError, match="ended before it was ready: signal 9; it said"):
         BrokerProcess.start(POOL, tmp_path)

@@ -15,13 +15,13 @@ from datetime import UTC, datetime
 import pytest
 import trustme
 
-from pytest_ultrapar.check import checking
+from pytest_ultrapar.broker.key_lock import Holder, KeyLocks, take_all
+from pytest_ultrapar.check import pool_check
 from pytest_ultrapar.cli import main
-from pytest_ultrapar.lanes.key_lock import Holder, KeyLocks, take_all
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
-from pytest_ultrapar.pool.key_identity import key_identity
-from pytest_ultrapar.simulator.faults.load import load_faults
+from pytest_ultrapar.pool.keys import key_identity
+from pytest_ultrapar.simulator.faults.file import load_faults
 from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.testing import read_server_log
 from tests.faults.byte_faults import response
@@ -353,7 +353,7 @@ def test_options_that_cannot_be_used_are_refused(tmp_path, check, options, said)
 
 
 def test_who_is_waited_for_is_said_while_nothing_comes(tmp_path, check, monkeypatch):
-    monkeypatch.setattr(checking, "_QUIET_S", 0.05)
+    monkeypatch.setattr(pool_check, "_QUIET_S", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         text = (LAB + MODEL.format("m")).replace("BASE_URL", url)

@@ -16,11 +16,10 @@ import httpx
 import pytest
 import respx
 
+from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.engine.endpoints import Endpoint
-from pytest_ultrapar.engine.failure import Failure
 from pytest_ultrapar.engine.http import Answer, HttpClient
-from pytest_ultrapar.engine.transport import SessionTransport
-from pytest_ultrapar.engine.transport_errors import as_httpx
+from pytest_ultrapar.engine.transport import SessionTransport, as_httpx
 
 BODY = b'{"model": "m"}'
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.engine.endpoints import Endpoint
-from pytest_ultrapar.engine.failure import Failure
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.pool.model import LaneId
-from pytest_ultrapar.pool.proxy import Proxy
-from pytest_ultrapar.pool.route import Route
+from pytest_ultrapar.pool.network import Proxy, Route
 
 
 async def exchange_through_silence() -> tuple[object, list[bytes]]:

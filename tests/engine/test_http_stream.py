@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.engine import http
 from pytest_ultrapar.engine.endpoints import Endpoint
-from pytest_ultrapar.engine.failure import Failure
 from pytest_ultrapar.engine.http import HttpClient
-from pytest_ultrapar.engine.reply import Reply
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
 ONE = b'data: {"choices": [{"delta": {"content": "one"}}]}\n\n'

@@ -10,16 +10,16 @@ import httpx
 import pytest
 import respx
 
+from pytest_ultrapar.apis.reply import ToolCall
+from pytest_ultrapar.broker.holding import acquire_lease
+from pytest_ultrapar.broker.local import LocalBroker
+from pytest_ultrapar.broker.protocol import Allowance, LeaseRequest
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.endpoints import endpoints
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.llm import Llm, Wire
-from pytest_ultrapar.engine.reply import ToolCall
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused
-from pytest_ultrapar.lanes.broker_local import LocalBroker
-from pytest_ultrapar.lanes.holding import acquire_lease
-from pytest_ultrapar.lanes.protocol import Allowance, LeaseRequest
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from tests.engine import recorded_shapes as shapes
 from tests.unit.pool_texts import real

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ultrapar.records import EpisodeEnded
-from pytest_ultrapar.results.journal import scan_journal
+from pytest_ultrapar.store.journal import scan_journal
 from tests.faults.played import SUITE
 from tests.plugin.conftest import CANARY
 

@@ -10,12 +10,11 @@ from urllib.parse import quote
 import pytest
 import trustme
 
-from pytest_ultrapar.lanes.adaptive.load_question import ask_load
-from pytest_ultrapar.lanes.adaptive.vllm_metrics import ServerLoad
+from pytest_ultrapar.broker.adaptive.server_load import ServerLoad, ask_load
+from pytest_ultrapar.pool.fields import Location
 from pytest_ultrapar.pool.model import Network
-from pytest_ultrapar.pool.place import Place
-from pytest_ultrapar.pool.route import route_to
-from pytest_ultrapar.results.manifest import read_manifest
+from pytest_ultrapar.pool.network import route_to
+from pytest_ultrapar.store.manifest import read_manifest
 from tests.faults.connect_proxy import ConnectProxy
 from tests.faults.played import SUITE, Played, run
 from tests.faults.test_tls import good, serving
@@ -221,7 +220,7 @@ def test_metrics_are_asked_by_the_same_way(authority, certs, monkeypatch):
         network = Network(ca_file=str(certs / "ca.pem"), proxy_env="MY_PROXY")
         with ConnectProxy(USER_INFO) as proxy:
             environ = {"MY_PROXY": f"http://{QUOTED}@127.0.0.1:{proxy.port}"}
-            load = ask_load(url, route_to(network, url, environ, Place("pool.toml")))
+            load = ask_load(url, route_to(network, url, environ, Location("pool.toml")))
         metrics.shutdown()
         thread.join()
     assert load == ServerLoad(7.0, None)

@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from pytest_ultrapar.results.manifest import read_manifest
+from pytest_ultrapar.store.manifest import read_manifest
 from tests.faults.byte_faults import Fault, after, refuse, telling
 from tests.faults.peer import Asked
 from tests.faults.played import KEY_NAMES, SEATS, SUITE, play, run

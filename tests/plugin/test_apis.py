@@ -7,7 +7,7 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from pytest_ultrapar.results.manifest import read_manifest
+from pytest_ultrapar.store.manifest import read_manifest
 from tests.plugin.api_server import API_VERSION, RAW, ApiServer
 from tests.plugin.conftest import CANARY
 

@@ -236,7 +236,7 @@ def test_run_whose_broker_dies_ends_with_a_row_for_every_case(folder):
 BROKER_DIES_BEFORE_THE_FIRST_CASE = """
 import os, signal
 
-from pytest_ultrapar.leading.services import Services
+from pytest_ultrapar.coordinator.services import Services
 
 start = Services.start_broker
 
@@ -324,6 +324,6 @@ def test_killed_controller_leaves_nothing_and_resume_completes(folder, workers):
 
 
 def _finished_episodes(run_dir: Path) -> set[str]:
-    from pytest_ultrapar.results.recovered import find_finished
+    from pytest_ultrapar.store.recovered import find_finished
 
     return set(find_finished(run_dir / "journal"))

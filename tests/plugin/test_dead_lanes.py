@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from pytest_ultrapar.results.manifest import read_manifest
+from pytest_ultrapar.store.manifest import read_manifest
 from tests.plugin.conftest import CANARY
 
 SUITE = """

@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import pytest
 
-from pytest_ultrapar.results.manifest import read_manifest
+from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.testing import read_server_log
 
 POOL = """

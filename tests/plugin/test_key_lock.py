@@ -16,11 +16,11 @@ import msgspec
 import psutil
 import pytest
 
-from pytest_ultrapar.lanes.key_lock import Holder, KeyLocks, take_all
-from pytest_ultrapar.lanes.server_config import SERVER_MODULE
+from pytest_ultrapar.broker.key_lock import Holder, KeyLocks, take_all
+from pytest_ultrapar.broker.process import SERVER_MODULE
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
-from pytest_ultrapar.pool.key_identity import key_identity
+from pytest_ultrapar.pool.keys import key_identity
 from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.testing import ServerLog, read_server_log
 from tests.plugin.conftest import CANARY

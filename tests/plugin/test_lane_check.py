@@ -9,11 +9,11 @@ import time
 import msgspec
 import pytest
 
-from pytest_ultrapar.check import checking
-from pytest_ultrapar.check.question import MESSAGES
-from pytest_ultrapar.lanes.key_lock import Holder
-from pytest_ultrapar.leading.waiting_line import WaitingLine
-from pytest_ultrapar.results.manifest import read_manifest
+from pytest_ultrapar.broker.key_lock import Holder
+from pytest_ultrapar.check import pool_check
+from pytest_ultrapar.check.asking import MESSAGES
+from pytest_ultrapar.coordinator.waiting_line import WaitingLine
+from pytest_ultrapar.store.manifest import read_manifest
 from tests.plugin.conftest import CANARY
 from tests.plugin.test_interrupt import RunningPytest
 
@@ -185,7 +185,7 @@ def test_interrupt_tells_what_is_known(project, monkeypatch):
         if what == "1 lane":
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(checking, "_QUIET_S", 0.05)
+    monkeypatch.setattr(pool_check, "_QUIET_S", 0.05)
     monkeypatch.setattr(WaitingLine, "say", interrupt)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         with (project.pytester.path / "pool.toml").open("a") as pool:

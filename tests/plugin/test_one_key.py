@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ultrapar.results.run_summary import read_summary
+from pytest_ultrapar.analysis.run_summary import read_summary
 from tests.plugin.conftest import CANARY
 from tests.plugin.test_secrets import leaks
 

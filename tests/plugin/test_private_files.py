@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from pytest_ultrapar.results.taken_file import Taken, write_taken
-from pytest_ultrapar.suite.taken import write_reused
+from pytest_ultrapar.session.collection import write_reused
+from pytest_ultrapar.store.cases_file import Taken, write_taken
 
 SUITE = """
 @pytest.mark.parametrize("prompt", [f"say {n}" for n in range(6)])

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pytest_ultrapar.leading.live import LiveProgress
+from pytest_ultrapar.coordinator.live import LiveProgress
 from pytest_ultrapar.report import progress
 from tests.plugin.conftest import CANARY
 

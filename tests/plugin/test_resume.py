@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 
-from pytest_ultrapar.results.compaction import compact
-from pytest_ultrapar.results.journal import segments
+from pytest_ultrapar.analysis.compaction import compact
+from pytest_ultrapar.store.journal import segments
 
 SUITE = """
 @pytest.mark.parametrize("prompt", [f"say {n}" for n in range(6)])

@@ -8,7 +8,7 @@ from threading import Event, Thread
 
 import pytest
 
-from pytest_ultrapar.results.manifest import read_manifest
+from pytest_ultrapar.store.manifest import read_manifest
 from tests.plugin.conftest import CANARY
 from tests.plugin.scripted_server import ScriptedServer
 

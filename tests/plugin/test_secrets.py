@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow.parquet as pq
 import pytest
 
-from pytest_ultrapar.results.manifest import read_manifest
+from pytest_ultrapar.store.manifest import read_manifest
 from tests.plugin.conftest import CANARY
 
 LEAKY = """

@@ -9,9 +9,9 @@ pytestmark = pytest.mark.slow
 CONFTEST = """
 import os, pathlib, signal, subprocess, sys, threading
 import pytest
-from pytest_ultrapar import xdist_watch
+from pytest_ultrapar.workers import watch
 
-xdist_watch.GRACE_S = 4.0  # and --ultrapar-episode-timeout 4: workers may be silent for 8 s
+watch.GRACE_S = 4.0  # and --ultrapar-episode-timeout 4: workers may be silent for 8 s
 WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 
 def first(name):

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from pytest_ultrapar.results.taken_file import Taken, read_taken
+from pytest_ultrapar.store.cases_file import Taken, read_taken
 from tests.plugin.conftest import Project
 
 BASE = """

@@ -40,7 +40,7 @@ def most_in_window(used: list[tuple[float, int]], window_s: float) -> int:
 @pytest.mark.parametrize("fixture", ["bounded", "free"])
 def test_tokens_in_any_window_are_never_above_the_limit(project, monkeypatch, fixture):
     # A minute in 1.5 s.
-    monkeypatch.setattr("pytest_ultrapar.lanes.lane_state.TOKEN_WINDOW_S", 1.5 * 1.05)
+    monkeypatch.setattr("pytest_ultrapar.broker.lanes.TOKEN_WINDOW_S", 1.5 * 1.05)
     draw = random.Random(1)
     prompts = [f"use {draw.randint(5, 15)} {draw.randint(1, 100)} {n}" for n in range(40)]
     write(project, prompts, tpm=1200, fixture=fixture)

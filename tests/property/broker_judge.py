@@ -7,14 +7,13 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.lanes.actions import Grant
-from pytest_ultrapar.lanes.broker import LaneBroker
-from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, Told
+from pytest_ultrapar.broker.broker import LaneBroker
+from pytest_ultrapar.broker.protocol import NOTHING_TOLD, Grant, Told
 from pytest_ultrapar.pool.model import Key, Lane, LaneId, Limit, Model, Pool, Provider
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.lanes.assignment import Assignment
-    from pytest_ultrapar.lanes.protocol import LeaseRequest
+    from pytest_ultrapar.broker.assignment import Assignment
+    from pytest_ultrapar.broker.protocol import LeaseRequest
 
 
 def lane(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.lanes.adaptive.controller import AdaptiveController
-from pytest_ultrapar.lanes.adaptive.observation import Observation
-from pytest_ultrapar.lanes.protocol import Allowance, Told
+from pytest_ultrapar.broker.adaptive.controller import AdaptiveController
+from pytest_ultrapar.broker.adaptive.observation import Observation
+from pytest_ultrapar.broker.protocol import Allowance, Told
 
 OUTCOMES = ("ok", "ok", "ok", "rate", "overload", "timeout", "transport", "cancelled", "refused")
 TOLD = st.builds(

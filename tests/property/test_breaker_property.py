@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ultrapar.engine.retry_after import LONGEST_S, parse_retry_after, parse_should_retry
-from pytest_ultrapar.lanes.breaker import JITTER, Breaker
-from pytest_ultrapar.lanes.failure_classes import FAILURES, NOBODY_LISTENS
-from pytest_ultrapar.lanes.retry_budget import FIXED, SHARE, ParkedRetry, RetryBudget
+from pytest_ultrapar.apis.failure import LONGEST_S, parse_retry_after, parse_should_retry
+from pytest_ultrapar.broker.failure_classes import FAILURES, NOBODY_LISTENS
+from pytest_ultrapar.broker.health import JITTER, Breaker
+from pytest_ultrapar.broker.lanes import FIXED, SHARE, ParkedRetry, RetryBudget
 
 RULES = {"failed": FAILURES, "connect": NOBODY_LISTENS}
 STEPS = st.lists(

@@ -9,9 +9,8 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ultrapar.lanes.actions import Grant
-from pytest_ultrapar.lanes.broker import LaneBroker
-from pytest_ultrapar.lanes.protocol import LeaseRequest, Told
+from pytest_ultrapar.broker.broker import LaneBroker
+from pytest_ultrapar.broker.protocol import Grant, LeaseRequest, Told
 from pytest_ultrapar.pool.model import Key, Lane, LaneId, Limit, Model, Pool, Provider
 
 # What each request in turn will bring: outcome, how long it takes, what its refusal says.

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ultrapar.lanes.actions import Grant
-from pytest_ultrapar.lanes.assignment import Assignment
-from pytest_ultrapar.lanes.broker import LaneBroker
-from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, LeaseRequest
+from pytest_ultrapar.broker.assignment import Assignment
+from pytest_ultrapar.broker.broker import LaneBroker
+from pytest_ultrapar.broker.protocol import NOTHING_TOLD, Grant, LeaseRequest
 from pytest_ultrapar.pool.model import Limit, Pool
 from tests.property.broker_judge import check_rate, lane, pool
 

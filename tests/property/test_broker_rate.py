@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.lanes.rate import RateLimiter
+from pytest_ultrapar.broker.limits import Pacer
 from tests.property.broker_judge import check_rate
 
 RATES = st.one_of(
@@ -23,7 +23,7 @@ GAPS_S = st.lists(
 
 @given(rate=RATES, window_s=st.sampled_from([1.0, 60.0]), start_s=STARTS_S, gaps_s=GAPS_S)
 def test_rate_limiter_never_admits_one_too_many(rate, window_s, start_s, gaps_s):
-    limiter = RateLimiter(rate, window_s)
+    limiter = Pacer(rate, window_s)
     now_s = start_s
     sends = []
     for gap_s in gaps_s + [0.0] * 200:
@@ -35,7 +35,7 @@ def test_rate_limiter_never_admits_one_too_many(rate, window_s, start_s, gaps_s)
 
 @given(rate=st.integers(1, 40), start_s=st.sampled_from([0.0, 1e6, 86_400.0 * 100]))
 def test_rate_limiter_does_not_drift_over_a_long_run(rate, start_s):
-    limiter = RateLimiter(rate, 1.0)
+    limiter = Pacer(rate, 1.0)
     sends = []
     now_s = start_s
     for _ in range(rate * 50):
@@ -49,7 +49,7 @@ def test_rate_limiter_does_not_drift_over_a_long_run(rate, start_s):
 
 @given(rate=RATES, start_s=STARTS_S)
 def test_rate_limiter_holds_fractional_rates_over_whole_numbers_of_sends(rate, start_s):
-    limiter = RateLimiter(rate, 1.0)
+    limiter = Pacer(rate, 1.0)
     now_s = start_s
     sends = []
     for _ in range(30):

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pytest_ultrapar.lanes.assignment import Assignment, Group
-from pytest_ultrapar.lanes.protocol import LeaseRequest, Told
+from pytest_ultrapar.broker.assignment import Assignment, Group
+from pytest_ultrapar.broker.protocol import LeaseRequest, Told
 from pytest_ultrapar.pool.model import Limit, Pool
 from tests.property.broker_judge import Judge, lane, pool
 

@@ -9,10 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.lanes.actions import Action, Grant, Refusal
-from pytest_ultrapar.lanes.broker import LaneBroker
-from pytest_ultrapar.lanes.headroom import TOKEN_WINDOW_S
-from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, LeaseOutcome, LeaseRequest, Told
+from pytest_ultrapar.broker.broker import LaneBroker
+from pytest_ultrapar.broker.limits import TOKEN_WINDOW_S
+from pytest_ultrapar.broker.protocol import (
+    NOTHING_TOLD,
+    Action,
+    Grant,
+    LeaseOutcome,
+    LeaseRequest,
+    Refusal,
+    Told,
+)
 from pytest_ultrapar.pool.model import Lane, LaneId, Limit, Pool
 
 WORKER = "w"

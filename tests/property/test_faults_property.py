@@ -9,10 +9,14 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import Limit
-from pytest_ultrapar.simulator.faults.fault_entry import _FORMS, _KINDS
-from pytest_ultrapar.simulator.faults.known_errors import KNOWN_ERRORS
+from pytest_ultrapar.simulator.faults.file import (
+    _FORMS,
+    _KINDS,
+    KNOWN_ERRORS,
+    CapacityTable,
+    FaultTable,
+)
 from pytest_ultrapar.simulator.faults.script import FaultScript
-from pytest_ultrapar.simulator.faults.table import CapacityTable, FaultTable
 from tests.simulated_pool import faults_of, simulated_pool
 
 POOL = simulated_pool(keys=("key0", "key1"), per_key=Limit("", "key", workers=5, qps=10))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, Grade, TurnMessage
-from pytest_ultrapar.results.journal import (
+from pytest_ultrapar.store.journal import (
     Damage,
     JournalWriter,
     read_at,

@@ -9,13 +9,13 @@ import sys
 
 import pytest
 
-from pytest_ultrapar.results.journal import Damage, scan_journal, segments
+from pytest_ultrapar.store.journal import Damage, scan_journal, segments
 
 WRITER = """
 import sys
 from pathlib import Path
 from pytest_ultrapar.records import EpisodeEnded
-from pytest_ultrapar.results.journal import JournalWriter
+from pytest_ultrapar.store.journal import JournalWriter
 
 writer = JournalWriter(Path(sys.argv[1]), "gw0", lambda data: data)
 number = 0

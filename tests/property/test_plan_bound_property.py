@@ -7,12 +7,11 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ultrapar.lanes.rate import RateLimiter
-from pytest_ultrapar.plan.bound import lower_bound
-from pytest_ultrapar.plan.demand import request_classes
+from pytest_ultrapar.analysis.performance import hindsight
+from pytest_ultrapar.analysis.requests import audit
+from pytest_ultrapar.broker.limits import Pacer
+from pytest_ultrapar.plan.bound import lower_bound, request_classes
 from pytest_ultrapar.pool.model import Lane, LaneId, Limit
-from pytest_ultrapar.results.audit import audit
-from pytest_ultrapar.results.hindsight import hindsight
 from tests.unit.request_logs import episode, log_of, request
 from tests.unit.request_logs import lane as log_lane
 
@@ -90,7 +89,7 @@ def test_what_the_limiter_lets_through_keeps_the_bound_and_passes_the_audit(
 ):
     """The schedule of a lane with nothing but this rate, as fast as the broker allows."""
     limit = Limit("rate", "key", **{kind: rate})
-    limiter = RateLimiter(rate, 1.0 if kind == "qps" else 60.0)
+    limiter = Pacer(rate, 1.0 if kind == "qps" else 60.0)
     attempts, now_s = [], 0.0
     for _ in range(n):
         now_s = limiter.ready_at_s(now_s)

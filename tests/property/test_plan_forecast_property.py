@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ultrapar.lanes.assignment import Assignment, Group
-from pytest_ultrapar.plan.bound import lower_bound
-from pytest_ultrapar.plan.demand import request_classes
+from pytest_ultrapar.broker.assignment import Assignment, Group
+from pytest_ultrapar.plan.bound import lower_bound, request_classes
 from pytest_ultrapar.plan.forecast import Course, forecast
 from pytest_ultrapar.pool.config import Overrides, load_pool
 

@@ -15,7 +15,7 @@ from _pytest.junitxml import bin_xml_escape
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ultrapar.results.redact import Redactor
+from pytest_ultrapar.store.redact import Redactor
 
 Spell = Callable[[str], str]
 

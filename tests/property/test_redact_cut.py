@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pytest_ultrapar.engine.failure import classify_status
+from pytest_ultrapar.apis.failure import classify_status
 from pytest_ultrapar.engine.output import EpisodeOutput
-from pytest_ultrapar.results.redact import Redactor
+from pytest_ultrapar.store.redact import Redactor
 
 KEY = "sk-Canary7Qz0echo_Xy77Ab-12_zK9"
 REDACTOR = Redactor([KEY])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.lanes.token_rate import MAX_CREDIT, TokenLimiter
+from pytest_ultrapar.broker.limits import MAX_CREDIT, TokenPacer
 
 WINDOW_S = 60.0
 
@@ -43,7 +43,7 @@ def wishes(limit: int, *, honest: bool) -> st.SearchStrategy[list[Wish]]:
     )
 
 
-def play(limiter: TokenLimiter, asked: list[Wish]) -> list[Send]:
+def play(limiter: TokenPacer, asked: list[Wish]) -> list[Send]:
     """Send each as soon as it is allowed, and correct it when its answer comes."""
     sends: list[Send] = []
     pending: list[tuple[float, int, object]] = []
@@ -81,13 +81,13 @@ limits = st.integers(1, 100_000)
 @given(limits.flatmap(lambda limit: st.tuples(st.just(limit), wishes(limit, honest=True))))
 def test_tokens_used_in_any_window_are_never_above_the_limit(case):
     limit, asked = case
-    assert most_in_window(play(TokenLimiter(limit, WINDOW_S), asked)) <= limit
+    assert most_in_window(play(TokenPacer(limit, WINDOW_S), asked)) <= limit
 
 
 @given(limits.flatmap(lambda limit: st.tuples(st.just(limit), wishes(limit, honest=True))))
 def test_sends_follow_each_other_at_the_distance_of_their_tokens_but_for_refunds(case):
     limit, asked = case
-    sends = play(TokenLimiter(limit, WINDOW_S), asked)
+    sends = play(TokenPacer(limit, WINDOW_S), asked)
     for first in range(len(sends)):
         for last in range(first + 1, len(sends)):
             elapsed_s = sends[last].at_s - sends[first].at_s
@@ -102,7 +102,7 @@ def test_sends_follow_each_other_at_the_distance_of_their_tokens_but_for_refunds
 @given(limits.flatmap(lambda limit: st.tuples(st.just(limit), wishes(limit, honest=False))))
 def test_debts_are_paid_before_the_next_send_for_a_window_at_most(case):
     limit, asked = case
-    limiter = TokenLimiter(limit, WINDOW_S)
+    limiter = TokenPacer(limit, WINDOW_S)
     now_s = 0.0
     for wish in asked:
         now_s = limiter.ready_at_s(wish.reserved, now_s + wish.after_s)
@@ -115,7 +115,7 @@ def test_debts_are_paid_before_the_next_send_for_a_window_at_most(case):
 
 
 def test_count_beyond_belief_keeps_the_next_send_waiting_for_one_window():
-    limiter = TokenLimiter(100_000, WINDOW_S)
+    limiter = TokenPacer(100_000, WINDOW_S)
     limiter.correct(limiter.take(500, 5.0), 10**12, 6.0)
     assert limiter.ready_at_s(100, 6.0) == pytest.approx(6.0 + WINDOW_S)
 
@@ -126,7 +126,7 @@ def test_count_beyond_belief_keeps_the_next_send_waiting_for_one_window():
     start_s=st.floats(0, 1e8),
 )
 def test_time_said_is_the_earliest_at_which_a_send_is_allowed(limit, asked, start_s):
-    limiter = TokenLimiter(limit, WINDOW_S)
+    limiter = TokenPacer(limit, WINDOW_S)
     now_s = start_s
     for size in asked:
         tokens = min(limit, size)
@@ -139,7 +139,7 @@ def test_time_said_is_the_earliest_at_which_a_send_is_allowed(limit, asked, star
 
 
 def test_window_does_not_begin_with_a_burst():
-    limiter = TokenLimiter(60_000, WINDOW_S)
+    limiter = TokenPacer(60_000, WINDOW_S)
     at_s = []
     now_s = 0.0
     for _ in range(60):
@@ -151,14 +151,14 @@ def test_window_does_not_begin_with_a_burst():
 
 
 def test_request_as_large_as_the_limit_waits_for_an_empty_window_and_a_larger_one_for_ever():
-    limiter = TokenLimiter(1000, WINDOW_S)
+    limiter = TokenPacer(1000, WINDOW_S)
     limiter.take(10, 5.0)
     assert limiter.ready_at_s(1000, 6.0) == pytest.approx(65.0)
     assert limiter.ready_at_s(1001, 6.0) == math.inf
 
 
 def test_sends_are_as_fast_as_what_is_used_when_estimates_are_too_large():
-    limiter = TokenLimiter(60_000, WINDOW_S)
+    limiter = TokenPacer(60_000, WINDOW_S)
     sends = play(limiter, [Wish(0.0, 4000, 1000, 3.0)] * 200)
     used_per_s = sum(one.used for one in sends) / (sends[-1].at_s - sends[0].at_s)
     # 3 s of reservations that are too large take their room; without refunds it would be 250.
@@ -171,4 +171,4 @@ def test_sends_are_as_fast_as_what_is_used_when_estimates_are_too_large():
 )
 def test_limiter_of_no_sense_is_refused(limit, window_s):
     with pytest.raises(ValueError, match="limit must be"):
-        TokenLimiter(limit, window_s)
+        TokenPacer(limit, window_s)

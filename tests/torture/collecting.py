@@ -9,10 +9,10 @@ import msgspec
 import pyarrow.parquet as pq
 
 from pytest_ultrapar.records import EpisodeEnded
-from pytest_ultrapar.results.cases_file import read_cases
-from pytest_ultrapar.results.journal import scan_journal
-from pytest_ultrapar.results.publish import TEMPORARY_SUFFIX
-from pytest_ultrapar.results.recovered import FINISHED_ENDINGS
+from pytest_ultrapar.store.cases_file import read_cases
+from pytest_ultrapar.store.journal import scan_journal
+from pytest_ultrapar.store.publish import TEMPORARY_SUFFIX
+from pytest_ultrapar.store.recovered import FINISHED_ENDINGS
 from pytest_ultrapar.testing import read_server_log
 from tests.torture.evidence import Ask, Journaled, Row, Sent, Served
 from tests.torture.project import WITNESS, Witness

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.report.text_table import text_table
+from pytest_ultrapar.report.text import text_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

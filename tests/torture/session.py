@@ -25,9 +25,9 @@ EPISODE_S = 15
 _LAST_LINE = re.compile(r"^=+ .* in [0-9.]+s\b.*=+$", re.MULTILINE)
 _ROLES = (
     ("worker", "sys.stdin.readline"),
-    ("broker", "pytest_ultrapar.lanes.broker_server"),
+    ("broker", "pytest_ultrapar.broker.server"),
     ("simulator", "pytest_ultrapar.simulator"),
-    ("compaction", "pytest_ultrapar.results.compact"),
+    ("compaction", "pytest_ultrapar.analysis.compact"),
 )
 
 

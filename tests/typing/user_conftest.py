@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pytest_ultrapar.leading.finish import FinishedRun
+    from pytest_ultrapar.coordinator.finish import FinishedRun
     from pytest_ultrapar.pool.model import Lane, LaneId
     from pytest_ultrapar.records import Attempt, Case, Grade
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.lanes.actions import Grant, Refusal
-from pytest_ultrapar.lanes.broker import LaneBroker
-from pytest_ultrapar.lanes.protocol import LeaseRequest, Told
+from pytest_ultrapar.broker.broker import LaneBroker
+from pytest_ultrapar.broker.protocol import Grant, LeaseRequest, Refusal, Told
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.lanes.actions import Action
-    from pytest_ultrapar.lanes.protocol import LaneStatus, Lease
+    from pytest_ultrapar.broker.protocol import Action, LaneStatus, Lease
     from pytest_ultrapar.pool.model import Pool
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
+from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.records import Case
-from pytest_ultrapar.results.compaction import compact
-from pytest_ultrapar.results.manifest import read_manifest, write_manifest
+from pytest_ultrapar.store.manifest import read_manifest, write_manifest
 from tests.unit.finished_run import (
     NOW,
     episode,

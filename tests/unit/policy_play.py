@@ -8,10 +8,8 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pytest_ultrapar.lanes.assignment import Assignment, Group
-from pytest_ultrapar.lanes.assignment_check import check_assignment
-from pytest_ultrapar.leading.feeding import Feedable, Feeding
-from pytest_ultrapar.leading.feeding_plan import homes
+from pytest_ultrapar.broker.assignment import Assignment, Group, check_assignment
+from pytest_ultrapar.coordinator.dispatch import Dispatch, DispatchItem, homes
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.model import Lane, Pool
 from pytest_ultrapar.records import Case
@@ -95,8 +93,8 @@ def carry_out(
         for case_id in group.cases
     }
     by_id = {lane.lane_id: lane for lane in lanes}
-    feeding = Feeding(
-        [Feedable(c.index, c.model, *place.get(c.case_id, (-1, ""))) for c in cases],
+    dispatch = Dispatch(
+        [DispatchItem(c.index, c.model, *place.get(c.case_id, (-1, ""))) for c in cases],
         seats_of={lane.model: pool.seats(pool.lanes_of(lane.model)) or 9 for lane in lanes},
         home_of=homes(pool, lanes, assignment),
     )
@@ -110,8 +108,8 @@ def carry_out(
             asked[play.ask(worker, case.model, **wish)] = case
 
     for worker in workers:
-        feeding.add_worker(worker)
-    for worker, indices in feeding.feed_all().items():
+        dispatch.add_worker(worker)
+    for worker, indices in dispatch.hand_out_to_all().items():
         take(worker, indices)
     moments: list[Snapshot] = []
     n_left = len(cases)
@@ -127,8 +125,8 @@ def carry_out(
         worker, case = play.whose[first], asked[first]
         play.back(first)
         play.end(case.case_id, place.get(case.case_id, (-1, ""))[1], worker)
-        feeding.reported(worker, case.index)
-        take(worker, feeding.feed(worker))
+        dispatch.reported(worker, case.index)
+        take(worker, dispatch.hand_out(worker))
         n_left -= 1
     return moments
 

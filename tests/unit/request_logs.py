@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from pytest_ultrapar.analysis.requests import RequestLog
 from pytest_ultrapar.pool.model import Lane, LaneId
 from pytest_ultrapar.records import Attempt, EpisodeEnded
-from pytest_ultrapar.results.request_log import RequestLog
 
 
 def lane(number=0, *limits, model="m"):

@@ -5,11 +5,11 @@ import math
 
 import pytest
 
-from pytest_ultrapar.lanes.adaptive.controller import LEAST_SPREAD_S, WARY, AdaptiveController
-from pytest_ultrapar.lanes.adaptive.curve import Curve, span_s
-from pytest_ultrapar.lanes.adaptive.observation import Observation
-from pytest_ultrapar.lanes.adaptive.vllm_metrics import ServerLoad
-from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, Allowance, Told
+from pytest_ultrapar.broker.adaptive.controller import LEAST_SPREAD_S, WARY, AdaptiveController
+from pytest_ultrapar.broker.adaptive.observation import Observation
+from pytest_ultrapar.broker.adaptive.seats import Curve, span_s
+from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
+from pytest_ultrapar.broker.protocol import NOTHING_TOLD, Allowance, Told
 
 
 def served(controller, granted_s, now_s, at_grant, told=NOTHING_TOLD):
@@ -284,7 +284,7 @@ def test_longer_answers_are_no_queue():
 
 def test_report_of_a_silent_server_does_not_hold_for_ever():
     controller = AdaptiveController("p/k", 64)
-    controller.told_load(ServerLoad(5.0, 20.0), 10, 0.0)
+    controller.load_reported(ServerLoad(5.0, 20.0), 10, 0.0)
     low = controller.cap()
     for n in range(200):
         now_s = 1.0 + n / 10

@@ -8,10 +8,8 @@ import threading
 
 import pytest
 
-from pytest_ultrapar.lanes.adaptive.load_question import ask_load
-from pytest_ultrapar.lanes.adaptive.load_watch import LoadWatch
-from pytest_ultrapar.lanes.adaptive.vllm_metrics import ServerLoad
-from pytest_ultrapar.pool.route import Route
+from pytest_ultrapar.broker.adaptive.server_load import LoadWatch, ServerLoad, ask_load
+from pytest_ultrapar.pool.network import Route
 
 BUSY = b"vllm:num_requests_running 7\nvllm:num_requests_waiting 3\n"
 
@@ -62,7 +60,7 @@ def test_answer_that_is_none_says_nothing(server, answer):
 
 
 def test_watch_goes_on_after_nonsense(server, monkeypatch):
-    monkeypatch.setattr("pytest_ultrapar.lanes.adaptive.load_watch.ASK_EVERY_S", 0.01)
+    monkeypatch.setattr("pytest_ultrapar.broker.adaptive.server_load.ASK_EVERY_S", 0.01)
     url, answers = server
     answers[:] = [b"no http at all\r\n", b"", BUSY]
 

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from pytest_ultrapar.lanes.adaptive.controller import AdaptiveController
-from pytest_ultrapar.lanes.adaptive.observation import Observation
-from pytest_ultrapar.lanes.adaptive.queue import QueueSearch
-from pytest_ultrapar.lanes.adaptive.vllm_metrics import ServerLoad
+from pytest_ultrapar.broker.adaptive.controller import AdaptiveController
+from pytest_ultrapar.broker.adaptive.observation import Observation
+from pytest_ultrapar.broker.adaptive.queueing_server import QueueSearch
+from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
 
 
 def settle(works_on: int, *, others: int = 0, reports: int = 40) -> list[int]:
@@ -14,7 +14,7 @@ def settle(works_on: int, *, others: int = 0, reports: int = 40) -> list[int]:
         in_flight = controller.cap()
         running = min(works_on, in_flight + others)
         waiting = max(0, in_flight + others - works_on)
-        controller.told_load(ServerLoad(running, waiting), in_flight, float(second))
+        controller.load_reported(ServerLoad(running, waiting), in_flight, float(second))
         seats.append(controller.cap())
     return seats
 
@@ -48,14 +48,14 @@ def test_seats_that_are_not_in_use_do_not_grow():
 
 def test_report_that_says_nothing_leaves_the_search_to_itself():
     controller = AdaptiveController("vllm/0", 500)
-    controller.told_load(ServerLoad(None, 3.0), 10, 0.0)
+    controller.load_reported(ServerLoad(None, 3.0), 10, 0.0)
     assert controller.queue.seats is None
 
 
 def test_refusal_cuts_below_what_the_server_says():
     controller = AdaptiveController("vllm/0", 500)
     for second in range(5):
-        controller.told_load(ServerLoad(1.0, 0.0), controller.cap(), float(second))
+        controller.load_reported(ServerLoad(1.0, 0.0), controller.cap(), float(second))
     cap = controller.cap()
     controller.sent(9.0)
     controller.observe(Observation("rate", 9.0, 9.1, cap, cap))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_ultrapar.broker.assignment import Assignment, Group
+from pytest_ultrapar.coordinator.policies import checked
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.lanes.assignment import Assignment, Group
-from pytest_ultrapar.leading.assigning import checked
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.records import Case
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_ultrapar.broker.assignment import Assignment, Group
+from pytest_ultrapar.coordinator.policies import POLICIES, find_policy
+from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_sample
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.lanes.assignment import Assignment, Group
-from pytest_ultrapar.leading.baseline import draw_sample, with_baseline
-from pytest_ultrapar.leading.policies import POLICIES, find_policy
 from tests.unit.policy_play import assert_sound, carry_out, cases, lanes_of, pool
 
 MODELS = ("DeepSeek-V3-0324", "qwen2.5-72b-instruct", "qwen2.5-3b-instruct")
@@ -44,7 +44,7 @@ def assignments(draw: st.DrawFn) -> tuple[list, Assignment, int]:
 def test_every_case_runs_once_and_the_sample_before_all_others(drawn, seed):
     planned, assignment, n = drawn
     sample = draw_sample(planned, n, seed)
-    changed = with_baseline(assignment, planned, LANES, sample)
+    changed = with_serial_sample(assignment, planned, LANES, sample)
     assert_sound(changed, LANES, planned)
     assert sorted(one for group in changed.groups for one in group.cases) == sorted(
         case.case_id for case in planned
@@ -69,7 +69,7 @@ def test_rules_of_policies_hold_after_the_sample(word):
     planned = cases(MODELS, repeats=4)
     before = find_policy(word, "ultra")(POOL, ("gw0", "gw1"), LANES, planned)
     sample = draw_sample(planned, 5, 0)
-    after = with_baseline(before, planned, LANES, sample)
+    after = with_serial_sample(before, planned, LANES, sample)
     assert after.home == before.home
     rules = {group.name: group for group in after.groups}
     for group in before.groups:
@@ -115,7 +115,7 @@ def test_names_of_the_policys_groups_are_left_alone():
     planned = cases(MODELS, repeats=2)
     ids = tuple(case.case_id for case in planned)
     assignment = Assignment(groups=(Group("baseline", ids[:2]), Group("measured", ids[2:4])))
-    changed = with_baseline(assignment, planned, LANES, ids[3:5])
+    changed = with_serial_sample(assignment, planned, LANES, ids[3:5])
     assert [(group.name, group.after) for group in changed.groups] == [
         ("baseline'", ()),
         ("measured'", ("baseline'",)),

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from pytest_ultrapar.engine.chat_request import request_body
-from pytest_ultrapar.engine.endpoints import endpoints
+from pytest_ultrapar.engine.endpoints import endpoints, request_body
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.model import EffectiveValue

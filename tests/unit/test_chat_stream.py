@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.engine.chat_stream import ChatStream
-from pytest_ultrapar.engine.failure import Failure
-from pytest_ultrapar.engine.openai_api import decode_response
-from pytest_ultrapar.engine.reply import Reply, ToolCall
+from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.apis.openai import decode_response
+from pytest_ultrapar.apis.reply import Reply, ToolCall
+from pytest_ultrapar.apis.stream import ChatStream
 
 LANE = "p/i/k"
 

@@ -7,30 +7,29 @@ import re
 import httpx
 import pytest
 
-from pytest_ultrapar.check.asking import Seen
-from pytest_ultrapar.check.lane_answer import LaneAnswer, lane_answer
-from pytest_ultrapar.check.question import ModelList, SmallestChat
-from pytest_ultrapar.check.report import (
+from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.broker.assignment import Assignment, Group
+from pytest_ultrapar.broker.failure_classes import CLASSES
+from pytest_ultrapar.broker.protocol import KnownLane
+from pytest_ultrapar.check.answers import (
     MOST_TOKENS_IN,
+    LaneAnswer,
     cost,
     counts,
     failures,
+    lane_answer,
     lane_line,
     summary_lines,
 )
+from pytest_ultrapar.check.asking import ModelList, Seen, SmallestChat
+from pytest_ultrapar.coordinator.lane_check import needed_lanes
 from pytest_ultrapar.engine.endpoints import Endpoint
-from pytest_ultrapar.engine.failure import Failure
 from pytest_ultrapar.engine.http import Answer
-from pytest_ultrapar.lanes.assignment import Assignment, Group
-from pytest_ultrapar.lanes.failure_classes import CLASSES
-from pytest_ultrapar.lanes.protocol import KnownLane
-from pytest_ultrapar.leading.lane_check import needed_lanes
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
-from pytest_ultrapar.pool.proxy import Proxy
-from pytest_ultrapar.pool.route import DEFAULT_TRUST, Route
+from pytest_ultrapar.pool.network import DEFAULT_TRUST, Proxy, Route
 from pytest_ultrapar.records import Case
-from pytest_ultrapar.results.redact import Redactor
+from pytest_ultrapar.store.redact import Redactor
 
 CHAT, MODELS = SmallestChat(), ModelList()
 CANARY = "sk-canary-4f9a1c77e2b05d"

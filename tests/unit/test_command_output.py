@@ -113,7 +113,7 @@ def test_what_cannot_be_used_is_no_failed_rule(failing, kind):
 
 
 def test_results_that_cannot_be_made_anew_are_no_failed_rule(tmp_path):
-    compact = "pytest_ultrapar.results.compact"
+    compact = "pytest_ultrapar.analysis.compact"
     done = subprocess.run(
         [sys.executable, "-m", compact, tmp_path / "no-run"], capture_output=True, check=False
     )

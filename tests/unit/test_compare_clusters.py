@@ -8,13 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_ultrapar.analysis.measured_run import find_measured_run
+from pytest_ultrapar.analysis.paired import (
+    NOTHING_KNOWN,
+    clustered_mean_interval,
+    clustered_share,
+    mean_interval,
+)
+from pytest_ultrapar.analysis.statistics import wilson_interval
 from pytest_ultrapar.compare.gate import judge
 from pytest_ultrapar.compare.rules import parse_rule
 from pytest_ultrapar.report.summary import summary_lines
-from pytest_ultrapar.results.clustered import clustered_mean_interval, clustered_share
-from pytest_ultrapar.results.measured_run import find_measured_run
-from pytest_ultrapar.results.paired import NOTHING_KNOWN, mean_interval
-from pytest_ultrapar.results.statistics import wilson_interval
 from tests.unit.compared_runs import outcomes_of, write_run
 
 MODELS = ("alpha", "beta", "gamma", "delta")

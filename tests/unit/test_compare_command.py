@@ -10,7 +10,7 @@ import pytest
 
 from pytest_ultrapar import cli
 from pytest_ultrapar.pool.model import Limit
-from pytest_ultrapar.results.manifest import Machine
+from pytest_ultrapar.store.manifest import Machine
 from tests.unit.compared_runs import outcomes_of, same_cases, write_run
 
 N = 40
@@ -333,7 +333,7 @@ def _damage(run: Path, what: str) -> None:
 @pytest.mark.parametrize(
     ("what", "says"),
     [
-        ("no summary", "has no summary.json; python -m pytest_ultrapar.results.compact"),
+        ("no summary", "has no summary.json; python -m pytest_ultrapar.analysis.compact"),
         ("summary of another version", "summary.json is no summary of this version"),
         ("other schema", "manifest.json: schema must be 1 (got 2)"),
         ("torn manifest", "manifest.json is no manifest of this version"),
@@ -387,8 +387,7 @@ def test_gate_refuses_rules_that_cannot_be_judged(ultrapar, words, says):
 
 
 def test_help_lists_every_metric_and_default_rule(ultrapar):
-    from pytest_ultrapar.compare.defaults import DEFAULT_RULES
-    from pytest_ultrapar.compare.metrics import METRICS
+    from pytest_ultrapar.compare.rules import DEFAULT_RULES, METRICS
 
     code, said, _ = ultrapar("gate", "--help")
     assert code == 0

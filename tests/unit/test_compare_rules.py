@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.compare.metrics import METRICS, find_metric
-from pytest_ultrapar.compare.rules import GRAMMAR, Rule, parse_rule
+from pytest_ultrapar.compare.rules import GRAMMAR, METRICS, Rule, find_metric, parse_rule
 from pytest_ultrapar.errors import ConfigError
 
 names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.\-]*", fullmatch=True)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ultrapar.bench.mode_run import read_mode_run
-from pytest_ultrapar.bench.speedups import full_speedup
-from pytest_ultrapar.compare.changes import change
-from pytest_ultrapar.compare.figures import figure_of_run
+from pytest_ultrapar.analysis.measured_run import find_measured_run, read_rows
+from pytest_ultrapar.analysis.run_summary import read_summary
+from pytest_ultrapar.bench.merged import full_speedup, read_mode_run
+from pytest_ultrapar.compare.figures import change, figure_of_run
 from pytest_ultrapar.compare.gate import judge
-from pytest_ultrapar.compare.gate_table import gate_section
 from pytest_ultrapar.compare.pairing import pair
+from pytest_ultrapar.compare.report import gate_section
 from pytest_ultrapar.compare.rules import parse_rule
-from pytest_ultrapar.results.measured_run import find_measured_run, read_rows
-from pytest_ultrapar.results.run_summary import read_summary
 from tests.unit.compared_runs import outcomes_of, same_cases, write_run
 
 

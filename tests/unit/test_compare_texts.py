@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ultrapar.compare.figure_text import figure_text, interval_text
-from pytest_ultrapar.compare.section import Section, markdown_lines, text_lines
+from pytest_ultrapar.compare.figures import figure_text, interval_text
+from pytest_ultrapar.compare.report import Section, markdown_lines, text_lines
 
 SECTION = Section(
     title="cells of a_b",

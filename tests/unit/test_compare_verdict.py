@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_ultrapar import cli
+from pytest_ultrapar.analysis.measured_run import find_measured_run
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.results.measured_run import find_measured_run
 from tests.unit.compared_runs import outcomes_of, same_cases, write_run
 
 

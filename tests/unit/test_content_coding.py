@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.engine.content_coding import Unpacker
+from pytest_ultrapar.engine.transport import Unpacker
 
 STEP = 64 * 1024
 

@@ -3,7 +3,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.leading.crashes import judge
+from pytest_ultrapar.coordinator.crashes import judge
 
 
 def test_judge_runs_everything_again_after_a_first_death():

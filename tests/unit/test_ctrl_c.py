@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from pytest_ultrapar.ctrl_c import SAME_WISH_S, CtrlC
+from pytest_ultrapar.session.ctrl_c import SAME_WISH_S, CtrlC
 
 
 class Pressed:

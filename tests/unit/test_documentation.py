@@ -12,12 +12,11 @@ from pyarrow import parquet
 from bench_suites.documented import plugin as documented
 from pytest_ultrapar import cli, hooks, options
 from pytest_ultrapar.bench.arguments import check_passed_on, parse_modes
-from pytest_ultrapar.compare.defaults import DEFAULT_RULES
-from pytest_ultrapar.compare.rules import parse_rule
-from pytest_ultrapar.pool import model, schema
+from pytest_ultrapar.compare.rules import DEFAULT_RULES, parse_rule
+from pytest_ultrapar.pool import file, model
 from pytest_ultrapar.pool.environment import read_environment
 from pytest_ultrapar.pool.providers import DEFAULT_TIMEOUT_S
-from pytest_ultrapar.results import schema as results_schema
+from pytest_ultrapar.store import tables
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -116,13 +115,13 @@ def test_variables_of_the_environment_stand_in_the_readme():
 
 
 REFERENCE = {
-    "Top level": schema.PoolFile,
-    "`[pool]`": schema.WholePoolTable,
-    "`[[provider]]`": schema.ProviderTable,
-    "An entry of `keys`": schema.KeyTable,
-    "`[[provider.model]]`": schema.ModelTable,
-    "An entry of `instances`": schema.InstanceTable,
-    "`latency`": schema.LatencyTable,
+    "Top level": file.PoolFile,
+    "`[pool]`": file.WholePoolTable,
+    "`[[provider]]`": file.ProviderTable,
+    "An entry of `keys`": file.KeyTable,
+    "`[[provider.model]]`": file.ModelTable,
+    "An entry of `instances`": file.InstanceTable,
+    "`latency`": file.LatencyTable,
 }
 
 
@@ -136,7 +135,7 @@ def test_every_field_of_a_pool_stands_in_the_reference(title):
 def test_limits_of_a_pool_stand_in_the_reference():
     text = section("pool.toml").split("| field of a limit ", 1)[1].split("\n\n", 1)[0]
     fields = [named(row[0])[0] for row in rows("| field of a limit " + text)]
-    assert fields == list(schema.LimitTable.__struct_fields__)
+    assert fields == list(file.LimitTable.__struct_fields__)
 
 
 def test_defaults_of_a_pool_are_those_of_the_reference():
@@ -151,9 +150,9 @@ def test_defaults_of_a_pool_are_those_of_the_reference():
 @pytest.mark.parametrize(
     ("table", "columns"),
     [
-        ("results", results_schema.results_columns((), ())),
-        ("attempts", results_schema.ATTEMPTS_COLUMNS),
-        ("transcripts", results_schema.TRANSCRIPTS_COLUMNS),
+        ("results", tables.results_columns((), ())),
+        ("attempts", tables.ATTEMPTS_COLUMNS),
+        ("transcripts", tables.TRANSCRIPTS_COLUMNS),
     ],
 )
 def test_columns_of_a_table_stand_in_the_readme(table, columns):

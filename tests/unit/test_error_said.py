@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from pytest_ultrapar.engine.error_said import read_error
-from pytest_ultrapar.engine.failure import classify_status
+from pytest_ultrapar.apis.failure import classify_status, read_error
 
 PROMPT = (
     "What is the maximum context length of a context window? context_length_exceeded, "

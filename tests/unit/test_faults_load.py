@@ -5,8 +5,7 @@ import pytest
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import Limit
-from pytest_ultrapar.simulator.faults.fault_entry import _KINDS_OF
-from pytest_ultrapar.simulator.faults.known_errors import KNOWN_ERRORS
+from pytest_ultrapar.simulator.faults.file import _KINDS_OF, KNOWN_ERRORS, FaultTable, PlaceTable
 from pytest_ultrapar.simulator.faults.script import (
     Drop,
     Error,
@@ -20,7 +19,6 @@ from pytest_ultrapar.simulator.faults.script import (
     When,
     Where,
 )
-from pytest_ultrapar.simulator.faults.table import FaultTable, PlaceTable
 from tests.simulated_pool import faults_of, simulated_pool
 
 POOL = simulated_pool(
@@ -238,7 +236,7 @@ def test_mistake_is_refused_with_one_clear_message(load, text, message):
 
 
 def test_file_that_is_not_there_is_refused(tmp_path):
-    from pytest_ultrapar.simulator.faults.load import load_faults
+    from pytest_ultrapar.simulator.faults.file import load_faults
 
     with pytest.raises(ConfigError, match=r"none\.toml: there is no such file"):
         load_faults(tmp_path / "none.toml", POOL)

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.simulator.faults.script import Fault, Hang, Span, When, Where
-from pytest_ultrapar.simulator.faults.timeline import Timeline
-from pytest_ultrapar.simulator.faults.trigger import Trigger
+from pytest_ultrapar.simulator.faults.book import Trigger
+from pytest_ultrapar.simulator.faults.script import Fault, Hang, Span, Timeline, When, Where
 
 
 def trigger(when, seed=0, label="f"):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pytest_ultrapar.suite.garbage import collect_seldom, spare_items
+from pytest_ultrapar.session.garbage import collect_seldom, spare_items
 
 CPYTHON = (700, 10, 10)
 
@@ -105,7 +105,7 @@ def test_freezing_at_exit_leaves_the_users_own_registration_alone():
         "atexit.register(lambda: print(calls))\n"
         "calls, gc.freeze = [], lambda: calls.append(1)\n"
         "atexit.register(gc.freeze)\n"
-        "from pytest_ultrapar.suite.garbage import collect_seldom\n"
+        "from pytest_ultrapar.session.garbage import collect_seldom\n"
         "collect_seldom(Config())\n"
         "collect_seldom(Config())\n"
         "calls.clear()\n"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_ultrapar.analysis.measured_run import find_measured_run
 from pytest_ultrapar.compare.gate import GateResult, judge
-from pytest_ultrapar.compare.gate_table import failure_line, gate_section
+from pytest_ultrapar.compare.report import failure_line, gate_section
 from pytest_ultrapar.compare.rules import parse_rule
-from pytest_ultrapar.results.measured_run import find_measured_run
 from tests.unit.compared_runs import outcomes_of, same_cases, write_run
 
 N = 40

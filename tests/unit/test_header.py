@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ultrapar.leading.waste_warnings import idle_workers, most_in_flight
+from pytest_ultrapar.coordinator.header import idle_workers, most_in_flight
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
 

@@ -5,14 +5,14 @@ from datetime import UTC, datetime
 
 import pytest
 
+from pytest_ultrapar.broker.key_lock import Holder, take_all
+from pytest_ultrapar.broker.lane_table import free_s
+from pytest_ultrapar.coordinator.key_keeping import KeptKeys, keep_keys, locked_keys
+from pytest_ultrapar.coordinator.waiting_line import WaitingLine
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.lanes.carry_over import free_s
-from pytest_ultrapar.lanes.key_lock import Holder, take_all
-from pytest_ultrapar.leading.key_keeping import KeptKeys, keep_keys, locked_keys
-from pytest_ultrapar.leading.waiting_line import WaitingLine
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
-from pytest_ultrapar.pool.key_identity import key_identity
+from pytest_ultrapar.pool.keys import key_identity
 from pytest_ultrapar.pool.model import Limit
 
 POOL = """

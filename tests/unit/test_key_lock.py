@@ -12,15 +12,15 @@ from itertools import permutations
 
 import pytest
 
-from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.lanes.key_lock import (
+from pytest_ultrapar.broker.key_lock import (
     Holder,
     KeyLocks,
     Taken,
     lock_directory,
     take_all,
 )
-from pytest_ultrapar.pool.key_identity import key_identity
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.keys import key_identity
 
 SINCE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ME, OTHER = Holder(1, "/mine", SINCE), Holder(2, "/other", SINCE)
@@ -152,7 +152,7 @@ HOLD = """
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from pytest_ultrapar.lanes.key_lock import Holder, take_all
+from pytest_ultrapar.broker.key_lock import Holder, take_all
 locks = take_all(Path(sys.argv[1]), ["a"], Holder(7, "/run", datetime.now(UTC)))
 """
 READY = 'print("ready", flush=True)\n'

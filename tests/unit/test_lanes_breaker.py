@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from pytest_ultrapar.lanes.breaker import Breaker
-from pytest_ultrapar.lanes.failure_classes import FAILURES, NOBODY_LISTENS
+from pytest_ultrapar.broker.failure_classes import FAILURES, NOBODY_LISTENS
+from pytest_ultrapar.broker.health import Breaker
 
 
 def breaker(seed: int = 0) -> Breaker:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, KnownLane, LeaseRequest
+from pytest_ultrapar.broker.protocol import NOTHING_TOLD, KnownLane, LeaseRequest
 from pytest_ultrapar.pool.model import Limit
 from tests.property.broker_judge import lane, pool
 from tests.unit.broker_play import Play

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ultrapar.lanes.broker import LaneBroker
-from pytest_ultrapar.lanes.protocol import BIN, NOTHING_TOLD, LeaseRequest
+from pytest_ultrapar.broker.broker import LaneBroker
+from pytest_ultrapar.broker.protocol import BIN, NOTHING_TOLD, LeaseRequest
 from pytest_ultrapar.pool.model import Limit
 from tests.property.broker_judge import lane, pool
 

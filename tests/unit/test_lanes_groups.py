@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.lanes.assignment import Assignment, Group
 from pytest_ultrapar.pool.model import Limit
 from tests.property.broker_judge import lane, pool
 from tests.unit.broker_play import Play

@@ -1,4 +1,4 @@
-from pytest_ultrapar.lanes.headroom import HEADROOM, with_headroom
+from pytest_ultrapar.broker.limits import HEADROOM, with_headroom
 from pytest_ultrapar.pool.model import Limit
 from tests.property.broker_judge import lane, pool
 

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from pytest_ultrapar.lanes.health import LaneHealth, Out, Pause, Resume
+from pytest_ultrapar.broker.health import LaneHealth, Out, Pause, Resume
 from tests.property.broker_judge import lane
 
 

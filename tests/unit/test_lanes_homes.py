@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_ultrapar.lanes.assignment import Assignment
+from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.pool.model import Limit
 from tests.property.broker_judge import lane, pool
 from tests.unit.broker_play import Play

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
+from pytest_ultrapar.broker.assignment import Assignment, Group
+from pytest_ultrapar.broker.holding import acquire_lease
+from pytest_ultrapar.broker.local import LocalBroker
+from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.errors import ConfigError, NoLaneError
-from pytest_ultrapar.lanes.assignment import Assignment, Group
-from pytest_ultrapar.lanes.broker_local import LocalBroker
-from pytest_ultrapar.lanes.holding import acquire_lease
-from pytest_ultrapar.lanes.protocol import LeaseRequest
 from pytest_ultrapar.pool.model import Limit
 from tests.property.broker_judge import check_rate, lane, pool
 

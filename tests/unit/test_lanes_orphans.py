@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.lanes.actions import Grant
-from pytest_ultrapar.lanes.lane_state import TELLING_ANSWERS
+from pytest_ultrapar.broker.lanes import TELLING_ANSWERS
+from pytest_ultrapar.broker.protocol import Grant
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from tests.unit.broker_play import Play
 from tests.unit.pool_texts import real

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from pytest_ultrapar.lanes.window import Window
+from pytest_ultrapar.broker.limits import Window
 
 
 def test_window_is_full_at_its_cap_and_free_again_after_a_return():

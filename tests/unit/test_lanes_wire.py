@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.lanes import wire
-from pytest_ultrapar.lanes.assignment import Assignment, Group
-from pytest_ultrapar.lanes.protocol import Allowance, BrokerStatus, Lease, LeaseRequest, Told
-from pytest_ultrapar.lanes.server_config import ServerConfig
+from pytest_ultrapar.broker import wire
+from pytest_ultrapar.broker.assignment import Assignment, Group
+from pytest_ultrapar.broker.process import ServerConfig
+from pytest_ultrapar.broker.protocol import Allowance, BrokerStatus, Lease, LeaseRequest, Told
 from pytest_ultrapar.pool.model import Limit
 from tests.property.broker_judge import lane, pool
 from tests.unit.broker_play import Play
@@ -111,7 +111,7 @@ def test_token_is_in_no_repr():
 def test_broker_process_imports_nothing_heavy():
     heavy = "httpx aiohttp pyarrow xdist rich uvicorn pytest_ultrapar.engine"
     code = (
-        "import sys, pytest_ultrapar.lanes.broker_server; "
+        "import sys, pytest_ultrapar.broker.server; "
         f"print(*[name for name in {heavy.split()!r} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,6 +7,7 @@ import functools
 import subprocess
 import sys
 import tomllib
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,12 @@ PACKAGE = Path(pytest_ultrapar.__file__).parent
 LEVELS = (
     {"errors", "clock", "records", "critical_values"},
     {"pool"},
-    {"lanes"},
+    {"broker"},
+    {"apis"},
     {"engine"},
     {"plan"},
-    {"results"},
+    {"store"},
+    {"analysis"},
     {"report", "simulator"},
     {"compare"},
 )
@@ -51,6 +54,10 @@ def parts_imported(path: Path) -> set[str]:
     return {
         name for name in names if (PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").is_file()
     }
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
 
 
 def sources(folder: Path) -> list[Path]:
@@ -87,22 +94,27 @@ def test_core_knows_neither_pytest_nor_xdist():
             assert not strange, f"{path.relative_to(PACKAGE)} imports {sorted(strange)}"
 
 
-def test_running_cases_knows_nothing_of_leading_a_run():
-    for path in sources(PACKAGE / "suite"):
-        strange = parts_imported(path) & {"leading", "local", "xdist_controller", "xdist_worker"}
+def test_session_knows_nothing_of_the_coordinator():
+    for path in sources(PACKAGE / "session"):
+        strange = parts_imported(path) & {"coordinator", "workers"}
         assert not strange, f"{path.relative_to(PACKAGE)} imports {sorted(strange)}"
 
 
-def test_leading_a_run_knows_nothing_of_xdists_processes():
-    for path in sources(PACKAGE / "leading"):
-        strange = parts_imported(path) & {
-            "local",
-            "xdist_controller",
-            "xdist_watch",
-            "xdist_worker",
-            "plugin",
-        }
+def test_coordinator_knows_nothing_of_xdists_processes():
+    for path in sources(PACKAGE / "coordinator"):
+        strange = parts_imported(path) & {"workers", "plugin"}
         assert not strange, f"{path.relative_to(PACKAGE)} imports {sorted(strange)}"
+
+
+FOLDERS = sorted({path.parent for path in sources(PACKAGE)})
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_modules_of_a_folder_import_each_other_one_way(folder):
+    """For types, too: who reads a chapter should not have to read another one first and last."""
+    names = {f"{module_name(folder)}.{path.stem}": path for path in folder.glob("*.py")}
+    graph = {name: imports(path) & names.keys() - {name} for name, path in names.items()}
+    TopologicalSorter(graph).prepare()
 
 
 def test_package_does_not_import_the_suites():
@@ -115,7 +127,7 @@ def test_package_does_not_import_the_suites():
 
 def test_workflow_domain_knows_nothing_of_lanes():
     for path in sources(ROOT / "bench_suites" / "workflow"):
-        strange = parts_imported(path) & {"lanes", "engine", "pool"}
+        strange = parts_imported(path) & {"broker", "engine", "pool"}
         assert not strange, f"{path.relative_to(ROOT)} imports {sorted(strange)}"
 
 
@@ -141,27 +153,33 @@ def test_plugin_is_light_for_runs_without_a_pool():
 
 
 def test_worker_imports_nothing_that_only_the_controller_needs():
-    loaded = loaded_by("pytest_ultrapar.xdist_worker")
+    loaded = loaded_by("pytest_ultrapar.workers.worker")
     assert "msgspec" in loaded
     assert loaded & {"pyarrow", "rich", "uvicorn", "hypothesis", "pytest_benchmark"} == set()
 
 
 def test_controller_imports_nothing_that_only_workers_need():
-    loaded = loaded_by("pytest_ultrapar.leading.leader, pytest_ultrapar.xdist_controller")
+    loaded = loaded_by(
+        "pytest_ultrapar.coordinator.coordinator, pytest_ultrapar.workers.controller"
+    )
     assert "msgspec" in loaded
     assert loaded & {"aiohttp", "httpx", "uvloop", "asyncio", "pyarrow"} == set()
 
 
 def test_leading_a_run_and_its_gate_reads_no_table_in_its_own_process():
-    loaded = loaded_by("pytest_ultrapar.leading.leader, pytest_ultrapar.leading.run_gate")
+    loaded = loaded_by(
+        "pytest_ultrapar.coordinator.coordinator, pytest_ultrapar.coordinator.run_gate"
+    )
     assert "msgspec" in loaded
     assert loaded & {"pyarrow", "hypothesis", "pytest_benchmark"} == set()
 
 
-@pytest.mark.parametrize("host", ["xdist_controller", "xdist_worker", "local"])
+@pytest.mark.parametrize("host", ["controller", "worker", "local"])
 def test_run_without_a_gate_or_a_check_imports_none(host):
-    loaded = modules_loaded_by(f"pytest_ultrapar.leading.leader, pytest_ultrapar.{host}")
-    assert "pytest_ultrapar.settings" in loaded
+    loaded = modules_loaded_by(
+        f"pytest_ultrapar.coordinator.coordinator, pytest_ultrapar.workers.{host}"
+    )
+    assert "pytest_ultrapar.session.settings" in loaded
     unused = ("pytest_ultrapar.compare", "pytest_ultrapar.check")
     assert {name for name in loaded if name.startswith(unused)} == set()
 

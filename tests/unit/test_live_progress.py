@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from _pytest._io import TerminalWriter
 
-from pytest_ultrapar.leading import live
+from pytest_ultrapar.coordinator import live
 
 
 class Output(io.StringIO):

@@ -8,11 +8,11 @@ import contextlib
 import httpx
 import pytest
 
+from pytest_ultrapar.broker.protocol import NOTHING_TOLD, Lease, LeaseRequest
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.http import Answer
 from pytest_ultrapar.engine.llm import Llm, Wire
 from pytest_ultrapar.engine.retry import RetryPolicy
-from pytest_ultrapar.lanes.protocol import NOTHING_TOLD, Lease, LeaseRequest
 from pytest_ultrapar.pool.model import LaneId
 
 LANE = LaneId("p/a/k0")

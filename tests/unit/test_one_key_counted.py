@@ -5,16 +5,15 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from pytest_ultrapar.lanes.assignment import Assignment
-from pytest_ultrapar.leading.key_keeping import locked_keys
-from pytest_ultrapar.leading.policies import find_policy
+from pytest_ultrapar.analysis.requests import audit
+from pytest_ultrapar.broker.assignment import Assignment
+from pytest_ultrapar.coordinator.key_keeping import locked_keys
+from pytest_ultrapar.coordinator.policies import find_policy
 from pytest_ultrapar.plan.forecast import LaneLoad
-from pytest_ultrapar.plan.key_load import key_load
-from pytest_ultrapar.plan.loads import key_shares
+from pytest_ultrapar.plan.load import key_load, key_shares
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.records import Case
-from pytest_ultrapar.report.key_lines import key_lines
-from pytest_ultrapar.results.audit import audit
+from pytest_ultrapar.report.plan_report import key_lines
 from tests.unit.pool_texts import real, without_schema
 from tests.unit.request_logs import episode, log_of, request
 

@@ -10,11 +10,11 @@ from bench_suites.overhead import gate
 from bench_suites.overhead.environment import measured_environment
 from bench_suites.overhead.gate import Judgement, gate_lines, pool_text, stated_power
 from bench_suites.overhead.gate_power import chance_of_failing
+from pytest_ultrapar.analysis.measured_run import find_measured_run
+from pytest_ultrapar.analysis.paired import rate_difference
 from pytest_ultrapar.compare.gate import judge
 from pytest_ultrapar.compare.rules import parse_rule
 from pytest_ultrapar.pool.config import Overrides, load_pool
-from pytest_ultrapar.results.measured_run import find_measured_run
-from pytest_ultrapar.results.paired import rate_difference
 
 
 @pytest.mark.parametrize(("base", "new"), [(0.9, 0.8), (0.6, 0.6), (1.0, 0.9)])

@@ -10,7 +10,7 @@ from execnet.gateway_base import dumps, loads
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.packed_reports import pack, unpack
+from pytest_ultrapar.session.reports import pack, unpack
 
 DATA = {
     "nodeid": "test_x.py::test[\u00e9]",

@@ -9,8 +9,15 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from pytest_ultrapar.plan.bound import Price, certify, lower_bound
-from pytest_ultrapar.plan.demand import RequestClass, fold, request_classes, resources
+from pytest_ultrapar.plan.bound import (
+    Price,
+    RequestClass,
+    certify,
+    fold,
+    lower_bound,
+    request_classes,
+    resources,
+)
 from pytest_ultrapar.pool.model import Lane, LaneId, Limit
 from tests.unit.policy_play import pool
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ultrapar.plan.busy_seats import Service, seat_uses
-from pytest_ultrapar.plan.contradictions import contradictions
 from pytest_ultrapar.plan.expectations import Expected
-from pytest_ultrapar.plan.waste import waste
+from pytest_ultrapar.plan.run_plan import contradictions
+from pytest_ultrapar.plan.waste import Service, seat_uses, waste
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from tests.unit.policy_play import ROOT
 from tests.unit.pool_texts import real

@@ -7,10 +7,9 @@ from collections import Counter
 
 import pytest
 
-from pytest_ultrapar.lanes.assignment import Assignment, Group
-from pytest_ultrapar.plan.eta import MOST_LOOKS, Looks, ToAsk, Used, estimate
+from pytest_ultrapar.broker.assignment import Assignment, Group
+from pytest_ultrapar.plan.eta import MOST_LOOKS, Looks, Survival, ToAsk, Used, estimate
 from pytest_ultrapar.plan.forecast import Course, _Play
-from pytest_ultrapar.plan.survival import Survival
 from pytest_ultrapar.pool.config import Overrides, load_pool
 
 FREE = Assignment()

@@ -8,9 +8,8 @@ import statistics
 
 import pytest
 
-from pytest_ultrapar.plan.amounts import ASSUMED_WITHIN, Amount, amount, calls, service_s
-from pytest_ultrapar.plan.earlier import EarlierEpisode
-from pytest_ultrapar.plan.expectations import Hint, expect
+from pytest_ultrapar.plan.expectations import EarlierEpisode, Hint, expect
+from pytest_ultrapar.plan.run_plan import ASSUMED_WITHIN, Amount, amount, calls, service_s
 from pytest_ultrapar.pool.model import Latency
 from pytest_ultrapar.records import Case
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ultrapar.lanes.assignment import Assignment, Group
+from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.plan.forecast import Course, forecast
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from tests.unit.pool_texts import simulated

@@ -8,15 +8,14 @@ import os
 import msgspec
 import pytest
 
+from pytest_ultrapar.analysis.compaction import compact
+from pytest_ultrapar.coordinator.header import known_services, pool_hints
+from pytest_ultrapar.coordinator.planning import find_history, hint_notes
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.leading.estimates import find_history, hint_notes
-from pytest_ultrapar.leading.pool_hints import known_services, pool_hints
-from pytest_ultrapar.plan.busy_seats import Service
 from pytest_ultrapar.plan.expectations import Expected
-from pytest_ultrapar.pool.answered_by import answered_by
+from pytest_ultrapar.plan.waste import Service
 from pytest_ultrapar.pool.config import Overrides, load_pool
-from pytest_ultrapar.pool.model import Latency
-from pytest_ultrapar.results.compaction import compact
+from pytest_ultrapar.pool.model import Latency, answered_by
 from tests.unit.finished_run import (
     case,
     episode,

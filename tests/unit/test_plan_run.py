@@ -6,13 +6,11 @@ import dataclasses
 
 import pytest
 
-from pytest_ultrapar.lanes.assignment import Assignment, Group
-from pytest_ultrapar.leading.policies import one_at_a_time
-from pytest_ultrapar.plan.earlier import EarlierEpisode, EarlierRun
-from pytest_ultrapar.plan.expectations import Expected
+from pytest_ultrapar.broker.assignment import Assignment, Group
+from pytest_ultrapar.coordinator.policies import one_at_a_time
+from pytest_ultrapar.plan.expectations import EarlierEpisode, EarlierRun, Expected
 from pytest_ultrapar.plan.forecast import LaneLoad
-from pytest_ultrapar.plan.key_load import KeyLoad
-from pytest_ultrapar.plan.loads import binding, key_shares, limit_loads
+from pytest_ultrapar.plan.load import KeyLoad, binding, key_shares, limit_loads
 from pytest_ultrapar.plan.run_plan import Way, make_plan
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.records import Case

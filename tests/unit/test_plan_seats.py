@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ultrapar.plan.seats import seat_shares
+from pytest_ultrapar.plan.load import seat_shares
 from pytest_ultrapar.pool.config import Overrides, load_pool
-from pytest_ultrapar.report.seat_lines import seat_lines
+from pytest_ultrapar.report.plan_report import seat_lines
 from tests.unit.pool_texts import simulated
 
 ROOT = Path(__file__).parents[2]

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_ultrapar.broker.assignment import Assignment
+from pytest_ultrapar.coordinator.policies import find_policy
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.lanes.assignment import Assignment
-from pytest_ultrapar.leading.policies import find_policy
 from pytest_ultrapar.options import POLICIES
 from pytest_ultrapar.policy_names import batch_size, is_called, read_offered, settle_policy
 from tests.unit.policy_play import (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_ultrapar.broker.assignment import Assignment, Group
+from pytest_ultrapar.coordinator.dispatch import Dispatch, DispatchItem
+from pytest_ultrapar.engine.admission import MOST_ASKING, Admission
 from pytest_ultrapar.engine.episode import Work
-from pytest_ultrapar.engine.opener import MOST_ASKING, Opener
-from pytest_ultrapar.lanes.assignment import Assignment, Group
-from pytest_ultrapar.leading.feeding import Feedable, Feeding
 from tests.unit.policy_play import QWENS, carry_out, cases, lanes_of, pool
 
 QUICK = pool()
@@ -35,14 +35,14 @@ def test_groups_in_any_order_come_to_an_end(groups, workers):
 
 
 def test_feeding_counts_each_group_apart():
-    items = [Feedable(n, "a", rank, f"g{rank}") for rank in (0, 1) for n in range(rank, 200, 2)]
-    feeding = Feeding(items, seats_of={"a": 1}, home_of={})
-    feeding.add_worker("gw0")
-    sent = feeding.feed("gw0")
+    items = [DispatchItem(n, "a", rank, f"g{rank}") for rank in (0, 1) for n in range(rank, 200, 2)]
+    dispatch = Dispatch(items, seats_of={"a": 1}, home_of={})
+    dispatch.add_worker("gw0")
+    sent = dispatch.feed("gw0")
     by_group = [sum(index % 2 == rank for index in sent) for rank in (0, 1)]
     assert by_group[0] == by_group[1] < 50
-    feeding.reported("gw0", sent[-1])
-    assert [index % 2 for index in feeding.feed("gw0")] == [1]
+    dispatch.reported("gw0", sent[-1])
+    assert [index % 2 for index in dispatch.feed("gw0")] == [1]
 
 
 def work(index, group):
@@ -50,25 +50,25 @@ def work(index, group):
 
 
 def test_opener_lets_the_first_case_of_every_line_ask():
-    opener = Opener(most_open=10)
+    admission = Admission(most_open=10)
     for index in range(100):
-        opener.add(work(index, "shut"))
-    while opener.next_to_ask(("a", "shut")) is not None:
+        admission.add(work(index, "shut"))
+    while admission.next_to_ask(("a", "shut")) is not None:
         pass
-    line = opener.add(work(100, "open"))
-    assert opener.next_to_ask(line) is not None
-    assert opener.next_to_ask(line) is None
-    opener.opened(line)
+    line = admission.add(work(100, "open"))
+    assert admission.next_to_ask(line) is not None
+    assert admission.next_to_ask(line) is None
+    admission.opened(line)
 
 
 def test_opener_lets_each_line_ask_as_if_it_were_alone_and_opens_no_more_than_it_may():
-    opener = Opener(most_open=10)
-    lines = list(dict.fromkeys(opener.add(work(index, f"g{index % 3}")) for index in range(300)))
-    asking = [line for line in lines for _ in range(MOST_ASKING) if opener.next_to_ask(line)]
+    admission = Admission(most_open=10)
+    lines = list(dict.fromkeys(admission.add(work(index, f"g{index % 3}")) for index in range(300)))
+    asking = [line for line in lines for _ in range(MOST_ASKING) if admission.next_to_ask(line)]
     assert len(asking) == 10 * len(lines)
     for line in asking[:10]:
-        opener.opened(line)
-    assert all(opener.next_to_ask(line) is None for line in lines)
+        admission.opened(line)
+    assert all(admission.next_to_ask(line) is None for line in lines)
     for _ in range(3):
-        opener.closed()
-    assert opener.next_to_ask(lines[0]) is not None
+        admission.closed()
+    assert admission.next_to_ask(lines[0]) is not None

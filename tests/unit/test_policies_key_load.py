@@ -13,10 +13,10 @@ from bench_suites.documented.key_rule import any_key, bind
 from bench_suites.documented.model_key import model_key
 from bench_suites.documented.phase_mode import phase_assignment
 from bench_suites.documented.process import process_of
-from pytest_ultrapar.lanes.assignment import Assignment, Group
-from pytest_ultrapar.leading.policies import find_policy
-from pytest_ultrapar.plan.key_load import key_load
-from pytest_ultrapar.report.key_lines import key_lines
+from pytest_ultrapar.broker.assignment import Assignment, Group
+from pytest_ultrapar.coordinator.policies import find_policy
+from pytest_ultrapar.plan.load import key_load
+from pytest_ultrapar.report.plan_report import key_lines
 from tests.unit.policy_play import QWENS, ROOT, cases, lanes_of, pool
 
 SEED_003 = pool("pools/seed003.toml")

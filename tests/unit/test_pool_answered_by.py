@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import msgspec
 
-from pytest_ultrapar.leading.reuse import differences
-from pytest_ultrapar.pool.answered_by import answered_by
+from pytest_ultrapar.coordinator.reuse import differences
 from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.model import answered_by
 from tests.unit.pool_texts import real, simulated
 from tests.unit.test_results_manifest import MANIFEST
 

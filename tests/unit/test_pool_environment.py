@@ -3,8 +3,7 @@
 import pytest
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.environment import Environment, read_environment
-from pytest_ultrapar.pool.repeats import Repeats
+from pytest_ultrapar.pool.environment import Environment, Repeats, read_environment
 
 
 def test_environment_without_our_variables_says_nothing():

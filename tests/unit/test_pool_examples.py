@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.providers import mean_s
 from pytest_ultrapar.pool.secret import read_secrets
-from pytest_ultrapar.pool.simulation import mean_s
 from tests.unit.broker_play import Play
 
 ROOT = Path(__file__).parents[2]

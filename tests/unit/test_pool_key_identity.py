@@ -7,9 +7,9 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.pool.endpoint import address_of, check_base_url, server_of
-from pytest_ultrapar.pool.key_identity import key_identity
-from pytest_ultrapar.pool.place import Place
+from pytest_ultrapar.pool.fields import Location
+from pytest_ultrapar.pool.keys import key_identity
+from pytest_ultrapar.pool.network import address_of, check_base_url, server_of
 
 CANARY = "sk-canary-4f9a1c77e2b05d"
 HERE = ("localhost", "127.0.0.1", "[::1]")
@@ -47,7 +47,7 @@ def spelled(draw, scheme, host, port, path):
 
 @given(st.data(), servers(), secrets)
 def test_every_spelling_of_an_address_is_one_server(data, server, secret):
-    one, other = (check_base_url(Place("p"), data.draw(spelled(*server))) for _ in range(2))
+    one, other = (check_base_url(Location("p"), data.draw(spelled(*server))) for _ in range(2))
     assert server_of(one) == server_of(other)
     assert address_of(one) == address_of(other)
     assert key_identity(one, secret) == key_identity(other, secret)
@@ -56,7 +56,7 @@ def test_every_spelling_of_an_address_is_one_server(data, server, secret):
 
 @given(st.data(), servers(), servers(), secrets, secrets)
 def test_keys_are_one_when_secret_host_and_port_are(data, here, there, secret, other):
-    one, two = (check_base_url(Place("p"), data.draw(spelled(*of))) for of in (here, there))
+    one, two = (check_base_url(Location("p"), data.draw(spelled(*of))) for of in (here, there))
     same_server = here[1:3] == there[1:3]
     same = key_identity(one, secret) == key_identity(two, other)
     assert same == (same_server and secret == other)
@@ -64,7 +64,7 @@ def test_keys_are_one_when_secret_host_and_port_are(data, here, there, secret, o
 
 @given(st.data(), servers(), servers())
 def test_servers_without_a_secret_are_told_apart_by_their_whole_address(data, here, there):
-    one, two = (check_base_url(Place("p"), data.draw(spelled(*of))) for of in (here, there))
+    one, two = (check_base_url(Location("p"), data.draw(spelled(*of))) for of in (here, there))
     assert (key_identity(one, "") == key_identity(two, "")) == (here == there)
 
 

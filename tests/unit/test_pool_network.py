@@ -6,14 +6,13 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization as pem
 
+from pytest_ultrapar.broker.adaptive.server_load import watch_variables
+from pytest_ultrapar.coordinator.key_keeping import locked_keys
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.lanes.adaptive.load_watch import watch_variables
-from pytest_ultrapar.leading.key_keeping import locked_keys
 from pytest_ultrapar.pool.config import Overrides, load_pool
-from pytest_ultrapar.pool.place import Place
-from pytest_ultrapar.pool.proxy import Proxy
-from pytest_ultrapar.pool.route import DIRECT, check_routes, route_secrets, route_to
-from pytest_ultrapar.results.redact import Redactor
+from pytest_ultrapar.pool.fields import Location
+from pytest_ultrapar.pool.network import DIRECT, Proxy, check_routes, route_secrets, route_to
+from pytest_ultrapar.store.redact import Redactor
 from tests.unit.pool_texts import API_URL, real, simulated
 
 PASSWORD = "canary/1234"
@@ -131,7 +130,7 @@ def test_files_that_can_be_used_are_relative_to_the_pool_file(load, tmp_path, le
 
 
 def route(pool, url=f"{API_URL}/chat", **environ):
-    return route_to(pool.providers[0].network, url, environ, Place("pool.toml"))
+    return route_to(pool.providers[0].network, url, environ, Location("pool.toml"))
 
 
 def test_address_without_settings_is_reached_directly_whatever_the_environment_says(load):

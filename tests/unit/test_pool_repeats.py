@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.place import Place
-from pytest_ultrapar.pool.repeats import Repeats, parse_repeats
+from pytest_ultrapar.pool.environment import Repeats, parse_repeats
+from pytest_ultrapar.pool.fields import Location
 
-PLACE = Place("command line", "--ultrapar-repeats")
+PLACE = Location("command line", "--ultrapar-repeats")
 IN_BOUNDS = st.integers(1, 100_000)
 
 

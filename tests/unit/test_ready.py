@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.suite.ready import ReadyQueue
+from pytest_ultrapar.session.prefetcher import ReadyQueue
 
 
 def test_ready_takes_items_of_the_last_place_first():

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from pytest_ultrapar.results.redact import Redactor
+from pytest_ultrapar.store.redact import Redactor
 
 SECRET = "sk-proj-AbCdEf0123456789ZyXwVu"
 # Begin with what can be escaped, or repeat themselves.

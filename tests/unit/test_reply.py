@@ -6,8 +6,8 @@ import json
 
 import msgspec
 
-from pytest_ultrapar.engine.openai_api import decode_response, encode_request
-from pytest_ultrapar.engine.reply import Reply, ToolCall
+from pytest_ultrapar.apis.openai import decode_response, encode_request
+from pytest_ultrapar.apis.reply import Reply, ToolCall
 from pytest_ultrapar.pool.model import LaneId
 
 LANE = LaneId("p/m/key0")

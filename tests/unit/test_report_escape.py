@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.report.escape import harmless, visible
+from pytest_ultrapar.report.text import harmless, visible
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import msgspec
 
-from pytest_ultrapar.lanes.protocol import LaneStatus
-from pytest_ultrapar.report.lane_lines import MOST_LANES, lane_lines, n_failed_requests
+from pytest_ultrapar.broker.protocol import LaneStatus
+from pytest_ultrapar.report.summary import MOST_LANES, lane_lines, n_failed_requests
 
 OUT = ": out for the rest of the run"
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import msgspec
 
-from pytest_ultrapar.lanes.protocol import FoundLimit
-from pytest_ultrapar.report.performance import performance_lines
-from pytest_ultrapar.results.attribution import Attribution, Parts
-from pytest_ultrapar.results.audit import LimitAudit
+from pytest_ultrapar.analysis.attribution import Attribution, Parts
+from pytest_ultrapar.analysis.requests import LimitAudit
+from pytest_ultrapar.broker.protocol import EstimatedLimit
+from pytest_ultrapar.report.summary import performance_lines
 from tests.unit.test_report_lanes import lane
 from tests.unit.test_report_summary import SUMMARY
 
@@ -36,7 +36,7 @@ def test_empty_seats_of_lanes_that_were_out_are_not_laid_to_the_client():
 
 def test_run_that_looked_for_limits_has_no_bound_and_says_whose():
     adaptive = msgspec.structs.replace(SUMMARY, rate_mode="adaptive")
-    found = FoundLimit("ideallab/k", 5, None, 0)
+    found = EstimatedLimit("ideallab/k", 5, None, 0)
     lanes = [lane("ideallab/a/k", found=found), lane("ideallab/b/k", found=found), lane()]
     said = "no bound is known: limits of ideallab were estimated"
     assert lines(adaptive, *lanes) == [said]

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.plan.eta import Eta
-from pytest_ultrapar.report.numbers import duration, rate, times
 from pytest_ultrapar.report.progress import (
     WINDOW_S,
     ProgressState,
@@ -18,6 +17,7 @@ from pytest_ultrapar.report.progress import (
     seconds_left,
     tables_line,
 )
+from pytest_ultrapar.report.text import duration, rate, times
 
 COUNTS = {"solved": 20, "partial": 5, "unsolved": 10, "infra": 2, "error": 1}
 KEY = Eta(15.0, "lab/key0 (qps)")

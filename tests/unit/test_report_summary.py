@@ -3,13 +3,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pytest_ultrapar.lanes.protocol import LaneStatus
+from pytest_ultrapar.analysis.run_summary import CaseNote, Cell, RunSummary
+from pytest_ultrapar.analysis.statistics import Latency, MeanScore, RunStatistics, SerialSample
+from pytest_ultrapar.broker.protocol import LaneStatus
 from pytest_ultrapar.report.summary import SIMULATED, summary_lines
-from pytest_ultrapar.report.text_table import shorten, text_table
-from pytest_ultrapar.results.journal import Damage
-from pytest_ultrapar.results.run_summary import CaseNote, Cell, RunSummary
-from pytest_ultrapar.results.serial_sample import SerialSample
-from pytest_ultrapar.results.statistics import Latency, MeanScore, RunStatistics
+from pytest_ultrapar.report.text import shorten, text_table
+from pytest_ultrapar.store.journal import Damage
 
 OUTCOMES = ("solved", "partial", "unsolved", "infra", "error", "skipped")
 

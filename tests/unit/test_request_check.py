@@ -7,8 +7,7 @@ import json
 
 import pytest
 
-from pytest_ultrapar.engine.chat_request import request_body
-from pytest_ultrapar.engine.endpoints import Endpoint
+from pytest_ultrapar.engine.endpoints import Endpoint, request_body
 from pytest_ultrapar.pool.model import LaneId
 from tests.unit.test_llm_leases import HandClock, Ledger, Server, client
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_ultrapar.analysis.attribution import attribute
+from pytest_ultrapar.analysis.performance import demand, hindsight
 from pytest_ultrapar.plan.bound import certify
 from pytest_ultrapar.pool.model import Limit
-from pytest_ultrapar.results.attribution import attribute
-from pytest_ultrapar.results.hindsight import demand, hindsight
 from tests.unit.request_logs import episode, lane, log_of, request
 
 

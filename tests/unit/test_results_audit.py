@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_ultrapar.analysis.requests import audit, peak_in_flight
 from pytest_ultrapar.pool.model import Limit
-from pytest_ultrapar.results.audit import audit, peak_in_flight
 from tests.unit.request_logs import episode, lane, log_of, request
 
 moments = st.integers(0, 40).map(lambda tick: tick / 4)

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_ultrapar.results.compaction import compact
-from pytest_ultrapar.results.manifest import read_manifest, write_manifest
+from pytest_ultrapar.analysis.compaction import compact
+from pytest_ultrapar.store.manifest import read_manifest, write_manifest
 from tests.unit.finished_run import (
     case,
     episode,

@@ -10,13 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pytest_ultrapar.analysis import compaction
+from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import EpisodeStarted
-from pytest_ultrapar.results import compaction, parquet, table_set
-from pytest_ultrapar.results.compaction import compact
-from pytest_ultrapar.results.journal import segments
-from pytest_ultrapar.results.manifest import read_manifest, write_manifest
-from pytest_ultrapar.results.schema import Column
+from pytest_ultrapar.store import parquet, table_set
+from pytest_ultrapar.store.journal import segments
+from pytest_ultrapar.store.manifest import read_manifest, write_manifest
+from pytest_ultrapar.store.tables import Column
 from tests.unit.finished_run import (
     NOW,
     T0_US,

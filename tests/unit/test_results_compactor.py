@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from pytest_ultrapar.analysis.compactor import Compactor
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.results.compactor import Compactor
 from tests.unit.finished_run import run_of_seven
 
 
@@ -20,7 +20,7 @@ def run(tmp_path):
 def test_compactor_returns_the_summary_and_keeps_pyarrow_out(run):
     code = (
         "import sys; from pathlib import Path;"
-        "from pytest_ultrapar.results.compactor import Compactor;"
+        "from pytest_ultrapar.analysis.compactor import Compactor;"
         "s = Compactor.start(Path(sys.argv[1])).compact();"
         "print(s.statistics.n_final, s.run_id, 'pyarrow' in sys.modules,"
         " 'pytest_benchmark' in sys.modules)"
@@ -50,7 +50,7 @@ def test_compactor_that_is_stopped_or_left_leaves_the_run_alone(run):
     stopped.stop()
     stopped.stop()
     waiting = subprocess.Popen(
-        [sys.executable, "-m", "pytest_ultrapar.results.compact", "--wait", run.path],
+        [sys.executable, "-m", "pytest_ultrapar.analysis.compact", "--wait", run.path],
         stdin=subprocess.PIPE,
     )
     waiting.communicate(b"")
@@ -67,7 +67,7 @@ def test_compactor_whose_process_was_killed_starts_another(run):
 def test_compaction_by_hand_says_in_one_sentence_what_was_written(tmp_path):
     run = run_of_seven(tmp_path / "run")
     child = subprocess.run(
-        [sys.executable, "-m", "pytest_ultrapar.results.compact", run.path],
+        [sys.executable, "-m", "pytest_ultrapar.analysis.compact", run.path],
         capture_output=True,
         text=True,
         check=True,

@@ -8,12 +8,11 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from pytest_ultrapar.results.compaction import compact
-from pytest_ultrapar.results.frame import frame
-from pytest_ultrapar.results.journal import Damage, largest_sizes, segments
-from pytest_ultrapar.results.manifest import read_manifest, write_manifest
-from pytest_ultrapar.results.measured_run import find_measured_run, read_rows
-from pytest_ultrapar.results.schema import EPISODE_COLUMNS
+from pytest_ultrapar.analysis.compaction import compact
+from pytest_ultrapar.analysis.measured_run import find_measured_run, read_rows
+from pytest_ultrapar.store.journal import Damage, frame, largest_sizes, segments
+from pytest_ultrapar.store.manifest import read_manifest, write_manifest
+from pytest_ultrapar.store.tables import EPISODE_COLUMNS
 from tests.unit.finished_run import NOW, episode, grade, run_of_seven, write_journal
 
 OF_THE_EPISODE = [column.name for column in EPISODE_COLUMNS]

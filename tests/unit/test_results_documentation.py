@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from pytest_ultrapar.results.compaction import compact
+from pytest_ultrapar.analysis.compaction import compact
 from tests.unit.finished_run import case, episode, grade, make_run, write_journal
 
 TEXT = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_ultrapar.analysis.compaction import compact
+from pytest_ultrapar.analysis.earlier import earlier, earlier_in_subprocess
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.results.compaction import compact
-from pytest_ultrapar.results.earlier import earlier, earlier_in_subprocess
 from tests.unit.finished_run import (
     attempt,
     case,

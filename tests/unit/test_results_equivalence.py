@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_ultrapar.analysis.measured_run import CaseRow
+from pytest_ultrapar.analysis.paired import ALL_MODELS, Equivalence, equivalence
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.results.case_row import CaseRow
-from pytest_ultrapar.results.equivalence import ALL_MODELS, Equivalence, equivalence
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 outcomes = st.sampled_from(["solved", "partial", "unsolved", "infra", "error", "skipped"])

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, Grade
-from pytest_ultrapar.results.journal import (
+from pytest_ultrapar.store.journal import (
     JournalReader,
     JournalWriter,
     Position,
@@ -19,7 +19,7 @@ from pytest_ultrapar.results.journal import (
     scan_journal,
     segments,
 )
-from pytest_ultrapar.results.redact import Redactor
+from pytest_ultrapar.store.redact import Redactor
 
 
 def unchanged(data):
@@ -219,8 +219,8 @@ def test_journal_tells_no_value_from_a_null_value(tmp_path):
 
 def test_journal_import_leaves_heavy_packages_alone():
     code = (
-        "import sys, pytest_ultrapar.results.rundir, pytest_ultrapar.results.recovered,"
-        " pytest_ultrapar.results.redact; print([m for m in ('pyarrow', 'httpx', 'xdist',"
+        "import sys, pytest_ultrapar.store.run_directory, pytest_ultrapar.store.recovered,"
+        " pytest_ultrapar.store.redact; print([m for m in ('pyarrow', 'httpx', 'xdist',"
         " 'pytest_benchmark', 'asyncio') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
+from pytest_ultrapar.broker.protocol import LaneStatus
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.lanes.protocol import LaneStatus
 from pytest_ultrapar.pool.model import EffectiveValue
-from pytest_ultrapar.results.manifest import (
+from pytest_ultrapar.store.manifest import (
     Manifest,
     describe_machine,
     describe_python,

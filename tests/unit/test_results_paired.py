@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from pytest_ultrapar.results.paired import (
+from pytest_ultrapar.analysis.paired import (
     MOST_RESAMPLED,
     Interval,
     benjamini_hochberg,

@@ -13,13 +13,22 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.results import parquet  # noqa: F401 - nobody may be unable to import it
-from pytest_ultrapar.results.compaction import compact
-from pytest_ultrapar.results.history import read_history
-from pytest_ultrapar.results.recovered import RecoveredIndex, find_started_not_ended, recover
-from pytest_ultrapar.results.rundir import RunDirectory, new_directory, resolve_run
-from pytest_ultrapar.runtime import ASSIGNMENT_FILE, TABLES_FILE, read_assignment, read_tables
+from pytest_ultrapar.session.runtime import (
+    ASSIGNMENT_FILE,
+    TABLES_FILE,
+    read_assignment,
+    read_tables,
+)
+from pytest_ultrapar.store import parquet  # noqa: F401 - nobody may be unable to import it
+from pytest_ultrapar.store.recovered import (
+    RecoveredIndex,
+    find_started_not_ended,
+    read_history,
+    recover,
+)
+from pytest_ultrapar.store.run_directory import RunDirectory, new_directory, resolve_run
 from tests.unit.finished_run import NOW, case, episode, grade, make_run, write_journal
 
 NOBODY = 65534

@@ -7,8 +7,8 @@ import pytest
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, Grade
-from pytest_ultrapar.results.journal import JournalWriter, Position, segments
-from pytest_ultrapar.results.recovered import (
+from pytest_ultrapar.store.journal import JournalWriter, Position, segments
+from pytest_ultrapar.store.recovered import (
     RecoveredIndex,
     find_finished,
     find_started_not_ended,

@@ -12,8 +12,8 @@ import pytest
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.records import Case, EpisodeStarted
-from pytest_ultrapar.results.journal import JournalWriter
-from pytest_ultrapar.results.rundir import (
+from pytest_ultrapar.store.journal import JournalWriter
+from pytest_ultrapar.store.run_directory import (
     RunDirectory,
     read_cases,
     resolve_run,
@@ -82,7 +82,7 @@ def test_run_directory_in_use_is_refused_with_the_process(parent, tmp_path):
 def test_run_directory_lock_ends_with_a_killed_process(parent, tmp_path):
     code = (
         "import os, sys, datetime; from pathlib import Path;"
-        "from pytest_ultrapar.results.rundir import RunDirectory;"
+        "from pytest_ultrapar.store.run_directory import RunDirectory;"
         "RunDirectory.create(Path(sys.argv[1]), datetime.datetime.now(datetime.UTC),"
         " parent=Path(sys.argv[2])); os.kill(os.getpid(), 9)"
     )

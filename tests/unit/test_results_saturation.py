@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ultrapar.engine.pulse import HEARTBEAT_S, Pulse
+from pytest_ultrapar.analysis.attribution import Attribution, Parts
+from pytest_ultrapar.analysis.performance import client_bound, dispatch_p95_s
+from pytest_ultrapar.engine.engine import HEARTBEAT_S, LoopLag
 from pytest_ultrapar.records import EngineSpent
-from pytest_ultrapar.results.attribution import Attribution, Parts
-from pytest_ultrapar.results.saturation import client_bound, dispatch_p95_s
 from tests.unit.request_logs import episode, lane, log_of, request
 
 
@@ -27,24 +27,24 @@ def time():
 
 
 @pytest.fixture
-def pulse(time):
-    return Pulse(lambda: time.now, lambda: time.cpu)
+def loop_lag(time):
+    return LoopLag(lambda: time.now, lambda: time.cpu)
 
 
-def test_pulse_counts_lateness_and_cpu_only_while_episodes_are_open(pulse, time):
-    assert pulse.lag_s == 0.0
-    assert pulse.beat(busy=False) == HEARTBEAT_S
+def test_pulse_counts_lateness_and_cpu_only_while_episodes_are_open(loop_lag, time):
+    assert loop_lag.lag_s == 0.0
+    assert loop_lag.beat(busy=False) == HEARTBEAT_S
     time.pass_by(5.0, 1.0)
-    assert pulse.lag_s == pytest.approx(5.0 - HEARTBEAT_S)
-    pulse.beat(busy=True)
+    assert loop_lag.lag_s == pytest.approx(5.0 - HEARTBEAT_S)
+    loop_lag.beat(busy=True)
     for _ in range(4):
         time.pass_by(HEARTBEAT_S + 0.01, 0.012)
-        pulse.beat(busy=True)
+        loop_lag.beat(busy=True)
     time.pass_by(HEARTBEAT_S + 0.05, 0.0)
-    pulse.beat(busy=False)
+    loop_lag.beat(busy=False)
     time.pass_by(9.0, 9.0)
-    pulse.beat(busy=False)
-    spent = pulse.spent("gw3")
+    loop_lag.beat(busy=False)
+    spent = loop_lag.spent("gw3")
     assert (spent.worker, spent.n_beats) == ("gw3", 5)
     assert spent.late_s == pytest.approx(0.09)
     assert spent.latest_s == pytest.approx(0.05)

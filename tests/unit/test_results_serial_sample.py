@@ -10,12 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_ultrapar.analysis.compaction import compact
+from pytest_ultrapar.analysis.statistics import (
+    measure_case,
+    run_statistics,
+    serial_sample,
+    serial_times,
+    with_serial_times,
+)
 from pytest_ultrapar.records import Attempt, Case, EpisodeEnded, Grade
-from pytest_ultrapar.results.compaction import compact
-from pytest_ultrapar.results.measure import measure_case
-from pytest_ultrapar.results.serial_sample import serial_sample, serial_times, with_serial_times
-from pytest_ultrapar.results.statistics import run_statistics
-from pytest_ultrapar.results.timed import MeasuredPart
+from pytest_ultrapar.store.timing import MeasuredPart
 from tests.unit.finished_run import case, episode, grade, make_run, write_journal
 
 

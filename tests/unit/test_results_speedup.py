@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.results.service import Span
-from pytest_ultrapar.results.speedup import Part, makespan_shares, speedup, speedup_interval
+from pytest_ultrapar.analysis.statistics import Part, makespan_shares, speedup, speedup_interval
+from pytest_ultrapar.store.timing import Span
 
 moments = st.floats(0, 1e4, allow_nan=False)
 spans = st.lists(st.tuples(moments, moments), min_size=1, max_size=30).map(

@@ -6,14 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_ultrapar.analysis.statistics import (
+    RESOLUTION_S,
+    measure_case,
+    part_time,
+    quantile,
+    run_statistics,
+    wilson_interval,
+)
 from pytest_ultrapar.records import Attempt, Case, EpisodeEnded, Grade
-from pytest_ultrapar.results.history import CaseHistory, EpisodeEntry
-from pytest_ultrapar.results.journal import Position
-from pytest_ultrapar.results.measure import measure_case
-from pytest_ultrapar.results.part_time import RESOLUTION_S, part_time
-from pytest_ultrapar.results.schema import parameter_columns
-from pytest_ultrapar.results.service import service_s, span
-from pytest_ultrapar.results.statistics import quantile, run_statistics, wilson_interval
+from pytest_ultrapar.store.journal import Position
+from pytest_ultrapar.store.recovered import CaseHistory, EpisodeEntry
+from pytest_ultrapar.store.tables import parameter_columns
+from pytest_ultrapar.store.timing import service_s, span
 
 times = st.floats(0, 1e4, allow_nan=False)
 

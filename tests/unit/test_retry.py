@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.engine.failure import Failure, classify_status
+from pytest_ultrapar.apis.failure import LONGEST_S, Failure, classify_status, parse_retry_after
+from pytest_ultrapar.broker.failure_classes import CLASSES
 from pytest_ultrapar.engine.retry import RetryPolicy
-from pytest_ultrapar.engine.retry_after import LONGEST_S, parse_retry_after
-from pytest_ultrapar.lanes.failure_classes import CLASSES
 
 
 @pytest.mark.parametrize(

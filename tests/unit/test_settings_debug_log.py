@@ -11,6 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_ultrapar.broker.holding import acquire_lease
+from pytest_ultrapar.broker.local import LocalBroker
+from pytest_ultrapar.broker.protocol import Lease, LeaseRequest
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.debug_log import DebugLog, file_name, line
 from pytest_ultrapar.engine.endpoints import Endpoint
@@ -19,17 +22,14 @@ from pytest_ultrapar.engine.llm import Llm, Wire
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.watch import WatchedPort
 from pytest_ultrapar.errors import BadRequestError, ConfigError, InfraError, ResultsError
-from pytest_ultrapar.lanes.broker_local import LocalBroker
-from pytest_ultrapar.lanes.holding import acquire_lease
-from pytest_ultrapar.lanes.protocol import Lease, LeaseRequest
 from pytest_ultrapar.pool.environment import Environment
+from pytest_ultrapar.pool.fields import Location
 from pytest_ultrapar.pool.model import LaneId, Limit
-from pytest_ultrapar.pool.place import Place
 from pytest_ultrapar.records import EpisodeEnded, TurnMessage
-from pytest_ultrapar.which_log import in_environment, number_of, parse_which
+from pytest_ultrapar.session.settings import in_environment, number_of, parse_which
 from tests.property.broker_judge import lane, pool
 
-OPTION = Place("command line", "--ultrapar-debug-log")
+OPTION = Location("command line", "--ultrapar-debug-log")
 SECRET = "sk-canary-9c1f0a2b77e4"
 PROMPT = "the prompt that nobody may read"
 REPLY = "the reply that nobody may read"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from pytest_ultrapar import options
-from pytest_ultrapar.lanes.assignment_check import check_assignment
+from pytest_ultrapar.broker.assignment import check_assignment
 from pytest_ultrapar.pool.environment import read_environment
-from pytest_ultrapar.pool.schema import ModelTable, ProviderTable, WholePoolTable
+from pytest_ultrapar.pool.file import ModelTable, ProviderTable, WholePoolTable
 from tests.unit.policy_play import QWENS, cases
 
 ROOT = Path(__file__).parents[2]

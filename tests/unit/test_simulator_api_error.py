@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from pytest_ultrapar.engine.failure import classify_status
-from pytest_ultrapar.engine.retry_after import parse_retry_after
+from pytest_ultrapar.apis.failure import classify_status, parse_retry_after
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.limits import Exceeded
 

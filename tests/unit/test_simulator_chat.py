@@ -6,15 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.engine.openai_api import decode_response, encode_request
-from pytest_ultrapar.engine.reply import ToolCall
+from pytest_ultrapar.apis.openai import decode_response, encode_request
+from pytest_ultrapar.apis.reply import ToolCall
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.simulator.api_error import ApiError
-from pytest_ultrapar.simulator.chat import (
+from pytest_ultrapar.simulator.completion import (
     ChatRequest,
+    count_usage,
     decode_request,
+    encode_completion,
+    encode_models,
 )
-from pytest_ultrapar.simulator.completion import count_usage, encode_completion, encode_models
 from pytest_ultrapar.simulator.persona import ChatMessage, PersonaReply
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=50)

@@ -10,10 +10,14 @@ import pytest
 
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.simulator import command
-from pytest_ultrapar.simulator.faults import fault_entry
-from pytest_ultrapar.simulator.faults.known_errors import KNOWN_ERRORS
-from pytest_ultrapar.simulator.faults.load import load_faults
-from pytest_ultrapar.simulator.faults.table import CapacityTable, FaultsFile, FaultTable
+from pytest_ultrapar.simulator.faults import file
+from pytest_ultrapar.simulator.faults.file import (
+    KNOWN_ERRORS,
+    CapacityTable,
+    FaultsFile,
+    FaultTable,
+    load_faults,
+)
 
 PAGE = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
@@ -59,7 +63,7 @@ def test_example_of_a_knee_is_a_latency(tmp_path):
 
 def test_every_kind_has_an_example(tmp_path):
     kinds = set(re.findall(r'^kind = "(\w+)"$', "".join(EXAMPLES), re.MULTILINE))
-    assert kinds == set(fault_entry._KINDS)
+    assert kinds == set(file._KINDS)
 
 
 def test_every_field_word_and_known_error_is_explained():
@@ -71,6 +75,6 @@ def test_every_field_word_and_known_error_is_explained():
     prose = re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL)
     named = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", prose))))
     assert fields <= named
-    words = {*fault_entry._FORMS, *fault_entry._REASONS, *fault_entry._KINDS}
+    words = {*file._FORMS, *file._REASONS, *file._KINDS}
     assert {word for word in words if f'"{word}"' not in PAGE} == set()
     assert {error for error in KNOWN_ERRORS if f"`{error}`" not in PAGE} == set()

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_ultrapar.pool.model import Limit
-from pytest_ultrapar.simulator.faults.left_headers import go_duration, left_headers
+from pytest_ultrapar.simulator.faults.book import go_duration, left_headers
 from pytest_ultrapar.simulator.limits import Gate, Held, LimitPath
 
 

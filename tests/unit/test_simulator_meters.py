@@ -4,8 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.pool.model import Limit
-from pytest_ultrapar.simulator.limits import Gate, Held, LimitPath
-from pytest_ultrapar.simulator.meters import ArrivalWindow, Bucket, UnitWindow
+from pytest_ultrapar.simulator.limits import (
+    ArrivalWindow,
+    Bucket,
+    Gate,
+    Held,
+    LimitPath,
+    UnitWindow,
+)
 
 # Eighths of a second are exact in binary, so that the judges below may compare with `==`.
 TICKS = st.integers(min_value=0, max_value=12).map(lambda n: n / 8)

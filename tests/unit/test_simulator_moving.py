@@ -5,10 +5,8 @@ import math
 import pytest
 
 from pytest_ultrapar.pool.model import Limit
-from pytest_ultrapar.simulator.faults.script import Capacity, Span, Where
-from pytest_ultrapar.simulator.faults.timeline import Timeline
-from pytest_ultrapar.simulator.limits import Held
-from pytest_ultrapar.simulator.moving import MovingGate, held_at, next_change_s
+from pytest_ultrapar.simulator.faults.script import Capacity, Span, Timeline, Where
+from pytest_ultrapar.simulator.limits import Held, MovingGate, held_at, next_change_s
 
 BASE = Held(workers=10, qps=4.0)
 

@@ -4,7 +4,8 @@ import random
 import subprocess
 import sys
 
-from pytest_ultrapar.simulator.persona import ChatMessage, persona_by_name
+from pytest_ultrapar.simulator.persona import ChatMessage
+from pytest_ultrapar.simulator.served import persona_by_name
 
 
 def test_echo_says_the_beginning_of_the_last_user_message():

@@ -9,12 +9,10 @@ import pytest
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import Instance, Limit
 from pytest_ultrapar.simulator.faults.book import FaultBook
-from pytest_ultrapar.simulator.faults.script import Error, Fault, FaultScript, When, Where
-from pytest_ultrapar.simulator.faults.timeline import Timeline
+from pytest_ultrapar.simulator.faults.script import Error, Fault, FaultScript, Timeline, When, Where
 from pytest_ultrapar.simulator.refusals import parse_refusal, refusal_faults
-from pytest_ultrapar.simulator.served import default_token, served_providers
+from pytest_ultrapar.simulator.served import default_token, served_providers, targets
 from pytest_ultrapar.simulator.settings import Settings
-from pytest_ultrapar.simulator.targets import targets
 from tests.simulated_pool import PROVIDER, simulated_pool
 
 POOL = simulated_pool(models={"m": ("i0", "i1"), "n": ("i2",)}, keys=("key0", "key1"))
@@ -74,7 +72,7 @@ def test_settings_survive_the_pipe():
         log_path=Path("x.log"),
         port=8123,
         faults=FaultScript(faults=(Fault("f", Where(key="key0"), When(), Error(401, "", ())),)),
-        controller_pid=7,
+        parent_pid=7,
     )
     arrived = msgspec.json.decode(msgspec.json.encode(settings), type=Settings)
     assert arrived == settings

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.model import Limit
-from pytest_ultrapar.simulator.log_file import LogFile
-from pytest_ultrapar.simulator.log_line import encode_header, encode_line, encode_names
+from pytest_ultrapar.simulator.log import LogFile, encode_header, encode_line, encode_names
 from pytest_ultrapar.testing import ServerLog, ServerRequest, read_server_log
 
 TICKS = st.integers(min_value=0, max_value=20).map(lambda n: n / 8)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.simulator.station import Station
+from pytest_ultrapar.simulator.served import ServerModel
 
 
 @given(
@@ -14,18 +14,18 @@ from pytest_ultrapar.simulator.station import Station
     steps=st.lists(st.one_of(st.none(), st.integers(0, 30)), max_size=80),
 )
 def test_station_is_first_come_first_served_and_never_idle_while_somebody_waits(knee, steps):
-    station: Station[int] = Station(knee)
+    server_model: ServerModel[int] = ServerModel(knee)
     running: list[int] = []
     waiting: list[int] = []
     for number, step in enumerate(steps):
         present = running + waiting
         if step is None or not present:
-            began = station.arrive(number)
+            began = server_model.arrive(number)
             assert began == (len(running) < knee)
             (running if began else waiting).append(number)
         else:
             gone = present[step % len(present)]
-            following = station.leave(gone)
+            following = server_model.leave(gone)
             if gone in waiting:
                 waiting.remove(gone)
                 assert following is None
@@ -33,29 +33,29 @@ def test_station_is_first_come_first_served_and_never_idle_while_somebody_waits(
                 running.remove(gone)
                 assert following == (waiting[0] if waiting else None)
                 running += [waiting.pop(0)] if following is not None else []
-        assert (station.n_running, station.n_waiting) == (len(running), len(waiting))
+        assert (server_model.n_running, server_model.n_waiting) == (len(running), len(waiting))
         assert len(running) <= knee
         assert not waiting or len(running) == knee
 
 
 def play(knee, n_clients, service_s, n_requests):
     """Clients that ask again at once: mean latency and requests per second, in virtual time."""
-    station: Station[int] = Station(knee)
+    server_model: ServerModel[int] = ServerModel(knee)
     ends: list[tuple[float, int]] = []
     arrived_s = dict.fromkeys(range(n_clients), 0.0)
     for client in range(n_clients):
-        if station.arrive(client):
+        if server_model.arrive(client):
             heapq.heappush(ends, (service_s, client))
     latencies_s = []
     now_s = 0.0
     for request in range(n_clients, n_clients + n_requests):
         now_s, ended = heapq.heappop(ends)
         latencies_s.append(now_s - arrived_s.pop(ended))
-        following = station.leave(ended)
+        following = server_model.leave(ended)
         if following is not None:
             heapq.heappush(ends, (now_s + service_s, following))
         arrived_s[request] = now_s
-        if station.arrive(request):
+        if server_model.arrive(request):
             heapq.heappush(ends, (now_s + service_s, request))
     tail = latencies_s[n_requests // 2 :]
     return sum(tail) / len(tail), n_requests / now_s

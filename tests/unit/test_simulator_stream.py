@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.engine.reply import ToolCall
+from pytest_ultrapar.apis.reply import ToolCall
 from pytest_ultrapar.simulator.answer import Pieces, Whole, broken_off
 from pytest_ultrapar.simulator.completion import count_usage, encode_completion
 from pytest_ultrapar.simulator.persona import ChatMessage, PersonaReply

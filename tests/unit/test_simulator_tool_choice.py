@@ -5,8 +5,7 @@ import json
 import pytest
 
 from pytest_ultrapar.simulator.api_error import ApiError
-from pytest_ultrapar.simulator.chat import decode_request
-from pytest_ultrapar.simulator.tool_choice import forced_call
+from pytest_ultrapar.simulator.completion import decode_request, forced_call
 
 PARAMETERS = {
     "type": "object",

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from pytest_ultrapar.engine.reply import Reply
+from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.engine.token_estimate import (
     ANSWER_TOKENS,
     FEW,

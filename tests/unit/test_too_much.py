@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.engine.failure import classify_status
-from pytest_ultrapar.engine.too_much import comes_back_in_s, read_excess
+from pytest_ultrapar.apis.failure import classify_status, comes_back_in_s, read_excess
 
 
 def error(message: str = "", **fields: object) -> bytes:

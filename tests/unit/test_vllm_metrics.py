@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.lanes.adaptive.vllm_metrics import ServerLoad, parse_load
+from pytest_ultrapar.broker.adaptive.server_load import ServerLoad, parse_load
 
 TEXT = """# HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge

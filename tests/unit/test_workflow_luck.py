@@ -16,9 +16,8 @@ from bench_suites.workflow.ceiling import is_reachable
 from bench_suites.workflow.conversation import Conversation
 from bench_suites.workflow.reply_parser import Action, ParsedReply
 from bench_suites.workflow.steps import work
+from pytest_ultrapar.session.prefetch import ATTRIBUTE, CaseInfo
 from pytest_ultrapar.simulator.personas.workflow import obedient, repairing, sloppy
-from pytest_ultrapar.suite.case_state import CaseInfo
-from pytest_ultrapar.suite.prefetched import ATTRIBUTE
 from tests.unit import workflow_instruments as instruments
 from tests.unit.workflow_instruments import play
 from tests.unit.workflow_models import Acting, run_arm

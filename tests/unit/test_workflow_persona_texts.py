@@ -18,9 +18,8 @@ from bench_suites.workflow.arguments import check_arguments
 from bench_suites.workflow.feedback import HELP, describe_result, describe_search, describe_tool
 from bench_suites.workflow.prompts import build_messages
 from bench_suites.workflow.simulation import ToolResult
-from pytest_ultrapar.simulator.personas.feedback_text import read_feedback
-from pytest_ultrapar.simulator.personas.prompt_text import read_prompt
-from pytest_ultrapar.simulator.personas.steps import corrected
+from pytest_ultrapar.simulator.personas.acting import corrected
+from pytest_ultrapar.simulator.personas.reading import read_feedback, read_prompt
 
 ALL = list(TASKS.by_id.values())
 

@@ -18,7 +18,7 @@ from bench_suites.workflow_results.__main__ import main
 from bench_suites.workflow_results.aggregate_files import SCHEMA
 from bench_suites.workflow_results.bench_case import NEVER_RAN
 from bench_suites.workflow_results.run_cases import read_run
-from pytest_ultrapar.results.taken_file import Taken, write_taken
+from pytest_ultrapar.store.cases_file import Taken, write_taken
 from tests.unit.finished_run import NOW, run_of_seven
 from tests.unit.test_workflow_aggregate import COLUMNS
 from tests.unit.workflow_results_runs import bench_case, some, write_run
@@ -168,7 +168,7 @@ def test_refusals_name_what_is_wrong_and_write_nothing(tmp_path, capsys, monkeyp
     (tmp_path / "unfinished" / "results.parquet").unlink()
     line = refused(capsys, "unfinished")
     assert "there is no results.parquet" in line
-    assert "python -m pytest_ultrapar.results.compact unfinished" in line
+    assert "python -m pytest_ultrapar.analysis.compact unfinished" in line
     shutil.copytree(run, tmp_path / "damaged")
     (tmp_path / "damaged" / "results.parquet").write_bytes(b"PAR1")
     assert "results.parquet cannot be read" in refused(capsys, "damaged")
@@ -189,7 +189,7 @@ def test_run_of_other_suites_is_refused(tmp_path, capsys):
 
 
 def test_phase_without_its_parameters_is_refused(tmp_path, capsys):
-    from pytest_ultrapar.results.compaction import compact
+    from pytest_ultrapar.analysis.compaction import compact
 
     run = run_of_seven(tmp_path / "run").path
     compact(run)

@@ -15,7 +15,7 @@ from bench_suites.workflow_results.phase import ALL_PHASES, question
 from bench_suites.workflow_results.phase_cells import phase_cells
 from bench_suites.workflow_results.run_cases import RunCases
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.results.taken_file import Taken
+from pytest_ultrapar.store.cases_file import Taken
 from tests.unit.workflow_results_runs import bench_case
 
 OUTCOMES = ["solved", "partial", "unsolved", "infra", "error", "never ran"]

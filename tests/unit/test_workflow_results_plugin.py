@@ -11,8 +11,7 @@ import pytest
 
 from bench_suites.workflow_results import plugin
 from bench_suites.workflow_results.plugin import phases_in
-from pytest_ultrapar.results.cases_file import write_cases
-from pytest_ultrapar.results.taken_file import Taken, write_taken
+from pytest_ultrapar.store.cases_file import Taken, write_cases, write_taken
 from tests.unit.finished_run import case
 
 ROOT = Path(__file__).parents[2]

@@ -14,8 +14,8 @@ from bench_suites.workflow_results.counted import Counted
 from bench_suites.workflow_results.figures import coverage, efficiency, with_interval
 from bench_suites.workflow_results.model_size import model_size_b
 from bench_suites.workflow_results.tables import BEST, tables
-from pytest_ultrapar.results.clustered import clustered_share
-from pytest_ultrapar.results.statistics import wilson_interval
+from pytest_ultrapar.analysis.paired import clustered_share
+from pytest_ultrapar.analysis.statistics import wilson_interval
 from tests.unit.workflow_results_runs import bench_case, some
 
 PAIRED = "same tasks, solved %: flaw / no flaw (n)"

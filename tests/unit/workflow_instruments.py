@@ -20,7 +20,7 @@ from bench_suites.workflow import (
 )
 from bench_suites.workflow.prompts import build_messages
 from bench_suites.workflow.simulation import REFUSALS
-from pytest_ultrapar.simulator.personas.prompt_text import read_prompt
+from pytest_ultrapar.simulator.personas.reading import read_prompt
 
 Script = Generator[str, str, None]
 """Yields what the model says and is sent the answer to it."""

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 from bench_suites.workflow.aggregate import CaseResult
 from bench_suites.workflow_results.bench_case import BenchCase
+from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.records import Case
-from pytest_ultrapar.results.compaction import compact
 from tests.unit.finished_run import (
     NOW,
     episode,

@@ -1,19 +1,193 @@
-"""All faults of a server at work: which one takes a request, and what callers are told is left."""
+"""All faults of a server at work: which one takes a request, and what it makes of the answer."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import hashlib
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Literal
 
-from pytest_ultrapar.simulator.faults.left_headers import left_headers
-from pytest_ultrapar.simulator.faults.trigger import Trigger
+import msgspec
+
+from pytest_ultrapar.simulator.answer import NEVER, Answer, Pieces, Whole, broken_off
+from pytest_ultrapar.simulator.faults.script import (
+    Drop,
+    Effect,
+    Error,
+    Finish,
+    Hang,
+    Malformed,
+    MalformedForm,
+    Slow,
+)
+from pytest_ultrapar.simulator.limits import WINDOW_S, LimitPath, Rate
+from pytest_ultrapar.simulator.log import with_fault
+from pytest_ultrapar.simulator.persona import PersonaReply
+from pytest_ultrapar.simulator.stream import as_event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
 
-    from pytest_ultrapar.simulator.asgi import Header
-    from pytest_ultrapar.simulator.faults.script import Fault, FaultScript
-    from pytest_ultrapar.simulator.faults.timeline import Timeline
+    from pytest_ultrapar.simulator.answer import Header
+    from pytest_ultrapar.simulator.faults.script import Fault, FaultScript, Timeline
     from pytest_ultrapar.simulator.served import ServedLane
+
+
+class Trigger:
+    """One fault with what it has counted so far.
+
+    Attributes:
+        fault: What it stands for.
+        n_tokens: Tokens answered on its lanes so far.
+    """
+
+    __slots__ = ("_n_requests", "_seed", "_times", "fault", "n_tokens")
+
+    def __init__(self, fault: Fault, seed: int) -> None:
+        self.fault = fault
+        self.n_tokens = 0
+        self._seed = seed
+        self._n_requests = 0
+        self._times: Counter[str] = Counter()
+
+    def takes(self, elapsed_s: float, request: Callable[[], str]) -> bool:
+        """Whether the fault takes a request on one of its lanes; counts it either way.
+
+        Args:
+            elapsed_s: Seconds since the script's beginning.
+            request: Makes a text that stands for what is asked; called only for a draw.
+        """
+        when = self.fault.when
+        if not when.span.holds(elapsed_s):
+            return False
+        self._n_requests += 1
+        n = self._n_requests - when.after_requests
+        if n <= 0 or (when.for_requests is not None and n > when.for_requests):
+            return False
+        if self.n_tokens < when.after_tokens:
+            return False
+        return when.share >= 1 or self._draw(request()) < when.share
+
+    def _draw(self, request: str) -> float:
+        """A number in [0, 1) made of the seed, the fault, the request and how often it came.
+
+        So the order in which requests come does not matter, and one that comes again, as a retry
+        does, has a draw of its own.
+        """
+        self._times[request] += 1
+        text = f"{self._seed}\0{self.fault.label}\0{request}\0{self._times[request]}"
+        digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big") / 2**64
+
+
+_MINUTE_S = 60.0
+_BOUNDS: dict[Literal["requests", "tokens"], tuple[Rate, ...]] = {
+    "requests": ("rpm", "qps"),
+    "tokens": ("tpm",),
+}
+
+
+def left_headers(path: LimitPath, now_s: float, values: Mapping[str, str]) -> tuple[Header, ...]:
+    """The headers of the limit on the path of which the smallest part is left.
+
+    Args:
+        path: The lane's limits. A limit per second is told as one per minute, 60 times as large.
+        now_s: The time.
+        values: Sent instead of or beside the true ones; an empty value takes its header away.
+    """
+    told: dict[str, str] = {}
+    for what, bounds in _BOUNDS.items():
+        found = []
+        for gate in path.gates:
+            for bound in bounds:
+                if (meter := gate.meter(bound)) is not None:
+                    per_minute = _MINUTE_S / WINDOW_S[bound]
+                    limit, left = meter.rate * per_minute, meter.left(now_s) * per_minute
+                    found.append((left / limit, limit, left))
+        if found:
+            part, limit, left = min(found)
+            told[f"x-ratelimit-limit-{what}"] = f"{math.floor(limit)}"
+            told[f"x-ratelimit-remaining-{what}"] = f"{math.floor(left)}"
+            told[f"x-ratelimit-reset-{what}"] = go_duration((1 - min(part, 1)) * _MINUTE_S)
+    told.update(values)
+    return tuple(
+        (name.encode("latin-1"), value.encode("latin-1")) for name, value in told.items() if value
+    )
+
+
+def go_duration(seconds: float) -> str:
+    """Seconds as `1h2m3.5s`, `1m0s`, `3s`, `250ms` or `0s`, whole milliseconds rounded up."""
+    millis = math.ceil(seconds * 1000)
+    if millis < 1000:  # noqa: PLR2004 - a second
+        return f"{millis}ms" if millis else "0s"
+    minutes, millis = divmod(millis, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    text = f"{millis / 1000:g}s"
+    if hours or minutes:
+        text = f"{minutes}m{text}"
+    return f"{hours}h{text}" if hours else text
+
+
+_HEAD = b'{"id":"chatcmpl-0","object":"chat.completion","created":0,"model":"m","choices":'
+_USAGE = b',"usage":{"prompt_tokens":1,"completion_tokens":0,"total_tokens":1}}'
+_BODIES: dict[MalformedForm, bytes] = {
+    "not-json": b"<html><body>this is no JSON</body></html>",
+    "wrong-type": b'["this is no completion"]',
+    "empty-choices": _HEAD + b"[]" + _USAGE,
+    "no-message": _HEAD + b'[{"index":0,"finish_reason":"stop"}]' + _USAGE,
+    "null-content": _HEAD
+    + b'[{"index":0,"message":{"role":"assistant","content":null},"finish_reason":"stop"}]'
+    + _USAGE,
+    "empty": b"",
+}
+
+
+def disturbed_reply(reply: PersonaReply, effect: Effect) -> PersonaReply:
+    """What is left of a reply: all of it, but for an early end."""
+    if not isinstance(effect, Finish):
+        return reply
+    kept = (
+        "" if effect.finish_reason == "content_filter" else reply.content[: len(reply.content) // 2]
+    )
+    return PersonaReply(kept, None, effect.finish_reason)
+
+
+def disturbed_answer(answer: Answer, latency_s: float, effect: Effect) -> tuple[Answer, float]:
+    """What is sent instead of an answer, and the latency with which it is."""
+    if isinstance(effect, Error):
+        return error_answer(effect), effect.after_s
+    if isinstance(effect, Slow):
+        return answer, latency_s * effect.factor + effect.extra_s
+    if isinstance(effect, Hang):
+        return (NEVER if effect.at == "start" else broken_off(answer, "silence")), latency_s
+    if isinstance(effect, Drop):
+        dropped = Pieces(None, (), (), "close")
+        if effect.at == "body":
+            dropped = broken_off(answer, "close")
+        return dropped, latency_s if effect.after_s is None else effect.after_s
+    if isinstance(effect, Malformed):
+        return _malformed(answer, effect), latency_s
+    return answer, latency_s
+
+
+def error_answer(effect: Error) -> Whole:
+    """The answer with another status, headers as given, JSON unless they say otherwise."""
+    headers = tuple(
+        (name.encode("latin-1"), value.encode("latin-1")) for name, value in effect.headers
+    )
+    return Whole(effect.body.encode(), effect.status, headers)
+
+
+def _malformed(answer: Answer, effect: Malformed) -> Answer:
+    if effect.body is None and effect.form == "truncated":
+        if isinstance(answer, Pieces):
+            return broken_off(answer, "complete")
+        return msgspec.structs.replace(answer, body=answer.body[: len(answer.body) // 2])
+    body = _BODIES[effect.form] if effect.body is None else effect.body.encode()
+    if isinstance(answer, Pieces):
+        return msgspec.structs.replace(answer, pieces=((1.0, as_event(body) if body else b""),))
+    return msgspec.structs.replace(answer, body=body)
 
 
 class FaultBook:
@@ -60,3 +234,23 @@ class FaultBook:
             if entry.span.holds(elapsed_s):
                 return left_headers(lane.path, now_s, dict(entry.values))
         return ()
+
+
+def unused_faults(script: FaultScript, log: Path) -> tuple[str, ...]:
+    """The labels of faults that took no request, in the file's order.
+
+    Args:
+        script: What the server followed.
+        log: Its log, complete. One that cannot be read says nothing of any fault.
+    """
+    left = {fault.label: with_fault(b"", fault.label) for fault in script.faults}
+    try:
+        with log.open("rb") as lines:
+            for line in lines:
+                for label in [label for label, mark in left.items() if mark in line]:
+                    del left[label]
+                if not left:
+                    break
+    except OSError:
+        return ()
+    return tuple(left)

@@ -8,11 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from pytest_ultrapar.simulator.persona import ChatMessage, PersonaReply
-from pytest_ultrapar.simulator.personas.intent import CallTool, Intent, LookUp
-from pytest_ultrapar.simulator.personas.situation import Situation, read_situation
-from pytest_ultrapar.simulator.personas.steps import Step, next_call
-from pytest_ultrapar.simulator.personas.utterance import utter
-from pytest_ultrapar.simulator.personas.wishes import steps_from_wishes
+from pytest_ultrapar.simulator.personas.acting import (
+    CallTool,
+    Intent,
+    LookUp,
+    Step,
+    next_call,
+    steps_from_wishes,
+    utter,
+)
+from pytest_ultrapar.simulator.personas.reading import Situation, read_situation
 
 if TYPE_CHECKING:
     import random

@@ -1,0 +1,220 @@
+"""`benchmark.json` in pytest-benchmark's own schema, written and read."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest_benchmark
+from pytest_benchmark.plugin import pytest_benchmark_generate_machine_info
+from pytest_benchmark.stats import Stats
+from pytest_benchmark.utils import get_commit_info
+
+from pytest_ultrapar.analysis.run_speeds import part_speed
+from pytest_ultrapar.analysis.statistics import RESOLUTION_S, RunStatistics, run_statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from pytest_ultrapar.analysis.performance import Performance
+    from pytest_ultrapar.analysis.statistics import CaseMeasure
+
+
+Entry = dict[str, Any]
+Part = tuple[str | None, str | None]
+"""A suite and a model; None stands for all of them."""
+CASE_LATENCY = "case latency"
+LATENCY_SUFFIX = "/latency"
+_OPTIONS = {
+    "disable_gc": False,
+    "timer": "monotonic",
+    "min_rounds": 1,
+    "max_time": 0.0,
+    "min_time": 0.0,
+    "precision": None,
+    "confidence": None,
+    "warmup": False,
+}
+
+
+@cache
+def machine_info() -> dict[str, Any]:
+    """pytest-benchmark's own description of this machine; 0.2 s, since it asks other programs."""
+    info: dict[str, Any] = pytest_benchmark_generate_machine_info()  # type: ignore[no-untyped-call]
+    return info
+
+
+@cache
+def commit_info() -> dict[str, Any]:
+    """pytest-benchmark's own description of the commit found here; 0.04 s of asking git."""
+    info: dict[str, Any] = get_commit_info()  # type: ignore[no-untyped-call]
+    return info
+
+
+def benchmark_json(
+    measures: Sequence[CaseMeasure],
+    *,
+    run_id: str,
+    n_planned: Mapping[tuple[str, str], int],
+    mode: str,
+    performance: Performance,
+    simulated: bool,
+    now: datetime,
+) -> dict[str, Any] | None:
+    """The whole file as plain values; None when no episode completed: a sample must not be empty.
+
+    Entries: `<suite>[<mode>]`, `<suite>[<mode>-<model>]`, `<suite>/latency[<mode>]`, and unless
+    that is the mode, `<suite>[serial]` and `<suite>[serial-<model>]` (the basis is a serial sample
+    or an estimate). None names a worker, a lane, a host or what else was selected, so that names
+    stay comparable. All but latencies have one round, the seconds per case, so that whatever a
+    reader compares of two of them is the ratio of their rates.
+
+    Under `ultrapar` stands what is of the whole run, as `run_speeds` reads it. A run of one suite
+    has it in the entry of all its cases, too.
+
+    Args:
+        measures: One for each case with a final grade.
+        run_id: Of the run.
+        n_planned: Planned cases by suite and model.
+        mode: The mode that ran.
+        performance: Of the run.
+        simulated: Whether answers came from the simulated provider.
+        now: Aware; when the file was made.
+    """
+    suites, models = (sorted({key[place] for key in n_planned}) for place in (0, 1))
+    found: dict[Part, RunStatistics] = {}
+    for part in [(suite, model) for suite in (*suites, None) for model in (None, *models)]:
+        n = sum(n for key, n in n_planned.items() if is_of(part, *key))
+        alike = (suites[0], part[1]) if len(suites) == 1 else part
+        found[part] = found.get(alike) or run_statistics(
+            measures, n_planned=n, mode=mode, chosen=_chooser(part)
+        )
+    entries: list[Entry] = []
+    for suite in suites:
+        for model in (None, *models):
+            entries.extend(_entries(suite, mode, model, found[suite, model]))
+        timed = [each for each in measures if each.timed and each.suite == suite]
+        if timed:
+            latencies_s = [max(each.duration_s, RESOLUTION_S) for each in timed]
+            extra = {"n": len(latencies_s)}
+            entries.append(_entry(f"{suite}{LATENCY_SUFFIX}", mode, None, latencies_s, extra))
+    if not entries:
+        return None
+    whole = _performance(performance)
+    if len(suites) == 1:
+        entries[0]["extra_info"].update(whole)
+    for entry in entries:
+        entry["extra_info"]["simulated"] = simulated
+    speeds = (part_speed(*part, one) for part, one in found.items())
+    parts = [one for one in speeds if one is not None]
+    run = {"run_id": run_id, "mode": mode, "simulated": simulated, **whole}
+    return {
+        "machine_info": machine_info(),
+        "commit_info": commit_info(),
+        "benchmarks": entries,
+        "datetime": now.isoformat(),
+        "version": pytest_benchmark.__version__,
+        "ultrapar": {"runs": [{**run, "parts": msgspec.to_builtins(parts)}]},
+    }
+
+
+def is_of(part: Part, suite: str, model: str) -> bool:
+    """Whether a case of that suite and model belongs to a part."""
+    return part[0] in {None, suite} and part[1] in {None, model}
+
+
+def _chooser(part: Part) -> Callable[[CaseMeasure], bool]:
+    return lambda each: is_of(part, each.suite, each.model)
+
+
+def _entries(
+    suite: str, mode: str, model: str | None, statistics: RunStatistics
+) -> Iterator[Entry]:
+    if statistics.makespan_s is not None:
+        extra = {
+            "n": statistics.n_timed,
+            "n_planned": statistics.n_planned,
+            "n_graded": statistics.n_graded,
+            "coverage": statistics.coverage,
+            "counts": statistics.counts,
+            "makespan_s": statistics.makespan_s,
+            "throughput": statistics.throughput,
+            "serial_s": statistics.serial_s,
+            "speedup": statistics.speedup,
+            "speedup_interval": statistics.speedup_interval,
+            "basis": statistics.basis,
+            "n_attempts": statistics.n_attempts,
+            "tokens_in": statistics.tokens_in,
+            "tokens_out": statistics.tokens_out,
+            "scores": {name: score.mean for name, score in statistics.scores.items()},
+        }
+        yield _entry(suite, mode, model, [statistics.makespan_s / statistics.n_timed], extra)
+    if mode != "serial":
+        yield from _alone(suite, model, statistics)
+
+
+def _alone(suite: str, model: str | None, statistics: RunStatistics) -> Iterator[Entry]:
+    """What a run in another mode knows of a serial one."""
+    sample = statistics.sample
+    if sample is not None:
+        n, serial_s = sample.n, sample.duration_s
+    elif statistics.serial_s is not None:
+        n, serial_s = statistics.n_timed, statistics.serial_s
+    else:
+        return
+    serial_s = max(serial_s, RESOLUTION_S)
+    extra = {
+        "n": n,
+        "basis": "sampled" if sample is not None else "estimated",
+        "makespan_s": serial_s,
+        "throughput": n / serial_s,
+    }
+    yield _entry(suite, "serial", model, [serial_s / n], extra)
+
+
+def _performance(performance: Performance) -> dict[str, Any]:
+    bound = performance.bound
+    return {
+        "bound_s": bound.seconds if bound is not None else None,
+        "binding": bound.binding if bound is not None else None,
+        "efficiency": performance.efficiency,
+        "attribution": msgspec.to_builtins(performance.attribution),
+        "peak_in_flight": performance.peak_in_flight,
+        "limits": msgspec.to_builtins(performance.audit),
+        "client_bound": performance.client_bound,
+    }
+
+
+def _group(suite: str, model: str | None) -> str:
+    """Entries that a reader should set in proportion: the modes of the same cases."""
+    if suite.endswith(LATENCY_SUFFIX):
+        return CASE_LATENCY
+    return f"seconds per case: {suite}{f', {model}' if model is not None else ''}"
+
+
+def _entry(
+    suite: str,
+    mode: str,
+    model: str | None,
+    samples_s: Sequence[float],
+    extra_info: dict[str, Any],
+) -> Entry:
+    stats = Stats()  # type: ignore[no-untyped-call]
+    stats.data.extend(samples_s)
+    values = stats.as_dict()  # type: ignore[no-untyped-call]
+    # Of one round it is the integer 0.
+    values["stddev"] = float(values["stddev"])
+    param = mode if model is None else f"{mode}-{model}"
+    name = f"{suite}[{param}]"
+    return {
+        "group": _group(suite, model),
+        "name": name,
+        "fullname": name,
+        "params": {"suite": suite, "mode": mode, "model": model},
+        "param": param,
+        "extra_info": extra_info,
+        "options": _OPTIONS,
+        "stats": {**values, "data": stats.data, "iterations": 1},
+    }

@@ -1,0 +1,100 @@
+"""Compaction in a process of its own: `python -m pytest_ultrapar.analysis.compact RUN_DIR`."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.analysis.compactor import WAIT, unheard
+from pytest_ultrapar.errors import ResultsError
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.analysis.run_summary import RunSummary
+
+
+_SAY_EVERY_S = 0.5
+_UNUSABLE = 4
+"""As everywhere in `ultrapar`; 1 says that a test or a rule failed."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Compact one run; prints what was written or, with `--wait`, its summary as a line of JSON.
+
+    Returns:
+        0, or 4 after a message on standard error.
+    """
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {__spec__.name}",
+        description="Make the tables, summary.json and benchmark.json of a run anew, of its "
+        "journal. Nothing is sent or graded again.",
+    )
+    parser.add_argument("run_dir", type=Path, help="the run directory")
+    parser.add_argument(
+        WAIT,
+        action="store_true",
+        help="for programs: load all, wait for a line of input, then print as JSON how far it is "
+        "([cases, of cases]) and at the end the summary",
+    )
+    options = parser.parse_args(arguments)
+    # pyarrow imports numpy where it is installed, 0.06 to 0.1 s for what nothing here uses.
+    sys.modules.setdefault("numpy", None)  # type: ignore[arg-type]
+    # Heavy (pyarrow, pytest-benchmark), and only this process needs it.
+    from pytest_ultrapar.analysis.compaction import compact  # noqa: PLC0415
+
+    # Records form no cycles, and a process that ends soon need not look for any: 0.03 s of 0.55.
+    gc.disable()
+    if options.wait:
+        _prepare()
+        if not sys.stdin.buffer.readline():
+            return 0
+    try:
+        summary = compact(options.run_dir, _Saying() if options.wait else unheard)
+    except ResultsError as error:
+        sys.stderr.write(f"{error}\n")
+        return _UNUSABLE
+    said = msgspec.json.encode(summary) if options.wait else _sentence(summary).encode()
+    sys.stdout.buffer.write(said + b"\n")
+    return 0
+
+
+def _sentence(summary: RunSummary) -> str:
+    statistics = summary.statistics
+    cases = "case" if statistics.n_planned == 1 else "cases"
+    damage = f"; the journal has gaps: {len(summary.damage)}"
+    return (
+        f"wrote {', '.join(summary.files)} of run {summary.run_id}: {statistics.n_graded} of "
+        f"{statistics.n_planned} {cases} graded{damage if summary.damage else ''}"
+    )
+
+
+class _Saying:
+    """Tells the process that waits how far it is, twice a second at most."""
+
+    def __init__(self) -> None:
+        self._next_s = 0.0
+
+    def __call__(self, done: int, total: int) -> None:
+        """So many cases are written."""
+        now_s = time.monotonic()
+        if now_s >= self._next_s:
+            self._next_s = now_s + _SAY_EVERY_S
+            sys.stdout.buffer.write(msgspec.json.encode((done, total)) + b"\n")
+            sys.stdout.buffer.flush()
+
+
+def _prepare() -> None:
+    from pytest_ultrapar.analysis import benchmark_json  # noqa: PLC0415
+    from pytest_ultrapar.store import parquet  # noqa: F401, PLC0415
+
+    benchmark_json.machine_info()
+    benchmark_json.commit_info()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

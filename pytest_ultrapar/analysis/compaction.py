@@ -1,0 +1,285 @@
+"""Tables, benchmark JSON and summary of a run, made of its journal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections import Counter
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.analysis.benchmark_json import benchmark_json
+from pytest_ultrapar.analysis.compactor import unheard
+from pytest_ultrapar.analysis.performance import performance
+from pytest_ultrapar.analysis.requests import RequestLog
+from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
+from pytest_ultrapar.analysis.run_summary import (
+    SUMMARY_FILE,
+    RunSummary,
+    count_kinds,
+    make_cells,
+    make_notes,
+    never_ran,
+    read_summary,
+)
+from pytest_ultrapar.analysis.statistics import (
+    CaseMeasure,
+    latency_of,
+    measure_case,
+    run_statistics,
+    with_serial_times,
+)
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.records import EpisodeEnded
+from pytest_ultrapar.store.cases_file import read_cases
+from pytest_ultrapar.store.graded import GRADED
+from pytest_ultrapar.store.journal import Damage, JournalReader, cut_off
+from pytest_ultrapar.store.manifest import Manifest, read_manifest, write_manifest
+from pytest_ultrapar.store.publish import TEMPORARY_SUFFIX, write_whole
+from pytest_ultrapar.store.recovered import read_history
+from pytest_ultrapar.store.table_set import TableSet, admission, write_limits
+from pytest_ultrapar.store.tables import TABLES, RunWords, parameter_columns, score_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from pytest_ultrapar.records import Case
+    from pytest_ultrapar.store.recovered import CaseHistory, JournalHistory
+
+
+_SPEED = (
+    "n_timed",
+    "makespan_s",
+    "throughput",
+    "serial_s",
+    "basis",
+    "speedup",
+    "speedup_interval",
+    "sample",
+    "latency",
+)
+_PERFORMANCE = (
+    "peak_in_flight",
+    "bound_s",
+    "binding",
+    "efficiency",
+    "attribution",
+    "audit",
+    "client_bound",
+    "first_token",
+)
+
+
+def earlier_summary(run_dir: Path) -> RunSummary | None:
+    """The summary that is there; None where there is none that can be read."""
+    try:
+        return read_summary(run_dir)
+    except ResultsError:
+        return None
+
+
+def keep_speed(summary: RunSummary, earlier: RunSummary) -> RunSummary:
+    """The new summary with all that the earlier one says of speed and limits; pure."""
+    speed = {name: getattr(earlier.statistics, name) for name in _SPEED}
+    performance = {name: getattr(earlier, name) for name in _PERFORMANCE}
+    statistics = msgspec.structs.replace(summary.statistics, **speed)
+    return msgspec.structs.replace(
+        summary, statistics=statistics, measured_earlier=True, **performance
+    )
+
+
+def compact(run_dir: Path, written: Callable[[int, int], None] = unheard) -> RunSummary:
+    """Write tables, benchmark JSON and summary of a run, and return the summary.
+
+    The journal is only read. Each file takes the place of an earlier one whole or not at all, so
+    this may be stopped anywhere and done again, with the same rows.
+
+    Args:
+        run_dir: A run directory with manifest and planned cases, whether the run came to its end.
+        written: Called with how many cases are in the tables, and of how many.
+
+    Raises:
+        ResultsError: Something there cannot be read, or a table did not read back as written.
+    """
+    with _alone(run_dir):
+        manifest = read_manifest(run_dir)
+        cases = read_cases(run_dir)
+        history = read_history(run_dir / "journal")
+        history.damage.extend(cut_off(run_dir / "journal", manifest.segments))
+        log = RequestLog(manifest.pool_lanes, from_us=manifest.measured_part.from_us)
+        measures, files, tables = _write_tables(
+            run_dir, manifest, cases, history, log, written=written
+        )
+        limits = write_limits(run_dir, manifest)
+        if limits is not None:
+            files.append(limits)
+        spans = [measure.span for measure in measures if measure.span is not None]
+        made = performance(log, manifest, spans, history.engines)
+        if made.bound is not None:
+            manifest = msgspec.structs.replace(manifest, bound=made.bound)
+            write_manifest(run_dir, manifest)
+        n_planned = Counter((case.suite, case.model) for case in cases)
+        benchmark = benchmark_json(
+            measures,
+            run_id=manifest.run_id,
+            n_planned=n_planned,
+            mode=manifest.mode,
+            performance=made,
+            simulated=manifest.simulated,
+            now=datetime.now(UTC),
+        )
+        path = run_dir / BENCHMARK_FILE
+        if benchmark is not None:
+            write_whole(path, msgspec.json.encode(benchmark))
+            files.append(path)
+        elif manifest.resumed and path.exists():
+            files.append(path)
+        else:
+            path.unlink(missing_ok=True)
+    graded = [
+        (case, found.grade)
+        for case in cases
+        if (found := history.cases.get(case.case_id)) is not None and found.grade is not None
+    ]
+    summary = RunSummary(
+        run_id=manifest.run_id,
+        mode=manifest.mode,
+        rate_mode=manifest.rate_mode,
+        simulated=manifest.simulated,
+        statistics=run_statistics(measures, n_planned=len(cases), mode=manifest.mode),
+        summary_by=manifest.summary_by,
+        cells=make_cells(measures),
+        resumed=manifest.resumed,
+        n_requests=tables.n_requests,
+        n_maybe_billed=tables.n_maybe_billed,
+        n_without_request=sum(
+            measure.outcome in GRADED and not measure.n_attempts for measure in measures
+        ),
+        kinds=count_kinds(grade for _, grade in graded),
+        notes=make_notes(graded),
+        never_ran=never_ran(cases, {case.case_id for case, _ in graded}),
+        damage=history.damage,
+        peak_in_flight=made.peak_in_flight,
+        bound_s=made.bound.seconds if made.bound is not None else None,
+        binding=made.bound.binding if made.bound is not None else None,
+        efficiency=made.efficiency,
+        attribution=made.attribution,
+        audit=made.audit,
+        client_bound=made.client_bound,
+        first_token=latency_of(log.first_token_s),
+        files=[*(path.name for path in files), SUMMARY_FILE],
+    )
+    if benchmark is None and manifest.resumed and (earlier := earlier_summary(run_dir)) is not None:
+        # Nothing ran in this session: what an earlier one measured is still the measurement.
+        summary = keep_speed(summary, earlier)
+    write_whole(run_dir / SUMMARY_FILE, msgspec.json.encode(summary) + b"\n")
+    return summary
+
+
+def _write_tables(
+    run_dir: Path,
+    manifest: Manifest,
+    cases: Sequence[Case],
+    history: JournalHistory,
+    log: RequestLog,
+    *,
+    written: Callable[[int, int], None],
+) -> tuple[list[CaseMeasure], list[Path], TableSet]:
+    grades = [found.grade for found in history.cases.values() if found.grade is not None]
+    tables = TableSet(
+        RunWords(manifest.run_id, manifest.mode, manifest.rate_mode),
+        parameter_columns(cases),
+        score_columns(grades),
+        admission(run_dir, manifest.storage_format, simulated=manifest.simulated),
+    )
+    reader = JournalReader(run_dir / "journal")
+    part = manifest.measured_part
+    measures: list[CaseMeasure] = []
+    try:
+        for number, case in enumerate(cases):
+            written(number, len(cases))
+            found = history.cases.get(case.case_id)
+            if found is None:
+                continue
+            episode = _add_episodes(tables, log, reader, found, history.damage)
+            if found.grade is None:
+                continue
+            tables.add_graded(case, found.grade, episode, had_episode=found.had_episode)
+            measure = measure_case(
+                case,
+                found.grade,
+                episode,
+                summary_by=manifest.summary_by,
+                part=part,
+            )
+            measures.append(measure)
+            if episode is not None:
+                log.add(episode, measured=measure.span is not None)
+        planned = {case.case_id for case in cases}
+        for case_id in sorted(history.cases.keys() - planned):
+            # Not in this selection any more, but it was sent and may have been paid for.
+            episode = _add_episodes(tables, log, reader, history.cases[case_id], history.damage)
+            if episode is not None:
+                log.add(episode, measured=False)
+        written(len(cases), len(cases))
+        tables.finish()
+        tables.publish()
+    finally:
+        tables.discard()
+        reader.close()
+    return with_serial_times(measures), tables.paths, tables
+
+
+def _add_episodes(
+    tables: TableSet,
+    log: RequestLog,
+    reader: JournalReader,
+    found: CaseHistory,
+    damage: list[Damage],
+) -> EpisodeEnded | None:
+    """Add the requests of all episodes of a case; returns the graded one, which the caller logs."""
+    final = found.final_episode()
+    graded = None
+    for entry in found.episodes:
+        try:
+            episode = reader.read(entry.position)
+        except ResultsError as error:
+            # Whole by its checksum, so of another version: one case must not cost all tables.
+            place = entry.position
+            damage.append(Damage(place.segment, place.offset, place.length, str(error)))
+            continue
+        assert isinstance(episode, EpisodeEnded)
+        tables.add_requests(episode)
+        if entry is final:
+            graded = episode
+        else:
+            log.add(episode, measured=False)
+    return graded
+
+
+@contextmanager
+def _alone(run_dir: Path) -> Iterator[None]:
+    """Keep a second compaction of the directory out, and clean up after one that was killed.
+
+    Raises:
+        ResultsError: The directory cannot be written.
+    """
+    try:
+        fd = os.open(run_dir / "compact.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            for name in (*TABLES, BENCHMARK_FILE, SUMMARY_FILE):
+                for left_over in run_dir.glob(f".{name}.*{TEMPORARY_SUFFIX}"):
+                    left_over.unlink(missing_ok=True)
+            yield
+        finally:
+            os.close(fd)
+    except OSError as error:
+        # pyarrow's errors have neither a number nor a file name.
+        where = f"{error.filename}: " if error.filename else ""
+        msg = f"cannot compact {run_dir}: {where}{error.strerror or error}"
+        raise ResultsError(msg) from error

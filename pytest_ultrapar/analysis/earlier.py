@@ -1,0 +1,81 @@
+"""A finished run as an estimate of the next one."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.plan.expectations import EarlierEpisode, EarlierRun
+from pytest_ultrapar.records import function_of
+from pytest_ultrapar.store.child import run_apart
+from pytest_ultrapar.store.graded import GRADED
+from pytest_ultrapar.store.table_rows import read_rows
+from pytest_ultrapar.store.timing import NO_SERVICE
+
+_RESULTS = ("case_id", "nodeid", "suite", "model", "outcome", "tokens_in", "tokens_out")
+_ATTEMPTS = ("case_id", "outcome", "t_ready_s", "t_lease_s", "t_send_s", "t_end_s")
+
+
+def earlier_in_subprocess(run_dir: Path) -> EarlierRun:
+    """The graded episodes of a finished run.
+
+    Raises:
+        ResultsError: It has no readable tables.
+    """
+    return msgspec.json.decode(run_apart(__name__, str(run_dir.absolute())), type=EarlierRun)
+
+
+def earlier(run_dir: Path) -> EarlierRun:
+    """The graded episodes of a finished run, from its tables.
+
+    Raises:
+        ResultsError: They are missing or cannot be read.
+    """
+    attempts: dict[str, list[dict[str, Any]]] = {}
+    for row in read_rows(run_dir, "attempts", _ATTEMPTS):
+        attempts.setdefault(row["case_id"], []).append(row)
+    episodes = []
+    for row in read_rows(run_dir, "results", _RESULTS):
+        own = sorted(attempts.get(row["case_id"], ()), key=lambda one: float(one["t_send_s"]))
+        services_s = tuple(
+            max(0.0, one["t_end_s"] - one["t_send_s"])
+            for one in own
+            if one["outcome"] not in NO_SERVICE
+        )
+        if row["outcome"] in GRADED and services_s:
+            episodes.append(
+                EarlierEpisode(
+                    row["case_id"],
+                    row["suite"],
+                    row["model"],
+                    services_s,
+                    row["tokens_in"],
+                    row["tokens_out"],
+                    function_of(row["nodeid"]),
+                )
+            )
+    sent = [one for own in attempts.values() for one in own]
+    gaps_s = [
+        max(0.0, late["t_ready_s"] - early["t_end_s"])
+        for own in attempts.values()
+        for early, late in pairwise(sorted(own, key=lambda one: float(one["t_send_s"])))
+    ]
+    return EarlierRun(
+        tuple(episodes),
+        statistics.median([max(0.0, one["t_send_s"] - one["t_lease_s"]) for one in sent] or [0.0]),
+        statistics.median(gaps_s) if gaps_s else None,
+    )
+
+
+if __name__ == "__main__":
+    try:
+        sys.stdout.buffer.write(msgspec.json.encode(earlier(Path(sys.argv[1]))))
+    except ResultsError as error:
+        sys.stderr.write(f"{error}\n")
+        raise SystemExit(1) from None

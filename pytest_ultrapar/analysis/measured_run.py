@@ -1,0 +1,323 @@
+"""A finished run, read back to be compared; what cannot be trusted is refused."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
+from pytest_ultrapar.analysis.run_speeds import RunSpeeds, judged_run, not_measured, read_speeds
+from pytest_ultrapar.analysis.run_summary import SUMMARY_FILE, RunSummary, read_summary
+from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.records import Case
+from pytest_ultrapar.store.cases_file import read_cases
+from pytest_ultrapar.store.graded import GRADED
+from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_NAME
+from pytest_ultrapar.store.manifest import Manifest, read_manifest
+from pytest_ultrapar.store.run_directory import DEFAULT_PARENT, resolve_run
+from pytest_ultrapar.store.table_rows import read_rows as read_table
+from pytest_ultrapar.store.timing import MeasuredPart, is_completed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_ultrapar.analysis.statistics import Basis
+    from pytest_ultrapar.records import Outcome
+
+
+class CaseRow(NamedTuple):
+    """A case with its final grade.
+
+    Attributes:
+        timed: Whether it counts in makespan and latency: it was answered, in the session that is
+            measured, and is not of the serial sample. The times of other rows may mean nothing.
+        started_at: First lease, UTC.
+        scores: Those that it has, by name; empty unless it was graded.
+    """
+
+    case_id: str
+    suite: str
+    model: str
+    outcome: Outcome
+    timed: bool
+    service_s: float
+    duration_s: float
+    started_at: datetime
+    ended_at: datetime
+    tokens_in: int | None
+    tokens_out: int | None
+    worker: str
+    scores: Mapping[str, float]
+
+    @property
+    def graded(self) -> bool:
+        """Whether it counts in scores."""
+        return self.outcome in GRADED
+
+
+_COLUMNS = (
+    "run_id",
+    "case_id",
+    "suite",
+    "model",
+    "outcome",
+    "n_attempts",
+    "service_s",
+    "duration_s",
+    "started_at",
+    "ended_at",
+    "tokens_in",
+    "tokens_out",
+    "worker",
+)
+_AMOUNTS = ("n_attempts", "service_s", "duration_s", "tokens_in", "tokens_out")
+_SCORE = "score."
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A directory that `ultrapar bench` wrote.
+
+    Attributes:
+        name: As it was given.
+        run: Directory of its run with most under way, which stands for it.
+        unmeasured: Why it has no measured speed-up; empty if it has one.
+    """
+
+    name: str
+    run: Path
+    unmeasured: str
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """A run that came to its end with at least one graded case.
+
+    Attributes:
+        directory: Resolved.
+        cases: All planned cases.
+        speeds: What the benchmark file says of it: that of the bench which it is a part of, else
+            its own; None where neither can be read.
+        bench: The bench by which the run was named; None where its own name was given.
+    """
+
+    directory: Path
+    manifest: Manifest
+    summary: RunSummary
+    cases: tuple[Case, ...]
+    speeds: RunSpeeds | None = None
+    bench: Bench | None = None
+
+    @property
+    def run_id(self) -> str:
+        """Its id."""
+        return self.manifest.run_id
+
+    @property
+    def over(self) -> str:
+        """Mode of the run that took the serial time, where one did."""
+        return self.speeds.over if self.speeds is not None else "serial"
+
+    @property
+    def basis(self) -> Basis:
+        """Where the serial time of its speed-up comes from."""
+        known = self.speeds.basis if self.speeds is not None else None
+        return known or self.summary.statistics.basis
+
+
+def find_measured_run(name: str) -> MeasuredRun:
+    """A finished run, without its rows.
+
+    Args:
+        name: Its directory, its id below `.ultrapar`, or `latest`; the same of a bench means its
+            run with most under way.
+
+    Raises:
+        ConfigError: There is no such run, it did not come to its end or graded nothing, or a file
+            of it is missing, damaged or of another version.
+    """
+    directory, bench = Path(name), None
+    if directory.is_file():
+        msg = f"{name} is a file; name the directory of a run or of a bench"
+        raise ConfigError(msg)
+    if not (directory / MANIFEST_NAME).is_file():
+        bench = _find_bench(name)
+        directory = bench.run if bench is not None else resolve_run(name)
+    directory = directory.resolve()
+    try:
+        manifest = read_manifest(directory)
+        run = MeasuredRun(
+            directory,
+            manifest,
+            _read_summary(directory),
+            tuple(read_cases(directory)),
+            _speeds(directory, manifest.run_id),
+            bench,
+        )
+    except ResultsError as error:
+        raise ConfigError(str(error)) from error
+    _check(run)
+    return run
+
+
+def read_rows(run: MeasuredRun) -> dict[str, CaseRow]:
+    """The rows of `results` by case id.
+
+    Raises:
+        ConfigError: The table is missing, damaged or not of this run.
+    """
+    part = run.manifest.measured_part
+    try:
+        raw = read_table(run.directory, "results", _COLUMNS, beginning=_SCORE)
+        for each in raw:
+            _check_row(each)
+        rows = {each["case_id"]: _row(each, part) for each in raw}
+        run_ids = {each["run_id"] for each in raw}
+    except (ResultsError, TypeError, ValueError) as error:
+        where = "" if isinstance(error, ResultsError) else f"the results of {run.directory}: "
+        msg = f"{where}{error}; {_again(run)}"
+        raise ConfigError(msg) from error
+    if len(rows) != run.summary.statistics.n_final or run_ids - {run.run_id}:
+        msg = (
+            f"the results of {run.directory} are not of the run in {SUMMARY_FILE}: they have"
+            f" {len(rows)} cases where {run.summary.statistics.n_final} of run {run.run_id} are"
+            f" named there; {_again(run)}"
+        )
+        raise ConfigError(msg)
+    return rows
+
+
+def _find_bench(name: str) -> Bench | None:
+    """The bench of that name, if there is one.
+
+    Raises:
+        ConfigError: The benchmark file of the bench is damaged, or that run is gone.
+    """
+    for place in (Path(name), DEFAULT_PARENT / name):
+        path = place / BENCHMARK_FILE
+        if (place / MANIFEST_NAME).is_file() or not path.is_file():
+            continue
+        try:
+            runs = read_speeds(path)
+        except ResultsError as error:
+            raise ConfigError(str(error)) from error
+        if not runs:
+            continue
+        directory = place / judged_run(runs).mode
+        if not (directory / MANIFEST_NAME).is_file():
+            msg = f"{directory} is no run any more; name {path} to judge the speed-up alone"
+            raise ConfigError(msg)
+        return Bench(name, directory, not_measured(runs, where=place))
+    return None
+
+
+def _speeds(directory: Path, run_id: str) -> RunSpeeds | None:
+    for path in (directory.parent / BENCHMARK_FILE, directory / BENCHMARK_FILE):
+        # Beside a run there may be files of that name that are not ours.
+        with suppress(ResultsError):
+            found = next((one for one in read_speeds(path) if one.run_id == run_id), None)
+            if found is not None:
+                return found
+    return None
+
+
+def _read_summary(directory: Path) -> RunSummary:
+    try:
+        summary = read_summary(directory)
+    except ResultsError as error:
+        msg = f"{error}; {_compaction(directory)}"
+        raise ResultsError(msg) from error
+    if summary is not None:
+        return summary
+    if read_manifest(directory).ended_at is None:
+        msg = _unfinished(directory)
+    else:
+        msg = f"{directory} has no {SUMMARY_FILE}; {_compaction(directory)}"
+    raise ResultsError(msg)
+
+
+def _check(run: MeasuredRun) -> None:
+    if run.manifest.ended_at is None:
+        raise ConfigError(_unfinished(run.directory))
+    if run.summary.run_id != run.run_id or len(run.cases) != run.summary.statistics.n_planned:
+        msg = (
+            f"{run.directory} holds files of different runs: {MANIFEST_NAME} is of {run.run_id},"
+            f" {SUMMARY_FILE} of {run.summary.run_id}; {_again(run)}"
+        )
+        raise ConfigError(msg)
+    if run.summary.n_never_ran:
+        msg = (
+            f"{_unfinished(run.directory)}: {run.summary.n_never_ran} of"
+            f" {run.summary.statistics.n_planned} planned cases never ran"
+        )
+        raise ConfigError(msg)
+    if not run.summary.statistics.n_graded:
+        msg = (
+            f"no case of {run.directory} was graded"
+            f" ({run.summary.statistics.n_planned} planned): there is nothing to compare"
+        )
+        raise ConfigError(msg)
+
+
+def _unfinished(directory: Path) -> str:
+    return (
+        f"the run in {directory} has not come to its end; finish it with"
+        f" --ultrapar-resume={directory}"
+    )
+
+
+def _again(run: MeasuredRun) -> str:
+    return _compaction(run.directory)
+
+
+def _compaction(directory: Path) -> str:
+    return f"python -m pytest_ultrapar.analysis.compact {directory} makes it of the journal"
+
+
+def _check_row(values: dict[str, Any]) -> None:
+    for name in _AMOUNTS:
+        value = values[name]
+        if value is not None and not 0 <= value < math.inf:
+            msg = (
+                f"{name} of case {values['case_id']} is {value:g}, and must be a finite number"
+                " from 0 on"
+            )
+            raise ValueError(msg)
+
+
+def _row(values: dict[str, Any], part: MeasuredPart) -> CaseRow:
+    # All times of an episode whose record was damaged are null.
+    started_at, ended_at = _time(values["started_at"]), _time(values["ended_at"])
+    outcome = values["outcome"]
+    return CaseRow(
+        case_id=values["case_id"],
+        suite=values["suite"],
+        model=values["model"],
+        outcome=outcome,
+        timed=is_completed(outcome, values["n_attempts"] or 0)
+        and part.holds(values["case_id"], round(started_at.timestamp() * 1e6)),
+        service_s=values["service_s"] or 0.0,
+        duration_s=values["duration_s"] or 0.0,
+        started_at=started_at,
+        ended_at=ended_at,
+        tokens_in=values["tokens_in"],
+        tokens_out=values["tokens_out"],
+        worker=values["worker"],
+        scores={
+            name.removeprefix(_SCORE): value
+            for name, value in values.items()
+            if name.startswith(_SCORE) and value is not None
+        }
+        if outcome in GRADED
+        else {},
+    )
+
+
+def _time(value: str | datetime | None) -> datetime:
+    if value is None:
+        return datetime.fromtimestamp(0, UTC)
+    return datetime.fromisoformat(value) if isinstance(value, str) else value

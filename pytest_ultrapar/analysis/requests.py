@@ -1,0 +1,291 @@
+"""All requests of a run, in columns, and whether the limits were held by them; pure."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from pytest_ultrapar.pool.model import Limit
+from pytest_ultrapar.store.timing import NO_SERVICE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pytest_ultrapar.pool.model import Lane
+    from pytest_ultrapar.records import Attempt, EpisodeEnded
+
+
+class Request(NamedTuple):
+    """One request. All `*_s` are monotonic seconds of the host, in the order of the fields.
+
+    Attributes:
+        lane: Index of its lane in `RequestLog.lanes`.
+        measured: Whether it counts in the makespan.
+        first: Whether it is the first one of its episode; the others follow it in the log.
+        served: Whether a model was at work on it; not so for what was refused for its rate.
+        again: Whether it repeats the request before it.
+        before_s: When the request before it in its episode ended; `asked_s` for the first one.
+        asked_s: When a lease was asked for.
+        granted_s: When the lease was granted.
+        sent_s: When it was sent.
+        ended_s: When its answer was there, or when it was given up.
+        rate_share: Of its wait for the lease, the share that was for a rate and not for a seat.
+        tokens: In and out, as far as the provider told.
+    """
+
+    lane: int
+    measured: bool
+    first: bool
+    served: bool
+    again: bool
+    before_s: float
+    asked_s: float
+    granted_s: float
+    sent_s: float
+    ended_s: float
+    rate_share: float
+    tokens: int
+
+
+class RequestLog:
+    """Collects the requests of episodes, at 65 bytes each.
+
+    Args:
+        lanes: All that the run could use; what was sent elsewhere, by a session that had another
+            pool, is left out.
+        from_us: Microseconds since the epoch; episodes that began before it are left out, since the
+            monotonic clock may have been another one then.
+
+    Attributes:
+        lanes: As given.
+        from_us: As given.
+        first_token_s: Seconds from sending to the first token of each stream that had one.
+    """
+
+    def __init__(self, lanes: Sequence[Lane], *, from_us: int = 0) -> None:
+        self.lanes = tuple(lanes)
+        self.from_us = from_us
+        self._index = {
+            (lane.provider, lane.instance, lane.key): at for at, lane in enumerate(self.lanes)
+        }
+        self._lane = array("l")
+        self._marks = array("b")
+        self._tokens = array("q")
+        self._times = tuple(array("d") for _ in range(6))
+        self.first_token_s = array("d")
+
+    def __len__(self) -> int:
+        return len(self._lane)
+
+    def __iter__(self) -> Iterator[Request]:
+        for lane, marks, tokens, before_s, asked_s, granted_s, sent_s, ended_s, share in zip(
+            self._lane, self._marks, self._tokens, *self._times, strict=True
+        ):
+            yield Request(
+                lane,
+                bool(marks & _MEASURED),
+                bool(marks & _FIRST),
+                bool(marks & _SERVED),
+                bool(marks & _AGAIN),
+                before_s,
+                asked_s,
+                granted_s,
+                sent_s,
+                ended_s,
+                share,
+                tokens,
+            )
+
+    def add(self, episode: EpisodeEnded, *, measured: bool) -> None:
+        """Take the requests of one episode.
+
+        Args:
+            episode: Any one that ended, those that do not count among them.
+            measured: Whether it counts in the makespan.
+        """
+        if episode.started_at_us < self.from_us:
+            return
+        before: Attempt | None = None
+        for one in sorted(episode.attempts, key=_sent_at):
+            lane = self._index.get((one.provider, one.instance, one.key))
+            if lane is None:
+                continue
+            marks = _MEASURED if measured else 0
+            marks |= _FIRST if before is None else 0
+            marks |= 0 if one.outcome in NO_SERVICE else _SERVED
+            marks |= _AGAIN if before is not None and before.turn == one.turn else 0
+            waited_s = one.seat_wait_s + one.rate_wait_s
+            asked_s = one.t_lease_s - waited_s
+            times = (
+                min(before.t_end_s, asked_s) if before is not None else asked_s,
+                asked_s,
+                one.t_lease_s,
+                max(one.t_send_s, one.t_lease_s),
+                one.t_end_s,
+                one.rate_wait_s / waited_s if waited_s > 0 else 0.0,
+            )
+            self._lane.append(lane)
+            self._marks.append(marks)
+            self._tokens.append((one.tokens_in or 0) + (one.tokens_out or 0))
+            for column, value in zip(self._times, times, strict=True):
+                column.append(value)
+            if one.t_first_token_s is not None:
+                self.first_token_s.append(one.t_first_token_s - one.t_send_s)
+            before = one
+
+
+_MEASURED, _SERVED, _AGAIN, _FIRST = 1, 2, 4, 8
+
+
+def _sent_at(attempt: Attempt) -> float:
+    return attempt.t_send_s
+
+
+_MINUTE_S = 60.0
+
+
+class LimitAudit(msgspec.Struct, frozen=True):
+    """What fell on one limit, at most.
+
+    A request counts as in flight from the moment before it is sent to the moment after its answer
+    was read, so the provider never saw more than this.
+
+    Attributes:
+        limit: Its name.
+        n: Requests on all lanes of the limit.
+        in_flight: Most at once.
+        workers: What is allowed, None for any number; so for the next two.
+        sends_1s: Most sends in any 1 s, both ends included.
+        sends_60s: Most sends in any 60 s.
+        passed: The numbers that were passed, among `workers`, `qps` and `rpm`, and `tpm`.
+        tokens_60s: Most tokens, in and out, of requests sent in any 60 s, as far as the provider
+            told; None where it told nothing or `tpm` is None.
+        tpm: What of them is allowed; None for any number.
+    """
+
+    limit: str
+    n: int
+    in_flight: int
+    workers: int | None
+    sends_1s: int
+    qps: float | None
+    sends_60s: int
+    rpm: float | None
+    passed: tuple[str, ...]
+    tokens_60s: int | None = None
+    tpm: float | None = None
+
+
+class _Peaks(NamedTuple):
+    in_flight: int
+    sends_1s: int
+    sends_60s: int
+
+
+def audit(log: RequestLog, limits: Iterable[Limit]) -> tuple[LimitAudit, ...]:
+    """An audit of each limit on which any request fell, in the order given, and of each other key.
+
+    A key that the pool lists more than once is one key.
+
+    Requests of workers that died stand in no record of ours, so they are left out.
+
+    Args:
+        log: Every request of the run, whether it counts or not.
+        limits: Those of the run's lanes.
+    """
+    sent = [array("d") for _ in log.lanes]
+    tokens = [array("q") for _ in log.lanes]
+    ended = [array("d") for _ in log.lanes]
+    for request in log:
+        sent[request.lane].append(request.sent_s)
+        tokens[request.lane].append(request.tokens)
+        ended[request.lane].append(request.ended_s)
+    found = []
+    for limit, on in _bound_lanes(log, limits):
+        sends = sorted(time_s for at in on for time_s in sent[at])
+        if sends:
+            ends = sorted(time_s for at in on for time_s in ended[at])
+            audited = _audited(limit, sends, ends)
+            if limit.tpm is not None:
+                pairs = (pair for at in on for pair in zip(sent[at], tokens[at], strict=True))
+                audited = _with_tokens(audited, limit.tpm, sorted(pairs))
+            found.append(audited)
+    return tuple(found)
+
+
+def _bound_lanes(log: RequestLog, limits: Iterable[Limit]) -> Iterator[tuple[Limit, list[int]]]:
+    known = set()
+    for limit in limits:
+        known.add(limit.name)
+        yield limit, [at for at, lane in enumerate(log.lanes) if limit.name in lane.limits]
+    keys: dict[str, list[int]] = {}
+    for at, lane in enumerate(log.lanes):
+        keys.setdefault(lane.key_name, []).append(at)
+    for name, on in keys.items():
+        if name not in known:
+            yield Limit(name, "key"), on
+
+
+def peak_in_flight(log: RequestLog) -> int:
+    """Most requests of the whole run in flight at once; 0 for none."""
+    sends = sorted(request.sent_s for request in log)
+    return _most_in_flight(sends, sorted(request.ended_s for request in log))
+
+
+def _audited(limit: Limit, sends: Sequence[float], ends: Sequence[float]) -> LimitAudit:
+    peaks = _Peaks(
+        _most_in_flight(sends, ends), _most_within(sends, 1.0), _most_within(sends, _MINUTE_S)
+    )
+    allowed = (limit.workers, limit.qps, limit.rpm)
+    passed = tuple(
+        name
+        for name, peak, most in zip(("workers", "qps", "rpm"), peaks, allowed, strict=True)
+        # 2.5 per second is 5 in 2 s, of which 3 may fall into one; 0.2 lets one go at a time.
+        if most is not None and peak > math.ceil(most)
+    )
+    return LimitAudit(
+        limit.name,
+        len(sends),
+        peaks.in_flight,
+        limit.workers,
+        peaks.sends_1s,
+        limit.qps,
+        peaks.sends_60s,
+        limit.rpm,
+        passed,
+    )
+
+
+def _with_tokens(audited: LimitAudit, tpm: float, sends: Sequence[tuple[float, int]]) -> LimitAudit:
+    """Add what the sends, sorted, took of a limit on tokens."""
+    most = now = first = 0
+    for sent_s, tokens in sends:
+        now += tokens
+        while sent_s - sends[first][0] > _MINUTE_S:
+            now -= sends[first][1]
+            first += 1
+        most = max(most, now)
+    passed = (*audited.passed, "tpm") if most > math.ceil(tpm) else audited.passed
+    return msgspec.structs.replace(audited, tokens_60s=most or None, tpm=tpm, passed=passed)
+
+
+def _most_in_flight(sends: Sequence[float], ends: Sequence[float]) -> int:
+    most = at_end = 0
+    for number, sent_s in enumerate(sends):
+        while at_end < len(ends) and ends[at_end] <= sent_s:
+            at_end += 1
+        most = max(most, number + 1 - at_end)
+    return most
+
+
+def _most_within(sends: Sequence[float], window_s: float) -> int:
+    """The most of these moments, sorted, in any window of this length."""
+    most = first = 0
+    for number, sent_s in enumerate(sends):
+        while sent_s - sends[first] > window_s:
+            first += 1
+        most = max(most, number + 1 - first)
+    return most

@@ -1,0 +1,623 @@
+"""The numbers of one run, each with the count it stands on; pure."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections import Counter
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import msgspec
+
+from pytest_ultrapar.critical_values import Z_95, critical_t
+from pytest_ultrapar.store.graded import GRADED
+from pytest_ultrapar.store.timing import (
+    MeasuredPart,
+    Span,
+    is_completed,
+    service_s,
+    span,
+    total_tokens,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from pytest_ultrapar.records import Case, EpisodeEnded, Grade, Outcome
+
+
+WHOLE_RUN = MeasuredPart()
+
+
+class CaseMeasure(NamedTuple):
+    """One graded case.
+
+    Attributes:
+        cell: The case's values of the names that the summary counts by, as text.
+        span: When it ran, monotonic seconds; None if it sent nothing or does not count in the
+            makespan (its episode is of an earlier, interrupted part of the run, or of the serial
+            sample).
+        completed: Whether it was answered; see `timed.is_completed`.
+        serial_span: When it ran, for a case of the serial sample.
+        cluster: `Case.cluster`.
+        serial_s: What `serial_sample.with_serial_times` makes of it.
+    """
+
+    case_id: str
+    suite: str
+    model: str
+    cell: tuple[str, ...]
+    outcome: Outcome
+    completed: bool
+    span: Span | None
+    service_s: float
+    duration_s: float
+    n_attempts: int
+    tokens_in: int | None
+    tokens_out: int | None
+    scores: Mapping[str, float]
+    serial_span: Span | None = None
+    serial_s: float | None = None
+    cluster: str | None = None
+
+    @property
+    def timed(self) -> bool:
+        """Whether it counts in throughput and latencies."""
+        return self.completed and self.span is not None
+
+
+def measure_case(
+    case: Case,
+    grade: Grade,
+    episode: EpisodeEnded | None,
+    *,
+    summary_by: Sequence[str],
+    part: MeasuredPart = WHOLE_RUN,
+) -> CaseMeasure:
+    """The measure of one graded case.
+
+    Args:
+        case: The planned case.
+        grade: The one that stands.
+        episode: The one it is about, if any.
+        summary_by: `model`, `suite`, `repeat` or names of parameters.
+        part: Of the run, which counts in the makespan.
+    """
+    ran = span(episode) if episode is not None else None
+    n_attempts = len(episode.attempts) if episode is not None else 0
+    is_measured = episode is not None and part.holds(case.case_id, episode.started_at_us)
+    return CaseMeasure(
+        case_id=case.case_id,
+        suite=case.suite,
+        model=case.model,
+        cell=tuple(cell_value(case, name) for name in summary_by),
+        outcome=grade.outcome,
+        completed=is_completed(grade.outcome, n_attempts),
+        span=ran if is_measured else None,
+        service_s=service_s(episode) if episode is not None else 0.0,
+        duration_s=episode.duration_s if episode is not None else 0.0,
+        n_attempts=n_attempts,
+        tokens_in=_tokens(episode, "in"),
+        tokens_out=_tokens(episode, "out"),
+        scores=grade.scores if grade.outcome in GRADED else {},
+        serial_span=ran if case.case_id in part.serial_sample else None,
+        cluster=case.cluster,
+    )
+
+
+def cell_value(case: Case, name: str) -> str:
+    """What a case has of one of the names that the summary counts by, as text."""
+    match name:
+        case "model":
+            return case.model
+        case "suite":
+            return case.suite
+        case "repeat":
+            return str(case.repeat)
+        case _:
+            return str(case.params.get(name, ""))
+
+
+def _tokens(episode: EpisodeEnded | None, direction: str) -> int | None:
+    if episode is None:
+        return None
+    if direction == "in":
+        return total_tokens(attempt.tokens_in for attempt in episode.attempts)
+    return total_tokens(attempt.tokens_out for attempt in episode.attempts)
+
+
+_SEED = 95
+_DRAWS = 1000
+_MOST_BLOCKS = 64
+_LEAST_DRAWN = 8
+_FEW_CONFIDENCE, _FEW_LEAST_SPREAD = 0.99, 0.1
+LEAST_CASES = 3
+"""With fewer on either side there is no interval."""
+_NORMAL = NormalDist()
+_BEGINS, _ENDS = 0, 1
+
+
+class Part(NamedTuple):
+    """What one case, or several, give to the two rates.
+
+    Attributes:
+        n_slow: Completed in the slower run, usually the serial one; `slow_s` seconds of it.
+        n_fast: Completed in the other; `fast_s` seconds of it.
+    """
+
+    n_slow: int
+    slow_s: float
+    n_fast: int
+    fast_s: float
+
+
+def speedup(parts: Sequence[Part]) -> float | None:
+    """Cases per second of the fast run over those of the slow one; None where there are none."""
+    whole = _sum(parts)
+    if not (whole.n_slow and whole.slow_s > 0 and whole.n_fast and whole.fast_s > 0):
+        return None
+    return (whole.n_fast / whole.fast_s) / (whole.n_slow / whole.slow_s)
+
+
+def speedup_interval(strata: Sequence[Sequence[Part]]) -> tuple[float, float] | None:
+    """Interval of the speed-up at 95 %, with 3 to 7 cases at 99 %; None with fewer than 3.
+
+    From 8 cases on it is by bootstrap over cases.
+
+    Cases of one stratum are drawn with what they give to both rates, so cases that were run both
+    ways must stand in one; a sample and the cases compared with it are two strata, drawn
+    apart. Of many cases, blocks are drawn that were put together at random: the spread of the sum
+    stays the same, and 12,000 cases cost as much as 64.
+
+    Of samples of cases whose times vary by 30 to 90 % of their mean, so many in 100 miss the true
+    speed-up, where 5 should: 5 to 10 with 8 cases, 4 to 7 with 30, 4 to 5 with 100. With 3 cases 22
+    would: with fewer than 8 it is Student's interval at 99 % of the logarithm instead, by the first
+    derivatives of the rates, and cases count as if they varied by 10 % of their mean at least. Wide
+    as that is (a factor of 1.5 to 2.3 with 7 cases that vary by 30 to 60 %, of 4 to 17 with 3), it
+    misses the truth in 0 to 3 of 100, also where cases vary by their mean and more.
+
+    The percentiles lie further out than at 2.5 and 97.5, as Student's t does from the normal
+    distribution: for few cases the plain ones are too narrow.
+
+    Args:
+        strata: Each not empty.
+
+    Source: B. Efron, R. J. Tibshirani, An Introduction to the Bootstrap (1993), chapter 13; T. C.
+        Hesterberg, What Teachers Should Know About the Bootstrap, Am. Stat. 69 (2015) 371-386,
+        section 5.3 (expanded percentiles). W. G. Cochran, Sampling Techniques (1977), chapter 6
+        (derivatives of a ratio).
+    """
+    least = min((sum(1 for part in parts if any(part)) for parts in strata), default=0)
+    if least < LEAST_CASES:
+        return None
+    if least < _LEAST_DRAWN:
+        return _interval_of_few(strata, least)
+    draw = random.Random(_SEED)
+    blocks = [_blocks(parts, draw) for parts in strata]
+    found: list[float] = []
+    for _ in range(_DRAWS):
+        drawn = [_sum(draw.choices(one, k=len(one))) for one in blocks]
+        ratio = speedup(drawn)
+        if ratio is not None:
+            found.append(ratio)
+    if len(found) < _DRAWS // 2:
+        return None
+    found.sort()
+    tail = _tail(min(least, _MOST_BLOCKS))
+    most = len(found) - 1
+    return found[math.floor(tail * most)], found[math.ceil((1 - tail) * most)]
+
+
+def makespan_shares(spans: Sequence[Span], beside: Sequence[Span] = ()) -> list[float]:
+    """Each episode's share of the makespan, in the order given.
+
+    Every moment is divided among the episodes that are under way then; a pause in which nothing is
+    under way belongs to the one that begins next. Unlike the time since the last completion it does
+    not depend on how completions fall together: four lanes in step complete four at once and then
+    none for a while.
+
+    Args:
+        spans: Of the episodes that pay; without others their shares add up to the makespan.
+        beside: Of episodes that pay nothing. A moment at which only these are under way is left
+            out, and so is a pause before one of these.
+    """
+    n = len(spans)
+    events = sorted(
+        event
+        for at, (start_s, end_s) in enumerate([*spans, *_stretches(beside)])
+        for event in ((start_s, _BEGINS, at), (end_s, _ENDS, at))
+    )
+    shares = [0.0] * n
+    paid_s = idle_s = 0.0  # what one episode has to pay that was under way from the beginning
+    n_paying = n_beside = 0
+    before_s = events[0][0] if events else 0.0
+    for now_s, event, at in events:
+        if n_paying:
+            paid_s += (now_s - before_s) / n_paying
+        elif not n_beside:
+            idle_s += now_s - before_s
+        before_s = now_s
+        step = 1 if event == _BEGINS else -1
+        if at >= n:
+            n_beside += step
+        else:
+            n_paying += step
+            shares[at] += idle_s - paid_s if event == _BEGINS else paid_s
+        idle_s = 0.0
+    return shares
+
+
+def _stretches(spans: Sequence[Span]) -> list[tuple[float, float]]:
+    """When any of them was under way: few stretches of many episodes, which cost less time."""
+    found: list[tuple[float, float]] = []
+    begun_s = ended_s = -math.inf
+    for start_s, end_s in sorted(spans):
+        if start_s > ended_s:
+            found.append((begun_s, ended_s))
+            begun_s, ended_s = start_s, end_s
+        elif end_s > ended_s:
+            ended_s = end_s
+    return [*found[1:], (begun_s, ended_s)] if spans else []
+
+
+def _sum(parts: Sequence[Part]) -> Part:
+    columns = [sum(column) for column in zip(*parts, strict=True)]
+    return Part(*columns) if columns else Part(0, 0.0, 0, 0.0)
+
+
+def _interval_of_few(strata: Sequence[Sequence[Part]], least: int) -> tuple[float, float] | None:
+    whole = _sum([part for parts in strata for part in parts])
+    factor = speedup([whole])
+    if factor is None:
+        return None
+    variance = 0.0
+    for parts in strata:
+        # What each case moves the logarithm by.
+        moved = [
+            part.n_fast / whole.n_fast
+            - part.fast_s / whole.fast_s
+            - part.n_slow / whole.n_slow
+            + part.slow_s / whole.slow_s
+            for part in parts
+        ]
+        variance += len(parts) * statistics.variance(moved)
+    error = max(math.sqrt(variance), _FEW_LEAST_SPREAD / math.sqrt(least))
+    reach = math.exp(critical_t(least, _FEW_CONFIDENCE) * error)
+    return factor / reach, factor * reach
+
+
+def _blocks(parts: Sequence[Part], draw: random.Random) -> list[Part]:
+    if len(parts) <= _MOST_BLOCKS:
+        return list(parts)
+    mixed = draw.sample(parts, len(parts))
+    return [_sum(mixed[at::_MOST_BLOCKS]) for at in range(_MOST_BLOCKS)]
+
+
+def _tail(n: int) -> float:
+    """The share below the lower percentile: 0.025 for many cases, less for few."""
+    return _NORMAL.cdf(-((n / (n - 1)) ** 0.5) * critical_t(n, 0.95))
+
+
+class SerialSample(msgspec.Struct, frozen=True):
+    """What became of a serial sample.
+
+    Attributes:
+        n: Its completed episodes, >= 1.
+        duration_s: From its first send to its last end, the gaps between its episodes included.
+    """
+
+    n: int
+    duration_s: float
+
+
+def with_serial_times(measures: Sequence[CaseMeasure]) -> list[CaseMeasure]:
+    """The same measures; those completed in the serial sample know the seconds that they took.
+
+    A case's seconds run from the completion before it to its own, so they add up to the sample's
+    duration, and what failed episodes took is in them, as it is in the makespan of a serial run.
+    """
+    found = list(measures)
+    place = [
+        (each.serial_span.end_s, at)
+        for at, each in enumerate(found)
+        if each.serial_span is not None and each.completed
+    ]
+    if not place:
+        return found
+    place.sort()
+    spans = [each.serial_span for each in found if each.serial_span is not None]
+    before_s = min(each.first_send_s for each in spans)
+    _, last = place[-1]
+    end_s = max(each.end_s for each in spans)
+    for own_end_s, at in place:
+        until_s = end_s if at == last else own_end_s
+        found[at] = found[at]._replace(serial_s=max(0.0, until_s - before_s))
+        before_s = until_s
+    return found
+
+
+def serial_times(measures: Iterable[CaseMeasure]) -> list[float]:
+    """The seconds of those that were completed in the serial sample."""
+    return [each.serial_s for each in measures if each.serial_s is not None]
+
+
+def serial_sample(measures: Iterable[CaseMeasure]) -> SerialSample | None:
+    """The sample in short; None when the run had none or nothing of it was completed."""
+    times_s = serial_times(measures)
+    return SerialSample(len(times_s), sum(times_s)) if times_s else None
+
+
+RESOLUTION_S = 1e-6
+"""No time is shorter than this."""
+
+
+class PartTime(NamedTuple):
+    """The time of some cases.
+
+    Attributes:
+        shares: Those that ran, each with its seconds of the makespan; also those that were not
+            completed, since they took time, too.
+        seconds: All of it; >= 1e-6.
+    """
+
+    shares: list[tuple[CaseMeasure, float]]
+    seconds: float
+
+
+def part_time(run: Iterable[CaseMeasure], chosen: Callable[[CaseMeasure], bool]) -> PartTime | None:
+    """The time of some cases of a run; None where none of them was completed in what is measured.
+
+    Args:
+        run: All graded cases of the run.
+        chosen: Which of them.
+    """
+    ran = [(each, each.span) for each in run if each.span is not None]
+    models = {each.model for each, _ in ran if chosen(each)}
+    own = [(each, span) for each, span in ran if each.model in models]
+    spans = [span for _, span in own]
+    beside = [span for each, span in ran if each.model not in models]
+    shares = [
+        (each, share_s)
+        for (each, _), share_s in zip(own, makespan_shares(spans, beside), strict=True)
+        if chosen(each)
+    ]
+    if not any(each.timed for each, _ in shares):
+        return None
+    if len(shares) == len(ran):
+        # The makespan itself: what shares add up to may differ in the last digit.
+        seconds = max(span.end_s for span in spans) - min(span.first_send_s for span in spans)
+    else:
+        seconds = sum(share_s for _, share_s in shares)
+    return PartTime(shares, max(seconds, RESOLUTION_S))
+
+
+Basis = Literal["estimated", "sampled", "full"]
+"""Where the serial time comes from: the run's own service times, a serial sample, a serial run."""
+
+
+class Latency(msgspec.Struct, frozen=True):
+    """Distribution of seconds: of an episode from first lease to end, or to a first token."""
+
+    n: int
+    mean_s: float
+    p50_s: float
+    p90_s: float
+    p95_s: float
+    p99_s: float
+    max_s: float
+
+
+class MeanScore(msgspec.Struct, frozen=True):
+    """The mean of one score over the `n` graded cases that have it."""
+
+    mean: float
+    n: int
+
+
+class RunStatistics(msgspec.Struct, frozen=True):
+    """Counts, speed and scores of one run.
+
+    Attributes:
+        n_planned: Cases that were to run.
+        n_final: Cases with a final grade.
+        counts: Of these, by outcome; all six outcomes are there.
+        n_graded: `solved`, `partial` and `unsolved` together.
+        coverage: n_graded / (n_planned - skipped); 1 when nothing was to be measured.
+        n_timed: Completed episodes that the next five stand on: without those of an earlier,
+            interrupted part of the run and of the serial sample. Where it is 0, these are None.
+        makespan_s: First send to the end of the last episode; of a part of the run its share of
+            that, as `part_time` has it.
+        throughput: Completed episodes per second of the makespan.
+        serial_s: Seconds that the same episodes take one after the other.
+        basis: How `serial_s` is known.
+        speedup: serial_s / makespan_s: cases per second over those of one after the other.
+        latency: Of the same episodes.
+        n_attempts: Requests of the graded episodes.
+        tokens_in: Sum over their answers; None when no answer said so.
+        scores: Over the graded cases, by name.
+        speedup_interval: Bounds of `speedup` at 95 % or more, see `speedup_interval`; None for mode
+            `serial`, and with fewer than 3 cases.
+        sample: The serial sample that `basis` "sampled" stands on; None without one.
+    """
+
+    n_planned: int
+    n_final: int
+    counts: dict[str, int]
+    n_graded: int
+    coverage: float
+    n_timed: int
+    makespan_s: float | None
+    throughput: float | None
+    serial_s: float | None
+    basis: Basis
+    speedup: float | None
+    latency: Latency | None
+    n_attempts: int
+    tokens_in: int | None
+    tokens_out: int | None
+    scores: dict[str, MeanScore]
+    speedup_interval: tuple[float, float] | None = None
+    sample: SerialSample | None = None
+
+
+def run_statistics(
+    run: Sequence[CaseMeasure],
+    *,
+    n_planned: int,
+    mode: str,
+    chosen: Callable[[CaseMeasure], bool] = lambda _: True,
+) -> RunStatistics:
+    """The statistics of a run, or of some of its cases.
+
+    Args:
+        run: One for each case of the run with a final grade.
+        n_planned: Chosen cases that were to run, those without a grade among them.
+        mode: The mode that ran; the makespan of `serial` is its own serial time.
+        chosen: Which cases.
+    """
+    measures = [each for each in run if chosen(each)]
+    counts = count_outcomes(measures)
+    n_graded = sum(counts[outcome] for outcome in GRADED)
+    took = part_time(run, chosen)
+    timed = [each for each in measures if each.timed]
+    makespan_s = took.seconds if took is not None else None
+    sample = serial_sample(measures)
+    basis, serial_s = _serial(timed, makespan_s, sample, mode)
+    return RunStatistics(
+        n_planned=n_planned,
+        n_final=len(measures),
+        counts=counts,
+        n_graded=n_graded,
+        coverage=_coverage(n_graded, n_planned - counts["skipped"]),
+        n_timed=len(timed),
+        makespan_s=makespan_s,
+        throughput=len(timed) / makespan_s if makespan_s is not None else None,
+        serial_s=serial_s,
+        basis=basis,
+        speedup=serial_s / makespan_s if serial_s is not None and makespan_s else None,
+        latency=latency_of([each.duration_s for each in timed]),
+        n_attempts=sum(each.n_attempts for each in measures),
+        tokens_in=total_tokens(each.tokens_in for each in measures),
+        tokens_out=total_tokens(each.tokens_out for each in measures),
+        scores=mean_scores(measures),
+        speedup_interval=_interval(took.shares, serial_times(measures))
+        if took is not None and basis != "full"
+        else None,
+        sample=sample,
+    )
+
+
+def _serial(
+    timed: Sequence[CaseMeasure],
+    makespan_s: float | None,
+    sample: SerialSample | None,
+    mode: str,
+) -> tuple[Basis, float | None]:
+    if mode == "serial":
+        return "full", makespan_s
+    if sample is not None:
+        return "sampled", len(timed) * sample.duration_s / sample.n if timed else None
+    return "estimated", math.fsum(each.service_s for each in timed) if timed else None
+
+
+def _interval(
+    shares: Sequence[tuple[CaseMeasure, float]], sample_s: Sequence[float]
+) -> tuple[float, float] | None:
+    parts = [
+        Part(
+            n_slow=int(each.completed and not sample_s),
+            slow_s=each.service_s if each.completed and not sample_s else 0.0,
+            n_fast=int(each.completed),
+            fast_s=share_s,
+        )
+        for each, share_s in shares
+    ]
+    # A sample's cases are others than those that are measured: the two are drawn apart.
+    apart = [[Part(1, time_s, 0, 0.0) for time_s in sample_s]] if sample_s else []
+    return speedup_interval([parts, *apart])
+
+
+def count_outcomes(measures: Iterable[CaseMeasure]) -> dict[str, int]:
+    """How many cases have each outcome; all six are there."""
+    counts = Counter(each.outcome for each in measures)
+    return {
+        "solved": counts["solved"],
+        "partial": counts["partial"],
+        "unsolved": counts["unsolved"],
+        "infra": counts["infra"],
+        "error": counts["error"],
+        "skipped": counts["skipped"],
+    }
+
+
+def mean_scores(measures: Iterable[CaseMeasure]) -> dict[str, MeanScore]:
+    """The mean of each score over the cases that have it, in the order in which tests gave them.
+
+    Where cases differ, those with the most scores say the order; it does not depend on the order of
+    the cases.
+    """
+    values: dict[str, list[float]] = {}
+    given: set[tuple[str, ...]] = set()
+    for each in measures:
+        given.add(tuple(each.scores))
+        for name, score in each.scores.items():
+            values.setdefault(name, []).append(score)
+    ordered = sorted(given, key=lambda names: (-len(names), names))
+    return {
+        name: MeanScore(math.fsum(values[name]) / len(values[name]), len(values[name]))
+        for name in dict.fromkeys(name for names in ordered for name in names)
+    }
+
+
+def wilson_interval(n_hits: float, n: float, z: float = Z_95) -> tuple[float, float]:
+    """Bounds of the share of hits, in [0, 1]; (0, 1) when n is 0.
+
+    Unlike the textbook's `p +- z * s` it holds at small n and near 0 and 1. `n` may be an effective
+    sample size, which need not be a whole number.
+
+    Source: E. B. Wilson, Probable inference, the law of succession, and statistical inference,
+        J. Am. Stat. Assoc. 22 (1927) 209-212, without correction for continuity.
+    """
+    if n == 0:
+        return (0.0, 1.0)
+    share = n_hits / n
+    shrink = 1 + z * z / n
+    centre = (share + z * z / (2 * n)) / shrink
+    half = z / shrink * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    low = 0.0 if n_hits == 0 else max(0.0, centre - half)
+    high = 1.0 if n_hits == n else min(1.0, centre + half)
+    return (low, high)
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The value below which `share` of a sorted, non-empty sample lies; linear between two values.
+
+    Source: R. J. Hyndman, Y. Fan, Sample quantiles in statistical packages, Am. Stat. 50 (1996)
+        361-365, type 7.
+    """
+    place = share * (len(ordered) - 1)
+    below = math.floor(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+def _coverage(n_graded: int, n_wanted: int) -> float:
+    return n_graded / n_wanted if n_wanted > 0 else 1.0
+
+
+def latency_of(durations: Iterable[float]) -> Latency | None:
+    """How seconds are distributed; None without any."""
+    ordered = sorted(durations)
+    if not ordered:
+        return None
+    return Latency(
+        n=len(ordered),
+        mean_s=math.fsum(ordered) / len(ordered),
+        p50_s=quantile(ordered, 0.50),
+        p90_s=quantile(ordered, 0.90),
+        p95_s=quantile(ordered, 0.95),
+        p99_s=quantile(ordered, 0.99),
+        max_s=ordered[-1],
+    )

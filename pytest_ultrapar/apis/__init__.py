@@ -1,0 +1,1 @@
+"""What the APIs of providers say on the wire: requests, answers, streams, failures."""

@@ -1,0 +1,426 @@
+"""What an HTTP answer that is no reply means: one table for all APIs of OpenAI's error shape."""
+
+from __future__ import annotations
+
+import email.utils
+import math
+import re
+from dataclasses import dataclass, replace
+from datetime import UTC
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from pytest_ultrapar.broker.protocol import Exceeded, LeaseOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+LARGEST_TEXT = 64 * 1024
+"""Characters that are kept of prints, of log text and of what a server says of a failure."""
+_LONGEST_SECRET = 4096
+"""Characters, escaped as it may be; tokens of gateways have one to two thousand."""
+
+
+def beginning(text: str) -> str:
+    """`text`, or what is kept of it when it has more than `LARGEST_TEXT` characters.
+
+    What is dropped then begins before the cut, by as many visible characters as a secret may have:
+    blanks within it would else push its beginning into what is shown.
+    """
+    if len(text) <= LARGEST_TEXT:
+        return text
+    n_visible, end = 0, LARGEST_TEXT
+    while end and n_visible < _LONGEST_SECRET:
+        end -= 1
+        char = text[end]
+        n_visible += char != " " and char.isprintable()
+    return text[:end]
+
+
+def beginning_of_bytes(body: bytes) -> str:
+    """What `beginning` keeps of UTF-8; bytes that are none are replaced."""
+    return beginning(body[: 4 * LARGEST_TEXT + 4].decode("utf-8", "replace"))
+
+
+_LOOKED_AT = 16_384
+_ADDRESS = re.compile(r"https?://\S+")
+_QUOTED_INPUT = re.compile(r"""['"]input['"]: .*""", re.DOTALL)
+"""From here on a validation error of pydantic, printed as a list of dicts, quotes the request."""
+_NOT_THERE = msgspec.Raw()
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorSaid:
+    """An error in its own words, all in lower case.
+
+    Attributes:
+        codes: Its code, type and status, and those of the error within it.
+        message: Its message, without addresses and without what it quotes of the request.
+    """
+
+    codes: frozenset[str]
+    message: str
+
+    @property
+    def text(self) -> str:
+        """The codes and the message, in one."""
+        return " ".join([*sorted(self.codes), self.message])
+
+
+class _Fields(msgspec.Struct):
+    """Whatever else an error has is skipped: a quoted prompt may be as large as an answer."""
+
+    error: msgspec.Raw = _NOT_THERE
+    detail: msgspec.Raw = _NOT_THERE
+    message: msgspec.Raw = _NOT_THERE
+    code: msgspec.Raw = _NOT_THERE
+    type: msgspec.Raw = _NOT_THERE
+    status: msgspec.Raw = _NOT_THERE
+    innererror: msgspec.Raw = _NOT_THERE
+    inner_error: msgspec.Raw = _NOT_THERE
+
+
+_body_decoder = msgspec.json.Decoder(_Fields | list[_Fields])
+_fields_decoder = msgspec.json.Decoder(_Fields)
+_word_decoder = msgspec.json.Decoder(str | int)
+
+
+def read_error(body: bytes) -> ErrorSaid:
+    """What the body of a response that is an error says.
+
+    Of JSON only the error's own fields are read, under `error`, `detail` or at the top, as OpenAI,
+    Azure, vLLM and FastAPI have them. What is no JSON is all message.
+
+    Args:
+        body: Of any content and size.
+    """
+    try:
+        found = _body_decoder.decode(body)
+    except _UNREADABLE:
+        return ErrorSaid(frozenset(), _plain(body[:_LOOKED_AT].decode("utf-8", "replace")))
+    if isinstance(found, list):
+        found = found[0] if found else _Fields()
+    error = _object(found.error) or _object(found.detail) or found
+    inner = _object(error.innererror) or _object(error.inner_error)
+    words = [
+        _word(raw)
+        for source in (error, inner)
+        if source is not None
+        for raw in (source.code, source.type, source.status)
+    ]
+    codes = frozenset(word.lower() for word in words if word)
+    texts = (_word(raw) for raw in (error.message, error.detail, error.error))
+    return ErrorSaid(codes, " ".join(_plain(text) for text in texts if text))
+
+
+def _object(raw: msgspec.Raw) -> _Fields | None:
+    try:
+        return _fields_decoder.decode(raw)
+    except _UNREADABLE:
+        return None
+
+
+def _word(raw: msgspec.Raw) -> str:
+    try:
+        return str(_word_decoder.decode(raw))[:_LOOKED_AT]
+    except (*_UNREADABLE, ValueError):  # an int of more digits than Python prints
+        return ""
+
+
+def _plain(text: str) -> str:
+    return _ADDRESS.sub(" ", _QUOTED_INPUT.sub(" ", text.lower()))
+
+
+Excess = Literal["rate", "tokens", "in_flight", "quota", "daily_quota"]
+"""Of what: requests or tokens per time, requests at once, money, or what a day allows."""
+_NO_MONEY_CODES = frozenset(
+    {
+        "insufficient_quota",
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        "insufficient_balance",
+        "insufficient_credits",
+        "account_deactivated",
+        "arrearage",
+    }
+)
+# In this order: a text that names the day's quota may also speak of the plan's, and one that names
+# tokens per minute speaks of requests, too.
+_WORDS: tuple[tuple[Excess, re.Pattern[str]], ...] = (
+    (
+        "quota",
+        re.compile(
+            r"billing hard limit|credit balance is too low|insufficient (?:balance|credit|funds)"
+        ),
+    ),
+    (
+        "daily_quota",
+        re.compile(r"per[ _-]?day|\bdaily (?:limit|quota|request|token)|\b[rt]pd\b|perday"),
+    ),
+    ("in_flight", re.compile(r"concurren|too many simultaneous|in[- ]flight|parallel requests")),
+    (
+        "tokens",
+        re.compile(
+            r"tokens?[ _-](?:per[ _-]|/ ?)(?:min|sec)|token rate limit|\btpm\b|tokensperminute"
+        ),
+    ),
+    (
+        "rate",
+        re.compile(
+            r"requests?[ _-](?:per[ _-]|/ ?)(?:min|sec)|call rate limit|\brp[ms]\b|\bqp[ms]\b"
+            r"|perminute|request rate|requests rate limit"
+        ),
+    ),
+    ("quota", re.compile(r"exceeded your current quota|check your plan and billing")),
+)
+_LEFT: tuple[tuple[Exceeded, tuple[str, ...]], ...] = (
+    (
+        "tokens",
+        (
+            "x-ratelimit-remaining-tokens",
+            "anthropic-ratelimit-tokens-remaining",
+            "anthropic-ratelimit-input-tokens-remaining",
+            "anthropic-ratelimit-output-tokens-remaining",
+        ),
+    ),
+    ("rate", ("x-ratelimit-remaining-requests", "anthropic-ratelimit-requests-remaining")),
+)
+_COMES_BACK = re.compile(
+    r"(?:try again|retry|come back|reset)s? (?:in|after) "
+    r"((?:\d{1,7}(?:\.\d{1,6})? ?(?:ms|milliseconds?|hours?|h|minutes?|m|seconds?|s) ?)+)"
+)
+_PART = re.compile(r"(\d+(?:\.\d+)?) ?(ms|mil|h|m|s)")
+_UNIT_S = {"ms": 0.001, "mil": 0.001, "h": 3600.0, "m": 60.0, "s": 1.0}
+
+
+def read_excess(body: bytes, headers: Mapping[str, str]) -> Excess | None:
+    """What there was too much of, by the error's code, type and message, then by the headers.
+
+    Only the error's own fields are read where the body is JSON: a text of a model, quoted in
+    another field, says nothing.
+
+    Args:
+        body: Of a response that is an error.
+        headers: Its headers, with lower-case lookup.
+
+    Returns:
+        None when nothing says it.
+    """
+    said = read_error(body)
+    if said.codes & _NO_MONEY_CODES:
+        return "quota"
+    for excess, pattern in _WORDS:
+        if pattern.search(said.text):
+            return excess
+    for exceeded, names in _LEFT:
+        if any(headers.get(name, "").strip() == "0" for name in names):
+            return exceeded
+    return None
+
+
+def comes_back_in_s(body: bytes) -> float | None:
+    """Seconds until what was used up is there again, as the error's message says it; else None.
+
+    It is for people to read: what is waited for is what the headers say.
+    """
+    match = _COMES_BACK.search(read_error(body).message)
+    if match is None:
+        return None
+    return sum(float(n) * _UNIT_S[unit] for n, unit in _PART.findall(match.group(1))) or None
+
+
+LONGEST_S = 7 * 86_400.0
+"""What is asked for beyond a week says only that the server will not be back for us. Whether a lane
+waits for what is asked, or is out, the lane's health decides."""
+
+
+def parse_retry_after(headers: Mapping[str, str], *, epoch_s: float) -> float | None:
+    """Seconds to wait as the response's headers ask, or None when they ask for nothing usable.
+
+    `retry-after-ms` goes before `retry-after` as a number of seconds, that before an HTTP date.
+    Zero, past dates, negative, infinite, non-ASCII and unreadable values are None: the caller then
+    backs off by its own rule. A header that comes several times asks for the longest of its
+    numbers, or for the first of its dates.
+
+    Args:
+        headers: Response headers with lower-case lookup; repeated ones joined by commas.
+        epoch_s: Wall time, seconds since the epoch; used for dates only.
+
+    Returns:
+        More than 0 and at most `LONGEST_S`.
+
+    Source: RFC 9110, section 10.2.3; the order is the official OpenAI client's.
+    """
+    millis = _numbers(headers.get("retry-after-ms"))
+    if millis and max(millis) > 0:
+        return _bounded(max(millis) / 1000)
+    value = headers.get("retry-after")
+    seconds = _numbers(value)
+    if seconds:
+        return _bounded(max(seconds))
+    if value is None or not value.isascii():
+        return None
+    try:
+        moment = email.utils.parsedate_to_datetime(value)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return _bounded(moment.timestamp() - epoch_s)
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+
+
+def parse_should_retry(headers: Mapping[str, str]) -> bool | None:
+    """What `x-should-retry` says, or None when it says neither `true` nor `false`."""
+    value = headers.get("x-should-retry", "").strip().lower()
+    return {"true": True, "false": False}.get(value)
+
+
+def _numbers(value: str | None) -> list[float]:
+    if value is None or not value.isascii():
+        return []
+    return [number for part in value.split(",") if (number := _number(part)) is not None]
+
+
+def _number(text: str) -> float | None:
+    # Python's float accepts "inf", "nan", "1e999" and underscores: none is a wait.
+    if "_" in text:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _bounded(seconds: float) -> float | None:
+    return min(seconds, LONGEST_S) if seconds > 0 else None
+
+
+_BY_STATUS: dict[int, LeaseOutcome] = {
+    400: "bad_request",
+    401: "auth",
+    402: "quota",
+    403: "forbidden",
+    404: "not_found",
+    408: "timeout",
+    409: "overload",
+    413: "bad_request",
+    422: "bad_request",
+    429: "rate",
+    529: "rate",
+}
+_CONTEXT_WORDS = ("context_length_exceeded", "maximum context length", "context window")
+_FILTER_WORDS = ("content_filter", "content management policy", "responsibleaipolicyviolation")
+_NO_ACCESS_WORDS = ("do not have access", "does not have access", "no access to")
+_KEY_CODES = frozenset({"api_key_invalid", "invalid_api_key"})
+_KEY_WORDS = ("api key not valid", "api key expired")
+_GATEWAY_TIMEOUTS = frozenset({504, 524})
+_NO_HEADERS: dict[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One attempt that brought no reply.
+
+    Attributes:
+        outcome: What the lease is returned with.
+        message: One sentence for people. May quote the server at length, and with it a secret:
+            whoever shows or keeps it takes that out and cuts it afterwards (`Wire.shown`).
+        refused_kind: `context_length` or `content_filter` when `outcome` is `refused`.
+        retry_after_s: What the server asked for, seconds.
+        maybe_billed: Whether the provider may have charged for it although no answer came.
+        exceeded: Of what there was too much, with outcome `rate` or where it is wordless.
+        is_final: Whether the server wants the request not to be sent again.
+        is_wordless: Whether it is a 503 or a refused connection that names no time to come back:
+            `congestion` where the instance answers others meanwhile.
+    """
+
+    outcome: LeaseOutcome
+    message: str
+    refused_kind: str | None = None
+    retry_after_s: float | None = None
+    maybe_billed: bool = False
+    exceeded: Exceeded | None = None
+    is_final: bool = False
+    is_wordless: bool = False
+
+
+def _of_class(status: int) -> LeaseOutcome:
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return "overload"
+    return "bad_request" if status >= HTTPStatus.BAD_REQUEST else "malformed"
+
+
+def classify_status(
+    status: int,
+    body: bytes,
+    retry_after_s: float | None,
+    headers: Mapping[str, str] = _NO_HEADERS,
+) -> Failure:
+    """The failure that a response other than 200 stands for.
+
+    Args:
+        status: HTTP status, not 200.
+        body: The response's body. Its meaning is in the error's own code, type and message only: a
+            prompt that it echoes says nothing. Its beginning is quoted.
+        retry_after_s: From the headers, already validated.
+        headers: The response's, with lower-case lookup.
+    """
+    error = read_error(body)
+    words = error.text
+    message = f"HTTP {status}: {beginning_of_bytes(body)}"
+    if status in {400, 413, 422}:
+        if any(word in words for word in _CONTEXT_WORDS):
+            return Failure("refused", message, refused_kind="context_length")
+        if any(word in words for word in _FILTER_WORDS):
+            return Failure("refused", message, refused_kind="content_filter")
+        if status == HTTPStatus.BAD_REQUEST and read_excess(body, _NO_HEADERS) == "quota":
+            return Failure("quota", message)
+        # Google's way to refuse a key. What stands further back may be quoted from a prompt.
+        if error.codes & _KEY_CODES or error.message.startswith(_KEY_WORDS):
+            return Failure("auth", message)
+    outcome = _BY_STATUS.get(status)
+    if outcome is None:
+        # A redirect or another 2xx cannot be read; every other 4xx is our own fault.
+        outcome = _of_class(status)
+    if status == HTTPStatus.SERVICE_UNAVAILABLE and retry_after_s is not None:
+        outcome = "rate"
+    if outcome == "not_found" and any(word in words for word in _NO_ACCESS_WORDS):
+        outcome = "forbidden"
+    failure = Failure(
+        outcome,
+        message,
+        retry_after_s=retry_after_s,
+        # Whoever stood between has stopped waiting, not the model.
+        maybe_billed=status in _GATEWAY_TIMEOUTS,
+        is_wordless=status == HTTPStatus.SERVICE_UNAVAILABLE and outcome == "overload",
+    )
+    if outcome == "rate":
+        failure = _sort_out(failure, body, headers)
+    return _as_asked(failure, headers)
+
+
+def _sort_out(failure: Failure, body: bytes, headers: Mapping[str, str]) -> Failure:
+    """A refusal for too much by its cure: less of something, or another key."""
+    match read_excess(body, headers):
+        case None:
+            return failure
+        case "quota" | "daily_quota" as outcome:
+            back_s = failure.retry_after_s or comes_back_in_s(body)
+            return replace(failure, outcome=outcome, retry_after_s=back_s)
+        case exceeded:
+            return replace(failure, exceeded=exceeded)
+
+
+def _as_asked(failure: Failure, headers: Mapping[str, str]) -> Failure:
+    """The failure as `x-should-retry` would have it; a lane that is out stays out."""
+    should_retry = parse_should_retry(headers)
+    if should_retry is False:
+        return replace(failure, is_final=True)
+    if should_retry and failure.outcome == "bad_request":
+        return replace(failure, outcome="overload")
+    return failure

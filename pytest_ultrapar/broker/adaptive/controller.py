@@ -1,0 +1,315 @@
+"""One controller per limit: what a refusal was about, what growth brings, and what follows."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.broker.adaptive.observation import SATURATED, LimitChange
+from pytest_ultrapar.broker.adaptive.pace import PaceSearch
+from pytest_ultrapar.broker.adaptive.queueing_server import PlateauSearch, QueueSearch
+from pytest_ultrapar.broker.adaptive.seats import START, SeatSearch
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.broker.adaptive.observation import Observation
+    from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
+    from pytest_ultrapar.broker.protocol import Allowance
+
+MOST_VOTES = 3
+"""The votes of refusals are kept within +-3, so that a few speak against many old ones."""
+MOST_TROUBLE = 0.2
+"""With a larger share of errors and time-outs among recent answers nothing grows."""
+_TROUBLE_WEIGHT = 0.05
+_MINUTE_S = 60.0
+NEAR_LEVEL, FEW = 0.93, 4
+LOAD_HOLDS_S = 5.0
+"""A server's word on its queue is five reports old by then."""
+SPREAD, TRY_SPREAD, LEAST_SPREAD_S = 0.5, 1.1, 0.02
+"""Sends are at least this share of the time apart in which a seat's turn comes, a larger one while
+more at once than ever is tried; not where that is too short to matter to anybody, and would only
+wake us up more often."""
+QUEUED = 0.3
+"""A refusal that took this share of the time of an answer came after a queue: a queue is kept for
+seats."""
+WARY, MOST_WARY_S = 2.0, 1.0
+"""Until something is served, at the start and after refusals, sends are so many times the time of a
+refusal apart, a second at most: if the first is refused, the others need not be sent."""
+LEAST_REST_S = 0.01
+WORTH_NOTING = 0.02
+"""Changes of the rate below this share of it are not in the history."""
+OF_STATED = 0.95
+"""Share of a stated rate that is used: sends that are spaced exactly arrive less exactly."""
+
+
+class AdaptiveController:
+    """Finds how many requests at once, and how many per second, a provider bears. Pure.
+
+    Three searches, and evidence chooses. Until a refusal, seats double while that brings more
+    answers per second (`SeatSearch`); where it does not, the server queues, and the number of seats
+    that is enough is kept (`PlateauSearch`). A refusal cuts the seats, or the rate (`PaceSearch`).
+    It may say itself what there was too much of. Where it does not, the numbers do: a provider that
+    counts seats never refuses a request that makes no more at once than it has just served; so such
+    a refusal votes for a limit on the rate, and one beyond that level for one on seats. A rate that
+    the provider's headers state needs no search.
+
+    Attributes:
+        seats: The search for seats; `pace`: for the rate; `plateau`: for the end of gain;
+            `queue`: what a server says of its own.
+        heeds_headers: Whether the limits that answers state are for all that it controls: they
+            are a model's own.
+        n_cuts: How often a refusal lowered seats or rate.
+        rest_s: How long its lanes should rest after the last refusal if the provider does not say:
+            0 where a cut is enough, since requests were served until then; a moment where the last
+            cut is too fresh to show; None for a back-off, since nothing is served.
+    """
+
+    __slots__ = (
+        "_changes",
+        "_cut_s",
+        "_is_new",
+        "_level",
+        "_load_s",
+        "_name",
+        "_noted",
+        "_refusal_s",
+        "_served_since_cut",
+        "_tokens",
+        "_trouble",
+        "_votes",
+        "_wary_s",
+        "heeds_headers",
+        "n_cuts",
+        "pace",
+        "plateau",
+        "queue",
+        "rest_s",
+        "seats",
+    )
+
+    def __init__(self, name: str, ceiling: float = math.inf, *, start: float = START) -> None:
+        """Start the search.
+
+        Args:
+            name: Of the limit, for the history.
+            ceiling: Never more seats than this, >= 1.
+            start: Seats to begin with, >= 1; the ceiling if that is lower.
+        """
+        self._name = name
+        self.seats = SeatSearch(ceiling, start)
+        self.pace = PaceSearch()
+        self.plateau = PlateauSearch()
+        self.queue = QueueSearch()
+        self._votes = 0
+        self.heeds_headers = True
+        self.n_cuts = 0
+        self.rest_s: float | None = None
+        self._served_since_cut = False
+        self._refusal_s = 0.0
+        self._wary_s = -math.inf
+        self._cut_s = self._load_s = -math.inf
+        self._noted = (0, math.inf)
+        self._is_new = True
+        self._level = 0
+        self._trouble = 0.0
+        self._tokens = 0.0
+        self._changes: list[LimitChange] = []
+
+    def cap(self) -> int:
+        """Seats allowed now, >= 1 and never above the ceiling."""
+        held = self.queue.seats if self.queue.seats is not None else self.plateau.seats
+        return self.seats.seats if held is None else int(min(held, self.seats.ceiling))
+
+    def interval_s(self) -> float:
+        """Seconds between sends; 0 when nothing bounds the rate.
+
+        Once refused, few seats are not all used at the same instant: a provider that counts a rate
+        would let one of two such requests in, and look as if it had one seat. Nor do all of them go
+        at once while nobody knows whether anything is let in, at the start or after refusals.
+        """
+        spread = TRY_SPREAD if self.cap() > self._level else SPREAD
+        spread_s = spread * self.seats.service_s / self.cap() if self.n_cuts else 0.0
+        if not self._served_since_cut or self._wary_s > -math.inf:
+            wary_s = min(MOST_WARY_S, WARY * self._refusal_s)
+            spread_s = max(spread_s, LEAST_SPREAD_S, wary_s)
+        return max(1.0 / self.pace.rate, spread_s if spread_s >= LEAST_SPREAD_S else 0.0)
+
+    def served_before(self, service_s: float) -> None:
+        """Requests were served before anybody looked, in `service_s` seconds on average."""
+        self.seats.service_s = service_s
+        self.pace.accepted.was_any_served = True
+
+    def note_start(self, now_s: float, in_flight: int) -> None:
+        """Note in the history from where the search starts."""
+        self._is_new = False
+        self._note(now_s, in_flight, "start")
+
+    def sent(self, now_s: float) -> None:
+        """A lease was granted."""
+        if self._is_new:
+            self.note_start(now_s, 0)
+        self.pace.accepted.sent(now_s)
+
+    def observe(self, seen: Observation) -> None:
+        """Take a returned lease into account; cap and interval may differ afterwards."""
+        reason = ""
+        if self.queue.seats is not None and seen.now_s > self._load_s + LOAD_HOLDS_S:
+            # The server has fallen silent: on from where it left us.
+            self.seats.limit = float(self.cap())
+            self.queue = QueueSearch()
+        if seen.told.allowance is not None and self.heeds_headers:
+            self._heed(seen.told.allowance)
+            reason = "stated"
+        if seen.is_served:
+            reason = self._served(seen) or reason
+        elif seen.is_limited:
+            self._refusal_s = max(self._refusal_s, seen.now_s - seen.granted_s)
+            if self._wary_s > -math.inf:
+                self._wary_s = seen.now_s
+            self.pace.accepted.refused(seen.granted_s)
+            reason = self._refused(seen)
+        elif seen.is_troubled:
+            self._trouble += _TROUBLE_WEIGHT * (1.0 - self._trouble)
+        cap, rate = self._noted
+        if self.cap() != cap or abs(1.0 / self.pace.rate - 1.0 / rate) > WORTH_NOTING / rate:
+            self._note(seen.now_s, seen.in_flight, reason)
+
+    def found(self) -> tuple[int | None, float | None]:
+        """Requests at once and sends per second that are known to be borne; None: no limit shown.
+
+        Tries beyond are left out: what was not refused yet in the last second is no finding.
+        """
+        if self.queue.seats is not None or self.plateau.is_reached:
+            return self.cap(), self.pace.held
+        return self.seats.held, self.pace.held
+
+    def load_reported(self, load: ServerLoad, in_flight: int, now_s: float) -> None:
+        """Take the server's own word on its queue into account; goes before any search for seats.
+
+        Args:
+            load: Requests running and waiting there; ignored unless it says both.
+            in_flight: Seats taken now.
+            now_s: Now.
+        """
+        if load.running is None or load.waiting is None:
+            return
+        self._load_s = now_s
+        self.queue.told(load.running, load.waiting, seats=self.cap(), in_flight=in_flight)
+        if self.cap() != self._noted[0]:
+            self._note(now_s, in_flight, f"server says {load.waiting:g} wait")
+
+    def take_changes(self) -> list[LimitChange]:
+        """The changes since the last call."""
+        changes, self._changes = self._changes, []
+        return changes
+
+    def _served(self, seen: Observation) -> str:
+        self._trouble -= _TROUBLE_WEIGHT * self._trouble
+        if seen.told.tokens:
+            n = seen.told.tokens
+            self._tokens += 0.1 * (n - self._tokens) if self._tokens else n
+        self._served_since_cut = self.pace.accepted.was_any_served = True
+        if seen.granted_s >= self._wary_s:
+            self._wary_s = -math.inf
+            self._refusal_s = 0.0
+        if seen.granted_s >= self.seats.cut_s:
+            self._level = max(self._level, seen.at_grant)
+        if self._trouble > MOST_TROUBLE:
+            return ""
+        if self.pace.served(seen):
+            return "rate grows"
+        if self.queue.seats is not None:
+            return ""
+        if self.plateau.is_reached:
+            self.plateau.served(seen)
+            return "plateau"
+        # Who refuses does not queue: then longer answers are no plateau.
+        if self.seats.is_doubling and not self.n_cuts and self.plateau.doubles(seen):
+            return "plateau"
+        return "seats grow" if self.seats.served(seen) else ""
+
+    def _refused(self, seen: Observation) -> str:
+        if self.plateau.is_reached or self.queue.seats is not None:
+            self.seats.limit = float(self.cap())
+            self.plateau = PlateauSearch()
+        if seen.granted_s < self._cut_s:
+            # Of the same burst, whatever it says: one burst is one piece of news.
+            self.seats.follow(seen)
+            self.rest_s = 0.0
+            return "refused"
+        before = self.cap(), self.pace.rate
+        exceeded = seen.told.exceeded
+        is_rate = self._vote(seen) if exceeded is None else exceeded != "in_flight"
+        if not self.pace.is_bounded and not self.pace.accepted.is_known(seen.now_s):
+            # Nobody can say yet which rate was let in, if any was.
+            is_rate = False
+        if is_rate:
+            was_free = not self.pace.is_bounded
+            if self.pace.refused(seen, is_serving=self._served_since_cut):
+                self.n_cuts += 1
+                self._cut_s = seen.now_s
+                if was_free:
+                    self.seats.widen(2.0 * self._level, seen.now_s)
+                self._relieve(before)
+            else:
+                self._rest(self.pace.settles_s, seen.now_s)
+            return "refused: rate"
+        if self.seats.refused(seen):
+            self.queue.cut(self.seats.limit)
+            self.n_cuts += 1
+            self._cut_s = seen.now_s
+            self._level = 0
+            self._relieve(before)
+        else:
+            self._rest(self.seats.settles_s, seen.now_s)
+        return "refused: seats"
+
+    def _relieve(self, before: tuple[int, float]) -> None:
+        """A cut was made: it is enough where requests were served since the one before it."""
+        was_lowered = self.cap() < before[0] or self.pace.rate < before[1]
+        self.rest_s = 0.0 if self._served_since_cut and was_lowered else None
+        self._back_off(self._cut_s)
+        self._served_since_cut = False
+
+    def _rest(self, settles_at_s: float, now_s: float) -> None:
+        settles_s = max(LEAST_REST_S, settles_at_s - now_s)
+        self.rest_s = settles_s if self._served_since_cut else None
+        self._back_off(now_s)
+
+    def _back_off(self, now_s: float) -> None:
+        """Where only a back-off helps, be wary until something sent from now on is served."""
+        if self.rest_s is None:
+            self._wary_s = now_s
+
+    def _vote(self, seen: Observation) -> bool:
+        """Whether a refusal that does not say so is about the rate."""
+        if seen.now_s - seen.granted_s >= QUEUED * self.seats.service_s > 0:
+            return False
+        if seen.is_lone and self.pace.accepted.is_quiet(seen.now_s):
+            self._votes = min(MOST_VOTES, max(0, self._votes) + 1)
+            return True
+        if not self._level:
+            return self._votes > 0
+        if self.pace.is_bounded and seen.at_grant < SATURATED * self.seats.seats:
+            # Neither seats nor our pace was full. Who counts seats refuses near the most that was
+            # ever served at once (not at it: what fails fast has no seat there), who counts a rate
+            # anywhere below. A few seats have nothing near them.
+            near = NEAR_LEVEL * self._level if self._level > FEW else self._level
+            vote = -1 if seen.at_grant > near else 1
+        else:
+            vote = 1 if seen.at_grant <= self._level else -1
+        self._votes = max(-MOST_VOTES, min(MOST_VOTES, self._votes + vote))
+        return (self._votes >= 0 and vote > 0) or self._votes > 0
+
+    def _heed(self, allowance: Allowance) -> None:
+        stated = []
+        if allowance.requests:
+            stated.append(allowance.requests / _MINUTE_S)
+        if allowance.tokens and self._tokens:
+            stated.append(allowance.tokens / _MINUTE_S / self._tokens)
+        if stated:
+            self.pace.state(OF_STATED * min(stated))
+
+    def _note(self, now_s: float, in_flight: int, reason: str) -> None:
+        self._noted = self.cap(), self.pace.rate
+        rate = None if math.isinf(self.pace.rate) else round(self.pace.rate, 6)
+        self._changes.append(LimitChange(self._name, now_s, self.cap(), rate, in_flight, reason))

@@ -1,0 +1,225 @@
+"""What a server says of its own load: when it is asked, and how its answer is read."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import math
+import re
+import ssl
+import threading
+import time
+import urllib.request
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_ultrapar.pool.network import Route, place_of, route_to, route_variables, tls_context
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Mapping
+
+    from pytest_ultrapar.pool.model import Instance, Pool, Provider
+
+
+_LARGEST_CHARACTERS = 4 * 1024 * 1024
+_LONGEST_LINE = 4096
+_LARGEST = 1e9
+_SAMPLE = re.compile(
+    r"vllm:num_requests_(running|waiting)"
+    r'(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?'
+    r"[ \t]+(\S+)(?:[ \t]+-?[0-9]+)?\s*"
+)
+_MODEL = re.compile(r'(?:^|,)\s*model_name="((?:[^"\\]|\\.)*)"')
+_ESCAPE = re.compile(r"\\(.)")
+
+
+class ServerLoad(NamedTuple):
+    """Requests at one server, summed over its engines; None: the text does not say.
+
+    Attributes:
+        running: Requests being worked on, >= 0.
+        waiting: Requests in the queue, >= 0.
+    """
+
+    running: float | None
+    waiting: float | None
+
+
+def parse_load(text: str, *, model: str | None = None) -> ServerLoad:
+    """What Prometheus text says of vLLM's queue; never raises.
+
+    Args:
+        text: The body of `/metrics`; what stands beyond 4 MiB is not looked at.
+        model: Count only samples of this `model_name`, the name that requests give; None counts
+            all.
+
+    Source: Prometheus, "Text-based format"; vLLM, "Production Metrics" (`vllm:num_requests_running`
+    and `vllm:num_requests_waiting`, gauges labelled `model_name` and, since its engine V1,
+    `engine`).
+    """
+    sums: dict[str, float] = {}
+    for line in text[:_LARGEST_CHARACTERS].split("\n"):
+        if not line.startswith("vllm:num_requests_") or len(line) > _LONGEST_LINE:
+            continue
+        sample = _SAMPLE.fullmatch(line)
+        if sample is None or not _is_of(model, sample[2] or ""):
+            continue
+        value = _value(sample[3])
+        if value is not None:
+            sums[sample[1]] = sums.get(sample[1], 0.0) + value
+    return ServerLoad(sums.get("running"), sums.get("waiting"))
+
+
+def _is_of(model: str | None, labels: str) -> bool:
+    if model is None:
+        return True
+    named = _MODEL.search(labels)
+    return named is not None and _ESCAPE.sub(_meant, named[1]) == model
+
+
+def _meant(escape: re.Match[str]) -> str:
+    return "\n" if escape[1] == "n" else escape[1]
+
+
+def _value(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and 0 <= value <= _LARGEST else None
+
+
+_TIMEOUT_S = 2.0
+_LARGEST_BYTES = 4 * 1024 * 1024
+_PIECE_BYTES = 64 * 1024
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Goes nowhere else than where the pool says."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Called by urllib: None makes the redirect an error."""
+        return
+
+
+def _https(url: str, route: Route) -> list[urllib.request.HTTPSHandler]:
+    if not url.startswith("https:"):
+        return []
+    context = tls_context(route.trust, ssl.create_default_context)
+    return [urllib.request.HTTPSHandler(context=context)]
+
+
+def ask_load(url: str, route: Route) -> ServerLoad | None:
+    """What the server at `url` says of its queue; None when it says nothing in two seconds.
+
+    urllib, since the broker's process has no use for an HTTP client's import otherwise (90 ms). The
+    pool has checked scheme and host; no redirect leads elsewhere, nor does a proxy that it does not
+    name.
+
+    Args:
+        url: Of its `/metrics`.
+        route: The way there.
+    """
+    proxy = route.proxy
+    proxies = {} if proxy is None else {"https": proxy.url}
+    # urllib gives this header to the proxy, and the server does not get it.
+    asked = urllib.request.Request(url, headers={} if proxy is None else proxy.headers)  # noqa: S310 - checked
+    until_s = time.monotonic() + _TIMEOUT_S
+    with (
+        contextlib.suppress(OSError, ValueError, http.client.HTTPException),
+        urllib.request.build_opener(
+            urllib.request.ProxyHandler(proxies), *_https(url, route), _NoRedirect()
+        ).open(asked, timeout=_TIMEOUT_S) as answer,
+    ):
+        body = bytearray()
+        # By pieces, since the time-out is that of a piece: a server may drip.
+        while time.monotonic() < until_s and len(body) < _LARGEST_BYTES:
+            piece = answer.read1(_PIECE_BYTES)
+            if not piece:
+                return parse_load(body.decode("utf-8", "replace"))
+            body += piece
+    return None
+
+
+ASK_EVERY_S = 1.0
+Place = tuple[str, str]
+"""(provider, instance)."""
+Source = tuple[str, Route]
+"""A server's `/metrics`, and the way there."""
+
+
+def watched(pool: Pool, environ: Mapping[str, str]) -> dict[Place, Source]:
+    """Where to ask, by instance: those of adaptive providers whose `metrics_url` is declared.
+
+    Raises:
+        ConfigError: A variable does not hold the proxy that it should.
+    """
+    found: dict[Place, Source] = {}
+    for index, provider in enumerate(pool.providers):
+        for instance in _asked(provider):
+            url = instance.metrics_url or ""
+            route = route_to(provider.network, url, environ, place_of(pool, index))
+            found[provider.name, instance.name] = (url, route)
+    return found
+
+
+def watch_variables(pool: Pool) -> set[str]:
+    """Names of the environment's variables that `watched` depends on."""
+    return {
+        name
+        for provider in pool.providers
+        if any(_asked(provider))
+        for name in route_variables(provider.network)
+    }
+
+
+def _asked(provider: Provider) -> list[Instance]:
+    if provider.rate_mode != "adaptive":
+        return []
+    return [
+        instance
+        for model in provider.models
+        for instance in model.instances
+        if instance.metrics_url is not None
+    ]
+
+
+class LoadWatch:
+    """Asks every server once a second, each in a thread of its own, until `stop`.
+
+    A server that does not answer, or answers nonsense, is asked again and keeps nobody waiting.
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[Place, Source],
+        loop: asyncio.AbstractEventLoop,
+        tell: Callable[[Place, ServerLoad], None],
+    ) -> None:
+        """Begin to ask.
+
+        Args:
+            sources: Where to ask.
+            loop: Where `tell` is called.
+            tell: Is told what each server says.
+        """
+        self._loop = loop
+        self._tell = tell
+        self._stopped = threading.Event()
+        for place, source in sources.items():
+            # A daemon: nobody waits for a server that drips when the run is over.
+            threading.Thread(target=self._ask_on, args=(place, *source), daemon=True).start()
+
+    def stop(self) -> None:
+        """Ask no more. Never waits; what is under way is not told."""
+        self._stopped.set()
+
+    def _ask_on(self, place: Place, url: str, route: Route) -> None:
+        from pytest_ultrapar.broker.adaptive.server_load import ask_load  # noqa: PLC0415 - 20 ms of import
+
+        while not self._stopped.is_set():
+            load = ask_load(url, route)
+            if load is not None and not self._stopped.is_set():
+                with contextlib.suppress(RuntimeError):  # the loop is closed
+                    self._loop.call_soon_threadsafe(self._tell, place, load)
+            self._stopped.wait(ASK_EVERY_S)

@@ -1,0 +1,145 @@
+"""An assignment: plain data that says where workers are at home, and which cases run together."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.model import LaneId
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Cases that are scheduled by the same rule.
+
+    A group ends when the episodes of all its cases have ended, never when pytest has reported them.
+
+    Attributes:
+        name: Unique in the assignment, not empty.
+        cases: Case ids; a case belongs to at most one group, and a case in none is free.
+        lanes: The only lanes these cases may use; None allows every lane of their model.
+        after: Names of groups that must have ended before this one starts.
+        start_after_s: Seconds after the run's start (and after the groups in `after`) before this
+            one starts.
+        exclusive: Groups with the same word here never run at the same time.
+        at_once: At most so many episodes of the group are open at once; None is unlimited.
+    """
+
+    name: str
+    cases: tuple[str, ...]
+    lanes: tuple[LaneId, ...] | None = None
+    after: tuple[str, ...] = ()
+    start_after_s: float = 0.0
+    exclusive: str | None = None
+    at_once: int | None = None
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """What the assignment hook returns, carried out by scheduler and broker.
+
+    Attributes:
+        home: Lanes of each worker id. Leases stay on them while their own workers have work for
+            them; idle seats are lent to whoever has work. A worker that is not named is at home
+            everywhere.
+        groups: Rules for sets of cases, in the order in which they should be fed.
+    """
+
+    home: dict[str, tuple[LaneId, ...]] = {}
+    groups: tuple[Group, ...] = ()
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether a rule may keep an episode from a lane of its model that is free."""
+        return any(
+            group.lanes is not None
+            or group.after
+            or group.start_after_s > 0
+            or group.exclusive
+            or group.at_once
+            for group in self.groups
+        )
+
+
+def check_assignment(assignment: Assignment, lanes: Collection[str]) -> None:
+    """Refuse an assignment that names what does not exist or can never be finished.
+
+    Args:
+        assignment: What the hook returned.
+        lanes: Ids of all lanes of the pool.
+
+    Raises:
+        ConfigError: For an unknown lane or group, a name used twice, a case in two groups, groups
+            that wait for each other, or a number out of range.
+    """
+    for worker, home in assignment.home.items():
+        _check_lanes(f"home of {worker}", home, lanes)
+    groups: dict[str, Group] = {}
+    owner: dict[str, str] = {}
+    for group in assignment.groups:
+        _check_group(group, lanes)
+        if group.name in groups:
+            msg = f"assignment: two groups are named {group.name!r}; names must be unique"
+            raise ConfigError(msg)
+        groups[group.name] = group
+        for case_id in group.cases:
+            if owner.setdefault(case_id, group.name) != group.name:
+                msg = (
+                    f"assignment: case {case_id} is in the groups {owner[case_id]!r} and "
+                    f"{group.name!r}; a case belongs to at most one"
+                )
+                raise ConfigError(msg)
+    _check_order(groups)
+
+
+def _check_group(group: Group, lanes: Collection[str]) -> None:
+    where = f"assignment: group {group.name!r}"
+    if not group.name:
+        msg = "assignment: a group has an empty name; every group needs one"
+        raise ConfigError(msg)
+    if group.lanes is not None:
+        _check_lanes(f"group {group.name!r}", group.lanes, lanes)
+    if not (math.isfinite(group.start_after_s) and group.start_after_s >= 0):
+        msg = f"{where}: start_after_s must be finite and >= 0 (got {group.start_after_s!r})"
+        raise ConfigError(msg)
+    if group.at_once is not None and group.at_once < 1:
+        msg = f"{where}: at_once must be >= 1 or None (got {group.at_once!r})"
+        raise ConfigError(msg)
+
+
+def _check_lanes(where: str, named: Iterable[str], lanes: Collection[str]) -> None:
+    unknown = [lane for lane in named if lane not in lanes]
+    if unknown:
+        shown = ", ".join(sorted(lanes)[:8]) + (", ..." if len(lanes) > 8 else "")  # noqa: PLR2004
+        msg = f"assignment: {where} names the unknown lane {unknown[0]!r}; the pool has {shown}"
+        raise ConfigError(msg)
+
+
+def _check_order(groups: dict[str, Group]) -> None:
+    n_before = {}
+    followers: dict[str, list[str]] = {}
+    for group in groups.values():
+        before = set(group.after)
+        n_before[group.name] = len(before)
+        for name in before:
+            if name not in groups:
+                msg = (
+                    f"assignment: group {group.name!r} comes after {name!r}, which is no group; "
+                    f"there are {', '.join(map(repr, list(groups)[:8]))}"
+                )
+                raise ConfigError(msg)
+            followers.setdefault(name, []).append(group.name)
+    ready = [name for name, n in n_before.items() if n == 0]
+    while ready:
+        for follower in followers.get(ready.pop(), ()):
+            n_before[follower] -= 1
+            if n_before[follower] == 0:
+                ready.append(follower)
+    stuck = [name for name, n in n_before.items() if n]
+    if stuck:
+        msg = f"assignment: these groups wait for each other and never start: {', '.join(stuck)}"
+        raise ConfigError(msg)

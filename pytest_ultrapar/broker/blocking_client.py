@@ -1,0 +1,127 @@
+"""The broker at the other end of a socket, for a controller without an event loop."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from pytest_ultrapar.broker import wire
+from pytest_ultrapar.errors import BrokerGoneError, ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_ultrapar.broker.assignment import Assignment
+    from pytest_ultrapar.broker.protocol import BrokerStatus
+
+
+Answer = TypeVar("Answer")
+READ_BYTES = 1 << 16
+
+
+class BlockingBrokerClient:
+    """Asks the broker's process and waits for the answer; threads that share it take turns."""
+
+    def __init__(
+        self, path: str | Path, token: str, *, name: str = "controller", timeout_s: float = 30.0
+    ) -> None:
+        """Connect as a controller.
+
+        Args:
+            path: The broker's socket.
+            token: The broker's token.
+            name: Shown in nothing but messages.
+            timeout_s: Longest wait for one answer, > 0 seconds.
+
+        Raises:
+            BrokerGoneError: When nothing listens there or the token is wrong.
+        """
+        self._lock = threading.Lock()
+        self._reader = wire.FrameReader(wire.CONTROLLER_FRAME_BYTES)
+        self._decoder = msgspec.msgpack.Decoder(wire.ServerMessage)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(timeout_s)
+        try:
+            self._socket.connect(str(path))
+        except OSError as error:
+            self._socket.close()
+            msg = f"no broker listens at {path}: {error.strerror or error}"
+            raise BrokerGoneError(msg) from error
+        self._ask(wire.Hello(token, name, "controller"), wire.Welcome)
+
+    def assign(self, assignment: Assignment) -> None:
+        """Carry out an assignment from now on.
+
+        Raises:
+            ConfigError: When it cannot be carried out on the broker's pool.
+            BrokerGoneError: When the broker is gone.
+        """
+        error = self._ask(wire.Assign(assignment), wire.Assigned).error
+        if error is not None:
+            raise ConfigError(error)
+
+    def status(self) -> BrokerStatus:
+        """A snapshot for progress and summary.
+
+        Raises:
+            BrokerGoneError: When the broker is gone.
+        """
+        return self._ask(wire.AskStatus(), wire.StatusNow).status
+
+    def signs(self) -> dict[str, float]:
+        """When each connected worker last gave a sign, monotonic seconds of the host.
+
+        Raises:
+            ConnectionError: When the broker is gone.
+        """
+        return self._ask(wire.AskSigns(), wire.Signs).heard_s
+
+    def episode_ended(self, case_id: str, group: str) -> None:
+        """Say that a case needs no further lease, as when an earlier journal has its result.
+
+        Raises:
+            BrokerGoneError: When the broker is gone.
+        """
+        with self._lock:
+            self._send(wire.EpisodeOver(case_id, group))
+
+    def close(self) -> None:
+        """End the connection; any number of times."""
+        self._socket.close()
+
+    def _ask(self, message: wire.ClientMessage, answer: type[Answer]) -> Answer:
+        with self._lock:
+            self._send(message)
+            received = self._receive()
+        if not isinstance(received, answer):
+            msg = f"the broker answered {type(received).__name__} instead of {answer.__name__}"
+            raise BrokerGoneError(msg)
+        return received
+
+    def _send(self, message: wire.ClientMessage) -> None:
+        frame = bytearray()
+        wire.append_frame(frame, message)
+        try:
+            self._socket.sendall(frame)
+        except OSError as error:
+            self.close()
+            msg = f"the broker is gone: {error}"
+            raise BrokerGoneError(msg) from error
+
+    def _receive(self) -> wire.ServerMessage:
+        try:
+            while (frame := self._reader.next_frame()) is None:
+                chunk = self._socket.recv(READ_BYTES)
+                if not chunk:
+                    msg = "it ended the connection"
+                    raise ConnectionResetError(msg)
+                self._reader.feed(chunk)
+            answer: wire.ServerMessage = self._decoder.decode(frame)
+        except (OSError, msgspec.MsgspecError, wire.FrameError) as error:
+            self.close()
+            msg = f"the broker is gone: {error}"
+            raise BrokerGoneError(msg) from error
+        return answer

@@ -1,0 +1,521 @@
+"""The broker: the only owner of all limits, as a pure state machine."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.broker.adaptive.observation import Observation
+from pytest_ultrapar.broker.assignment import check_assignment
+from pytest_ultrapar.broker.failure_classes import ANSWERED, CLASSES, LIMITED
+from pytest_ultrapar.broker.health import PATIENCE_S
+from pytest_ultrapar.broker.lane_table import LaneTable, OrphanSeat
+from pytest_ultrapar.broker.lanes import (
+    GroupBook,
+    GroupState,
+    HeldLease,
+    LaneState,
+    LeaseTerms,
+    LimitState,
+    ModelState,
+    ParkedRetry,
+    RetryBudget,
+    Waiting,
+    WakeQueue,
+    WorkerState,
+    settle,
+)
+from pytest_ultrapar.broker.protocol import Action, BrokerStatus, Grant, Refusal
+from pytest_ultrapar.broker.scheduler import (
+    Homes,
+    OpenEpisodes,
+    Scheduler,
+    all_out,
+    no_such_group,
+    no_such_model,
+    other_lane,
+    too_large,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_ultrapar.broker.adaptive.observation import LimitChange
+    from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
+    from pytest_ultrapar.broker.assignment import Assignment
+    from pytest_ultrapar.broker.lanes import InstanceState, LaneSet
+    from pytest_ultrapar.broker.protocol import KnownLane, LeaseOutcome, LeaseRequest, Told
+    from pytest_ultrapar.pool.model import Pool
+
+__all__ = ["Action", "Grant", "LaneBroker", "Refusal"]
+
+
+class LaneBroker:
+    """Grants leases so that no limit is ever exceeded and nobody waits for a lane that is free.
+
+    No I/O, no clock, no asyncio: every method takes `now_s` (monotonic seconds) and returns what to
+    tell whom. The same calls with the same times give the same actions. A time before the last one
+    counts as the last one, so a clock that goes backwards never admits more.
+
+    Between two calls this holds: no waiting request could be served by a lane that is free, apart
+    from lanes held for their home workers; and every lane that only a rate or a pause keeps from
+    serving one comes up by `next_wake_s()`.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        *,
+        seed: int = 0,
+        patience_s: float = PATIENCE_S,
+        known: Iterable[KnownLane] = (),
+    ) -> None:
+        """Start with nothing in flight, and every lane up of which nothing else is known.
+
+        Args:
+            pool: The lanes and limits.
+            seed: For the jitter of pauses.
+            patience_s: How long an episode may last, > 0 seconds: a lane that has answered nothing
+                for so long is out.
+            known: Lanes that are out or pause when the first worker connects.
+        """
+        self._known = tuple(known)
+        self._wakes = WakeQueue()
+        self._table = LaneTable(pool, self._wakes, random.Random(seed), patience_s=patience_s)
+        self._groups = GroupBook(self._wakes)
+        self._homes = Homes(self._table.lanes, self._wakes)
+        self._workers: dict[str, WorkerState] = {}
+        # Workers in order of their last granted open, the one longest without at the front.
+        self._rotation: OrderedDict[str, WorkerState] = OrderedDict()
+        self._parking: dict[InstanceState, None] = {}
+        self._episodes = OpenEpisodes()
+        self._dispatcher = Scheduler(self._table, self._groups, self._episodes, self._rotation)
+        self._now_s = -math.inf
+        self._n_requests = 0
+
+    def connect(self, worker: str, now_s: float) -> list[Action]:
+        """Make a worker known.
+
+        Raises:
+            ValueError: When one of that name is connected.
+        """
+        now_s = self._advance(now_s)
+        if worker in self._workers:
+            msg = f"a worker named {worker!r} is connected already; names must be unique"
+            raise ValueError(msg)
+        self._table.started_s = min(now_s, self._table.started_s)
+        for one in self._known:
+            self._table.know(one, now_s)
+        self._known = ()
+        state = WorkerState(worker, self._homes.home_of(worker))
+        self._workers[worker] = self._rotation[worker] = state
+        self._rotation.move_to_end(worker, last=False)
+        return self._finish(now_s)
+
+    def request(self, worker: str, request: LeaseRequest, now_s: float) -> list[Action]:
+        """Ask for a lease: granted or refused now, or when the time has come.
+
+        Raises:
+            ValueError: When the worker is not connected or a request of that id is waiting.
+        """
+        now_s = self._advance(now_s)
+        state = self._worker(worker)
+        if request.request_id in state.waiting or request.request_id in state.parked:
+            msg = f"request {request.request_id} of {worker} is waiting already; ids must be unique"
+            raise ValueError(msg)
+        if not state.has_spoken:
+            state.has_spoken = True
+            self._table.look_at(self._homes.spoke(worker, now_s))
+        waiting = self._admit(state, request, now_s)
+        if waiting is None:
+            return self._finish(now_s)
+        group = waiting.group
+        is_gated = waiting.opens and group is not None and not group.admits
+        is_settled = not (is_gated or self._table.changed)
+        if is_settled and self._dispatcher.serve_at_once(waiting, now_s):
+            return self._finish(now_s)
+        self._dispatcher.enqueue(waiting)
+        if is_gated and group is not None:
+            self._look_at_models(self._groups.refresh(group, now_s))
+        elif self._table.changed:
+            self._table.look_at(waiting.lane_set.lanes)
+        else:
+            self._dispatcher.watch(waiting, now_s)
+        return self._finish(now_s)
+
+    def withdraw(self, worker: str, request_id: int, now_s: float) -> list[Action]:
+        """Take back a waiting request; nothing happens when it does not wait (any more)."""
+        now_s = self._advance(now_s)
+        state = self._worker(worker)
+        waiting = state.waiting.get(request_id)
+        if waiting is not None:
+            self._leave(waiting, now_s)
+        self._unpark(state, request_id)
+        return self._finish(now_s)
+
+    def release(
+        self,
+        worker: str,
+        lease_id: int,
+        outcome: LeaseOutcome,
+        told: Told,
+        now_s: float,
+    ) -> list[Action]:
+        """Give a lease back; nothing happens when the worker does not hold it (any more).
+
+        A lease that is not given back ends by itself when its request can no longer be in flight.
+
+        Sends already counted against a rate stay counted, whatever the outcome.
+        """
+        now_s = self._advance(now_s)
+        held = self._worker(worker).leases.pop(lease_id, None)
+        if held is None:
+            return self._finish(now_s)
+        lane = held.lane
+        lane.terms.end(lease_id)
+        lane.count_outcome(outcome)
+        if outcome in ANSWERED:
+            lane.answered(held.granted_s, now_s)
+        self._table.courses.came_back(held, outcome, now_s)
+        if held.probes is not None:
+            _end_probe(held.probes, outcome, now_s)
+        pending = lane.in_flight - 1
+        is_crowded = told.is_wordless and _is_crowded(lane.instance, outcome, pending, now_s)
+        said = "congestion" if is_crowded else outcome
+        rest_s = self._observe(held, said, told, now_s)
+        verdict = lane.health.decide(
+            said, told.retry_after_s, held.granted_s, now_s, pending, rest_s=rest_s
+        )
+        if verdict is not None:
+            self._table.apply(lane, verdict, now_s)
+        if held.reserved:
+            self._table.look_at(settle(held.reserved, outcome, told, now_s))
+        self._table.give_back(lane)
+        return self._finish(now_s)
+
+    def episode_ended(self, worker: str, case_id: str, group: str, now_s: float) -> list[Action]:
+        """Say that a case needs no further lease. Anybody may say so, any number of times."""
+        now_s = self._advance(now_s)
+        self._table.courses.ended(case_id)
+        state = self._workers.get(worker)
+        if state is not None:
+            known = self._groups.get(group)
+            for less in self._episodes.close(state, case_id, known):
+                self._has_less(less, now_s)
+        self._look_at_models(self._groups.end_case(case_id, now_s))
+        return self._finish(now_s)
+
+    def disconnect(self, worker: str, now_s: float) -> list[Action]:
+        """The worker is gone: its requests vanish, its leases come back, its episodes are closed.
+
+        Each seat returns after the lane's orphan grace. Nothing happens when it is not connected.
+        """
+        now_s = self._advance(now_s)
+        state = self._workers.pop(worker, None)
+        if state is None:
+            return self._finish(now_s)
+        for waiting in list(state.waiting.values()):
+            self._leave(waiting, now_s)
+        for request_id in list(state.parked):
+            self._unpark(state, request_id)
+        for lease_id, held in state.leases.items():
+            held.lane.terms.end(lease_id)
+            if held.probes is not None:
+                held.probes.probe_lost(now_s)
+            self._table.orphan(held.lane, now_s)
+            verdict = held.lane.health.decide("lost", None, held.granted_s, now_s)
+            if verdict is not None:
+                self._table.apply(held.lane, verdict, now_s)
+        self._table.courses.lost(state.open_cases)
+        for group in self._episodes.close_all(state):
+            self._has_less(group, now_s)
+        del self._rotation[worker]
+        self._table.look_at(self._homes.left(worker, now_s))
+        return self._finish(now_s)
+
+    def assign(self, assignment: Assignment, now_s: float) -> list[Action]:
+        """Put an assignment in force; a later one changes rules, not what is open or ended.
+
+        The run's start, for `start_after_s`, is the time of the first one.
+
+        Raises:
+            ConfigError: When it cannot be carried out on this pool; nothing has changed then.
+        """
+        check_assignment(assignment, self._table.lanes)
+        now_s = self._advance(now_s)
+        self._table.look_at(self._homes.assign(assignment.home, now_s))
+        for state in self._workers.values():
+            state.home = self._homes.home_of(state.name)
+        for group in self._groups.assign(assignment, now_s):
+            for line in list(group.lines):
+                self._dispatcher.refuse(line, no_such_group(group.name))
+        self._table.look_at(self._table.lanes.values())
+        return self._finish(now_s)
+
+    def tick(self, now_s: float) -> list[Action]:
+        """Let time pass; to be called at `next_wake_s()`, at other times it does no harm."""
+        return self._finish(self._advance(now_s))
+
+    def next_wake_s(self) -> float | None:
+        """When to call `tick` if nothing else happens; None when time alone changes nothing."""
+        return self._wakes.next_s()
+
+    def status(self, now_s: float) -> BrokerStatus:
+        """A snapshot of all counts. A pause whose end was not ticked yet still shows."""
+        now_s = max(now_s, self._now_s)
+        held = [lease for state in self._workers.values() for lease in state.leases.values()]
+        under_way_s = dict.fromkeys(self._table.lanes.values(), 0.0)
+        for lease in held:
+            under_way_s[lease.lane] += now_s - lease.granted_s
+        return BrokerStatus(
+            now_s=now_s,
+            in_flight=self._table.in_flight,
+            peak_in_flight=self._table.peak,
+            open_episodes=self._episodes.n_open,
+            ended_episodes=len(self._groups.ended),
+            lanes=[lane.status(now_s, seconds) for lane, seconds in under_way_s.items()],
+            waiting=sum(len(one.waiting) + len(one.parked) for one in self._workers.values()),
+            models=self._table.courses.status(held, now_s),
+        )
+
+    def load_reported(
+        self, provider: str, instance: str, load: ServerLoad, now_s: float
+    ) -> list[Action]:
+        """Hear what a server says of its queue.
+
+        It counts for limits that are estimated and that no other instance shares.
+        """
+        now_s = self._advance(now_s)
+        self._table.load_reported(provider, instance, load, now_s)
+        return self._finish(now_s)
+
+    def take_changes(self) -> list[LimitChange]:
+        """What became of the limits that are estimated, since the last call; oldest first."""
+        return self._table.take_changes()
+
+    def _advance(self, now_s: float) -> float:
+        now_s = self._now_s = max(now_s, self._now_s)
+        while (wake := self._wakes.pop_due(now_s)) is not None:
+            if isinstance(wake, LimitState):
+                self._table.look_at(wake.lanes)
+            elif isinstance(wake, LaneState):
+                self._table.pause_over(wake, now_s)
+            elif isinstance(wake, LeaseTerms):
+                self._table.end_terms(wake, now_s)
+            elif isinstance(wake, OrphanSeat):
+                self._table.orphan_over(wake)
+            elif isinstance(wake, GroupState):
+                self._look_at_models(self._groups.refresh(wake, now_s))
+            elif isinstance(wake, RetryBudget):
+                # `_finish` looks at all that have somebody waiting.
+                pass
+            elif isinstance(wake, Homes):
+                self._table.look_at(wake.end_hold(now_s))
+        return now_s
+
+    def _finish(self, now_s: float) -> list[Action]:
+        # Not as soon as they go out: whoever is being withdrawn right now must not be told.
+        if self._table.gone:
+            self._dispatcher.refuse_without_lane()
+            self._refuse_parked(now_s)
+        for instance in list(self._parking):
+            self._let_retries_go(instance, now_s)
+        while self._table.changed:
+            self._dispatcher.dispatch(now_s)
+        self._table.settle(now_s)
+        actions = self._dispatcher.actions
+        self._dispatcher.actions = []
+        return actions
+
+    def _observe(
+        self, held: HeldLease, outcome: LeaseOutcome, told: Told, now_s: float
+    ) -> float | None:
+        """Show a returned lease to whoever estimates its limit; a first refusal brings one along.
+
+        Returns:
+            After a refusal: seconds that the lane should rest, None for a back-off.
+        """
+        lane = held.lane
+        if (limit := lane.counted) is None or limit.controller is None:
+            if outcome not in LIMITED:
+                return None
+            limit = self._table.estimate(lane, held.at_grant, now_s)
+        controller = limit.controller
+        assert controller is not None
+        is_crowded = outcome == "congestion"
+        if (is_crowded or outcome in ANSWERED) and lane.instance.learn(
+            controller.n_cuts, now_s, is_refused=is_crowded
+        ):
+            self._table.look_at(self._table.estimate_anew(limit, now_s))
+            return None
+        in_flight = limit.window.in_flight
+        if limit.observe(
+            Observation(outcome, held.granted_s, now_s, in_flight, held.at_grant, told)
+        ):
+            self._table.look_at(limit.lanes)
+        return controller.rest_s
+
+    def _let_retries_go(self, instance: InstanceState, now_s: float) -> None:
+        """Queue the parked retries of an instance that its budget now allows."""
+        budget = instance.retries
+        while (
+            taken := budget.take(instance.n_requests(), now_s, is_out=instance.is_out)
+        ) is not None:
+            retry, is_probe = taken
+            del retry.worker.parked[retry.request.request_id]
+            waiting = self._admit(retry.worker, retry.request, now_s, parked=retry)
+            if waiting is None:
+                if is_probe:
+                    budget.probe_over()
+                continue
+            waiting.probes = budget if is_probe else None
+            self._dispatcher.enqueue(waiting)
+            self._table.look_at(waiting.lane_set.lanes)
+        if not budget.parked:
+            del self._parking[instance]
+        elif (next_s := budget.next_probe_s) is not None:
+            self._wakes.ensure(budget, next_s)
+
+    def _refuse_parked(self, now_s: float) -> None:
+        """Refuse the parked retries that no lane is left for."""
+        for instance in self._parking:
+            for retry in list(instance.retries.parked.values()):
+                model = self._table.models[retry.request.model]
+                lane_set = self._lane_set(model, self._groups.get(retry.request.group), now_s)
+                if lane_set.n_alive == 0:
+                    self._unpark(retry.worker, retry.request.request_id)
+                    self._refuse(retry.worker, retry.request, all_out(model.name, lane_set.lanes))
+
+    def _unpark(self, worker: WorkerState, request_id: int) -> None:
+        budget = worker.parked.pop(request_id, None)
+        if budget is not None:
+            del budget.parked[worker.name, request_id]
+
+    def _admit(
+        self,
+        worker: WorkerState,
+        request: LeaseRequest,
+        now_s: float,
+        *,
+        parked: ParkedRetry | None = None,
+    ) -> Waiting | None:
+        """The request with everything its names stand for; None after refusing or parking it.
+
+        One that is `parked` may go now: it is not parked again.
+        """
+        model = self._table.models.get(request.model)
+        if model is None:
+            self._refuse(worker, request, no_such_model(request.model, self._table.models))
+            return None
+        try:
+            group = self._groups.find(request.group, now_s)
+        except LookupError:
+            self._refuse(worker, request, no_such_group(request.group))
+            return None
+        lane_set = self._lane_set(model, group, now_s)
+        counts = request.tokens and lane_set.is_metered
+        if counts and not all(lane.fits(request.tokens) for lane in lane_set.lanes):
+            fitting = [lane for lane in lane_set.lanes if lane.fits(request.tokens)]
+            if not fitting:
+                self._refuse(worker, request, too_large(request.tokens, lane_set.lanes))
+                return None
+            lane_set = self._table.lane_set(model, fitting, now_s)
+        if lane_set.n_alive == 0:
+            self._refuse(worker, request, all_out(model.name, lane_set.lanes))
+            return None
+        failed = self._table.lanes.get(request.after) if request.after is not None else None
+        # Where an instance is out, all go elsewhere, and nobody need be spared.
+        if failed is not None and parked is None and not failed.instance.is_out:
+            instance = failed.instance
+            if not instance.retries.draw(instance.n_requests()):
+                instance.retries.park(ParkedRetry(worker, request, now_s), now_s)
+                worker.parked[request.request_id] = instance.retries
+                self._parking[instance] = None
+                return None
+        self._n_requests += 1
+        opens = self._episodes.is_opening(worker, request)
+        prefers = None
+        if request.lane is not None and not opens:
+            prefers = self._table.lanes.get(request.lane)
+            if prefers is not None and (prefers not in lane_set.members or prefers.is_out):
+                prefers = None
+        if failed is not None and not opens:
+            prefers = other_lane(failed, lane_set.lanes, now_s) or prefers
+        clock = lane_set
+        if prefers is not None and prefers.is_up:
+            clock = self._table.lane_set(model, (prefers,), now_s)
+        waiting = Waiting(
+            order=self._n_requests,
+            worker=worker,
+            request=request,
+            model=model,
+            lane_set=lane_set,
+            clock=clock,
+            group=group,
+            prefers=prefers,
+            now_s=now_s,
+            opens=opens,
+        )
+        if parked is not None:
+            waiting.since_s, waiting.parked_s = parked.came_s, now_s - parked.came_s
+        return waiting
+
+    def _lane_set(self, model: ModelState, group: GroupState | None, now_s: float) -> LaneSet:
+        if group is None or group.rule is None or group.rule.lanes is None:
+            if model.whole is None:
+                model.whole = self._table.lane_set(model, model.lanes, now_s)
+            return model.whole
+        lane_set = group.sets.get(model)
+        if lane_set is None:
+            allowed = set(group.rule.lanes)
+            lanes = [lane for lane in model.lanes if lane.lane.lane_id in allowed]
+            lane_set = group.sets[model] = self._table.lane_set(model, lanes, now_s)
+        return lane_set
+
+    def _refuse(self, worker: WorkerState, request: LeaseRequest, reason: str) -> None:
+        self._dispatcher.actions.append(Refusal(worker.name, request.request_id, reason))
+
+    def _leave(self, waiting: Waiting, now_s: float) -> None:
+        if waiting.probes is not None:
+            waiting.probes.probe_over()
+        if waiting.line is not None:
+            waiting.line.leave(waiting)
+        if waiting.group is not None:
+            self._look_at_models(self._groups.went_quiet(waiting.group, now_s))
+
+    def _has_less(self, group: GroupState, now_s: float) -> None:
+        self._look_at_models(self._groups.refresh(group, now_s))
+        self._look_at_models(self._groups.went_quiet(group, now_s))
+
+    def _look_at_models(self, models: Iterable[ModelState]) -> None:
+        for model in models:
+            self._table.look_at(model.lanes)
+
+    def _worker(self, name: str) -> WorkerState:
+        worker = self._workers.get(name)
+        if worker is None:
+            msg = f"no worker named {name!r} is connected"
+            raise ValueError(msg)
+        return worker
+
+
+def _end_probe(budget: RetryBudget, outcome: LeaseOutcome, now_s: float) -> None:
+    if outcome == "unsent" or outcome in ANSWERED:
+        budget.probe_over()
+    elif outcome in CLASSES:
+        budget.probe_failed(now_s)
+    else:
+        budget.probe_lost(now_s)
+
+
+def _is_crowded(instance: InstanceState, outcome: LeaseOutcome, pending: int, now_s: float) -> bool:
+    """Whether a wordless refusal is congestion although its worker does not call it so.
+
+    The worker went by what was known when it sent. By now the instance has answered something; or
+    it has not had the time, and others of its first requests may be answered yet.
+    """
+    if instance.is_answering(now_s):
+        return True
+    return outcome == "overload" and pending > 0 and instance.is_starting(now_s)

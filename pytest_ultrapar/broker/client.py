@@ -1,0 +1,247 @@
+"""The broker at the other end of a socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import msgspec
+
+from pytest_ultrapar.broker import wire
+from pytest_ultrapar.broker.blocking_client import BlockingBrokerClient
+from pytest_ultrapar.broker.protocol import NOTHING_TOLD, Told
+from pytest_ultrapar.errors import ConfigError, NoLaneError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pytest_ultrapar.broker.assignment import Assignment
+    from pytest_ultrapar.broker.protocol import BrokerStatus, Lease, LeaseOutcome, LeaseRequest
+
+
+__all__ = ["BlockingBrokerClient", "BrokerClient", "connect_broker"]
+HANDSHAKE_S = 10.0
+T = TypeVar("T")
+
+
+async def connect_broker(
+    path: str | Path,
+    token: str,
+    worker: str,
+    role: wire.Role = "worker",
+    *,
+    on_lost: Callable[[], None] | None = None,
+) -> BrokerClient:
+    """Connect to the broker's process.
+
+    Args:
+        path: Its socket.
+        token: Its token.
+        worker: This process's name in assignments; one connection per name.
+        role: `controller` may assign and has no leases.
+        on_lost: Called once, on the loop, when the connection ends other than by `close`.
+
+    Raises:
+        ConnectionError: When nothing listens there, or the broker refuses the token or the name.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        _, client = await loop.create_unix_connection(lambda: BrokerClient(loop), str(path))
+    except OSError as error:
+        msg = f"no broker listens at {path}: {error.strerror or error}"
+        raise ConnectionError(msg) from error
+    try:
+        async with asyncio.timeout(HANDSHAKE_S):
+            await client.greet(wire.Hello(token, worker, role))
+    except (TimeoutError, ConnectionError) as error:
+        await client.close()
+        msg = f"the broker at {path} refused {worker!r}: wrong token, or a name in use"
+        raise ConnectionError(msg) from error
+    client.call_when_lost(on_lost)
+    if role == "worker":
+        client.give_signs()
+    return client
+
+
+class BrokerClient(asyncio.Protocol):
+    """A `BrokerPort` over a Unix socket; make one with `connect_broker`.
+
+    Messages of one turn of the loop go out in one write.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._reader = wire.FrameReader(wire.CONTROLLER_FRAME_BYTES)
+        self._decoder = msgspec.msgpack.Decoder(wire.ServerMessage)
+        self._transport: asyncio.WriteTransport | None = None
+        self._outgoing = bytearray()
+        self._leases: dict[int, asyncio.Future[Lease]] = {}
+        self._welcome: asyncio.Future[None] = loop.create_future()
+        self._statuses: deque[asyncio.Future[BrokerStatus]] = deque()
+        self._assigned: deque[asyncio.Future[str | None]] = deque()
+        self._lost: str | None = None
+        self._on_lost: Callable[[], None] | None = None
+
+    def call_when_lost(self, on_lost: Callable[[], None] | None) -> None:
+        """Have `on_lost` called when the connection ends other than by `close`; now, if it has."""
+        self._on_lost = on_lost
+        if self._lost is not None and on_lost is not None:
+            on_lost()
+
+    async def greet(self, hello: wire.Hello) -> None:
+        """Say who we are and wait until the broker accepts it.
+
+        Raises:
+            ConnectionError: When it does not.
+        """
+        self._send(hello)
+        await self._welcome
+
+    def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
+        """A future of the lease; cancelling it withdraws the request."""
+        future: asyncio.Future[Lease] = self._loop.create_future()
+        if self._lost is not None:
+            future.set_exception(ConnectionError(self._lost))
+            return future
+        self._leases[request.request_id] = future
+        future.add_done_callback(lambda done: self._withdraw(request.request_id, done))
+        self._send(wire.Acquire(request))
+        return future
+
+    def release(self, lease: Lease, outcome: LeaseOutcome, told: Told = NOTHING_TOLD) -> None:
+        """Give a lease back with what became of its request."""
+        self._send(wire.Release(lease.lease_id, outcome, told))
+
+    def episode_ended(self, case_id: str, group: str) -> None:
+        """Say that a case needs no further lease."""
+        self._send(wire.EpisodeOver(case_id, group))
+
+    async def assign(self, assignment: Assignment) -> None:
+        """Carry out an assignment from now on.
+
+        Raises:
+            ConfigError: When it cannot be carried out on the broker's pool.
+            ConnectionError: When the broker is gone or this connection is no controller's.
+        """
+        future: asyncio.Future[str | None] = self._loop.create_future()
+        self._ask(wire.Assign(assignment), self._assigned, future)
+        error = await future
+        if error is not None:
+            raise ConfigError(error)
+
+    async def status(self) -> BrokerStatus:
+        """A snapshot for progress and summary.
+
+        Raises:
+            ConnectionError: When the broker is gone.
+        """
+        future: asyncio.Future[BrokerStatus] = self._loop.create_future()
+        self._ask(wire.AskStatus(), self._statuses, future)
+        return await future
+
+    def give_signs(self) -> None:
+        """Let the broker hear now and every `wire.SIGN_S` seconds that the loop runs."""
+        if self._lost is None:
+            self._send(wire.Alive())
+            self._loop.call_later(wire.SIGN_S, self.give_signs)
+
+    async def close(self) -> None:
+        """End the connection; all leases still held come back and all waiting futures fail."""
+        self._on_lost = None
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+        self._lose("the connection to the broker was closed")
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the loop."""
+        self._transport = cast("asyncio.WriteTransport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the loop: answers of the broker."""
+        self._reader.feed(data)
+        try:
+            while (frame := self._reader.next_frame()) is not None:
+                self._receive(self._decoder.decode(frame))
+        except (msgspec.MsgspecError, ValueError):
+            if self._transport is not None:
+                self._transport.abort()
+            self._lose("the broker sent what is no message of this version")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the loop: the broker is gone."""
+        self._lose(f"the broker is gone: {exc}" if exc else "the broker is gone")
+
+    def _receive(self, message: wire.ServerMessage) -> None:
+        match message:
+            case wire.Granted(request_id, lease):
+                future = self._leases.pop(request_id, None)
+                if future is None or future.cancelled():
+                    # Withdrawn while the grant was under way.
+                    self._send(wire.Release(lease.lease_id, "unsent"))
+                else:
+                    future.set_result(lease)
+            case wire.Refused(request_id, reason):
+                future = self._leases.pop(request_id, None)
+                if future is not None and not future.cancelled():
+                    future.set_exception(NoLaneError(reason))
+            case wire.StatusNow(status):
+                _resolve(self._statuses.popleft(), status)
+            case wire.Assigned(error):
+                _resolve(self._assigned.popleft(), error)
+            case wire.Welcome():
+                _resolve(self._welcome, None)
+
+    def _withdraw(self, request_id: int, future: asyncio.Future[Lease]) -> None:
+        if future.cancelled() and self._leases.get(request_id) is future:
+            del self._leases[request_id]
+            self._send(wire.Withdraw(request_id))
+
+    def _ask(
+        self,
+        message: wire.ClientMessage,
+        asked: deque[asyncio.Future[T]],
+        future: asyncio.Future[T],
+    ) -> None:
+        if self._lost is not None:
+            raise ConnectionError(self._lost)
+        asked.append(future)
+        self._send(message)
+
+    def _send(self, message: wire.ClientMessage) -> None:
+        if self._lost is not None:
+            return
+        if not self._outgoing:
+            self._loop.call_soon(self._flush)
+        wire.append_frame(self._outgoing, message)
+
+    def _flush(self) -> None:
+        if self._outgoing and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(bytes(self._outgoing))
+        self._outgoing.clear()
+
+    def _lose(self, reason: str) -> None:
+        if self._lost is not None:
+            return
+        self._lost = reason
+        waiting: list[asyncio.Future[Any]] = [
+            self._welcome,
+            *self._leases.values(),
+            *self._statuses,
+            *self._assigned,
+        ]
+        self._leases.clear()
+        self._statuses.clear()
+        self._assigned.clear()
+        for future in waiting:
+            if not future.done():
+                future.set_exception(ConnectionError(reason))
+        if self._on_lost is not None:
+            self._on_lost()
+
+
+def _resolve(future: asyncio.Future[T], value: T) -> None:
+    if not future.done():
+        future.set_result(value)

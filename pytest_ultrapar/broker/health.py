@@ -1,0 +1,587 @@
+"""Whether a lane can be used: what each outcome does to it, and the circuit breaker."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pytest_ultrapar.broker.failure_classes import ANSWERED, CLASSES, NOBODY_LISTENS, Scope
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from pytest_ultrapar.broker.failure_classes import BreakerRule
+    from pytest_ultrapar.pool.model import Lane
+
+
+RECENT_S = 30.0
+RECENT_LEAST = 10
+"""More failures than answers among this many or more of the last `RECENT_S` seconds open, too.
+
+Source: RELIABILITY 3.
+"""
+JITTER = 0.1
+"""An opening is up to this share longer, so that lanes do not return together."""
+State = Literal["closed", "open", "half_open", "probing"]
+
+
+class Breaker:
+    """Closed lets all through, open none, half-open one at a time until that one is answered.
+
+    Pure: time and randomness are given; a time before the last one counts as the last one. What was
+    granted before the last opening says nothing new and changes nothing.
+
+    Attributes:
+        state: `probing` is half-open with its one request out.
+        until_s: While open: when it becomes half-open.
+        n_opened: How often it went from closed to open.
+        silent_since_s: Since when nothing was answered, None after an answer: when the first
+            request that failed was granted, or the last answer came, whichever is later.
+        n_in_row: Failures that counted since the last answer.
+        rule: Of the failure that opened it last; None after an answer.
+    """
+
+    __slots__ = (
+        "_answer_s",
+        "_exponent",
+        "_fresh_s",
+        "_now_s",
+        "_recent",
+        "_rng",
+        "n_in_row",
+        "n_opened",
+        "rule",
+        "silent_since_s",
+        "state",
+        "until_s",
+    )
+
+    def __init__(self, rng: random.Random) -> None:
+        """Start closed.
+
+        Args:
+            rng: Source of the jitter.
+        """
+        self._rng = rng
+        self._recent = _Recent()
+        self._now_s = self._answer_s = self._fresh_s = -math.inf
+        self._exponent = 0
+        self.rule: BreakerRule | None = None
+        self.state: State = "closed"
+        self.until_s = -math.inf
+        self.n_in_row = self.n_opened = 0
+        self.silent_since_s: float | None = None
+
+    def answered(self, granted_s: float, now_s: float) -> bool:
+        """A request was answered.
+
+        Returns:
+            Whether the breaker closed by it: the answer was the probe's.
+        """
+        # No calls down to the return: this is on the way of every lease.
+        if now_s > self._now_s:  # noqa: PLR1730
+            self._now_s = now_s
+        if self.state == "closed":
+            self._answer_s = self._now_s
+            recent = self._recent
+            if self._now_s >= recent.until_s:
+                recent.turn(self._now_s)
+            recent.n_now += 1
+            if self.n_in_row:
+                self.n_in_row = 0
+                self.silent_since_s = None
+            return False
+        if not self._is_probe(granted_s):
+            return False
+        self.state = "closed"
+        self._answer_s = self._now_s
+        self._exponent = self.n_in_row = 0
+        self.silent_since_s = self.rule = None
+        self._recent = _Recent()
+        return True
+
+    def failed(
+        self, rule: BreakerRule, granted_s: float, now_s: float, *, pending: int = 0
+    ) -> bool:
+        """A request failed in a way that counts.
+
+        Failures often come back at once and answers after seconds. So a few failures in a row are
+        no news while many more requests are out: of 100 sent together to a provider that fails one
+        in twenty, the five failures are the first to come back.
+
+        Args:
+            rule: When this kind of failure opens, and for how long.
+            granted_s: When the request was granted.
+            now_s: When it failed.
+            pending: Requests of the lane that are out beside it.
+
+        Returns:
+            Whether the breaker opened by it, until `until_s`.
+        """
+        self._now_s = now_s = max(now_s, self._now_s)
+        if self.state == "closed":
+            if granted_s < self._fresh_s:
+                return False
+        elif not self._is_probe(granted_s):
+            return False
+        self.n_in_row += 1
+        if self.silent_since_s is None:
+            self.silent_since_s = min(now_s, max(self._answer_s, granted_s))
+        if self.state == "closed":
+            recent = self._recent
+            if now_s >= recent.until_s:
+                recent.turn(now_s)
+            recent.n_now += 1
+            recent.n_failed_now += 1
+            in_row = self.n_in_row >= rule.after and _tells(self.n_in_row, pending)
+            if not in_row and not recent.is_mostly_failed(pending):
+                return False
+            self.n_opened += 1
+        if rule is not self.rule:
+            self.rule, self._exponent = rule, 0
+        # The exponent is bounded because 2.0**1024 overflows, not because the cap needs it.
+        open_s = min(rule.cap_s, rule.base_s * 2.0 ** min(self._exponent, 32))
+        self._exponent += 1
+        self.state = "open"
+        self.until_s = now_s + open_s * (1 + self._rng.uniform(0, JITTER))
+        return True
+
+    def void(self, granted_s: float) -> bool:
+        """A request came back without news: not sent, given up, or lost with its holder.
+
+        Returns:
+            Whether it was the probe, so that the next request may be one.
+        """
+        if self.state != "probing" or granted_s < self._fresh_s:
+            return False
+        self.state = "half_open"
+        return True
+
+    def wake(self, now_s: float) -> None:
+        """A pause of the lane is over: let one through, also when a probe never came back."""
+        self._now_s = now_s = max(now_s, self._now_s)
+        if self.state == "probing" or (self.state == "open" and now_s >= self.until_s):
+            self.state = "half_open"
+
+    def probe(self, granted_s: float) -> None:
+        """The one request of a half-open breaker is granted.
+
+        Raises:
+            ValueError: It is not half-open.
+        """
+        if self.state != "half_open":
+            msg = f"no probe may be sent while the breaker is {self.state}"
+            raise ValueError(msg)
+        self.state = "probing"
+        self._fresh_s = granted_s
+
+    def _is_probe(self, granted_s: float) -> bool:
+        return self.state == "probing" and granted_s >= self._fresh_s
+
+
+class _Recent:
+    """How many requests of the last `RECENT_S` seconds came back, and how many of them failed.
+
+    Counted by seconds: a lane of 300 requests a second would fill a list of 9,000.
+
+    Attributes:
+        n_now: Requests of the second that ends at `until_s`, `n_failed_now` of which failed.
+    """
+
+    __slots__ = ("_n", "_n_failed", "_seconds", "n_failed_now", "n_now", "until_s")
+
+    def __init__(self) -> None:
+        self._seconds: deque[tuple[float, int, int]] = deque()
+        self._n = self._n_failed = 0
+        self.n_now = self.n_failed_now = 0
+        self.until_s = -math.inf
+
+    def turn(self, now_s: float) -> None:
+        """A new second begins."""
+        seconds = self._seconds
+        seconds.append((self.until_s, self.n_now, self.n_failed_now))
+        self._n += self.n_now
+        self._n_failed += self.n_failed_now
+        while seconds and seconds[0][0] <= now_s - RECENT_S:
+            _, n, n_failed = seconds.popleft()
+            self._n -= n
+            self._n_failed -= n_failed
+        self.n_now = self.n_failed_now = 0
+        self.until_s = now_s + 1.0
+
+    def is_mostly_failed(self, pending: int) -> bool:
+        """Whether more failed than did not, of enough to tell."""
+        n = self._n + self.n_now
+        n_failed = self._n_failed + self.n_failed_now
+        return n >= RECENT_LEAST and 2 * n_failed > n and _tells(n_failed, pending)
+
+
+def _tells(n_failed: int, pending: int) -> bool:
+    """Whether so many failures say something beside so many requests without an end yet."""
+    return 2 * n_failed >= pending
+
+
+class PauseLog:
+    """Counts the times for which a lane was paused.
+
+    Attributes:
+        n: Rests begun, by cause; one that goes on for another cause counts for both.
+    """
+
+    __slots__ = ("_cause", "_rested_s", "_since_s", "n")
+
+    def __init__(self) -> None:
+        self._cause: Cause | None = None
+        self._since_s = 0.0
+        self._rested_s: dict[str, float] = {}
+        self.n: dict[str, int] = {}
+
+    def begin(self, cause: Cause, now_s: float) -> None:
+        """The lane rests from now on; nothing happens when it does so already for that cause."""
+        if cause == self._cause:
+            return
+        self.end(now_s)
+        self._cause, self._since_s = cause, now_s
+        self.n[cause] = self.n.get(cause, 0) + 1
+
+    def end(self, now_s: float) -> None:
+        """The lane is up, or out."""
+        self._rested_s = self.rested_s(now_s)
+        self._cause = None
+
+    def rested_s(self, now_s: float) -> dict[str, float]:
+        """Seconds of rest up to now, by cause."""
+        rested_s = dict(self._rested_s)
+        if self._cause is not None:
+            this_s = max(0.0, now_s - self._since_s)
+            rested_s[self._cause] = rested_s.get(self._cause, 0.0) + this_s
+        return rested_s
+
+
+MAX_RETRY_AFTER_S = 120.0
+"""A lane always rests as long as this if it is asked to; for longer only while an episode may last.
+
+Source: RELIABILITY 3 (the OpenAI SDK's own bound).
+"""
+RETRY_AFTER_JITTER = 0.1
+"""A pause is up to this share longer than asked for, so that lanes do not return together."""
+BACKOFF_BASE_S, BACKOFF_CAP_S = 1.0, 30.0
+"""Full jitter U(0, min(cap, base * 2^n)) where no time is named. Source: RELIABILITY 3."""
+UNREACHABLE_S = 120.0
+"""A lane that once answered is out when nobody has listened there for so long."""
+NEVER_REACHED_S, NEVER_ANSWERED_S = 2.0, 60.0
+"""The same for a lane whose instance has never answered anything: a wrong address ends a run soon,
+and so does a server of which nothing but failures ever came."""
+PATIENCE_S = 900.0
+"""How long an episode may last unless told otherwise."""
+_LATE_S = 5.0
+_HOPELESS_COUNT = 5
+"""Fewer failures than that in a row may be the requests' own fault, however long they took."""
+Cause = Literal["rate", "breaker"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """The lane rests until `until_s`; `reason` is one sentence for people."""
+
+    until_s: float
+    reason: str
+    cause: Cause = "rate"
+
+
+@dataclass(frozen=True, slots=True)
+class Out:
+    """The lane, or what of it `scope` says, is out for the rest of the run."""
+
+    scope: Scope
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """The lane's pause is over before its time: its probe came back."""
+
+
+Verdict = Pause | Out | Resume
+
+
+def _never() -> bool:
+    return False
+
+
+class LaneHealth:
+    """Decides from the outcomes of a lane's leases when it pauses, or what of it is out.
+
+    Pure: time and randomness are given. Outcomes of one burst count once: only a request granted
+    after the last pause had ended says something new.
+
+    Attributes:
+        on_trial: Whether the lane's breaker is half-open: the next lease is its probe.
+    """
+
+    __slots__ = (
+        "_breaker",
+        "_failed_reason",
+        "_failed_until_s",
+        "_has_answered",
+        "_lane",
+        "_patience_s",
+        "_rate_count",
+        "_rate_reason",
+        "_rate_since_s",
+        "_rate_until_s",
+        "_rng",
+        "on_trial",
+    )
+
+    def __init__(
+        self,
+        lane: Lane,
+        rng: random.Random,
+        *,
+        patience_s: float = PATIENCE_S,
+        has_answered: Callable[[], bool] = _never,
+    ) -> None:
+        """Start healthy.
+
+        Args:
+            lane: For names in reasons.
+            rng: Source of all jitter, seeded by the caller.
+            patience_s: How long an episode may last, > 0 seconds. A lane that has answered nothing
+                for so long is out: no case that was open when it fell silent is still waiting.
+            has_answered: Whether the lane's instance has ever answered.
+        """
+        self._lane = lane
+        self._rng = rng
+        self._patience_s = patience_s
+        self._has_answered = has_answered
+        self._breaker = Breaker(rng)
+        self._rate_until_s = self._failed_until_s = -math.inf
+        self._rate_reason = self._failed_reason = ""
+        self._rate_count = 0
+        self._rate_since_s = 0.0
+        self.on_trial = False
+
+    @property
+    def n_opened(self) -> int:
+        """How often its breaker opened."""
+        return self._breaker.n_opened
+
+    def decide(
+        self,
+        outcome: str,
+        retry_after_s: float | None,
+        granted_s: float,
+        now_s: float,
+        pending: int = 0,
+        *,
+        rest_s: float | None = None,
+    ) -> Verdict | None:
+        """What the outcome of a lease does to the lane.
+
+        Args:
+            outcome: What became of the request: a `LeaseOutcome`, or `lost` with its holder.
+            retry_after_s: Seconds the provider asked for; anything not finite and > 0 counts as not
+                given.
+            granted_s: When the lease was granted, monotonic seconds.
+            now_s: Now, monotonic seconds.
+            pending: Requests of the lane that are out beside it.
+            rest_s: After a refusal that names no time to come back: how long the lane should rest,
+                since its limit was lowered; None for a back-off.
+
+        Returns:
+            None when nothing changes. A `Pause` ends later than the one before it, except after a
+            `Resume` or where it takes the place of one.
+        """
+        if outcome in ANSWERED:
+            self._rate_count = 0
+            return self._resume(now_s) if self._breaker.answered(granted_s, now_s) else None
+        its_class = CLASSES.get(outcome)
+        if its_class is None:
+            # Not sent, given up or lost: it says nothing of the lane.
+            return self._resume(now_s) if self._breaker.void(granted_s) else None
+        if its_class.out is not None:
+            return Out(its_class.out, self._farewell(outcome, retry_after_s))
+        if its_class.breaker is not None:
+            return self._failed(outcome, its_class.breaker, granted_s, now_s, pending)
+        # A refusal for rate is an answer, too: whoever gives it is at work.
+        is_back = self._breaker.answered(granted_s, now_s)
+        if is_back:
+            self._failed_until_s = -math.inf
+        verdict = self._limited(retry_after_s, granted_s, now_s, rest_s=rest_s)
+        # Another refusal may ask for longer than this one: then that is waited, not the probe.
+        return self._resume(now_s) if is_back and verdict is None else verdict
+
+    def wake(self, now_s: float) -> Pause | Out | None:
+        """The time of the lane's pause has come.
+
+        Returns:
+            None when it may be used, at first by one request if `on_trial`; or that it is out since
+            it has been silent for too long.
+        """
+        # Who comes much too late has slept, or the clock has jumped: that says nothing of the lane.
+        is_in_time = now_s <= max(self._rate_until_s, self._failed_until_s) + _LATE_S
+        out = self._given_up(now_s) if is_in_time else None
+        if out is not None:
+            return out
+        breaker = self._breaker
+        breaker.wake(now_s)
+        if breaker.state == "open":
+            # The pause was to end when the lane is given up, which it was not.
+            self._failed_until_s = breaker.until_s
+            return self._pause()
+        self.on_trial = breaker.state == "half_open"
+        return None
+
+    def probe(self, granted_s: float, end_s: float) -> Pause:
+        """The one request of a lane on trial is granted and ends by `end_s` at the latest."""
+        self.on_trial = False
+        self._breaker.probe(granted_s)
+        lane = self._lane.lane_id
+        self._failed_until_s = self._no_later_than_hopeless(end_s, granted_s)
+        self._failed_reason = f"lane {lane} failed and waits for the answer to one request"
+        return self._pause()
+
+    def _resume(self, now_s: float) -> Pause | Resume:
+        """The probe is back; what a refusal for rate asked for still holds."""
+        self._failed_until_s = -math.inf
+        if self._rate_until_s > now_s:
+            return self._pause()
+        self.on_trial = self._breaker.state == "half_open"
+        return Resume()
+
+    def _farewell(self, outcome: str, retry_after_s: float | None) -> str:
+        lane = self._lane
+        key = f"key {lane.provider}/{lane.key}"
+        instance = f"instance {lane.provider}/{lane.instance}"
+        back = ""
+        if retry_after_s is not None and math.isfinite(retry_after_s) and retry_after_s > 0:
+            back = f" (it asks to come back in {retry_after_s:,.0f} s)"
+        said = {
+            "auth": f"{key} was refused (401, or a 400 that rejects the key)",
+            "forbidden": f"{key} may not use the model {lane.model} (403)",
+            "quota": f"{key} has no quota left (402, or 429 that says so){back}",
+            "daily_quota": f"{key} has used up its quota of the day for {lane.model}{back}",
+            "not_found": f"{instance} was not found (404)",
+            "tls": (
+                f"{instance} showed a certificate that does not verify "
+                "(a private CA goes into ca_file)"
+            ),
+        }[outcome]
+        return f"{said}: out for the rest of the run"
+
+    def _limited(
+        self, retry_after_s: float | None, granted_s: float, now_s: float, *, rest_s: float | None
+    ) -> Pause | Out | None:
+        if retry_after_s is not None and not (math.isfinite(retry_after_s) and retry_after_s > 0):
+            retry_after_s = None
+        if rest_s is not None and retry_after_s is None:
+            # The lower limit is the cure; it may need a moment to show.
+            said = f"and lowered: paused {rest_s:.2f} s"
+            return self._rest(now_s + rest_s, said) if rest_s > 0 else None
+        is_new = granted_s >= self._rate_until_s
+        if is_new:
+            if self._rate_count == 0:
+                self._rate_since_s = min(granted_s, now_s)
+            self._rate_count += 1
+        lane = self._lane.lane_id
+        longest_s = max(MAX_RETRY_AFTER_S, self._patience_s)
+        refused_s = now_s - self._rate_since_s
+        if self._rate_count > _HOPELESS_COUNT and refused_s >= longest_s:
+            return Out(
+                "lane",
+                f"lane {lane} has answered nothing but refusals for {refused_s:.0f} s: "
+                "out for the rest of the run",
+            )
+        if retry_after_s is not None:
+            if retry_after_s > longest_s:
+                return Out(
+                    "lane",
+                    f"lane {lane} was rate limited and asked for {retry_after_s:,.0f} s, longer "
+                    f"than the {longest_s:g} s that a case may wait: out for the rest of the run",
+                )
+            pause_s = retry_after_s * (1 + self._rng.uniform(0, RETRY_AFTER_JITTER))
+            said = f"and asked for {retry_after_s:g} s"
+            return self._rest(now_s + pause_s, f"{said}: paused {pause_s:.2f} s")
+        if not is_new:
+            # One draw per burst: the largest of fifty draws would be no jitter at all.
+            return None
+        # The exponent is bounded because 2.0**1024 overflows, not because the cap needs it.
+        ceiling_s = min(BACKOFF_CAP_S, BACKOFF_BASE_S * 2.0 ** min(self._rate_count - 1, 16))
+        pause_s = self._rng.uniform(0, ceiling_s)
+        said = f"without a time to wait ({self._rate_count} in a row)"
+        return self._rest(now_s + pause_s, f"{said}: paused {pause_s:.2f} s")
+
+    def _rest(self, until_s: float, said: str) -> Pause | None:
+        # The longest wait that was asked for counts: answers of one burst overtake each other.
+        if until_s <= self._rate_until_s:
+            return None
+        self._rate_until_s = until_s
+        self._rate_reason = f"lane {self._lane.lane_id} was rate limited {said}"
+        return self._pause()
+
+    def _failed(
+        self, outcome: str, rule: BreakerRule, granted_s: float, now_s: float, pending: int
+    ) -> Pause | Out | None:
+        breaker = self._breaker
+        if not breaker.failed(rule, granted_s, now_s, pending=pending):
+            return None
+        out = self._given_up(now_s)
+        if out is not None:
+            return out
+        n = breaker.n_in_row
+        how = f"{n} times in a row" if n > 1 else "once"
+        if rule is NOBODY_LISTENS:
+            what = f"could not be connected to {how}"
+        elif n >= rule.after:
+            what = f"failed {how} ({outcome})"
+        else:
+            what = f"failed more often than not ({outcome})"
+        self._failed_until_s = self._no_later_than_hopeless(breaker.until_s, now_s)
+        rest_s = self._failed_until_s - now_s
+        self._failed_reason = f"lane {self._lane.lane_id} {what}: paused {rest_s:.2f} s"
+        return self._pause()
+
+    def _given_up(self, now_s: float) -> Out | None:
+        """Out, when it has been silent for as long as its failures allow."""
+        breaker = self._breaker
+        since_s = breaker.silent_since_s
+        if since_s is None or breaker.n_in_row < _HOPELESS_COUNT:
+            return None
+        # As `_no_later_than_hopeless` has it, to the last bit.
+        if now_s < since_s + self._bound_s():
+            return None
+        what = (
+            "could not be connected to"
+            if breaker.rule is NOBODY_LISTENS
+            else "failed and answered nothing"
+        )
+        return Out(
+            "lane",
+            f"lane {self._lane.lane_id} {what} {breaker.n_in_row} times in a row over "
+            f"{now_s - since_s:.1f} s: out for the rest of the run",
+        )
+
+    def _bound_s(self) -> float:
+        has_answered = self._has_answered()
+        if self._breaker.rule is NOBODY_LISTENS:
+            bound_s = UNREACHABLE_S if has_answered else NEVER_REACHED_S
+        else:
+            bound_s = math.inf if has_answered else NEVER_ANSWERED_S
+        return min(self._patience_s, bound_s)
+
+    def _no_later_than_hopeless(self, until_s: float, now_s: float) -> float:
+        breaker = self._breaker
+        if breaker.silent_since_s is None or breaker.n_in_row < _HOPELESS_COUNT:
+            return until_s
+        hopeless_s = breaker.silent_since_s + self._bound_s()
+        # It lies behind us where a jump of the clock was forgiven: then this probe decides.
+        return min(until_s, hopeless_s) if hopeless_s > now_s else until_s
+
+    def _pause(self) -> Pause:
+        if self._rate_until_s >= self._failed_until_s:
+            return Pause(self._rate_until_s, self._rate_reason, "rate")
+        return Pause(self._failed_until_s, self._failed_reason, "breaker")

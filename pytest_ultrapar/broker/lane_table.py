@@ -1,0 +1,513 @@
+"""All lanes and limits of a run: seats and sends taken and returned, lanes paused and out."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.broker.adaptive.controller import AdaptiveController
+from pytest_ultrapar.broker.adaptive.seats import START
+from pytest_ultrapar.broker.health import PATIENCE_S, LaneHealth, Out, Pause, Resume
+from pytest_ultrapar.broker.lanes import (
+    MAX_SEND_BY_S,
+    InstanceState,
+    LaneSet,
+    LaneState,
+    LimitState,
+    ModelState,
+    Wake,
+    WakeQueue,
+)
+from pytest_ultrapar.broker.limits import HEADROOM, TOKEN_WINDOW_S
+from pytest_ultrapar.broker.protocol import BIN, ModelCourse
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Collection, Iterable
+
+    from pytest_ultrapar.broker.adaptive.observation import LimitChange
+    from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
+    from pytest_ultrapar.broker.health import Verdict
+    from pytest_ultrapar.broker.lanes import HeldLease, LeaseTerms, WorkerState
+    from pytest_ultrapar.broker.protocol import KnownLane, LeaseOutcome
+    from pytest_ultrapar.pool.model import Lane, LaneId, Limit, Pool
+
+
+_SHORTEST_S = 0.001
+_LOG_BIN = math.log(BIN)
+
+
+class Courses:
+    """Counts requests by episode, and seconds by request. A few steps for each lease."""
+
+    __slots__ = ("_ended", "_open", "_seconds")
+
+    def __init__(self) -> None:
+        # Model and requests so far of each open episode, by case id.
+        self._open: dict[str, tuple[str, int]] = {}
+        self._ended: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        self._seconds: defaultdict[str, Counter[int]] = defaultdict(Counter)
+
+    def sent(self, model: str, case_id: str) -> None:
+        """A request of a case got a lease; those of unnamed cases are not counted."""
+        if case_id:
+            self._open[case_id] = (model, self._open.get(case_id, ("", 0))[1] + 1)
+
+    def came_back(self, held: HeldLease, outcome: LeaseOutcome, now_s: float) -> None:
+        """A lease was given back."""
+        if outcome == "unsent":
+            return
+        seconds = now_s - held.granted_s
+        held.lane.busy_s += seconds
+        self._seconds[held.lane.model.name][_bin(seconds)] += 1
+
+    def ended(self, case_id: str) -> None:
+        """An episode is over; nothing happens for one that asked for nothing or ended before."""
+        if (episode := self._open.pop(case_id, None)) is not None:
+            model, n_requests = episode
+            self._ended[model][n_requests] += 1
+
+    def lost(self, case_ids: Iterable[str]) -> None:
+        """Episodes are gone with their worker, to be begun anew."""
+        for case_id in case_ids:
+            self._open.pop(case_id, None)
+
+    def status(self, held: Iterable[HeldLease], now_s: float) -> list[ModelCourse]:
+        """A snapshot, a row for each model that was asked.
+
+        Args:
+            held: All leases that are out.
+            now_s: The time.
+        """
+        still_open: dict[str, Counter[int]] = {}
+        for model, n_requests in self._open.values():
+            still_open.setdefault(model, Counter())[n_requests] += 1
+        under_way: dict[str, Counter[int]] = {}
+        for lease in held:
+            counts = under_way.setdefault(lease.lane.model.name, Counter())
+            counts[_bin(now_s - lease.granted_s)] += 1
+        parts = (self._ended, still_open, self._seconds, under_way)
+        models = dict.fromkeys(model for part in parts for model in part)
+        return [
+            ModelCourse(model, *(dict(part.get(model, ())) for part in parts)) for model in models
+        ]
+
+
+def _bin(seconds: float) -> int:
+    return round(math.log(max(seconds, _SHORTEST_S)) / _LOG_BIN)
+
+
+class OrphanSeat(Wake):
+    """A seat whose holder died; wakes when it may be granted again."""
+
+    __slots__ = ("lane",)
+
+    def __init__(self, lane: LaneState) -> None:
+        super().__init__()
+        self.lane = lane
+
+
+class LaneTable:
+    """The lanes of a pool in use.
+
+    Attributes:
+        changed: Lanes to look at again, since something on their path got free. The dispatcher
+            empties it.
+        gone: Lanes that went out; the dispatcher refuses who waits for them and empties it.
+        in_flight: Leases out; `peak`: most at once.
+        started_s: When the first worker connected, infinity before.
+        courses: How it went so far with each model.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        wakes: WakeQueue,
+        rng: random.Random,
+        *,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._wakes = wakes
+        self._patience_s = patience_s
+        self._instances: dict[str, InstanceState] = {}
+        self.started_s = math.inf
+        self.courses = Courses()
+        self._limits = {name: LimitState.of(limit) for name, limit in pool.limits.items()}
+        self._touched: list[LimitState] = []
+        self._n_grants = 0
+        self.models: dict[str, ModelState] = {}
+        self.lanes: dict[LaneId, LaneState] = {}
+        self.changed: dict[LaneState, None] = {}
+        self.gone: list[LaneState] = []
+        self.in_flight = self.peak = 0
+        adaptive = {p.name for p in pool.providers if p.rate_mode == "adaptive"}
+        paths = {lane.lane_id: [self._limits[name] for name in lane.limits] for lane in pool.lanes}
+        self._estimated: list[LimitState] = []
+        for lane in pool.lanes:
+            path = paths[lane.lane_id]
+            counts = (one for one in reversed(path) if not _is_the_runs_own(pool.limits[one.name]))
+            self._add(lane, path, next(counts, None), rng)
+        for lane_state in self.lanes.values():
+            lane_state.is_declared = lane_state.lane.provider not in adaptive
+            if lane_state.is_declared:
+                continue
+            limit = self._counted(lane_state)
+            if limit.controller is None:
+                self._control(limit, limit.window.cap)
+        for model in self.models.values():
+            _set_balance(model.lanes)
+
+    def lane_set(self, model: ModelState, lanes: Iterable[LaneState], now_s: float) -> LaneSet:
+        """The set of those lanes of a model, the same object for the same lanes."""
+        key = tuple(lanes)
+        lane_set = model.sets.get(key)
+        if lane_set is None:
+            lane_set = model.sets[key] = LaneSet(key, now_s)
+            for lane in key:
+                lane.sets.append(lane_set)
+        return lane_set
+
+    def watch(self, lane: LaneState, now_s: float) -> None:
+        """Wake up when the rate that keeps a lane with free seats waiting is ready."""
+        if not (lane.is_up and lane.rated and lane.has_seat()):
+            return
+        bound: LimitState | None = None
+        for limit in lane.rated:
+            if limit.ready_s > now_s:
+                if limit.wake_s <= limit.ready_s:
+                    # All lanes of that limit are looked at then, this one among them.
+                    lane.rate_label = limit.name
+                    return
+                if bound is None or limit.ready_s > bound.ready_s:
+                    bound = limit
+        if bound is not None:
+            lane.rate_label = bound.name
+            self._wakes.ensure(bound, bound.ready_s)
+
+    def take(self, lane: LaneState, now_s: float) -> None:
+        """Take one unit of every limit on the lane's path; all must be free."""
+        for limit in lane.path:
+            limit.take(now_s)
+        self._touched += lane.path
+        self._n_grants += 1
+        lane.used_order = self._n_grants
+        if lane.granted == 0:
+            lane.started_s = now_s
+            lane.instance.started_s = min(lane.instance.started_s, now_s)
+        lane.granted += 1
+        lane.in_flight += 1
+        lane.peak = max(lane.peak, lane.in_flight)
+        self.in_flight += 1
+        self.peak = max(self.peak, self.in_flight)
+
+    def give_back(self, lane: LaneState) -> None:
+        """Return the seats of a lease."""
+        self.in_flight -= 1
+        self._free_seat(lane)
+
+    def begin_term(
+        self, lane: LaneState, lease_id: int, worker: WorkerState, send_by_s: float
+    ) -> None:
+        """A lease is out; it ends by itself when what was sent at `send_by_s` is over."""
+        end_s = send_by_s + lane.lane.request_s
+        lane.terms.begin(lease_id, worker, end_s)
+        self._wakes.ensure(lane.terms, end_s)
+
+    def end_terms(self, terms: LeaseTerms, now_s: float) -> None:
+        """Free the seats of leases that nobody gave back although nothing can be in flight."""
+        for lease_id, worker in terms.pop_over(now_s):
+            held = worker.leases.pop(lease_id)
+            if held.probes is not None:
+                held.probes.probe_lost(now_s)
+            lane = held.lane
+            lane.count_outcome("lost")
+            self.give_back(lane)
+        next_s = terms.next_end_s()
+        if next_s is not None:
+            self._wakes.ensure(terms, next_s)
+
+    def orphan(self, lane: LaneState, now_s: float) -> None:
+        """A lease lost its holder: free its seat when the provider can be at work no more."""
+        grace_s = lane.grace_s()
+        self.in_flight -= 1
+        lane.count_outcome("lost")
+        if grace_s <= 0:
+            self._free_seat(lane)
+            return
+        lane.orphans += 1
+        self._wakes.ensure(OrphanSeat(lane), now_s + grace_s)
+
+    def orphan_over(self, seat: OrphanSeat) -> None:
+        """The grace of an orphaned seat has ended."""
+        seat.lane.orphans -= 1
+        self._free_seat(seat.lane)
+
+    def begin_probe(self, lane: LaneState, now_s: float, send_by_s: float) -> None:
+        """The lease just granted is the only one until it is back, or its term over."""
+        pause = lane.health.probe(now_s, send_by_s + lane.lane.request_s)
+        self._pause(lane, pause, now_s)
+
+    def count_retry(self, after: LaneId, lane: LaneState) -> None:
+        """A request that failed on the lane `after` got a lease on `lane`."""
+        lane.n_retries += 1
+        failed = self.lanes.get(after)
+        if failed is not None and failed is not lane:
+            failed.n_moved += 1
+
+    def estimate(self, lane: LaneState, at_grant: int, now_s: float) -> LimitState:
+        """Begin to estimate the limit of a lane that was refused: it is lower than declared.
+
+        So fixed mode, too, settles where the provider does not refuse, and goes on trying whether
+        it bears more, up to what is declared.
+
+        Args:
+            lane: Where the request was refused; nobody estimates its limit yet.
+            at_grant: Requests that were in flight there when it was granted, its own included.
+            now_s: Now.
+        """
+        limit = self._counted(lane)
+        cap = limit.window.cap
+        controller = self._control(limit, cap, at_grant if cap == math.inf else cap)
+        since_s = min(one.started_s for one in limit.lanes)
+        n_sent = sum(one.granted for one in limit.lanes)
+        controller.pace.accepted.sent_before(n_sent, since_s, now_s)
+        n_served = sum(one.n_answered() for one in limit.lanes)
+        if n_served:
+            controller.served_before(sum(one.service_s for one in limit.lanes) / n_served)
+        controller.note_start(now_s, limit.window.in_flight)
+        for model in {one.model for one in limit.lanes}:
+            _set_balance(model.lanes)
+        return limit
+
+    def estimate_anew(self, limit: LimitState, now_s: float) -> list[LaneState]:
+        """Forget an estimate: what lowered the limit had nothing to do with it.
+
+        Returns:
+            The lanes that share the limit, which have more room now.
+        """
+        assert limit.controller is not None
+        ceiling = limit.controller.seats.ceiling
+        # In adaptive mode nobody knows it, and the search begins again; else it is as declared.
+        is_declared = limit.lanes[0].is_declared
+        start = ceiling if is_declared and ceiling < math.inf else START
+        controller = self._control(limit, ceiling, start)
+        limit.pace_ready_s = -math.inf
+        limit.reckon()
+        controller.note_start(now_s, limit.window.in_flight)
+        return limit.lanes
+
+    def apply(self, lane: LaneState, verdict: Verdict, now_s: float) -> None:
+        """Carry out what a lane's health demands."""
+        if isinstance(verdict, Pause):
+            self._pause(lane, verdict, now_s)
+        elif isinstance(verdict, Resume):
+            self._resume(lane, now_s)
+        else:
+            for other in self.lanes.values():
+                if not other.is_out and _is_removed_with(lane.lane, other.lane, verdict):
+                    self._take_out(other, verdict.reason, now_s)
+                    self.gone.append(other)
+
+    def know(self, known: KnownLane, now_s: float) -> None:
+        """Carry out what is known of a lane before its first request.
+
+        It strikes that lane alone: whoever knows of it knows of the others, too.
+        """
+        lane = self.lanes[known.lane_id]
+        if known.out:
+            self.apply(lane, Out("lane", f"{known.out}: out for the rest of the run"), now_s)
+            return
+        at_s = known.at_s
+        verdict = lane.health.decide("rate", known.retry_after_s, at_s, at_s)
+        if isinstance(verdict, Out) or (isinstance(verdict, Pause) and verdict.until_s > now_s):
+            self.apply(lane, verdict, now_s)
+
+    def pause_over(self, lane: LaneState, now_s: float) -> None:
+        """The time of a pause has come."""
+        self.apply(lane, lane.health.wake(now_s) or Resume(), now_s)
+
+    def look_at(self, lanes: Iterable[LaneState]) -> None:
+        """Have the dispatcher look at these lanes."""
+        self.changed.update(dict.fromkeys(lanes))
+
+    def load_reported(self, provider: str, instance: str, load: ServerLoad, now_s: float) -> None:
+        """Let the limits of one instance alone hear what its server says."""
+        for limit in self._estimated:
+            its = {(lane.lane.provider, lane.lane.instance) for lane in limit.lanes}
+            if its != {(provider, instance)}:
+                continue
+            if limit.load_reported(load, now_s):
+                self.look_at(limit.lanes)
+            self._touched.append(limit)
+
+    def take_changes(self) -> list[LimitChange]:
+        """Changes of the limits that are estimated, since the last call; oldest first."""
+        changes = [one for limit in self._estimated for one in limit.take_changes()]
+        return sorted(changes, key=lambda change: change.t_s)
+
+    def settle(self, now_s: float) -> None:
+        """Tell the lanes which limits became full or free by everything that happened at `now_s`.
+
+        Once per event and not per seat: a seat that returns and is granted again at the same
+        instant changes nothing, and that is the usual case under load.
+        """
+        for limit in self._touched:
+            is_full = limit.window.is_full
+            if is_full is limit.was_full:
+                continue
+            limit.was_full = is_full
+            for lane in limit.lanes:
+                if is_full:
+                    lane.seat_label = limit.name
+                    self._fill(lane, now_s)
+                else:
+                    lane.n_full -= 1
+                    if lane.n_full == 0:
+                        for lane_set in lane.sets:
+                            lane_set.lane_freed(now_s)
+        self._touched.clear()
+
+    def _counted(self, lane: LaneState) -> LimitState:
+        """The limit by which a lane's requests are counted; one of its own if the pool has none."""
+        limit = lane.counted
+        if limit is None:
+            limit = lane.counted = LimitState(lane.lane.lane_id, math.inf, ())
+            limit.lanes.append(lane)
+            limit.window.in_flight = limit.window.peak = lane.in_flight
+            lane.follow((*lane.path, limit))
+        return limit
+
+    def _control(
+        self, limit: LimitState, ceiling: float, start: float = START
+    ) -> AdaptiveController:
+        """Have a new controller estimate a limit.
+
+        Lanes that share it share the estimate: a refusal counts for all of them, and so does room.
+        """
+        controller = AdaptiveController(limit.name, ceiling, start=start)
+        controller.heeds_headers = len({one.model for one in limit.lanes}) == 1
+        if limit.controller is None:
+            self._estimated.append(limit)
+        limit.control(controller)
+        self._touched.append(limit)
+        for sharing in limit.lanes:
+            sharing.follow(sharing.path)
+        return controller
+
+    def _add(
+        self, lane: Lane, path: list[LimitState], counted: LimitState | None, rng: random.Random
+    ) -> None:
+        model = self.models.setdefault(lane.model, ModelState(lane.model))
+        instance = self._instance(lane)
+        health = LaneHealth(
+            lane, rng, patience_s=self._patience_s, has_answered=instance.has_answered
+        )
+        state = LaneState(lane, model, tuple(path), instance, health)
+        state.counted = counted
+        for limit in path:
+            limit.lanes.append(state)
+        model.lanes.append(state)
+        self.lanes[lane.lane_id] = state
+
+    def _instance(self, lane: Lane) -> InstanceState:
+        name = f"{lane.provider}/{lane.instance}"
+        return self._instances.setdefault(name, InstanceState())
+
+    def _free_seat(self, lane: LaneState) -> None:
+        lane.in_flight -= 1
+        for limit in lane.path:
+            window = limit.window
+            if window.is_full:
+                # A limit that was not full kept nobody waiting, so its other lanes need no look.
+                self.changed.update(dict.fromkeys(limit.lanes))
+            window.give_back()
+        self._touched += lane.path
+
+    def _pause(self, lane: LaneState, pause: Pause, now_s: float) -> None:
+        if lane.is_out:
+            return
+        lane.is_up = False
+        lane.paused_until_s = pause.until_s
+        lane.reason = pause.reason
+        lane.rate_label = "pause"
+        lane.rests.begin(pause.cause, now_s)
+        lane.model.down[lane] = None
+        self._wakes.move(lane, pause.until_s)
+        self.look_at(lane.model.lanes)
+
+    def _resume(self, lane: LaneState, now_s: float) -> None:
+        if lane.is_up or lane.is_out:
+            return
+        lane.is_up = True
+        lane.paused_until_s = -math.inf
+        lane.wake_s = math.inf
+        lane.reason = ""
+        lane.rests.end(now_s)
+        del lane.model.down[lane]
+        self.changed[lane] = None
+
+    def _take_out(self, lane: LaneState, reason: str, now_s: float) -> None:
+        lane.is_up = False
+        lane.paused_until_s = math.inf
+        lane.wake_s = math.inf
+        lane.reason = reason
+        lane.rests.end(now_s)
+        lane.out_after_s = max(0.0, now_s - self.started_s)
+        lane.model.down[lane] = None
+        self._fill(lane, now_s)
+        for lane_set in lane.sets:
+            lane_set.n_alive -= 1
+        self.look_at(lane.model.lanes)
+
+    def _fill(self, lane: LaneState, now_s: float) -> None:
+        lane.n_full += 1
+        if lane.n_full == 1:
+            for lane_set in lane.sets:
+                lane_set.lane_filled(now_s)
+
+
+def _is_removed_with(lane: Lane, other: Lane, verdict: Out) -> bool:
+    if verdict.scope in {"key", "key_model"}:
+        is_of_model = verdict.scope == "key" or lane.model == other.model
+        return is_of_model and lane.key_name == other.key_name
+    if lane.provider != other.provider:
+        return False
+    if verdict.scope == "instance":
+        return lane.instance == other.instance
+    return lane.lane_id == other.lane_id
+
+
+def _is_the_runs_own(limit: Limit) -> bool:
+    """Whether a limit bounds the run and is not what a provider counts by."""
+    return limit.level in {"pool", "provider"}
+
+
+def _set_balance(lanes: list[LaneState]) -> None:
+    # A limit shared by all lanes of a model says nothing about which of them is emptier.
+    shared = set.intersection(*(set(lane.windows) for lane in lanes)) if len(lanes) > 1 else set()
+    for lane in lanes:
+        lane.balance = tuple(window for window in lane.windows if window not in shared)
+
+
+def free_s(limits: Collection[Limit], over_s: float) -> float:
+    """From when on nothing that a run sent counts against another run's first send.
+
+    A run spaces its own sends, so that any window is within its limit (`rate.RateLimiter`). So do
+    two runs together when their last and first send are as far apart: no window needs to pass, and
+    nobody needs to know when the last send was, only that there was none later. Tokens are counted
+    over the whole window, which has to pass.
+
+    Args:
+        limits: Those on which the run's sends fell.
+        over_s: When the run's last lease may have been granted at the latest; it may have been used
+            a little later.
+    """
+    waits_s = [TOKEN_WINDOW_S + MAX_SEND_BY_S for limit in limits if limit.tpm is not None]
+    waits_s += [
+        (1 + HEADROOM) * window_s / rate + min(MAX_SEND_BY_S, HEADROOM * window_s)
+        for limit in limits
+        for rate, window_s in ((limit.qps, 1.0), (limit.rpm, 60.0))
+        if rate is not None
+    ]
+    return over_s + max(waits_s, default=0.0)

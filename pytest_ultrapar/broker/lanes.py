@@ -1,0 +1,1377 @@
+"""Limits and lanes while a run is on, and who waits for them."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.broker.failure_classes import ANSWERED, LIMITED
+from pytest_ultrapar.broker.health import PauseLog
+from pytest_ultrapar.broker.limits import (
+    HEADROOM,
+    TOKEN_WINDOW_S,
+    Pacer,
+    TokenPacer,
+    Window,
+)
+from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pytest_ultrapar.broker.adaptive.controller import AdaptiveController
+    from pytest_ultrapar.broker.adaptive.observation import LimitChange, Observation
+    from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
+    from pytest_ultrapar.broker.assignment import Assignment, Group
+    from pytest_ultrapar.broker.health import LaneHealth
+    from pytest_ultrapar.broker.limits import Reservation
+    from pytest_ultrapar.broker.protocol import LeaseOutcome, LeaseRequest, Told
+    from pytest_ultrapar.pool.model import Lane, Limit
+
+
+class Wake:
+    """Something to be looked at once, at a time: a limit whose rate is ready, a pause's end.
+
+    Attributes:
+        wake_s: The time asked for; infinity when none is.
+    """
+
+    __slots__ = ("wake_s",)
+
+    def __init__(self) -> None:
+        self.wake_s = math.inf
+
+
+class WakeQueue:
+    """Wakes in order of time; each comes up once, at the earliest time asked for."""
+
+    __slots__ = ("_heap", "_order")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Wake]] = []
+        self._order = 0
+
+    def ensure(self, wake: Wake, at_s: float) -> None:
+        """See to it that `wake` comes up at `at_s` or earlier."""
+        if at_s < wake.wake_s:
+            self.move(wake, at_s)
+
+    def move(self, wake: Wake, at_s: float) -> None:
+        """Let `wake` come up at `at_s` and at no other time."""
+        wake.wake_s = at_s
+        self._order += 1
+        # The order makes ties first come, first served; an entry whose time is no longer its wake's
+        # is dead.
+        heapq.heappush(self._heap, (at_s, self._order, wake))
+
+    def pop_due(self, now_s: float) -> Wake | None:
+        """The earliest wake that is due at `now_s`, or None."""
+        next_s = self.next_s()
+        if next_s is None or next_s > now_s:
+            return None
+        wake = heapq.heappop(self._heap)[2]
+        wake.wake_s = math.inf
+        return wake
+
+    def next_s(self) -> float | None:
+        """When the earliest wake is due, or None when there is none."""
+        heap = self._heap
+        while heap and heap[0][0] != heap[0][2].wake_s:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+
+class LeaseTerms(Wake):
+    """The leases of one lane that are out, oldest first; wakes when the oldest may be over.
+
+    All of a lane have the same term, so that their order is that of their ends and a lease costs
+    one entry in a dict; it wakes once per term, not once per lease.
+    """
+
+    __slots__ = ("_out",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._out: dict[int, tuple[WorkerState, float]] = {}
+
+    def begin(self, lease_id: int, worker: WorkerState, end_s: float) -> None:
+        """A lease was granted that ends at `end_s`, which is no earlier than that of the last."""
+        self._out[lease_id] = worker, end_s
+
+    def end(self, lease_id: int) -> None:
+        """A lease came back."""
+        del self._out[lease_id]
+
+    def pop_over(self, now_s: float) -> Iterator[tuple[int, WorkerState]]:
+        """Leases whose term has ended, which are forgotten here."""
+        while self._out:
+            lease_id, (worker, end_s) = next(iter(self._out.items()))
+            if end_s > now_s:
+                return
+            del self._out[lease_id]
+            yield lease_id, worker
+
+    def next_end_s(self) -> float | None:
+        """When the oldest lease ends by itself; None when none is out."""
+        for _, end_s in self._out.values():
+            return end_s
+        return None
+
+
+Reserved = tuple[tuple["LimitState", "Reservation"], ...]
+"""What one lease has reserved, on each limit of its lane that counts tokens."""
+_NOTHING_SENT = ("unsent", "connect")
+
+
+def reserve(lane: LaneState, tokens: int, now_s: float) -> Reserved:
+    """Take the tokens of a request; they must fit."""
+    reserved = []
+    for limit in lane.metered:
+        assert limit.tokens is not None
+        reserved.append((limit, limit.tokens.take(tokens, now_s)))
+        limit.reckon()
+    return tuple(reserved)
+
+
+def settle(reserved: Reserved, outcome: LeaseOutcome, told: Told, now_s: float) -> list[LaneState]:
+    """Put what a request took in place of what was reserved for it; all stays where nobody knows.
+
+    Returns:
+        Lanes that may serve at another time than it seemed.
+    """
+    tokens = 0 if outcome in _NOTHING_SENT else told.tokens
+    if tokens is None:
+        return []
+    lanes: list[LaneState] = []
+    for limit, reservation in reserved:
+        assert limit.tokens is not None
+        limit.tokens.correct(reservation, tokens, now_s)
+        limit.reckon()
+        lanes += limit.lanes
+    return lanes
+
+
+SHARE, FIXED = 0.2, 10
+"""Retries may be this share of an instance's requests, and this many more.
+
+A provider that fails is then loaded with at most 1.2 times its work; without a bound, three tries
+of every request would be three times. Source: Finagle's retry budgets (20 %, and a minimum).
+"""
+FIRST_PROBE_S, LONGEST_PROBE_S = 1.0, 30.0
+"""A probe that failed is followed by the next one after 1, 2, 4, ... 30 s."""
+
+
+class ParkedRetry:
+    """A retry that waits until its instance's budget has grown; it came at `came_s`."""
+
+    __slots__ = ("came_s", "request", "worker")
+
+    def __init__(self, worker: WorkerState, request: LeaseRequest, came_s: float) -> None:
+        self.worker = worker
+        self.request = request
+        self.came_s = came_s
+
+
+class RetryBudget(Wake):
+    """The retries of one instance, over all processes of a run. Wakes when the next probe may go.
+
+    A retry draws on the budget when it is asked for, so that any number of retries that wait for a
+    seat cannot overdraw; one that is withdrawn afterwards stays drawn. A retry beyond the budget is
+    parked, not refused: a run that nobody watches would rather wait than lose a case. Parked
+    retries go in the order in which they came, as soon as the budget has grown:
+
+    - with every request that is no retry, by `SHARE`;
+    - by probes. One parked retry at a time goes beyond the budget: at once after the instance
+      answered something, after a growing pause when the last probe failed. So an instance that
+      answers nothing gets two requests a minute, and one that has recovered gets all of them.
+
+    Attributes:
+        n_drawn: Retries drawn so far, probes left out.
+        parked: Retries that wait, by worker and request id, first come first.
+    """
+
+    __slots__ = ("_delay_s", "_is_probing", "_probe_s", "n_drawn", "parked")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n_drawn = 0
+        self.parked: OrderedDict[tuple[str, int], ParkedRetry] = OrderedDict()
+        self._is_probing = False
+        self._delay_s = FIRST_PROBE_S
+        self._probe_s = -math.inf
+
+    @property
+    def next_probe_s(self) -> float | None:
+        """When the next probe may go; None while nobody waits for one, or one is out."""
+        return self._probe_s if self.parked and not self._is_probing else None
+
+    def draw(self, n_requests: int) -> bool:
+        """Take one retry for a request that was just made, if there is one.
+
+        Args:
+            n_requests: Requests that the instance has been sent so far, retries left out.
+
+        Returns:
+            Whether there was one that nobody else waits for.
+        """
+        return not self.parked and self._draw(n_requests)
+
+    def park(self, retry: ParkedRetry, now_s: float) -> None:
+        """Let a retry wait."""
+        if not self.parked and not self._is_probing and self._delay_s == FIRST_PROBE_S:
+            # No probe has failed since the last answer; but something else has, just now.
+            self._probe_s = now_s + FIRST_PROBE_S
+        self.parked[retry.worker.name, retry.request.request_id] = retry
+
+    def take(
+        self, n_requests: int, now_s: float, *, is_out: bool = False
+    ) -> tuple[ParkedRetry, bool] | None:
+        """The parked retry that may go now, and whether it goes as the probe; None for none.
+
+        Args:
+            n_requests: Requests that the instance has been sent so far, retries left out.
+            now_s: Now.
+            is_out: Whether nothing is sent there any more: then all go, to other instances.
+        """
+        if not self.parked:
+            return None
+        is_probe = False
+        if not is_out and not self._draw(n_requests):
+            if self._is_probing or now_s < self._probe_s:
+                return None
+            is_probe = self._is_probing = True
+        _, retry = self.parked.popitem(last=False)
+        return retry, is_probe
+
+    def answered(self, now_s: float) -> None:
+        """The instance answered something: the next probe may go at once."""
+        self._delay_s = FIRST_PROBE_S
+        self._probe_s = now_s
+
+    def probe_over(self) -> None:
+        """The probe is back with an answer, or it was never sent: the next one may go."""
+        self._is_probing = False
+
+    def probe_lost(self, now_s: float) -> None:
+        """The probe was sent, and nobody knows what became of it."""
+        self._is_probing = False
+        self._probe_s = now_s + self._delay_s
+
+    def probe_failed(self, now_s: float) -> None:
+        """The probe is back and has failed."""
+        self._is_probing = False
+        self._probe_s = now_s + self._delay_s
+        self._delay_s = min(LONGEST_PROBE_S, 2.0 * self._delay_s)
+
+    def _draw(self, n_requests: int) -> bool:
+        if self.n_drawn + 1 > FIXED + SHARE * n_requests:
+            return False
+        self.n_drawn += 1
+        return True
+
+
+MAX_SEND_BY_S = 1.0
+"""With a rate on the path a send may be late by the headroom of the rate's window (50 ms for
+`qps`): n + 1 sends, of which the first is late by that much, still span the whole window."""
+TELLING_ANSWERS = 20
+"""From so many on, the longest tells how long a request may take: the next one takes longer with a
+chance of 1 in 21 at most, if they are alike."""
+UNRATED_SEND_BY_S = 60.0
+"""Without a rate on the path a late send harms nobody; this catches a client that slept."""
+
+
+class LimitState(Wake):
+    """One limit of the pool, or one lane's own: what is in flight, when the next send may go.
+
+    Attributes:
+        name: The limit's name, as in the pool.
+        window: Requests in flight.
+        rates: The limiters of `qps` and `rpm`; both must allow a send.
+        tokens: The limiter of `tpm`, if there is one.
+        ready_s: The earliest time of the next send, by all of the following (`reckon`).
+        pace_ready_s: The earliest time by the pace that `controller` finds.
+        controller: Who estimates what the provider bears below cap and rate: in adaptive mode, and
+            in fixed mode from the first refusal on; None leaves them as declared.
+        deferral: The request whose tokens it waits for to fit, if any; `deferred_until_s`: when
+            they do, -infinity without one.
+        lanes: The lanes that share it.
+        was_full: Whether the window was full when the lanes were last told.
+    """
+
+    __slots__ = (
+        "controller",
+        "deferral",
+        "deferred_until_s",
+        "lanes",
+        "name",
+        "pace_ready_s",
+        "rates",
+        "ready_s",
+        "tokens",
+        "was_full",
+        "window",
+    )
+
+    def __init__(self, name: str, cap: float, rates: tuple[Pacer, ...]) -> None:
+        super().__init__()
+        self.name = name
+        self.window = Window(cap)
+        self.controller: AdaptiveController | None = None
+        self.rates = rates
+        self.tokens: TokenPacer | None = None
+        self.ready_s = self.pace_ready_s = -math.inf
+        self.deferral: HeadOfLine | None = None
+        self.deferred_until_s = -math.inf
+        self.lanes: list[LaneState] = []
+        self.was_full = False
+
+    @classmethod
+    def of(cls, limit: Limit) -> LimitState:
+        """The state of a limit that nothing has used yet."""
+        declared = ((limit.qps, 1.0), (limit.rpm, 60.0))
+        rates = tuple(Pacer(rate, window_s) for rate, window_s in declared if rate is not None)
+        cap = math.inf if limit.workers is None else limit.workers
+        state = cls(limit.name, cap, rates)
+        if limit.tpm is not None:
+            state.tokens = TokenPacer(limit.tpm, TOKEN_WINDOW_S)
+        return state
+
+    def take(self, now_s: float) -> None:
+        """Take a seat and a send; both must be free."""
+        self.window.take()
+        if not self.rates and self.controller is None:
+            return
+        for rate in self.rates:
+            rate.take(now_s)
+        if self.controller is not None:
+            self.controller.sent(now_s)
+            self.pace_ready_s = now_s + self.controller.interval_s()
+        self.reckon()
+
+    def control(self, controller: AdaptiveController) -> None:
+        """Let a controller find cap and pace from now on; what is declared stays the bound."""
+        self.controller = controller
+        self.window.cap = controller.cap()
+
+    def load_reported(self, load: ServerLoad, now_s: float) -> bool:
+        """Let the controller hear what the server says of its queue.
+
+        Returns:
+            Whether there is room that was not there before.
+        """
+        if self.controller is None:
+            return False
+        self.controller.load_reported(load, self.window.in_flight, now_s)
+        return self._adopt_cap(self.controller)
+
+    def take_changes(self) -> list[LimitChange]:
+        """What the controller changed since the last call."""
+        return self.controller.take_changes() if self.controller is not None else []
+
+    def observe(self, seen: Observation) -> bool:
+        """Let the controller see a returned lease.
+
+        Returns:
+            Whether there may be room that was not there before.
+        """
+        if self.controller is None:
+            return False
+        self.controller.observe(seen)
+        return self._adopt_cap(self.controller)
+
+    def _adopt_cap(self, controller: AdaptiveController) -> bool:
+        before, self.window.cap = self.window.cap, controller.cap()
+        return self.window.cap > before
+
+    def reckon(self) -> None:
+        """Set `ready_s` anew; to be called when anything that it depends on has changed."""
+        ready_s = max(self.pace_ready_s, self.deferred_until_s)
+        if self.tokens is not None:
+            ready_s = max(ready_s, self.tokens.ready_s)
+        for rate in self.rates:
+            ready_s = max(ready_s, rate.ready_s)
+        self.ready_s = ready_s
+
+    def let_go(self) -> None:
+        """No longer wait for a certain request to fit."""
+        self.deferral = None
+        self.deferred_until_s = -math.inf
+        self.reckon()
+
+
+class ModelState:
+    """The lanes of one model, and how many requests may be served by them now.
+
+    Attributes:
+        n_waiting: Waiting requests for the model, those that no group lets through left out.
+        n_turns: Those of them that are turns.
+        down: Its lanes that are paused or out.
+        sets: Every set of its lanes that some request was ever bound to.
+        whole: All its lanes as a set.
+    """
+
+    __slots__ = ("down", "lanes", "n_turns", "n_waiting", "name", "sets", "whole")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lanes: list[LaneState] = []
+        self.n_waiting = self.n_turns = 0
+        self.down: dict[LaneState, None] = {}
+        self.sets: dict[tuple[LaneState, ...], LaneSet] = {}
+        self.whole: LaneSet | None = None
+
+
+class LaneState(Wake):
+    """One lane: its path of limits, health, homes and counts. Wakes when its pause ends.
+
+    Attributes:
+        path: Every limit a lease takes a unit of.
+        windows: Those of them with a cap; `rated`: those with a rate; `metered`: those of them
+            that count tokens; `balance`: the windows that tell this lane from the others of its
+            model, by which requests are spread.
+        counted: The limit by which the provider counts its requests, as far as the pool says: the
+            innermost that is not the run's own. A refusal says something about it. None: there is
+            none yet.
+        is_declared: Whether its limits are as the pool says (fixed mode).
+        is_up: Neither paused nor out, as of the last wake.
+        paused_until_s: -infinity when not paused; infinity when out.
+        reason: Why it is paused or out.
+        n_full: Full limits on its path as last told, plus one when it is out.
+        seat_label: The limit whose seats last bound it; `rate_label`: the rate limit or `pause`
+            that did.
+        unspoken: Home workers that have not asked for anything yet.
+        is_lendable: Whether workers that are not at home here may use it.
+        hold_ended_s: Since when it is lendable.
+        used_order: Order of its last grant among all grants.
+        n_retries: Grants for requests that had failed before; `n_moved`: requests that failed here
+            and were granted another lane.
+        out_after_s: When it went out, seconds after the run's start.
+        terms: Its leases that are out.
+        started_s: When it was first granted a lease; infinity before.
+        service_s: From lease to answer, the sum over all answers; `longest_s`: the longest.
+        busy_s: Seconds that leases were out which came back.
+    """
+
+    __slots__ = (
+        "balance",
+        "busy_s",
+        "counted",
+        "granted",
+        "health",
+        "hold_ended_s",
+        "in_flight",
+        "instance",
+        "is_declared",
+        "is_lendable",
+        "is_up",
+        "lane",
+        "longest_s",
+        "metered",
+        "model",
+        "n_full",
+        "n_moved",
+        "n_retries",
+        "orphans",
+        "out_after_s",
+        "outcomes",
+        "path",
+        "paused_until_s",
+        "peak",
+        "rate_label",
+        "rated",
+        "reason",
+        "rests",
+        "seat_label",
+        "send_by_s",
+        "service_s",
+        "sets",
+        "started_s",
+        "terms",
+        "unspoken",
+        "used_order",
+        "waited_s",
+        "windows",
+    )
+
+    def __init__(
+        self,
+        lane: Lane,
+        model: ModelState,
+        path: tuple[LimitState, ...],
+        instance: InstanceState,
+        health: LaneHealth,
+    ) -> None:
+        super().__init__()
+        self.lane = lane
+        self.model = model
+        self.instance = instance
+        instance.lanes.append(self)
+        self.health = health
+        self.balance: tuple[Window, ...] = ()
+        self.metered = tuple(limit for limit in path if limit.tokens is not None)
+        self.follow(path)
+        windows_s = [rate.window_s for limit in path for rate in limit.rates]
+        windows_s += [limit.tokens.window_s for limit in path if limit.tokens is not None]
+        self.send_by_s = (
+            min(MAX_SEND_BY_S, HEADROOM * min(windows_s)) if windows_s else UNRATED_SEND_BY_S
+        )
+        self.terms = LeaseTerms()
+        self.counted: LimitState | None = None
+        self.is_declared = True
+        self.sets: list[LaneSet] = []
+        self.is_up = True
+        self.paused_until_s = -math.inf
+        self.reason = ""
+        self.n_full = 0
+        self.seat_label = self.rate_label = ""
+        self.unspoken: dict[str, None] = {}
+        self.is_lendable = True
+        self.hold_ended_s = -math.inf
+        self.used_order = 0
+        self.in_flight = self.peak = self.granted = self.orphans = 0
+        self.n_retries = self.n_moved = 0
+        self.started_s = math.inf
+        self.service_s = self.longest_s = 0.0
+        self.busy_s = 0.0
+        self.rests = PauseLog()
+        self.out_after_s: float | None = None
+        self.waited_s: dict[str, float] = {}
+        self.outcomes: dict[str, int] = {}
+
+    def follow(self, path: tuple[LimitState, ...]) -> None:
+        """Have a path of limits; to be called again when one of them gets a cap or a controller."""
+        self.path = path
+        self.windows = tuple(limit.window for limit in path if limit.window.cap < math.inf)
+        self.rated = tuple(
+            limit for limit in path if limit.rates or limit.tokens is not None or limit.controller
+        )
+
+    @property
+    def is_out(self) -> bool:
+        """Out for the rest of the run."""
+        return self.paused_until_s == math.inf
+
+    def is_free(self, now_s: float) -> bool:
+        """Whether it is up and every limit on its path has a seat and allows a send at `now_s`."""
+        if not self.is_up:
+            return False
+        for limit in self.rated:
+            if limit.ready_s > now_s:
+                return False
+        return self.has_seat()
+
+    def has_seat(self) -> bool:
+        """Whether every window on the path has a free seat."""
+        # No `all(...)`: this is asked some 30 times per grant, and a generator is twice the price.
+        for window in self.windows:  # noqa: SIM110
+            if window.in_flight >= window.cap:
+                return False
+        return True
+
+    def fits(self, tokens: int) -> bool:
+        """Whether no limit on its path is smaller than one request of so many tokens."""
+        return all(limit.tokens is None or tokens <= limit.tokens.limit for limit in self.metered)
+
+    @property
+    def load(self) -> float:
+        """Share of the seats taken on what is this lane's own, 0 to 1; 0 when unlimited."""
+        load = 0.0
+        for window in self.balance:
+            load = max(load, window.in_flight / window.cap)
+        return load
+
+    def answered(self, granted_s: float, now_s: float) -> None:
+        """The provider answered a lease; to be counted as outcome as well."""
+        took_s = now_s - granted_s
+        self.service_s += took_s
+        self.longest_s = max(self.longest_s, took_s)
+        self.instance.answered(now_s)
+
+    def grace_s(self) -> float:
+        """Seconds for which the provider may still be at work on what a dead worker sent."""
+        most_s = self.lane.longest_grace_s
+        if most_s is None or self.n_answered() < TELLING_ANSWERS:
+            return self.lane.orphan_grace_s
+        return min(self.longest_s, most_s)
+
+    def n_answered(self) -> int:
+        """How many leases the provider answered."""
+        return sum(self.outcomes.get(outcome, 0) for outcome in ANSWERED)
+
+    def count_wait(self, label: str, waited_s: float) -> None:
+        """Add to the seconds waited for `label`."""
+        self.waited_s[label] = self.waited_s.get(label, 0.0) + waited_s
+
+    def count_outcome(self, outcome: str) -> None:
+        """Count one lease that came back."""
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
+
+    def status(self, now_s: float, under_way_s: float = 0.0) -> LaneStatus:
+        """A snapshot; its numbers do not change afterwards.
+
+        Args:
+            now_s: The time.
+            under_way_s: Seconds that its leases have been out which have not come back.
+        """
+        counts = self.outcomes
+        n_ok = counts.get("ok", 0) + counts.get("refused", 0)
+        n_rate = sum(counts.get(outcome, 0) for outcome in LIMITED)
+        neither = ("ok", "refused", *LIMITED, "unsent", "cancelled")
+        return LaneStatus(
+            lane=self.lane.lane_id,
+            state="up" if self.is_up else "out" if self.is_out else "paused",
+            reason=self.reason,
+            in_flight=self.in_flight,
+            peak_in_flight=self.peak,
+            granted=self.granted,
+            n_ok=n_ok,
+            n_rate_limited=n_rate,
+            n_failed=sum(n for outcome, n in counts.items() if outcome not in neither),
+            waited_s=dict(self.waited_s),
+            outcomes=dict(counts),
+            orphans=self.orphans,
+            rests=dict(self.rests.n),
+            rested_s=self.rests.rested_s(now_s),
+            n_opened=self.health.n_opened,
+            n_moved=self.n_moved,
+            out_after_s=self.out_after_s,
+            found=self._found_now(),
+            busy_s=self.busy_s + under_way_s,
+        )
+
+    def _found_now(self) -> EstimatedLimit | None:
+        limit = self.counted
+        if limit is None or limit.controller is None:
+            return None
+        workers, qps = limit.controller.found()
+        declared_qps = min((rate.per_s for rate in limit.rates), default=math.inf)
+        is_back = limit.window.cap >= limit.controller.seats.ceiling
+        is_back = is_back and limit.controller.pace.rate >= declared_qps
+        return EstimatedLimit(
+            limit.name,
+            workers,
+            qps,
+            limit.controller.n_cuts,
+            limit.window.peak,
+            declared=self.is_declared,
+            is_back=is_back,
+        )
+
+
+ANSWERING_S = 10.0
+"""An instance that answered something so lately is at work. When it then refuses a request without
+a word about when to come back, it is congested; an instance that is silent has failed."""
+BLOCK, TELLING_CUTS, UNRELIEVED = 64, 6, 0.22
+"""When limits have been cut so often, a block of so many requests tells: where so large a share is
+still refused, it was not because of too many. Estimated limits leave 2 to 10 % refused, a quota by
+the minute up to 18 % (`bench_suites/overhead/limit_play.py`)."""
+SPAN_S, FAR_BELOW, STILL_REFUSED = 30.0, 0.25, 0.05
+"""So is a smaller share where far fewer requests go now than were answered in the best such span: a
+provider that could do that is not busy now."""
+
+
+class InstanceState:
+    """The lanes of an instance, one per key, when it last answered, and its retry budget.
+
+    Attributes:
+        answered_s: When a request on any of its lanes was last answered, monotonic seconds;
+            -infinity before the first answer.
+        started_s: When it was first sent a request; infinity before.
+        is_broken: Whether its wordless 503s were found to have nothing to do with load, such as
+            those of one broken server of several: then they are failures like any other.
+    """
+
+    __slots__ = (
+        "_best_per_s",
+        "_block_s",
+        "_n_block",
+        "_n_refused",
+        "_n_span",
+        "_span_s",
+        "answered_s",
+        "is_broken",
+        "lanes",
+        "retries",
+        "started_s",
+    )
+
+    def __init__(self) -> None:
+        self.answered_s = -math.inf
+        self.started_s = math.inf
+        self.lanes: list[LaneState] = []
+        self.retries = RetryBudget()
+        self.is_broken = False
+        self._n_block = self._n_refused = self._n_span = 0
+        self._block_s = self._span_s = self._best_per_s = 0.0
+
+    def answered(self, now_s: float) -> None:
+        """A request on one of its lanes was answered."""
+        self.answered_s = now_s
+        self.retries.answered(now_s)
+
+    def has_answered(self) -> bool:
+        """Whether any request on any of its lanes was answered."""
+        return self.answered_s > -math.inf
+
+    def is_answering(self, now_s: float) -> bool:
+        """Whether it answered something in the last `ANSWERING_S` seconds, and can be congested."""
+        return now_s - self.answered_s <= ANSWERING_S and not self.is_broken
+
+    def is_starting(self, now_s: float) -> bool:
+        """Whether it has answered nothing yet and may just not have had the time."""
+        return (
+            not self.has_answered() and not self.is_broken and now_s - self.started_s <= ANSWERING_S
+        )
+
+    def learn(self, n_cuts: int, now_s: float, *, is_refused: bool) -> bool:
+        """Take a request into account that was answered, or refused without a word.
+
+        Args:
+            n_cuts: How often its limit has been cut.
+            now_s: Now.
+            is_refused: Which of the two.
+
+        Returns:
+            Whether it is now known that such refusals have nothing to do with load.
+        """
+        if now_s - self._span_s >= SPAN_S:
+            if self._span_s:
+                self._best_per_s = max(self._best_per_s, self._n_span / (now_s - self._span_s))
+            self._span_s, self._n_span = now_s, 0
+        self._n_span += not is_refused
+        if n_cuts < TELLING_CUTS or self.is_broken:
+            return False
+        if self._n_block == 0:
+            self._block_s = now_s
+        self._n_block += 1
+        self._n_refused += is_refused
+        if self._n_block < BLOCK:
+            return False
+        share, per_s = self._n_refused / BLOCK, BLOCK / max(1e-9, now_s - self._block_s)
+        is_far_below = per_s < FAR_BELOW * self._best_per_s
+        self.is_broken = share >= UNRELIEVED or (share >= STILL_REFUSED and is_far_below)
+        self._n_block = self._n_refused = 0
+        return self.is_broken
+
+    @property
+    def is_out(self) -> bool:
+        """Whether all its lanes are out: nothing is sent there any more."""
+        return all(lane.is_out for lane in self.lanes)
+
+    def n_requests(self) -> int:
+        """Requests that it was sent, retries that draw on a budget left out.
+
+        Summed up when asked, which happens only after a failure: a request that goes well pays
+        nothing for it.
+        """
+        # What came back unsent is no request; retries that did so are subtracted twice, which
+        # errs on the careful side.
+        n = sum(
+            lane.granted - lane.n_retries - lane.outcomes.get("unsent", 0) for lane in self.lanes
+        )
+        return max(0, n)
+
+
+class LaneSet:
+    """Lanes of one model that some requests are bound to; its clock runs while none has a seat.
+
+    A waiting request notes the clock when it comes and reads it when it goes: the difference is its
+    seat wait. That costs nothing per waiting request, however many there are.
+
+    Attributes:
+        lanes: In the order of the pool.
+        is_metered: Whether any of them counts tokens.
+        n_alive: Lanes that are not out.
+        n_seated: Lanes that are not out and have a seat free on every limit of their path.
+        turns: Lines of turns by the lane they want, None for no wish.
+        opens: Lines of opens with at least one request, those that no group lets through included.
+    """
+
+    __slots__ = (
+        "_full_s",
+        "_full_since_s",
+        "is_metered",
+        "lanes",
+        "members",
+        "n_alive",
+        "n_seated",
+        "opens",
+        "turns",
+    )
+
+    def __init__(self, lanes: tuple[LaneState, ...], now_s: float) -> None:
+        self.lanes = lanes
+        self.members = frozenset(lanes)
+        self.is_metered = any(lane.metered for lane in lanes)
+        self.n_alive = sum(not lane.is_out for lane in lanes)
+        self.n_seated = sum(lane.n_full == 0 for lane in lanes)
+        self.turns: dict[LaneState | None, Line] = {}
+        self.opens: dict[Line, None] = {}
+        self._full_s = 0.0
+        self._full_since_s = now_s
+
+    def full_s(self, now_s: float) -> float:
+        """Seconds, up to `now_s`, during which no lane had a seat."""
+        return self._full_s if self.n_seated else self._full_s + (now_s - self._full_since_s)
+
+    def lane_filled(self, now_s: float) -> None:
+        """A lane of the set lost its last seat, or is out."""
+        self.n_seated -= 1
+        if self.n_seated == 0:
+            self._full_since_s = now_s
+
+    def lane_freed(self, now_s: float) -> None:
+        """A lane of the set has a seat again."""
+        if self.n_seated == 0:
+            self._full_s += now_s - self._full_since_s
+        self.n_seated += 1
+
+
+class HeadOfLine:
+    """What waits for one request whose tokens do not fit yet.
+
+    A smaller request behind it waits as well: else it would never fit on a limit that is much used.
+    Guarantee: that is over when the request no longer stands in a line that is served, and when
+    something changed for a lane of such a limit; all lanes of all its limits are then looked at.
+    """
+
+    __slots__ = ("_changed", "_limits")
+
+    def __init__(self, changed: dict[LaneState, None]) -> None:
+        """Defer nothing yet.
+
+        Args:
+            changed: Where to enter the lanes to look at again.
+        """
+        self._changed = changed
+        self._limits: list[LimitState] = []
+
+    def hold(self, limit: LimitState, until_s: float) -> None:
+        """Let a limit serve nobody before `until_s`."""
+        limit.deferral = self
+        limit.deferred_until_s = until_s
+        limit.reckon()
+        self._limits.append(limit)
+
+    def end(self) -> None:
+        """Let its limits serve anybody; harmless when it holds none."""
+        for limit in self._limits:
+            # Its time may have come, and the limit wait for another request since.
+            if limit.deferral is self:
+                limit.let_go()
+                self._changed.update(dict.fromkeys(limit.lanes))
+        self._limits.clear()
+
+
+def defers(waiting: Waiting, lane: LaneState, changed: dict[LaneState, None], now_s: float) -> bool:
+    """Whether the tokens of the next request do not fit yet; the limits then wait until they do."""
+    tokens = waiting.request.tokens
+    late = False
+    for limit in lane.metered:
+        assert limit.tokens is not None
+        ready_s = limit.tokens.ready_at_s(tokens, now_s)
+        if ready_s > now_s:
+            if waiting.deferral is None:
+                waiting.deferral = HeadOfLine(changed)
+            waiting.deferral.hold(limit, ready_s)
+            late = True
+    return late
+
+
+def decide_again(lanes: Iterable[LaneState]) -> None:
+    """Let the limits of these lanes no longer wait for a certain request to fit."""
+    found: list[HeadOfLine] = []
+    for lane in lanes:
+        # Most lanes count no tokens.
+        if lane.metered:
+            found += [limit.deferral for limit in lane.metered if limit.deferral is not None]
+    for deferral in found:
+        deferral.end()
+
+
+class Waiting:
+    """One request without a lease yet.
+
+    Attributes:
+        order: Its place among all requests ever made.
+        opens: Whether it opens an episode.
+        prefers: The lane it wants, None for none.
+        since_s: When it came.
+        clock: The lanes whose seats it waits for; `full_s`: their clock when it came; `shut_s`:
+            that of its group's gate.
+        line: Where it waits; None before and after.
+        deferral: The limits that wait until its tokens fit; None: there never were any.
+        parked_s: Seconds it waited for the retry budget before it joined a line.
+        probes: The retry budget whose probe it is; None for all other requests.
+    """
+
+    __slots__ = (
+        "clock",
+        "deferral",
+        "full_s",
+        "group",
+        "lane_set",
+        "line",
+        "model",
+        "opens",
+        "order",
+        "parked_s",
+        "prefers",
+        "probes",
+        "request",
+        "shut_s",
+        "since_s",
+        "worker",
+    )
+
+    def __init__(
+        self,
+        *,
+        order: int,
+        worker: WorkerState,
+        request: LeaseRequest,
+        model: ModelState,
+        lane_set: LaneSet,
+        clock: LaneSet,
+        group: GroupState | None,
+        prefers: LaneState | None,
+        now_s: float,
+        opens: bool,
+    ) -> None:
+        self.order = order
+        self.worker = worker
+        self.request = request
+        self.model = model
+        self.lane_set = lane_set
+        self.group = group
+        self.prefers = prefers
+        self.opens = opens
+        self.since_s = now_s
+        self.clock = clock
+        self.full_s = clock.full_s(now_s)
+        self.shut_s = group.shut_s(now_s) if group is not None and opens else 0.0
+        self.line: Line | None = None
+        self.deferral: HeadOfLine | None = None
+        self.parked_s = 0.0
+        self.probes: RetryBudget | None = None
+
+    def stop_deferring(self) -> None:
+        """Let nobody wait until its tokens fit."""
+        if self.deferral is not None:
+            self.deferral.end()
+
+
+class Line:
+    """Requests that the same lanes can serve by the same rules, first come, first served.
+
+    An `OrderedDict`, since a plain dict finds its first entry by walking over all those taken out
+    before.
+
+    Attributes:
+        worker: The worker whose opens wait here; None for turns, which wait in one line for all
+            workers.
+        wish: The lane that turns here want; None for none, and for opens.
+        is_linked: Whether the dispatcher sees it; a line of opens is not linked while its group's
+            gate is shut.
+    """
+
+    __slots__ = ("_queue", "group", "is_linked", "lane_set", "model", "wish", "worker")
+
+    def __init__(
+        self,
+        model: ModelState,
+        lane_set: LaneSet,
+        *,
+        worker: WorkerState | None = None,
+        group: GroupState | None = None,
+        wish: LaneState | None = None,
+    ) -> None:
+        self.model = model
+        self.lane_set = lane_set
+        self.worker = worker
+        self.group = group
+        self.wish = wish
+        self.is_linked = False
+        self._queue: OrderedDict[int, Waiting] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    @property
+    def first(self) -> Waiting:
+        """The request that has waited longest; the line must not be empty."""
+        return next(iter(self._queue.values()))
+
+    def requests(self) -> list[Waiting]:
+        """All requests of the line, first come first."""
+        return list(self._queue.values())
+
+    def join(self, waiting: Waiting) -> None:
+        """Put a request at the end."""
+        self._queue[waiting.order] = waiting
+        waiting.line = self
+        waiting.worker.waiting[waiting.request.request_id] = waiting
+        if self.worker is None:
+            self.model.n_turns += 1
+        if self.is_linked:
+            self.model.n_waiting += 1
+        elif len(self._queue) == 1:
+            self._appear()
+
+    def leave(self, waiting: Waiting) -> None:
+        """Take a request out, wherever it stands."""
+        del self._queue[waiting.order]
+        waiting.line = None
+        if waiting.deferral is not None:
+            waiting.deferral.end()
+        del waiting.worker.waiting[waiting.request.request_id]
+        if self.worker is None:
+            self.model.n_turns -= 1
+        if self.is_linked:
+            self.model.n_waiting -= 1
+        if not self._queue:
+            self._vanish()
+
+    def link(self) -> None:
+        """Show the line to the dispatcher."""
+        if self.is_linked:
+            return
+        self.is_linked = True
+        self.model.n_waiting += len(self._queue)
+        if self.worker is not None:
+            self.worker.linked.setdefault(self.model, {})[self] = None
+
+    def unlink(self) -> None:
+        """Hide the line from the dispatcher."""
+        if not self.is_linked:
+            return
+        self.is_linked = False
+        self.model.n_waiting -= len(self._queue)
+        if self._queue:
+            # Only the first of a line is ever tried.
+            self.first.stop_deferring()
+        if self.worker is not None:
+            lines = self.worker.linked[self.model]
+            del lines[self]
+            if not lines:
+                del self.worker.linked[self.model]
+
+    def _appear(self) -> None:
+        if self.worker is None:
+            self.lane_set.turns[self.wish] = self
+        else:
+            self.lane_set.opens[self] = None
+        if self.group is not None:
+            self.group.lines[self] = None
+        if self.group is None or self.group.admits:
+            self.link()
+
+    def _vanish(self) -> None:
+        self.unlink()
+        if self.worker is None:
+            del self.lane_set.turns[self.wish]
+        else:
+            del self.lane_set.opens[self]
+        if self.group is not None:
+            del self.group.lines[self]
+
+
+class WorkerState:
+    """One connected worker.
+
+    Attributes:
+        home: Lanes it is at home on; None for all of them.
+        waiting: Its requests without a lease, by request id, those that are parked left out.
+        parked: Its retries that wait for a budget, by request id, and for which.
+        leases: Its leases out, by lease id.
+        linked: Its lines of opens that may be served now, by model.
+        lines: All its lines of opens, by lane set and group.
+        open_cases: Cases it has opened and not ended, with their group.
+        open_unnamed: The same as counts by group for requests that name no case.
+        has_spoken: Whether it has asked for a lease.
+    """
+
+    __slots__ = (
+        "has_spoken",
+        "home",
+        "leases",
+        "lines",
+        "linked",
+        "name",
+        "open_cases",
+        "open_unnamed",
+        "parked",
+        "waiting",
+    )
+
+    def __init__(self, name: str, home: frozenset[LaneState] | None) -> None:
+        self.name = name
+        self.home = home
+        self.has_spoken = False
+        self.waiting: dict[int, Waiting] = {}
+        self.parked: dict[int, RetryBudget] = {}
+        self.leases: dict[int, HeldLease] = {}
+        self.linked: dict[ModelState, dict[Line, None]] = {}
+        self.lines: dict[tuple[LaneSet, GroupState | None], Line] = {}
+        self.open_cases: dict[str, GroupState | None] = {}
+        self.open_unnamed: dict[GroupState | None, int] = {}
+
+    def is_home(self, lane: LaneState) -> bool:
+        """Whether `lane` is one of its homes."""
+        return self.home is None or lane in self.home
+
+
+class HeldLease:
+    """One lease out: on which lane, since when, as which of those at once, and its tokens.
+
+    Attributes:
+        probes: The retry budget whose probe it is; None for all other leases.
+    """
+
+    __slots__ = ("at_grant", "granted_s", "lane", "probes", "reserved")
+
+    def __init__(
+        self, lane: LaneState, granted_s: float, at_grant: int, probes: RetryBudget | None
+    ) -> None:
+        self.lane = lane
+        self.granted_s = granted_s
+        self.at_grant = at_grant
+        self.probes = probes
+        self.reserved: Reserved = ()
+
+
+class GroupState(Wake):
+    """One group while a run is on. Wakes when its delay is over.
+
+    Attributes:
+        rule: What the assignment says of it; None while no assignment has named it.
+        rank: Its place in the assignment.
+        n_left: Its cases that have not ended.
+        n_open: Its open episodes.
+        has_opened: Whether any episode of it was ever opened.
+        startable_s: When `after` and `start_after_s` let it start; infinity while not known.
+        admits: Whether its gate is open. Lines are linked exactly while it is.
+        lines: Its lines with at least one request.
+        sets: The lanes it may use, by model; filled as requests come.
+    """
+
+    __slots__ = (
+        "_shut_s",
+        "_shut_since_s",
+        "admits",
+        "has_opened",
+        "lines",
+        "n_left",
+        "n_open",
+        "name",
+        "rank",
+        "rule",
+        "sets",
+        "startable_s",
+    )
+
+    def __init__(self, name: str, now_s: float) -> None:
+        super().__init__()
+        self.name = name
+        self.rule: Group | None = None
+        self.rank = 0
+        self.n_left = 0
+        self.n_open = 0
+        self.has_opened = False
+        self.startable_s = math.inf
+        self.admits = False
+        self.lines: dict[Line, None] = {}
+        self.sets: dict[ModelState, LaneSet] = {}
+        self._shut_s = 0.0
+        self._shut_since_s = now_s
+
+    def shut_s(self, now_s: float) -> float:
+        """Seconds, up to `now_s`, during which its gate was shut."""
+        return self._shut_s if self.admits else self._shut_s + (now_s - self._shut_since_s)
+
+    def set_gate(self, now_s: float, *, admits: bool) -> None:
+        """Open or shut the gate and show or hide the waiting lines."""
+        if admits is self.admits:
+            return
+        if admits:
+            self._shut_s += now_s - self._shut_since_s
+        else:
+            self._shut_since_s = now_s
+        self.admits = admits
+        for line in list(self.lines):
+            if admits:
+                line.link()
+            else:
+                line.unlink()
+
+
+class GroupBook:
+    """All groups of the assignment, and which cases have ended.
+
+    A group takes its `exclusive` word when the first request of it comes that could start
+    otherwise, and gives it back when its last case has ended, or when that request left again and
+    nothing was ever opened.
+    """
+
+    __slots__ = (
+        "_by_case",
+        "_followers",
+        "_groups",
+        "_holders",
+        "_wakes",
+        "_words",
+        "ended",
+        "start_s",
+    )
+
+    def __init__(self, wakes: WakeQueue) -> None:
+        self._wakes = wakes
+        self._groups: dict[str, GroupState] = {}
+        self._by_case: dict[str, GroupState] = {}
+        self._followers: dict[str, list[GroupState]] = {}
+        self._words: dict[str, list[GroupState]] = {}
+        self._holders: dict[str, GroupState] = {}
+        self.ended: set[str] = set()
+        self.start_s: float | None = None
+
+    def find(self, name: str, now_s: float) -> GroupState | None:
+        """The group of that name; None for the empty name.
+
+        Before the first assignment an unknown group is made on the spot and its requests wait for
+        it.
+
+        Raises:
+            LookupError: When the assignment names no such group.
+        """
+        if not name:
+            return None
+        group = self._groups.get(name)
+        if group is None:
+            if self.start_s is not None:
+                raise LookupError(name)
+            group = self._groups[name] = GroupState(name, now_s)
+        return group
+
+    def get(self, name: str) -> GroupState | None:
+        """The group of that name; None when there is none."""
+        return self._groups.get(name)
+
+    def assign(self, assignment: Assignment, now_s: float) -> list[GroupState]:
+        """Put an assignment in force and open the gates it opens.
+
+        Counts of open episodes and ended cases are kept, so that a later assignment (a worker came
+        back under a new name) changes rules only.
+
+        Returns:
+            Groups with waiting requests that the assignment does not name.
+        """
+        if self.start_s is None:
+            self.start_s = now_s
+        named = {group.name for group in assignment.groups}
+        orphans = [state for name, state in self._groups.items() if name not in named]
+        for state in orphans:
+            state.rule = None
+            state.set_gate(now_s, admits=False)
+            del self._groups[state.name]
+        self._by_case, self._followers, self._words = {}, {}, {}
+        for rank, rule in enumerate(assignment.groups):
+            state = self._groups.setdefault(rule.name, GroupState(rule.name, now_s))
+            state.rule, state.rank = rule, rank
+            state.sets.clear()
+            left = {case_id for case_id in rule.cases if case_id not in self.ended}
+            state.n_left = len(left)
+            self._by_case.update(dict.fromkeys(left, state))
+            for name in rule.after:
+                self._followers.setdefault(name, []).append(state)
+            if rule.exclusive is not None:
+                self._words.setdefault(rule.exclusive, []).append(state)
+        self._holders = {
+            word: state
+            for word, state in self._holders.items()
+            if state.rule is not None and state.rule.exclusive == word and state.n_left
+        }
+        for rule in assignment.groups:
+            self._schedule(self._groups[rule.name], now_s)
+        return [state for state in orphans if state.lines]
+
+    def end_case(self, case_id: str, now_s: float) -> list[ModelState]:
+        """Count a case as ended, once; open the gates that waited for it.
+
+        Returns:
+            Models whose waiting requests may now be served.
+        """
+        if case_id in self.ended:
+            return []
+        self.ended.add(case_id)
+        group = self._by_case.pop(case_id, None)
+        if group is None:
+            return []
+        group.n_left -= 1
+        if group.n_left:
+            return []
+        models: list[ModelState] = []
+        for follower in self._followers.get(group.name, ()):
+            models += self._schedule(follower, now_s)
+        return models + self._leave_word(group, now_s)
+
+    def refresh(self, group: GroupState, now_s: float) -> list[ModelState]:
+        """Open or shut the group's gate as its rule says at `now_s`.
+
+        Returns:
+            Models whose waiting requests may now be served.
+        """
+        admits = self._decide(group, now_s)
+        if admits is group.admits:
+            return []
+        group.set_gate(now_s, admits=admits)
+        return list({line.model: None for line in group.lines}) if admits else []
+
+    def went_quiet(self, group: GroupState, now_s: float) -> list[ModelState]:
+        """Let go of the word when nobody of the group waits and it is not under way (any more).
+
+        Returns:
+            Models whose waiting requests may now be served.
+        """
+        is_under_way = group.has_opened and (group.n_left or group.n_open)
+        return [] if group.lines or is_under_way else self._leave_word(group, now_s)
+
+    def _schedule(self, group: GroupState, now_s: float) -> list[ModelState]:
+        rule = group.rule
+        if rule is None or self.start_s is None:
+            return []
+        if group.startable_s == math.inf and not any(
+            self._groups[name].n_left for name in rule.after
+        ):
+            # With predecessors the delay counts from the end of the last of them, else from the
+            # run's start.
+            group.startable_s = (now_s if rule.after else self.start_s) + rule.start_after_s
+        if now_s < group.startable_s < math.inf:
+            self._wakes.ensure(group, group.startable_s)
+        return self.refresh(group, now_s)
+
+    def _decide(self, group: GroupState, now_s: float) -> bool:
+        rule = group.rule
+        if rule is None or now_s < group.startable_s:
+            return False
+        if rule.exclusive is not None and not self._has_word(group, rule.exclusive):
+            return False
+        return rule.at_once is None or group.n_open < rule.at_once
+
+    def _has_word(self, group: GroupState, word: str) -> bool:
+        holder = self._holders.get(word)
+        if holder is None and group.lines:
+            holder = self._holders[word] = group
+        return holder is group
+
+    def _leave_word(self, group: GroupState, now_s: float) -> list[ModelState]:
+        word = group.rule.exclusive if group.rule is not None else None
+        if word is None or self._holders.get(word) is not group:
+            return []
+        del self._holders[word]
+        models = []
+        for candidate in self._words.get(word, ()):
+            if candidate is not group:
+                models += self.refresh(candidate, now_s)
+        return models + self.refresh(group, now_s)

@@ -1,0 +1,357 @@
+"""Starts and ends the broker's process; used by the controller."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+
+import pytest_ultrapar
+from pytest_ultrapar.broker.adaptive.observation import FILE_NAME as HISTORY_NAME
+from pytest_ultrapar.broker.adaptive.server_load import watch_variables
+from pytest_ultrapar.broker.health import PATIENCE_S
+from pytest_ultrapar.broker.protocol import KnownLane
+from pytest_ultrapar.errors import UltraparError
+from pytest_ultrapar.pool.model import Pool
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+
+MAX_PATH_BYTES = 100
+"""A Unix socket's path ends at 108 bytes on Linux and at 104 on BSD, the closing zero included."""
+SOCKET_NAME = "s"
+STDERR_NAME = "stderr"
+_LOCK_NAME = "lock"
+_IN_RUN = "broker-"
+_ELSEWHERE = "ultrapar-broker-"
+"""Where others have files, too, the name says whose it is."""
+
+
+class BrokerDirectory:
+    """A new directory with mode 0700 whose socket has a path that is short enough.
+
+    Attributes:
+        path: Where it is.
+        fd: The lock. A process that inherits it uses the directory, too.
+    """
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self.path = path
+        self.fd = fd
+
+    @classmethod
+    def make(cls, run: Path) -> Self:
+        """Make one, below the run's directory if that is short enough and can be written.
+
+        Args:
+            run: The run's directory.
+
+        Raises:
+            UltraparError: There is no place for it.
+        """
+        said = ""
+        for parent, prefix in ((run, _IN_RUN), *((each, _ELSEWHERE) for each in _shared())):
+            if len(os.fsencode(parent.resolve() / f"{prefix}xxxxxxxx/{SOCKET_NAME}")) > (
+                MAX_PATH_BYTES
+            ):
+                said = said or f"{parent} is too long"
+                continue
+            try:
+                return cls(*_locked(parent.resolve(), prefix))
+            except OSError as error:
+                said = f"{parent}: {error.strerror}"
+        msg = (
+            f"no directory for the broker's socket, whose path must have at most {MAX_PATH_BYTES} "
+            f"bytes ({said}); name one in the environment variable TMPDIR"
+        )
+        raise UltraparError(msg)
+
+    def remove(self) -> None:
+        """Remove it with all that it holds; later calls do nothing."""
+        if self.fd >= 0:
+            shutil.rmtree(self.path, ignore_errors=True)
+            os.close(self.fd)
+        self.fd = -1
+
+
+def sweep(runs: Iterable[Path]) -> None:
+    """Remove the directories of brokers whose processes are all gone.
+
+    Args:
+        runs: Directories of runs to look in; the system's for temporary files are swept, too.
+    """
+    found = [each for run in runs for each in run.glob(f"{_IN_RUN}*")]
+    found += [each for parent in _shared() for each in parent.glob(f"{_ELSEWHERE}*")]
+    for path in found:
+        # Some are being used, or removed, or somebody else's: they stay.
+        with contextlib.suppress(OSError):
+            _remove_if_left(path)
+
+
+def _shared() -> list[Path]:
+    return list(dict.fromkeys([Path(tempfile.gettempdir()), Path("/tmp")]))  # noqa: S108
+
+
+def _locked(parent: Path, prefix: str) -> tuple[Path, int]:
+    while True:
+        # mkdtemp makes it ours alone, wherever it is.
+        path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        try:
+            fd = _open_lock(path)
+        except FileNotFoundError:
+            continue
+        try:
+            if _lock(fd) and os.path.samestat((path / _LOCK_NAME).stat(), os.fstat(fd)):
+                return path, fd
+        except FileNotFoundError:
+            pass
+        # Another run took it for one that was left, before it was locked.
+        os.close(fd)
+
+
+def _remove_if_left(path: Path) -> None:
+    if path.is_symlink() or path.stat().st_uid != os.getuid():
+        return
+    fd = _open_lock(path)
+    try:
+        if _lock(fd):
+            # Only what a broker's directory holds: in any other one there is more, and it stays.
+            for name in (SOCKET_NAME, STDERR_NAME, _LOCK_NAME):
+                (path / name).unlink(missing_ok=True)
+            path.rmdir()
+    finally:
+        os.close(fd)
+
+
+def _open_lock(path: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    return os.open(path / _LOCK_NAME, flags, 0o600)
+
+
+def _lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+SERVER_MODULE = "pytest_ultrapar.broker.server"
+READY_LINE = b"ready\n"
+
+
+class ServerConfig(msgspec.Struct, frozen=True):
+    """One line of JSON on the standard input, which then stays open while the controller lives.
+
+    Attributes:
+        pool: The lanes and limits; holds no secret.
+        socket_path: Where to listen, in a directory that nobody else can enter and that the server
+            removes.
+        token: What clients must know.
+        seed: For the jitter of pauses.
+        patience_s: How long an episode may last, seconds.
+        history_path: Where the changes of limits that are estimated go; None for nowhere.
+        known: As for `LaneBroker`.
+    """
+
+    pool: Pool
+    socket_path: str
+    token: str
+    seed: int = 0
+    patience_s: float = PATIENCE_S
+    history_path: str | None = None
+    known: tuple[KnownLane, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"ServerConfig(socket_path={self.socket_path!r})"
+
+
+START_S = 30.0
+"""A process that imports msgspec and uvloop is up in 0.2 s; this is for a machine that swaps."""
+STOP_S = 5.0
+_KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV", "SYSTEMROOT")
+_KEPT_PREFIXES = ("PYTHON", "LC_", "COVERAGE_")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """Where a broker is or will be.
+
+    Attributes:
+        directory: Of the socket, with mode 0700.
+        token: What a client must know; never shown.
+    """
+
+    directory: BrokerDirectory
+    token: str = field(repr=False)
+
+    @classmethod
+    def make(cls, run: Path) -> BrokerAddress:
+        """A new one, with the socket's directory but without a broker.
+
+        Args:
+            run: The run's directory; the socket goes below it if the path is short enough, else
+                below the system's directory for temporary files.
+
+        Raises:
+            UltraparError: There is no place for the directory.
+        """
+        return cls(BrokerDirectory.make(run), secrets.token_hex(32))
+
+    @property
+    def path(self) -> Path:
+        """The socket."""
+        return self.directory.path / SOCKET_NAME
+
+    def remove(self) -> None:
+        """Remove the socket's directory. Idempotent."""
+        self.directory.remove()
+
+
+class BrokerProcess:
+    """The broker's process while a run is on.
+
+    It ends with `stop`, and by itself when the process that started it is gone.
+
+    Attributes:
+        path: Its socket.
+        token: What a client must know; never shown.
+        pid: The process.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], address: BrokerAddress) -> None:
+        self._process = process
+        self._directory = address.directory
+        self.path = address.path
+        self.token = address.token
+        self.pid = process.pid
+
+    def __repr__(self) -> str:
+        return f"BrokerProcess(pid={self.pid}, path={str(self.path)!r})"
+
+    @classmethod
+    def start(
+        cls,
+        pool: Pool,
+        directory: Path,
+        *,
+        address: BrokerAddress | None = None,
+        seed: int = 0,
+        patience_s: float = PATIENCE_S,
+        inherited: Sequence[int] = (),
+        known: Sequence[KnownLane] = (),
+    ) -> BrokerProcess:
+        """Start the process and wait until it listens.
+
+        Args:
+            pool: The lanes and limits.
+            directory: The run's directory. The history of the limits that are estimated goes there.
+            address: Where it listens; None for a new one.
+            seed: For the jitter of pauses.
+            patience_s: How long an episode may last, seconds.
+            inherited: File descriptors that stay open while the process lives: the locks of the
+                keys that it grants leases for.
+            known: As for `LaneBroker`.
+
+        Raises:
+            UltraparError: When it does not come up, with what it said.
+        """
+        address = address or BrokerAddress.make(directory)
+        private = address.directory
+        history = str(directory / HISTORY_NAME)
+        config = ServerConfig(
+            pool, str(address.path), address.token, seed, patience_s, history, tuple(known)
+        )
+        with (private.path / STDERR_NAME).open("wb") as stderr:
+            # -P: a msgspec.py in the user's directory must not become ours.
+            child = subprocess.Popen(  # noqa: S603 - our own interpreter and module, no shell
+                [sys.executable, "-P", "-m", SERVER_MODULE],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env=_environment(watch_variables(pool)),
+                start_new_session=True,
+                pass_fds=[*inherited, private.fd],
+            )
+        assert child.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            child.stdin.write(msgspec.json.encode(config) + b"\n")
+            child.stdin.flush()
+        broker = cls(child, address)
+        broker._wait_ready()
+        return broker
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    def _wait_ready(self) -> None:
+        """Wait until the process listens.
+
+        Raises:
+            UltraparError: When it ended instead or takes longer than `START_S`.
+        """
+        stdout = self._process.stdout
+        assert stdout is not None
+        readable, _, _ = select.select([stdout], [], [], START_S)
+        line = stdout.readline() if readable else b""
+        if line == READY_LINE:
+            return
+        said = self.said() or "nothing"
+        # The end of its output without a word: it is about to end, or has.
+        ended = bool(readable) and not line
+        self.stop()
+        code = self._process.returncode
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        what = f"ended before it was ready: {how}" if ended else f"was not ready in {START_S:g} s"
+        msg = f"the broker's process {what}; it said {said}"
+        raise UltraparError(msg)
+
+    def said(self) -> str:
+        """What the process wrote to its standard error, the last 4 KiB: empty unless it failed."""
+        try:
+            written = (self._directory.path / STDERR_NAME).read_bytes()
+        except OSError:
+            return ""
+        return written[-4096:].decode(errors="replace").strip()
+
+    def stop(self) -> None:
+        """End the process and remove its directory; at once, and any number of times."""
+        process = self._process
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        self._directory.remove()
+
+
+def _environment(also: Collection[str]) -> dict[str, str]:
+    """The variables an interpreter needs and `also` some others: the broker needs no key."""
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES) or name in also
+    }
+    # The package may have been found through sys.path alone (pytest's `pythonpath`).
+    root = str(Path(pytest_ultrapar.__file__).parent.parent)
+    known = environment.get("PYTHONPATH", "")
+    environment["PYTHONPATH"] = f"{known}{os.pathsep}{root}" if known else root
+    return environment

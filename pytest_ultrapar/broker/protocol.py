@@ -1,0 +1,318 @@
+"""What the broker and its clients say to each other, and the port that engines use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import msgspec
+
+from pytest_ultrapar.pool.model import LaneId
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from pytest_ultrapar.broker.assignment import Assignment
+
+
+LeaseOutcome = Literal[
+    "ok",  # an answer of the provider, whatever it says
+    "unsent",  # nothing was sent
+    "rate",  # 429, 529 or 503 with Retry-After: the lane pauses
+    "quota",  # no money left: the key is out
+    "daily_quota",  # the day's share is used up: the key is out for the model
+    "auth",  # 401, or a 400 that rejects the key: the key is out
+    "forbidden",  # 403: the key is out for the model
+    "not_found",  # 404: the instance is out
+    "tls",  # a certificate that does not verify: the instance is out
+    "connect",  # nothing listens there: the lane pauses, then is out
+    "transport",  # broken after connecting
+    "timeout",  # no answer in time
+    "overload",  # 5xx
+    "congestion",  # 503 or a refused connection from an instance that is answering others
+    "malformed",  # an answer that cannot be read
+    "refused",  # context length, content filter: a result of the case
+    "bad_request",  # other 400, 422
+    "cancelled",  # given up by us
+]
+
+
+class KnownLane(msgspec.Struct, frozen=True):
+    """What is known of a lane before a run's first request, from a check.
+
+    Attributes:
+        lane_id: Which lane.
+        at_s: Since when, monotonic seconds of the host.
+        out: Why the run must do without it; empty: it was asked for too much just now, and pauses.
+        retry_after_s: How long it asked to be left alone from then on; None: it did not say.
+    """
+
+    lane_id: LaneId
+    at_s: float
+    out: str = ""
+    retry_after_s: float | None = None
+
+
+Exceeded = Literal["rate", "tokens", "in_flight"]
+"""What a refusal for too much says there was too much of: requests or tokens per time, or at
+once."""
+
+
+class Allowance(msgspec.Struct, frozen=True, array_like=True):
+    """What an answer's headers say of the limits that the provider holds us to; None: not said.
+
+    Attributes:
+        requests: Requests allowed per minute, > 0.
+        requests_left: How many of them are left, >= 0.
+        requests_reset_s: Seconds until all of them are there again, >= 0.
+        tokens: Tokens allowed per minute, > 0.
+        tokens_left: How many of them are left, >= 0.
+        tokens_reset_s: Seconds until all of them are there again, >= 0.
+    """
+
+    requests: float | None = None
+    requests_left: float | None = None
+    requests_reset_s: float | None = None
+    tokens: float | None = None
+    tokens_left: float | None = None
+    tokens_reset_s: float | None = None
+
+
+class Told(msgspec.Struct, frozen=True, array_like=True):
+    """What an answer says beside its outcome; None: nothing.
+
+    Attributes:
+        retry_after_s: Seconds to stay away, finite and > 0.
+        exceeded: Of what there was too much, with outcome `rate`.
+        tokens: Tokens in and out that the request took.
+        tokens_out: Those of them that are the answer's.
+        allowance: The provider's own limits.
+        is_wordless: Whether it is a 503 or a refused connection that names no time to come back.
+    """
+
+    retry_after_s: float | None = None
+    exceeded: Exceeded | None = None
+    tokens: int | None = None
+    allowance: Allowance | None = None
+    tokens_out: int | None = None
+    is_wordless: bool = False
+
+
+NOTHING_TOLD = Told()
+
+
+class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
+    """A wish for one lease.
+
+    Attributes:
+        request_id: Unique per connection, chosen by the client.
+        model: The lease is for a lane of this model only.
+        group: Name of the assignment's group that the case belongs to; empty for none.
+        opens: Whether this is the first lease of an episode not yet open. Turns of open episodes go
+            first.
+        lane: The lane of the episode so far: kept while it is up, else another of the same model.
+        case_id: The case of the episode; lets the broker count open episodes by name, so that
+            asking twice for a first lease (the first one came back `unsent`) opens one episode and
+            not two.
+        tokens: How many tokens, in and out, the request may take; an estimate, >= 0.
+        after: The lane on which the try before failed by no fault of the request: a retry, which
+            goes to another lane of the model where one is up.
+    """
+
+    request_id: int
+    model: str
+    group: str = ""
+    opens: bool = False
+    lane: LaneId | None = None
+    case_id: str = ""
+    tokens: int = 0
+    after: LaneId | None = None
+
+
+class Lease(msgspec.Struct, frozen=True, array_like=True):
+    """The right to have one request in flight on one lane.
+
+    Attributes:
+        lease_id: Unique per broker.
+        granted_s: When it was granted, monotonic seconds of the host.
+        send_by_s: A request not sent by then must not be sent: return the lease as `unsent` and ask
+            again, else a late sender would compress the spacing that the rate limits guarantee.
+        seat_wait_s: Seconds this request waited while some limit on requests in flight was full.
+        rate_wait_s: Seconds it waited for a rate limit or a pause of the lane while seats were
+            free.
+        in_flight: Leases out on this lane including this one.
+        tokens: What was reserved on the limits that count tokens; 0 where none does. A request that
+            may take more must not be sent on it.
+        is_answering: Whether the lane's instance has answered something lately: a wordless refusal
+            is then `congestion`.
+    """
+
+    lease_id: int
+    lane: LaneId
+    granted_s: float
+    send_by_s: float
+    seat_wait_s: float
+    rate_wait_s: float
+    in_flight: int
+    tokens: int = 0
+    is_answering: bool = False
+
+
+class EstimatedLimit(msgspec.Struct, frozen=True):
+    """A limit that is estimated, as far as it is known; lanes may share one.
+
+    Adaptive mode estimates from the start, fixed mode from the first refusal on.
+
+    Attributes:
+        limit: Its name.
+        workers: Requests at once that are known to be borne; None while no limit has shown.
+        qps: Sends per second, likewise.
+        n_cuts: How often a refusal lowered it.
+        peak: Most requests at once.
+        declared: Whether the pool says what it is (fixed mode): the provider then seems to allow
+            less, unless it is back at that.
+        is_back: Whether nothing is left of the cuts.
+    """
+
+    limit: str
+    workers: int | None
+    qps: float | None
+    n_cuts: int
+    peak: int = 0
+    declared: bool = False
+    is_back: bool = False
+
+
+class LaneStatus(msgspec.Struct, frozen=True):
+    """What became of one lane, for progress, summary and `explain`.
+
+    Attributes:
+        state: `up`, `paused` (until a time) or `out` (until the end of the run).
+        reason: One sentence for people when `paused` or `out`, else empty.
+        waited_s: Seconds that requests waited, by the name of the limit that bound them (or
+            `pause`, `group`, `home`).
+        outcomes: Leases given back, by outcome; a lease lost with its holder is `lost`.
+        orphans: Seats kept taken because their holder died and its request may still be running.
+        rests: How often it was paused, by `rate` (refused for its rate) and `breaker` (failures).
+        rested_s: Seconds for which it was, by the same words.
+        n_opened: How often its breaker opened.
+        n_moved: Requests that failed here and were tried again on another lane.
+        out_after_s: Seconds from the run's start until it went out.
+        found: The limit on its path that is estimated: in adaptive mode always, in fixed mode once
+            the provider has refused a request as too much.
+        busy_s: Seconds that its leases were out, all of them together.
+    """
+
+    lane: LaneId
+    state: Literal["up", "paused", "out"]
+    reason: str
+    in_flight: int
+    peak_in_flight: int
+    granted: int
+    n_ok: int
+    n_rate_limited: int
+    n_failed: int
+    waited_s: dict[str, float]
+    outcomes: dict[str, int] = {}
+    orphans: int = 0
+    rests: dict[str, int] = {}
+    rested_s: dict[str, float] = {}
+    n_opened: int = 0
+    n_moved: int = 0
+    out_after_s: float | None = None
+    found: EstimatedLimit | None = None
+    busy_s: float = 0.0
+
+
+BIN = 1.1
+"""Seconds are counted by powers of it."""
+
+
+class ModelCourse(msgspec.Struct, frozen=True):
+    """How the episodes and requests of one model went so far.
+
+    Attributes:
+        ended: Episodes that are over, by their number of requests; those without any are missing.
+        open: Episodes that are not, by their requests so far, the one in flight included.
+        seconds: Requests that are over, by the time that their lease was out: n stands for about
+            `BIN ** n` seconds.
+        under_way: Requests in flight, by the time that their lease has been out, likewise.
+    """
+
+    model: str
+    ended: dict[int, int]
+    open: dict[int, int]
+    seconds: dict[int, int]
+    under_way: dict[int, int]
+
+
+class BrokerStatus(msgspec.Struct, frozen=True):
+    """A snapshot of the whole broker.
+
+    Attributes:
+        in_flight: Leases out now.
+        open_episodes: Episodes that have had a first lease and are not reported ended.
+        ended_episodes: Distinct cases reported ended.
+        waiting: Requests without a lease yet, those of groups that may not start included.
+        models: How it went so far with each model that was asked.
+    """
+
+    now_s: float
+    in_flight: int
+    peak_in_flight: int
+    open_episodes: int
+    ended_episodes: int
+    lanes: list[LaneStatus]
+    waiting: int = 0
+    models: list[ModelCourse] = []
+
+
+class BrokerPort(Protocol):
+    """The broker as an engine sees it; every method is called on the engine's loop."""
+
+    def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
+        """A future of the lease; cancelling it withdraws the request.
+
+        It fails with `NoLaneError` when every lane of the model is out, and with `ConnectionError`
+        when the broker is gone. A task that is cancelled between the grant and its own next step
+        loses the result of the future: `holding.acquire_lease` gives such a lease back.
+        """
+        ...
+
+    def release(self, lease: Lease, outcome: LeaseOutcome, told: Told = NOTHING_TOLD) -> None:
+        """Give a lease back with what became of its request. Never waits."""
+        ...
+
+    def episode_ended(self, case_id: str, group: str) -> None:
+        """Say that a case needs no further lease; groups that wait for its group may then start."""
+        ...
+
+    async def assign(self, assignment: Assignment) -> None:
+        """Carry out an assignment. Called once, by the controller, before any request."""
+        ...
+
+    async def status(self) -> BrokerStatus:
+        """A snapshot for progress and summary."""
+        ...
+
+    async def close(self) -> None:
+        """End the connection; all leases still held come back."""
+        ...
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """`worker` may send the request it asked for as `request_id`."""
+
+    worker: str
+    request_id: int
+    lease: Lease
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """The request can never be served; `reason` is one sentence for people."""
+
+    worker: str
+    request_id: int
+    reason: str
+
+
+Action = Grant | Refusal

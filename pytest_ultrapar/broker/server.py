@@ -1,0 +1,370 @@
+"""The broker as a process of its own: `python -m pytest_ultrapar.broker.server`.
+
+Under xdist a thread of the controller would fight xdist's loop for the interpreter lock. The
+process reads its `ServerConfig` from the first line of its standard input and ends when that input
+ends: the controller holds the other end, so it never outlives it, however it dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import math
+import os
+import shutil
+import signal
+import socket
+import struct
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from pytest_ultrapar.broker import wire
+from pytest_ultrapar.broker.adaptive.observation import WRITE_EVERY_S, HistoryFile
+from pytest_ultrapar.broker.adaptive.server_load import LoadWatch, Place, watched
+from pytest_ultrapar.broker.broker import LaneBroker
+from pytest_ultrapar.broker.process import READY_LINE, BrokerProcess, ServerConfig
+from pytest_ultrapar.broker.protocol import Action, Grant
+from pytest_ultrapar.clock import Clock, MonotonicClock
+from pytest_ultrapar.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
+
+__all__ = ["BrokerProcess", "BrokerServer", "main"]
+
+HANDSHAKE_S = 10.0
+"""A connection that has not said its token by then is dropped."""
+MAX_UNREAD_BYTES = 4 * 1024 * 1024
+"""A client that leaves so much unread is dropped: its leases come back and others are served. A
+grant is some 80 bytes, so a client that reads at all never comes near."""
+
+
+class BrokerServer:
+    """Carries the decisions of one `LaneBroker` to its connections; one loop, no threads."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        on_broken: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Start with nobody connected.
+
+        Args:
+            config: What the controller says.
+            clock: Source of all times.
+            loop: What it runs on.
+            on_broken: Called when the broker itself failed and nobody would be served again.
+        """
+        self._token = config.token.encode()
+        self._clock = clock
+        self._loop = loop
+        self._broker = LaneBroker(
+            config.pool, seed=config.seed, patience_s=config.patience_s, known=config.known
+        )
+        self._connections: dict[str, Connection] = {}
+        self._unflushed: dict[Connection, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = math.inf
+        self._on_broken = on_broken
+        self._history = HistoryFile(Path(config.history_path)) if config.history_path else None
+        if self._history is not None:
+            self.write_history()
+        self._watch = LoadWatch(watched(config.pool, os.environ), loop, self._load_reported)
+
+    def _load_reported(self, place: Place, load: ServerLoad) -> None:
+        self._carry_out(self._broker.load_reported(*place, load, self._clock.now_s()))
+        self.flush()
+
+    def write_history(self) -> None:
+        """Write what became of limits that are estimated, now and every second from then on."""
+        if self._history is not None:
+            self._history.append(self._broker.take_changes())
+            self._loop.call_later(WRITE_EVERY_S, self.write_history)
+
+    def connection(self) -> Connection:
+        """A protocol for one new connection."""
+        return Connection(self, self._loop)
+
+    def knows(self, token: str) -> bool:
+        """Whether a token is the right one; takes the same time for every wrong one."""
+        return hmac.compare_digest(token.encode(), self._token)
+
+    def welcome(self, connection: Connection, hello: wire.Hello) -> None:
+        """Take a client in.
+
+        Raises:
+            ValueError: When a worker of that name is connected already.
+        """
+        if not hello.worker:
+            msg = "a client must have a name"
+            raise ValueError(msg)
+        if hello.role == "worker":
+            actions = self._broker.connect(hello.worker, self._clock.now_s())
+            self._connections[hello.worker] = connection
+            self._carry_out(actions)
+        self.answer(connection, wire.Welcome())
+
+    def handle(self, connection: Connection, message: wire.ClientMessage, now_s: float) -> None:
+        """Do what a welcomed client says.
+
+        Raises:
+            ValueError: When its role or the state of its requests does not allow that.
+        """
+        if connection.role == "controller":
+            self._handle_controller(connection, message, now_s)
+        else:
+            self._handle_worker(connection, message, now_s)
+
+    def _handle_worker(
+        self, connection: Connection, message: wire.ClientMessage, now_s: float
+    ) -> None:
+        broker, worker = self._broker, connection.worker
+        match message:
+            case wire.Acquire(request):
+                self._carry_out(broker.request(worker, request, now_s))
+            case wire.Release(lease_id, outcome, told):
+                self._carry_out(broker.release(worker, lease_id, outcome, told, now_s))
+            case wire.EpisodeOver(case_id, group):
+                self._carry_out(broker.episode_ended(worker, case_id, group, now_s))
+            case wire.Withdraw(request_id):
+                self._carry_out(broker.withdraw(worker, request_id, now_s))
+            case wire.Alive():
+                pass  # that it came is all it says
+            case wire.AskStatus():
+                self.answer(connection, wire.StatusNow(broker.status(now_s)))
+            case _:
+                msg = f"a worker may not send {type(message).__name__} now"
+                raise ValueError(msg)
+
+    def _handle_controller(
+        self, connection: Connection, message: wire.ClientMessage, now_s: float
+    ) -> None:
+        broker = self._broker
+        match message:
+            case wire.AskStatus():
+                self.answer(connection, wire.StatusNow(broker.status(now_s)))
+            case wire.AskSigns():
+                heard_s = {name: one.heard_s for name, one in self._connections.items()}
+                self.answer(connection, wire.Signs(heard_s))
+            case wire.EpisodeOver(case_id, group):
+                # Under no worker's name: it ends a case, it closes nobody's episode.
+                self._carry_out(broker.episode_ended("", case_id, group, now_s))
+            case wire.Assign(assignment):
+                try:
+                    self._carry_out(broker.assign(assignment, now_s))
+                except ConfigError as error:
+                    self.answer(connection, wire.Assigned(str(error)))
+                else:
+                    self.answer(connection, wire.Assigned(None))
+            case _:
+                msg = f"a controller may not send {type(message).__name__} now"
+                raise ValueError(msg)
+
+    def now_s(self) -> float:
+        """The server's time, the same clock as in its clients."""
+        return self._clock.now_s()
+
+    def gone(self, connection: Connection) -> None:
+        """A connection ended, for whatever reason: everything its worker held comes back."""
+        self._unflushed.pop(connection, None)
+        if self._connections.get(connection.worker) is connection:
+            del self._connections[connection.worker]
+            self._carry_out(self._broker.disconnect(connection.worker, self._clock.now_s()))
+            self.flush()
+
+    def answer(self, connection: Connection, message: wire.ServerMessage) -> None:
+        """Queue a message; it goes out with the next `flush`."""
+        wire.append_frame(connection.outgoing, message)
+        self._unflushed[connection] = None
+
+    def flush(self) -> None:
+        """Write what is queued, one write per connection; then see to the timer."""
+        while self._unflushed:
+            unflushed, self._unflushed = self._unflushed, {}
+            for connection in unflushed:
+                connection.flush()
+        self._arm()
+
+    def _carry_out(self, actions: list[Action]) -> None:
+        for action in actions:
+            connection = self._connections[action.worker]
+            if isinstance(action, Grant):
+                self.answer(connection, wire.Granted(action.request_id, action.lease))
+            else:
+                self.answer(connection, wire.Refused(action.request_id, action.reason))
+
+    def _arm(self) -> None:
+        wake_s = self._broker.next_wake_s()
+        if wake_s is None or wake_s >= self._timer_s:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_s = wake_s
+        delay_s = max(0.0, wake_s - self._clock.now_s())
+        self._timer = self._loop.call_at(self._loop.time() + delay_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._timer_s = math.inf
+        try:
+            self._carry_out(self._broker.tick(self._clock.now_s()))
+        except Exception:
+            self._on_broken()
+            raise
+        self.flush()
+
+
+class Connection(asyncio.Protocol):
+    """One client. Whatever it sends that is not allowed ends this connection and no other.
+
+    Attributes:
+        worker: Its name; empty before the handshake.
+        role: What it may do.
+        heard_s: When anything last came from it, on the server's clock.
+        outgoing: Frames not written yet.
+    """
+
+    def __init__(self, server: BrokerServer, loop: asyncio.AbstractEventLoop) -> None:
+        self._server = server
+        self._loop = loop
+        self._reader = wire.FrameReader(wire.WORKER_FRAME_BYTES)
+        self._decoder = msgspec.msgpack.Decoder(wire.ClientMessage)
+        self._transport: asyncio.Transport | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._is_welcome = False
+        self.worker = ""
+        self.role: wire.Role = "worker"
+        self.heard_s = server.now_s()
+        self.outgoing = bytearray()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the loop: refuse other users, then wait for the token."""
+        self._transport = cast("asyncio.Transport", transport)
+        if not _is_same_user(transport.get_extra_info("socket")):
+            self._drop()
+            return
+        self._deadline = self._loop.call_later(HANDSHAKE_S, self._drop)
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the loop: all frames of a read get one time, and their answers one write."""
+        self._reader.feed(data)
+        now_s = self.heard_s = self._server.now_s()
+        try:
+            while (frame := self._reader.next_frame()) is not None:
+                message = self._decoder.decode(frame)
+                if self._is_welcome:
+                    self._server.handle(self, message, now_s)
+                else:
+                    self._greet(message)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            self._drop()
+        self._server.flush()
+
+    def eof_received(self) -> bool:
+        """Called by the loop: the client is gone; do not wait for the transport to say so."""
+        self._server.gone(self)
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the loop: the connection is over."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._transport = None
+        self._server.gone(self)
+
+    def flush(self) -> None:
+        """Write what is queued; a client that does not read is dropped."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            self.outgoing.clear()
+            return
+        transport.write(bytes(self.outgoing))
+        self.outgoing.clear()
+        if transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
+            self._drop()
+
+    def _greet(self, message: wire.ClientMessage) -> None:
+        if not (isinstance(message, wire.Hello) and self._server.knows(message.token)):
+            msg = "the first frame must be a Hello with the token"
+            raise ValueError(msg)
+        self._server.welcome(self, message)
+        self._is_welcome = True
+        self.worker, self.role = message.worker, message.role
+        if self.role == "controller":
+            self._reader.max_bytes = wire.CONTROLLER_FRAME_BYTES
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def _drop(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+        self._server.gone(self)
+
+
+def _is_same_user(connected: socket.socket | None) -> bool:
+    """Whether the peer runs as our user; where no system call says, the directory guards us."""
+    if connected is None or not hasattr(socket, "SO_PEERCRED"):
+        return True
+    size = struct.calcsize("3i")
+    _, uid, _ = struct.unpack(
+        "3i", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    )
+    return bool(uid == os.getuid())
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop  # noqa: PLC0415 - absent on some systems
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+async def _serve(config: ServerConfig, stdin_fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    is_over = asyncio.Event()
+    server = BrokerServer(config, MonotonicClock(), loop, on_broken=is_over.set)
+
+    def read_stdin() -> None:
+        if not os.read(stdin_fd, 4096):
+            loop.remove_reader(stdin_fd)
+            is_over.set()
+
+    listener = await loop.create_unix_server(server.connection, config.socket_path, backlog=1024)
+    loop.add_reader(stdin_fd, read_stdin)
+    loop.add_signal_handler(signal.SIGTERM, is_over.set)
+    _say_ready(sys.stdout.buffer.write, sys.stdout.buffer.flush)
+    await is_over.wait()
+    listener.close()
+    server.write_history()
+
+
+def _say_ready(write: Callable[[bytes], int], flush: Callable[[], None]) -> None:
+    with contextlib.suppress(OSError):
+        write(READY_LINE)
+        flush()
+
+
+def main() -> None:
+    """Serve until the standard input ends."""
+    # Ctrl-C goes to the whole terminal group; only the controller decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    config = msgspec.json.decode(sys.stdin.buffer.readline(), type=ServerConfig)
+    with asyncio.Runner(loop_factory=_new_loop) as runner:
+        runner.run(_serve(config, sys.stdin.fileno()))
+    # After a failure the directory stays, since it holds our standard error; the controller removes
+    # it.
+    shutil.rmtree(Path(config.socket_path).parent, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""The broker's words on a socket: length-prefixed msgpack frames.
+
+A frame is four bytes, the body's length in network order, and the body. The first frame of a client
+is its `Hello`; everything else comes after the server's `Welcome`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from pytest_ultrapar.broker.assignment import Assignment
+from pytest_ultrapar.broker.protocol import (
+    NOTHING_TOLD,
+    BrokerStatus,
+    Lease,
+    LeaseOutcome,
+    LeaseRequest,
+    Told,
+)
+
+Role = Literal["worker", "controller"]
+
+WORKER_FRAME_BYTES = 64 * 1024
+"""No message of a worker comes near this; a longer frame is garbage or an attack."""
+CONTROLLER_FRAME_BYTES = 16 * 1024 * 1024
+"""An assignment names every case: some 800,000 fit. Also the bound of what clients accept."""
+PREFIX_BYTES = 4
+SIGN_S = 1.0
+"""A worker sends something at least this often while its loop runs."""
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    """Who connects. `worker` is a name of its own per connection."""
+
+    token: str
+    worker: str
+    role: Role = "worker"
+
+    def __repr__(self) -> str:
+        return f"Hello(worker={self.worker!r}, role={self.role!r})"
+
+
+class Acquire(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """A wish for a lease."""
+
+    request: LeaseRequest
+
+
+class Withdraw(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """The wish is void. A grant may be under way: the client gives that lease back."""
+
+    request_id: int
+
+
+class Release(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """A lease comes back."""
+
+    lease_id: int
+    outcome: LeaseOutcome
+    told: Told = NOTHING_TOLD
+
+
+class EpisodeOver(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """A case needs no further lease."""
+
+    case_id: str
+    group: str
+
+
+class Assign(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """An assignment to carry out; for controllers only."""
+
+    assignment: Assignment
+
+
+class AskStatus(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """A wish for a snapshot."""
+
+
+class Alive(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """Nothing but a sign that the client's loop runs."""
+
+
+class AskSigns(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """A wish to know when each worker gave its last sign; for controllers only."""
+
+
+class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    """The handshake is done."""
+
+
+class Granted(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """The lease asked for."""
+
+    request_id: int
+    lease: Lease
+
+
+class Refused(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """The request can never be served."""
+
+    request_id: int
+    reason: str
+
+
+class Assigned(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """The assignment is in force, or why it is not."""
+
+    error: str | None
+
+
+class StatusNow(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """The snapshot asked for."""
+
+    status: BrokerStatus
+
+
+class Signs(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """When anything last came from each connected worker, monotonic seconds of the host."""
+
+    heard_s: dict[str, float]
+
+
+ClientMessage = (
+    Hello | Acquire | Withdraw | Release | EpisodeOver | Assign | AskStatus | Alive | AskSigns
+)
+ServerMessage = Welcome | Granted | Refused | Assigned | StatusNow | Signs
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+class FrameError(ValueError):
+    """A frame is longer than allowed."""
+
+
+def append_frame(buffer: bytearray, message: ClientMessage | ServerMessage) -> None:
+    """Add one frame to a buffer."""
+    start = len(buffer)
+    buffer += bytes(PREFIX_BYTES)
+    _encoder.encode_into(message, buffer, -1)
+    n_body = len(buffer) - start - PREFIX_BYTES
+    buffer[start : start + PREFIX_BYTES] = n_body.to_bytes(PREFIX_BYTES, "big")
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames.
+
+    Attributes:
+        max_bytes: Longest body accepted. Checked at the prefix, so a huge frame is never collected.
+    """
+
+    __slots__ = ("_buffer", "max_bytes")
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self._buffer = bytearray()
+
+    def feed(self, chunk: bytes) -> None:
+        """Add bytes as they came."""
+        self._buffer += chunk
+
+    def next_frame(self) -> bytes | None:
+        """The next whole body, or None when it has not arrived yet.
+
+        Raises:
+            FrameError: When the frame to come is longer than allowed.
+        """
+        buffer = self._buffer
+        if len(buffer) < PREFIX_BYTES:
+            return None
+        n_body = int.from_bytes(buffer[:PREFIX_BYTES], "big")
+        if n_body > self.max_bytes:
+            msg = f"a frame of {n_body} bytes; at most {self.max_bytes} are allowed"
+            raise FrameError(msg)
+        end = PREFIX_BYTES + n_body
+        if len(buffer) < end:
+            return None
+        body = bytes(buffer[PREFIX_BYTES:end])
+        # CPython moves the start of a bytearray instead of its bytes, so this costs no copy per
+        # frame.
+        del buffer[:end]
+        return body

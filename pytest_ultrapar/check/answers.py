@@ -1,0 +1,417 @@
+"""What is said of each lane that was asked, for people: whether it answers, and if not why."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import Counter
+from dataclasses import dataclass
+from http import HTTPStatus
+from statistics import median
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from pytest_ultrapar.apis.failure import LARGEST_TEXT, beginning_of_bytes
+from pytest_ultrapar.broker.failure_classes import CLASSES
+from pytest_ultrapar.broker.protocol import KnownLane
+from pytest_ultrapar.check.asking import MESSAGES, PARAMETERS
+from pytest_ultrapar.pool.model import Lane
+from pytest_ultrapar.report.text import counted, duration, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pytest_ultrapar.apis.failure import Failure
+    from pytest_ultrapar.check.asking import Question, Seen
+    from pytest_ultrapar.engine.endpoints import Endpoint
+    from pytest_ultrapar.pool.model import Model, Pool
+
+
+Word = Literal["ok", "limited", "unsure", "failed"]
+_SHOWN_CHARACTERS = 160
+_LONG_S = 600.0
+_NO_CONNECTION = "cannot connect: "
+_OWN_WORDS = re.compile(
+    r"^(certificate not trusted|no tunnel to the server|the answer is no HTTP): "
+    r"|\b\w+(Error|Timeout): |\[Errno \w+\] "
+)
+"""What the cause says already, and Python's names and numbers of errors."""
+_HTTPS = " (if the server wants TLS, base_url should begin with https://)"
+_QUOTED_ANSWER = re.compile(r"(an error in the answer, as )?HTTP \d")
+_PAGE = re.compile(
+    rb"\s*(<!--.{0,2000}?-->\s*)?<(!doctype html|html|head|body)\b", re.IGNORECASE | re.DOTALL
+)
+_TITLE = re.compile(r"<title[^>]{0,200}>(.{1,300}?)</title", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """What an outcome is called: `label` completes "3 lanes ...", `cause` is a sentence."""
+
+    label: str
+    cause: str
+
+
+_FAILED = _Words("failing", "the server failed{status}")
+_OVERLOADED = _Words("overloaded", "the server is overloaded{status}")
+_WORDS = {
+    "auth": _Words("refused", "{key} was refused{status}"),
+    "forbidden": _Words("forbidden", "{key} may not use {name}{status}"),
+    "quota": _Words("out of quota", "{key} has no quota left{status}"),
+    "daily_quota": _Words(
+        "out of the day's quota", "{key} has used up its quota of the day for {model}{status}"
+    ),
+    "tls": _Words(
+        "not trusted",
+        "the certificate of {host} does not verify (a private CA goes into ca_file)",
+    ),
+    "connect": _Words("unreachable", "{host} cannot be reached{proxy}"),
+    "transport": _Words(
+        "disconnected", "the connection to {host} broke before there was an answer{https}"
+    ),
+    "timeout": _Words("without an answer in time", "no answer within {timeout}"),
+    "rate": _Words("rate-limited", "the rate limit is reached{status}"),
+    "malformed": _Words("unreadable", "the answer cannot be read{status}{https}"),
+    "bad_request": _Words(
+        "refusing the request", "the server refuses the smallest request{status}{hint}"
+    ),
+}
+"""By outcome. Causes have the same words for all lanes with the same fault, so that they can be
+told together."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneAnswer:
+    """What became of one lane.
+
+    Attributes:
+        word: `ok`; `limited`: it was too much just now (429, or 503 that says when to come back);
+            `unsure`: a failure that may pass, after which a run would ask again; `failed`.
+        latency_s: Seconds from sending to the end, making the connection included; None where
+            nothing was sent.
+        label: What it is in a word or two, for counting: `refused (401)`; empty for `ok`.
+        cause: What failed, in our words: the same for all lanes with the same fault; empty for
+            `ok`.
+        said: What the server or the network said of it, without secrets; perhaps empty.
+        known: What a run should know of the lane from its start; None for nothing.
+    """
+
+    lane: Lane
+    word: Word
+    latency_s: float | None
+    label: str = ""
+    cause: str = ""
+    said: str = ""
+    known: KnownLane | None = None
+
+    @property
+    def why(self) -> str:
+        """The cause with what was said."""
+        return f"{self.cause}: {self.said}" if self.said else self.cause
+
+
+def lane_answer(
+    seen: Seen,
+    endpoint: Endpoint,
+    *,
+    variable: str | None,
+    set_by: str,
+    redact: Callable[[str], str],
+) -> LaneAnswer:
+    """What is said of a lane.
+
+    Args:
+        seen: What came of asking it.
+        endpoint: Where it was asked.
+        variable: The environment's variable that holds its key, if one does.
+        set_by: What sets the deadline of the request, for people.
+        redact: Takes secrets out of what the server said.
+    """
+    lane, failure = seen.lane, seen.failure
+    if seen.unsent:
+        cause = f"nothing could be sent: {redact(seen.unsent)}"
+        return LaneAnswer(lane, "failed", None, "not asked", cause)
+    if failure is None:
+        return LaneAnswer(lane, "ok", seen.latency_s)
+    status = None if seen.answer is None else seen.answer.status
+    word = _word(failure)
+    words = _words(failure, status)
+    key = f"key {lane.key_name}" + (f" (environment {variable})" if variable else "")
+    cause = _cause(seen, failure, endpoint, words.cause, key=key, set_by=set_by)
+    said = _said(seen, failure)
+    # A server may spread a secret over what becomes one blank, or steer a terminal with it.
+    said = visible(" ".join(redact(said).split()), _SHOWN_CHARACTERS)
+    if failure.retry_after_s is not None:
+        back_s = failure.retry_after_s
+        back = f"come back in {duration(back_s) if back_s > _LONG_S else f'{back_s:.3g} s'}"
+        said = f"{said} ({back})" if said else back
+    cause = redact(cause)
+    label = words.label + _in_brackets(seen, failure)
+    known = None
+    if word == "limited":
+        known = KnownLane(lane.lane_id, seen.at_s, retry_after_s=failure.retry_after_s)
+    elif word == "failed" and failure.outcome != "bad_request":
+        known = KnownLane(lane.lane_id, seen.at_s, out=f"{cause}, before the run")
+    return LaneAnswer(lane, word, seen.latency_s, label, cause, said, known)
+
+
+def _word(failure: Failure) -> Word:
+    """A run's own rules say what may pass; one that makes no connection gives the lane up soon."""
+    its_class = CLASSES[failure.outcome]
+    if its_class.pauses:
+        return "limited"
+    if its_class.budget and failure.outcome != "malformed":
+        return "unsure"
+    return "failed"
+
+
+def _words(failure: Failure, status: int | None) -> _Words:
+    if failure.outcome == "not_found":
+        return _Words("not found", "")
+    if status in {HTTPStatus.SERVICE_UNAVAILABLE, 529}:
+        return _OVERLOADED
+    if failure.outcome == "timeout" and status is not None:
+        return _Words("without an answer in time", "the server gave up waiting{status}")
+    return _WORDS.get(failure.outcome, _FAILED)
+
+
+def _cause(
+    seen: Seen, failure: Failure, endpoint: Endpoint, cause: str, *, key: str, set_by: str
+) -> str:
+    status = None if seen.answer is None else seen.answer.status
+    parts = urlsplit(endpoint.url)
+    address = f"{parts.scheme}://{parts.netloc}{parts.path}"
+    in_brackets = _in_brackets(seen, failure)
+    if failure.outcome == "not_found":
+        return _not_found(endpoint, address, status)
+    if failure.outcome == "malformed" and status is not None:
+        if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+            return (
+                f"the server redirects elsewhere{in_brackets}, which is not followed: "
+                "base_url is wrong"
+            )
+        if _is_page(seen):
+            ends = "" if endpoint.api == "azure-openai" else " (does it end in /v1?)"
+            return f"{address} is a web page, not an API: base_url is wrong{ends}"
+    if failure.message.startswith(_NO_CONNECTION):
+        return failure.message.removeprefix(_NO_CONNECTION)
+    is_no_http = failure.outcome == "transport" or "status line" in failure.message
+    may_want_tls = parts.scheme == "http" and status is None and is_no_http
+    return cause.format(
+        key=key,
+        status=in_brackets,
+        host=parts.netloc,
+        proxy="" if endpoint.route.proxy is None else " through the proxy",
+        name=endpoint.api_name,
+        model=seen.lane.model,
+        timeout=f"{endpoint.timeout_s:g} s ({set_by})",
+        hint=_hint(failure),
+        https=_HTTPS if may_want_tls else "",
+    )
+
+
+def _not_found(endpoint: Endpoint, address: str, status: int | None) -> str:
+    if endpoint.method == "GET":
+        if status == HTTPStatus.OK:
+            return f"{endpoint.api_name} is not in the list of models at {address}"
+        return f"there is no list of models at {address} ({status})"
+    what = "deployment" if endpoint.api == "azure-openai" else "model"
+    fields = "base_url or api_version" if endpoint.api == "azure-openai" else "base_url"
+    return (
+        f"the {what} {endpoint.api_name} was not found at {address} ({status}): "
+        f"its name or {fields} is wrong"
+    )
+
+
+def _in_brackets(seen: Seen, failure: Failure) -> str:
+    if seen.answer is None:
+        return ""
+    status = seen.answer.status
+    is_hidden = status == HTTPStatus.OK and failure.outcome not in {"malformed", "not_found"}
+    return " (an error with status 200)" if is_hidden else f" ({status})"
+
+
+def _hint(failure: Failure) -> str:
+    if "max_tokens" not in failure.message:
+        return ""
+    return " (its `parameters` in the pool say under which name max_tokens is sent)"
+
+
+def _is_page(seen: Seen) -> bool:
+    return seen.answer is not None and _PAGE.match(seen.answer.body) is not None
+
+
+def _said(seen: Seen, failure: Failure) -> str:
+    """In whose words it is known; nothing where the cause says it all."""
+    answer = seen.answer
+    if answer is not None and _is_page(seen):
+        found = _TITLE.search(beginning_of_bytes(answer.body))
+        title = html.unescape(found[1].strip()) if found else ""
+        return f'a page titled "{title}"' if title else "a web page"
+    if answer is not None and answer.stream is None and _QUOTED_ANSWER.match(failure.message):
+        return _error_message(answer.body)
+    if failure.outcome == "timeout" or failure.message.startswith(_NO_CONNECTION):
+        return ""
+    return _OWN_WORDS.sub("", failure.message)
+
+
+def _error_message(body: bytes) -> str:
+    """The message of an error in OpenAI's form or a like one, else the beginning of the body."""
+    text = beginning_of_bytes(body)
+    try:
+        found: Any = msgspec.json.decode(body if len(body) <= LARGEST_TEXT else b"")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return text
+    if isinstance(found, list) and found:
+        found = found[0]
+    for name in ("error", "message", "detail"):
+        if isinstance(found, dict) and name in found:
+            found = found[name]
+    return found if isinstance(found, str) else text
+
+
+_WIDEST = 60
+_SHOWN = 4
+_MTOK = 1_000_000
+MOST_TOKENS_IN = 100 + sum(len(message["content"]) for message in MESSAGES)
+"""More than the prompt can take: a token for each byte, and 100 for what a server's template of
+conversations puts around it (some have a system prompt of their own, of up to 70)."""
+
+
+def first_line(pool: Pool, question: Question) -> str:
+    """What is going to be sent."""
+    models = {lane.model for lane in pool.lanes}
+    simulated = " SIMULATED," if pool.is_simulated else ""
+    return (
+        f"pool {pool.path},{simulated} {counted(len(pool.lanes), 'lane')} of "
+        f"{counted(len(models), 'model')}: {question.says} each"
+    )
+
+
+def lane_line(answer: LaneAnswer, lanes: Sequence[Lane]) -> str:
+    """One lane: whether it answers, how fast, and if not, why.
+
+    Args:
+        answer: Of the lane.
+        lanes: All that are asked, for the width of the column.
+    """
+    width = min(_WIDEST, max(len(lane.lane_id) for lane in lanes))
+    took = "" if answer.latency_s is None else duration(answer.latency_s)
+    line = f"{answer.word:<8} {answer.lane.lane_id:<{width}} {took:>9}  {answer.why}"
+    return line.rstrip()
+
+
+def summary_lines(pool: Pool, answers: Sequence[LaneAnswer], question: Question) -> Iterator[str]:
+    """What the lanes' own lines do not show: how many, what they share, and the cost.
+
+    Args:
+        pool: Its lanes were asked.
+        answers: What is known of them, in any order; those missing are named.
+        question: What was asked.
+    """
+    known = {one.lane.lane_id for one in answers}
+    unknown = [lane.lane_id for lane in pool.lanes if lane.lane_id not in known]
+    yield counts(pool, answers)
+    for word, label, own in _alike(answers):
+        if len(own) > 1:
+            causes = {one.cause for one in own}
+            why = own[0].cause if len(causes) == 1 else label
+            yield f"{word}: {named([one.lane.lane_id for one in own])}: {why}"
+    if unknown:
+        yield f"nothing is known of {named(unknown)}"
+    dead = _models_without_lane(pool, answers)
+    if dead:
+        yield f"no lane is ok for the model{'s' if len(dead) > 1 else ''} {named(dead)}"
+    yield f"cost: {cost(pool, question)}"
+
+
+def counts(pool: Pool, answers: Sequence[LaneAnswer]) -> str:
+    """How many of a pool's lanes are ok, how fast they are, and what the others are, in a line."""
+    took_s = [one.latency_s for one in answers if one.word == "ok" and one.latency_s is not None]
+    text = "SIMULATED: " if pool.is_simulated else ""
+    text += f"{len(took_s):,} of {counted(len(pool.lanes), 'lane')} ok"
+    if len(took_s) > 1:
+        text += f" (median {duration(median(took_s))}, slowest {duration(max(took_s))})"
+    others = Counter(one.label for one in answers if one.word != "ok")
+    if others:
+        # Not in the order of answers: two checks of the same pool say the same.
+        most_first = sorted(others.items(), key=lambda item: (-item[1], item[0]))
+        text += ": " + ", ".join(f"{n:,} {label}" for label, n in most_first)
+    return text
+
+
+def failures(answers: Sequence[LaneAnswer]) -> Iterator[str]:
+    """A line for each kind of failure, with some of its lanes and why the first of them failed."""
+    for word, label, own in _alike(answers):
+        first = own[0]
+        lanes = named([one.lane.lane_id for one in own])
+        if len({one.why for one in own}) == 1:
+            yield f"{word}: {lanes}: {first.why}"
+        elif len({one.cause for one in own}) == 1:
+            yield f"{word}: {lanes}: {first.cause}"
+        else:
+            yield f"{word}: {lanes}: {label}; {first.lane.lane_id}: {first.why}"
+
+
+def _alike(answers: Sequence[LaneAnswer]) -> Iterator[tuple[str, str, list[LaneAnswer]]]:
+    """Answers that are not ok by word and label, the worst first."""
+    found: dict[tuple[str, str], list[LaneAnswer]] = {}
+    for one in sorted(answers, key=lambda one: one.lane.lane_id):
+        if one.word != "ok":
+            found.setdefault((one.word, one.label), []).append(one)
+    for (word, label), own in sorted(found.items()):
+        yield word, label, own
+
+
+def cost(pool: Pool, question: Question) -> str:
+    """What asking every lane once costs at most, by the pool's prices."""
+    if question.is_free:
+        return "none, lists of models are free"
+    model_of = {
+        (provider.name, model.name): model
+        for provider in pool.providers
+        for model in provider.models
+    }
+    whole, unpriced, unbounded = 0.0, [], []
+    for lane in pool.lanes:
+        model = model_of[lane.provider, lane.model]
+        if model.price_per_mtok_in is None or model.price_per_mtok_out is None:
+            unpriced.append(model.name)
+        elif not _is_bounded(model):
+            unbounded.append(model.name)
+        else:
+            whole += MOST_TOKENS_IN * model.price_per_mtok_in / _MTOK
+            whole += PARAMETERS["max_tokens"] * model.price_per_mtok_out / _MTOK
+    if len(unpriced) == len(pool.lanes):
+        return "not known, there are no prices in the pool"
+    text = f"at most {whole:,.2g} in the currency of the pool's prices"
+    text += f" ({MOST_TOKENS_IN} tokens in and {PARAMETERS['max_tokens']} out for each request)"
+    if unpriced:
+        text += f", without {named(list(dict.fromkeys(unpriced)))} (no price in the pool)"
+    if unbounded:
+        text += (
+            f", without {named(list(dict.fromkeys(unbounded)))} (answers have no bound: the pool "
+            "says that max_tokens is not sent)"
+        )
+    return text
+
+
+def _is_bounded(model: Model) -> bool:
+    return model.parameters.get("max_tokens", "max_tokens") is not None
+
+
+def _models_without_lane(pool: Pool, answers: Sequence[LaneAnswer]) -> list[str]:
+    """Models of which all lanes are known and none is ok, where others have one that is."""
+    not_ok = {one.lane.lane_id for one in answers if one.word != "ok"}
+    alive = {lane.model for lane in pool.lanes if lane.lane_id not in not_ok}
+    if not alive:
+        return []
+    return [model for model in pool.models if model not in alive and pool.lanes_of(model)]
+
+
+def named(names: Sequence[str]) -> str:
+    """A few of the names, and how many more there are."""
+    n_more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {n_more:,} more" if n_more > 0 else "")

@@ -1,0 +1,453 @@
+"""Comparisons and gates as sections of a report, for terminals and Markdown; pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.analysis.paired import RATE_MARGIN, SCORE_MARGIN_LEAST, SCORE_MARGIN_SD
+from pytest_ultrapar.compare.comparison import CHANCE, SPEED
+from pytest_ultrapar.compare.figures import (
+    NONE,
+    SERVICE_MEANS,
+    figure_text,
+    interval_text,
+    speedup_notes,
+)
+from pytest_ultrapar.report.summary import SIMULATED
+from pytest_ultrapar.report.text import counted, markdown_table, text_table, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from pytest_ultrapar.analysis.measured_run import MeasuredRun
+    from pytest_ultrapar.analysis.paired import Look
+    from pytest_ultrapar.compare.comparison import Cell, Comparison
+    from pytest_ultrapar.compare.gate import GateResult, Judged
+    from pytest_ultrapar.compare.rules import Form
+
+
+_ANY_WIDTH = 10_000
+"""A line that is too long can be read or piped; a column left out can not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One part of a report.
+
+    Attributes:
+        header: Of the table; empty where there is none.
+        n_names: How many of the first columns are names.
+        notes: Sentences below the table.
+    """
+
+    title: str
+    header: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    n_names: int = 1
+    notes: tuple[str, ...] = ()
+
+
+def text_lines(sections: Iterable[Section]) -> Iterator[str]:
+    """Lines for a terminal."""
+    for number, section in enumerate(sections):
+        if number:
+            yield ""
+        yield visible(section.title)
+        if section.rows:
+            header, *rows = [
+                [visible(text) for text in row] for row in (section.header, *section.rows)
+            ]
+            yield from text_table(header, rows, n_names=section.n_names, width=_ANY_WIDTH)
+        yield from (f"  {visible(note)}" for note in section.notes)
+
+
+def markdown_lines(sections: Iterable[Section]) -> Iterator[str]:
+    """Lines of GitHub-flavoured Markdown."""
+    for number, section in enumerate(sections):
+        if number:
+            yield ""
+        yield f"### {_plain(section.title)}"
+        if section.rows:
+            yield ""
+            yield from markdown_table(section.header, section.rows, n_names=section.n_names)
+        if section.notes:
+            yield ""
+            yield from (f"- {_plain(note)}" for note in section.notes)
+
+
+def _plain(text: str) -> str:
+    r"""Text that Markdown shows as it is: names of models and parameters hold `_`, `*` and `<`."""
+    shown = visible(text).replace("\n", " ")
+    return "".join(f"\\{letter}" if letter in r"\`*_<>[]|#" else letter for letter in shown)
+
+
+MOST_CELLS = 50
+_ANSWERS = {
+    "same": "the answers are the same",
+    "different": "the answers are DIFFERENT",
+    "undecided": "whether the answers are the same is not decided",
+}
+
+
+def every_look(looks: Sequence[Look]) -> tuple[Look, ...]:
+    """All of them."""
+    return tuple(looks)
+
+
+def telling_looks(looks: Sequence[Look]) -> tuple[Look, ...]:
+    """Solved rates, and scores that moved beyond chance: with an interval that leaves 0 out."""
+    return tuple(look for look in looks if look.figure == "solved_rate" or _moved(look))
+
+
+def _moved(look: Look) -> bool:
+    return (look.low is not None and look.low > 0) or (look.high is not None and look.high < 0)
+
+
+def comparison_sections(
+    base: MeasuredRun,
+    comparisons: Sequence[Comparison],
+    listed: Callable[[Sequence[Look]], tuple[Look, ...]] = telling_looks,
+) -> Iterator[Section]:
+    """The verdict, the runs, then for each speed, answers and changed cells.
+
+    Args:
+        base: The baseline.
+        comparisons: Each other run beside it, at least one.
+        listed: Which figures of the answers have a row.
+    """
+    yield _verdict(base, comparisons)
+    yield _runs(base, comparisons)
+    yield _speed(comparisons)
+    for comparison in comparisons:
+        yield _answers(comparison, listed(comparison.looks))
+        yield _cells(comparison)
+
+
+def _verdict(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
+    notes = []
+    for name, comparison in _named(comparisons):
+        prefix = f"{name}: " if len(comparisons) > 1 else ""
+        pairing, answers = comparison.pairing, comparison.answers
+        notes.append(f"{prefix}{_ANSWERS[answers.verdict]}: {answers.text}")
+        changes = [
+            f"{metric} {figure_text(metric, figure.value, 'relative')}"
+            + (f" ({interval_text(metric, *figure.interval.known, 'relative')})")
+            for metric in ("throughput", "service")
+            if (figure := comparison.figures.get(metric)) is not None and figure.interval
+        ]
+        if changes:
+            measured = "; ".join(changes)
+            slowed = _slowed(base, name, comparison)
+            undecided = (
+                f"undecided, for the client itself was the limit of {' and of '.join(slowed)};"
+                " measured were "
+            )
+            notes.append(f"{prefix}speed: {undecided if slowed else ''}{measured}")
+        n_changed = sum(cell.changed for cell in comparison.cells)
+        notes.append(
+            f"{prefix}{n_changed} of {counted(comparison.n_cells, 'cell')} changed;"
+            f" {pairing.n_kept:,} of {counted(pairing.n_base, 'case')} of the baseline kept"
+        )
+    others = ", ".join(comparison.pairing.new.run_id for comparison in comparisons)
+    return Section(title=f"{others} against {base.run_id}", notes=tuple(notes))
+
+
+def _slowed(base: MeasuredRun, name: str, comparison: Comparison) -> list[str]:
+    """The runs, by their names here, of which the client was the limit and not the pool."""
+    runs = {"the baseline": base, name: comparison.pairing.new}
+    return [each for each, run in runs.items() if run.summary.client_bound]
+
+
+def _runs(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
+    runs = [base, *(comparison.pairing.new for comparison in comparisons)]
+    rows = tuple(
+        (
+            "baseline" if number == 0 else f"new {number}" if len(runs) > 2 else "new",  # noqa: PLR2004
+            run.run_id,
+            str(run.directory),
+            run.summary.mode,
+            f"{run.summary.statistics.n_planned:,}",
+            f"{run.summary.statistics.n_graded:,}",
+            figure_text("coverage", run.summary.statistics.coverage),
+            NONE if number == 0 else f"{len(comparisons[number - 1].pairing.base_rows):,}",
+        )
+        for number, run in enumerate(runs)
+    )
+    notes: list[str] = []
+    for name, comparison in _named(comparisons):
+        pairing = comparison.pairing
+        prefix = f"{name}: " if len(comparisons) > 1 else ""
+        notes += [f"{prefix}left out: {each}" for each in pairing.left_out]
+        notes += [
+            f"{prefix}not the same: {each}" for each in (*pairing.questions, *pairing.conditions)
+        ]
+    if any(run.manifest.simulated for run in runs):
+        notes.append(SIMULATED)
+    return Section(
+        title="runs",
+        header=("", "run", "directory", "mode", "planned", "graded", "coverage", "in common"),
+        rows=rows,
+        n_names=4,
+        notes=tuple(notes),
+    )
+
+
+def _speed(comparisons: Sequence[Comparison]) -> Section:
+    names = [name for name, _ in _named(comparisons)]
+    header = ["on the common cases", "n", "baseline"]
+    for name in names:
+        header += [name, "change", "95 % interval"]
+    rows = []
+    for metric in SPEED:
+        found = [comparison.figures.get(metric) for comparison in comparisons]
+        first = next((figure for figure in found if figure is not None), None)
+        if first is None:
+            continue
+        form: Form = "difference" if metric == "coverage" else "relative"
+        row = [metric, f"{first.n:,}", figure_text(metric, first.base)]
+        for figure in found:
+            if figure is None:
+                row += [NONE, NONE, NONE]
+                continue
+            row += [
+                figure_text(metric, figure.new),
+                figure_text(metric, figure.value, form),
+                interval_text(metric, *figure.interval.known, form) if figure.interval else NONE,
+            ]
+        rows.append(tuple(row))
+    notes = [
+        SERVICE_MEANS,
+        "intervals are those of other cases of the kind; another machine or another day changes"
+        " more",
+    ]
+    for name, comparison in _named(comparisons):
+        if "throughput" not in comparison.figures:
+            share = comparison.pairing.timed_share
+            notes.append(
+                f"{name}: throughput is not compared, since only {share * 100:.0f} % of the"
+                " timed cases are in both runs"
+            )
+        elif not comparison.pairing.same_timed:
+            notes.append(f"{name}: throughput and makespan are those of the common cases alone")
+    measured = {"the baseline": comparisons[0].pairing.base} | {
+        name: comparison.pairing.new for name, comparison in _named(comparisons)
+    }
+    if any("speedup" in comparison.figures for comparison in comparisons):
+        notes += speedup_notes(measured)
+    notes += [
+        f"the client itself was the limit of {name}: {run.summary.client_bound}"
+        for name, run in measured.items()
+        if run.summary.client_bound
+    ]
+    return Section("speed", tuple(header), tuple(rows), notes=tuple(notes))
+
+
+def _answers(comparison: Comparison, looks: Sequence[Look]) -> Section:
+    n_hidden = len(comparison.looks) - len(looks)
+    hidden = (f"{counted(n_hidden, 'more figure')} did not move beyond chance; --all lists them",)
+    return Section(
+        title=f"answers{_of(comparison)}",
+        header=("model", "figure", "n", "baseline", "new", "change", "95 % interval", "p"),
+        rows=tuple(map(_look_row, looks)),
+        n_names=2,
+        notes=(
+            *(hidden if n_hidden else ()),
+            "p: exact McNemar test of the cases solved in one run only; intervals hold for each row"
+            " alone, the sentence at the top for all of them together, where changes up to"
+            f" {RATE_MARGIN:g} of a rate and {SCORE_MARGIN_SD:g} standard deviations of a score (at"
+            f" least {SCORE_MARGIN_LEAST * 100:g} % of its largest value) are taken as none",
+        ),
+    )
+
+
+def _look_row(look: Look) -> tuple[str, ...]:
+    metric = look.figure
+    return (
+        look.model or "all",
+        metric,
+        f"{look.n:,}",
+        figure_text(metric, look.base),
+        figure_text(metric, look.new),
+        figure_text(metric, look.new - look.base, "difference"),
+        interval_text(metric, look.low, look.high, "difference"),
+        _chance(look.chance),
+    )
+
+
+def _cells(comparison: Comparison) -> Section:
+    by = comparison.pairing.base.manifest.summary_by
+    changed = [cell for cell in comparison.cells if cell.changed]
+    others = [cell for cell in comparison.cells if not cell.changed]
+    shown = changed[:MOST_CELLS]
+    notes = []
+    if len(changed) > len(shown):
+        notes.append(f"{counted(len(changed) - len(shown), 'more cell')} changed")
+    if others:
+        notes.append(
+            f"{counted(len(others), 'cell')} more with another solved rate, which chance explains;"
+            f" the least likely: {_words(others[0])}"
+        )
+    notes.append(
+        f"of {counted(comparison.n_cells, 'cell')} by {', '.join(by)}; p: exact McNemar test,"
+        f" adjusted by Benjamini and Hochberg: of the cells listed {CHANCE * 100:.0f} % at most are"
+        " expected to be chance"
+    )
+    return Section(
+        title=f"changed cells{_of(comparison)}: {len(changed)} of {comparison.n_cells}",
+        header=(
+            *by,
+            "n",
+            "baseline",
+            "new",
+            "change",
+            "solved in baseline only",
+            "in new only",
+            "p",
+        ),
+        rows=tuple(_cell_row(cell) for cell in shown),
+        n_names=len(by),
+        notes=tuple(notes),
+    )
+
+
+def _cell_row(cell: Cell) -> tuple[str, ...]:
+    look = cell.look
+    return (
+        *cell.names,
+        f"{look.n:,}",
+        figure_text(look.figure, look.base),
+        figure_text(look.figure, look.new),
+        figure_text(look.figure, look.new - look.base, "difference"),
+        f"{look.n_lost:,}",
+        f"{look.n_gained:,}",
+        _chance(cell.chance),
+    )
+
+
+def _words(cell: Cell) -> str:
+    look = cell.look
+    change = figure_text(look.figure, look.new - look.base, "difference")
+    return f"{', '.join(cell.names)} ({change}, n = {look.n}, p = {_chance(cell.chance)})"
+
+
+def _chance(chance: float | None) -> str:
+    if chance is None:
+        return NONE
+    return f"{chance:.3f}" if chance >= 0.001 else "< 0.001"  # noqa: PLR2004 - three digits
+
+
+def _named(comparisons: Sequence[Comparison]) -> list[tuple[str, Comparison]]:
+    if len(comparisons) == 1:
+        return [("new", comparisons[0])]
+    return [(f"new {number}", each) for number, each in enumerate(comparisons, start=1)]
+
+
+def _of(comparison: Comparison) -> str:
+    return f" of {comparison.pairing.new.run_id}"
+
+
+HEADER = (
+    "rule",
+    "verdict",
+    "baseline",
+    "run",
+    "change",
+    "bound",
+    "interval, at least 95 %",
+    "n",
+    "n to decide",
+)
+_MOST_CASES = 1_000_000
+_WHAT_BECOMES = {"pass": "(passes)", "fail": "(FAILS)"}
+
+
+def gate_section(result: GateResult) -> Section:
+    """The gate as a section of a report: a row for each rule, and what must be known of them."""
+    against = f" against {result.base}" if result.base is not None else ""
+    passed = len(result.judged) - result.n_failed - result.n_undecided
+    verdicts = f"{result.n_failed} failed, {passed} passed"
+    if result.n_undecided:
+        verdicts += f", {result.n_undecided} undecided {_WHAT_BECOMES[result.undecided]}"
+    notes = [f"{each.rule.text}: {each.note}" for each in result.judged if each.note]
+    if any(each.verdict == "undecided" and not each.note for each in result.judged):
+        notes.append(
+            "undecided: the interval holds the bound, so chance may have done it; n to decide:"
+            " about so many cases would tell, if the figure stays what it is (-: it lies on the"
+            " bound, or more than a million cases are needed)"
+        )
+    if result.n_undecided and result.undecided == "pass":
+        notes.append(
+            "undecided rules pass; --undecided fail (in a run --ultrapar-gate-undecided fail) makes"
+            " them fail, METRIC.point judges by the figure alone"
+        )
+    notes += result.notes
+    if result.simulated:
+        notes.append(SIMULATED)
+    return Section(
+        title=f"gate: {f'{result.named}, ' if result.named else ''}run {result.run}{against}:"
+        f" {verdicts}",
+        header=HEADER,
+        rows=tuple(map(_row, result.judged)),
+        n_names=2,
+        notes=tuple(notes),
+    )
+
+
+def failure_line(result: GateResult) -> str:
+    """Why a gate fails, of one that does."""
+    parts = []
+    if result.n_failed:
+        failed = "; ".join(_failure(each) for each in result.judged if each.failed)
+        parts.append(f"{counted(result.n_failed, 'rule')} failed: {failed}")
+    if result.n_undecided and result.undecided == "fail":
+        undecided = "; ".join(
+            _failure(each) for each in result.judged if each.verdict == "undecided"
+        )
+        parts.append(
+            f"{counted(result.n_undecided, 'rule')} undecided, and undecided rules fail:"
+            f" {undecided}"
+        )
+    return "; ".join(parts)
+
+
+def _failure(judged: Judged) -> str:
+    if judged.value is None:
+        return f"{judged.rule.text} ({judged.note})"
+    said = f"got {figure_text(judged.rule.metric, judged.value, judged.form)}"
+    if judged.verdict == "undecided":
+        said += (
+            f"; {judged.note}"
+            if judged.note
+            else f", interval of at least 95 % {_interval(judged)}"
+        )
+    return f"{judged.rule.text} ({said})"
+
+
+def _interval(judged: Judged) -> str:
+    if not judged.has_interval:
+        return NONE
+    return interval_text(judged.rule.metric, judged.low, judged.high, judged.form)
+
+
+def _row(judged: Judged) -> tuple[str, ...]:
+    metric, form = judged.rule.metric, judged.form
+    changed = form in {"difference", "relative"}
+    return (
+        judged.rule.text,
+        judged.verdict,
+        figure_text(metric, judged.base),
+        figure_text(metric, judged.new),
+        figure_text(metric, judged.value, form) if changed else NONE,
+        figure_text(metric, judged.rule.bound, form) if judged.rule.side else NONE,
+        _interval(judged),
+        f"{judged.n:,}" if judged.n else NONE,
+        _n_to_decide(judged),
+    )
+
+
+def _n_to_decide(judged: Judged) -> str:
+    if judged.verdict != "undecided" or not judged.rule.side or judged.note:
+        return NONE
+    n = judged.n_to_decide
+    return f"~{int(float(f'{n:.2g}')):,}" if n is not None and n <= _MOST_CASES else NONE

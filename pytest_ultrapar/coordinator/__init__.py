@@ -1,0 +1,1 @@
+"""A run from its start to its end: plan, policies, dispatch, services, progress, summary."""

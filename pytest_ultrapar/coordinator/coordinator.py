@@ -1,0 +1,216 @@
+"""What the process that leads a run does around pytest's session, with and without xdist."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_ultrapar.coordinator import finish, header
+from pytest_ultrapar.coordinator.finish import show, show_failures
+from pytest_ultrapar.coordinator.live import LiveProgress
+from pytest_ultrapar.coordinator.run import Run
+from pytest_ultrapar.coordinator.waiting_line import WaitingLine
+from pytest_ultrapar.errors import UltraparError
+from pytest_ultrapar.session import reports
+from pytest_ultrapar.session.ctrl_c import CtrlC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+
+    from pytest_ultrapar.broker.protocol import BrokerStatus
+    from pytest_ultrapar.coordinator.run_gate import RunGate
+    from pytest_ultrapar.records import Case
+
+
+_STDERR_FD = 2
+_SILENT = -2
+"""`-qq`: nothing but pytest's own dots."""
+
+
+class Coordinator:
+    """The plugin that starts a run, shows it and finishes it."""
+
+    def __init__(self, config: pytest.Config, gate: RunGate | None = None) -> None:
+        self.config = config
+        self._gate = gate
+        self._run: Run | None = None
+        self._live: LiveProgress | None = None
+        self._finished: finish.FinishedRun | None = None
+        self._ctrl_c = CtrlC(self._end_at_once)
+        self.status_source: Callable[[], BrokerStatus | None] = lambda: None
+
+    @property
+    def run(self) -> Run:
+        """The run; there is one from the session's start on."""
+        assert self._run is not None
+        return self._run
+
+    @contextmanager
+    def usage_errors(self) -> Generator[None]:
+        """Turns this package's errors into pytest's usage error: exit code 4, no traceback."""
+        try:
+            yield
+        except UltraparError as error:
+            raise pytest.UsageError(str(error)) from error
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> None:
+        """Show that pytest collects, here or in xdist's workers."""
+        reporter = self.config.pluginmanager.getplugin("terminalreporter")
+        if reporter is None or self.config.option.verbose <= _SILENT:
+            return
+        self.run.collecting_since_s = time.monotonic()
+        collects_here = not self.config.pluginmanager.hasplugin("dsession")
+        self._live = LiveProgress(reporter, counts_items=collects_here)
+        self._live.collecting(self.run.collected_before())
+
+    def plan_nothing(self) -> None:
+        """Show no progress, as no selected test is a case."""
+        if self._live is not None:
+            self._live.stop()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """Make the run's directory, start the simulated provider. Before xdist starts workers."""
+        self._ctrl_c.install()
+        with self.usage_errors():
+            self._run = Run(self.config)
+            try:
+                self.run.services.start_compactor(self.config.invocation_params.dir)
+                options = self.run.options
+                self.run.services.start_simulator(options.simulator, options.faults)
+            except BaseException:
+                self.run.close()
+                raise
+
+    def pytest_report_header(self) -> list[str]:
+        """Say what is going to happen."""
+        return header.lines(self.run) if self._run is not None else []
+
+    def plan(self, workers: Sequence[str], cases: Sequence[Case]) -> None:
+        """Make the assignment, wait for the keys, perhaps check lanes, show it, start counting.
+
+        Called once, when the cases are known: what is wrong with a suite is said before the wait.
+        """
+        if self._gate is not None:
+            self._gate.check_cases(cases)
+        assignment = self.run.assign(workers, cases)
+        reporter = self.config.pluginmanager.getplugin("terminalreporter")
+        self.run.keep_keys(WaitingLine(reporter))
+        for line in self.run.check_lanes(cases, WaitingLine(reporter)):
+            if reporter is not None and self.config.option.verbose > _SILENT:
+                reporter.write_line(f"ultrapar: {line}")
+        self.run.write_plan(cases)
+        if reporter is None:
+            return
+        if self.config.option.verbose >= 0:
+            for line in header.assignment_lines(self.run, assignment, workers, cases):
+                reporter.write_line(line)
+        if self._live is not None:
+            self._live.asking(self.run.to_ask(cases), len(cases), lambda: self.status_source())  # noqa: PLW0108 - it is set after this
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count a case's outcome."""
+        outcome = reports.outcome_of(report)
+        if outcome is not None and self._live is not None:
+            self._live.count(outcome)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(
+        self, report: pytest.TestReport
+    ) -> tuple[str, str, str | tuple[str, dict[str, bool]]] | None:
+        """Show a case by its outcome; while the progress line is redrawn it needs no letters."""
+        status = reports.status_of(report)
+        if status is not None and self._live is not None and self._live.replaces_letters:
+            category, _, word = status
+            if not report.failed and self.config.option.verbose < 1:
+                return category, "", ""
+            return category, status[1], word
+        return status
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self) -> Generator[None, bool | None, bool | None]:
+        """From the last test on, not even a first Ctrl-C must interrupt the end of the run."""
+        try:
+            return (yield)
+        finally:
+            self._ctrl_c.note_ending()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self) -> None:
+        """From now on a further Ctrl-C must not interrupt the end of the run."""
+        self._ctrl_c.note_ending()
+
+    def _end_at_once(self) -> None:
+        """Leave without tables. The other processes end when this one is gone."""
+        if self._run is not None:
+            if self._run.services.compactor is not None:
+                self._run.services.compactor.kill()
+            said = (
+                "ultrapar: ended before the tables were written; no finished episode is lost, go "
+                f"on with {finish.how_to_resume(self._run)}"
+            )
+            # Not through `sys.stderr`: it may be in the middle of a line.
+            os.write(_STDERR_FD, f"\n{said}\n".encode())
+        os._exit(pytest.ExitCode.INTERRUPTED)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the results, judge them; when workers are gone, before pytest's summary."""
+        if self._run is None:
+            return
+        try:
+            if self.run.manifest is not None:
+                if self._live is not None:
+                    self._live.writing_tables()
+                stopped = session.exitstatus == pytest.ExitCode.INTERRUPTED or bool(
+                    session.shouldfail or session.shouldstop
+                )
+                self._finished = finish.finish(
+                    self.run,
+                    self._gate,
+                    stopped=stopped,
+                    at_failure=0 < (self.config.option.maxfail or 0) <= session.testsfailed,
+                    written=self._tables_written,
+                )
+                self._tell_of(self._finished, session)
+                if session.exitstatus == pytest.ExitCode.OK and self._finished.failures:
+                    session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        finally:
+            if self._live is not None:
+                self._live.stop()
+            self.run.close()
+
+    def _tell_of(self, finished: finish.FinishedRun, session: pytest.Session) -> None:
+        try:
+            self.config.hook.pytest_ultrapar_finish(run=finished)
+        except Exception:  # noqa: BLE001 - whatever a plugin raises; the results are there
+            # pytest itself would let it end the process, with a traceback that nobody masks.
+            self.config.notify_exception(pytest.ExceptionInfo.from_current(), self.config.option)
+            session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+
+    def _tables_written(self, done: int, total: int) -> None:
+        if self._live is not None:
+            self._live.tables_written(done, total)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say what has happened."""
+        if self._finished is None:
+            return
+        if self.config.option.verbose > _SILENT:
+            show(self._finished, terminalreporter, self.run.services.unused_faults())
+        else:
+            show_failures(self._finished, terminalreporter)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self) -> None:
+        """Leave no process behind, however the session ended."""
+        if self._live is not None:
+            self._live.stop()
+        if self._run is not None:
+            self._run.close()
+        self._ctrl_c.remove()

@@ -1,0 +1,164 @@
+"""The end of a run: tables, manifest, summary, and the judgement on its coverage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.analysis.run_summary import RunSummary
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.report.summary import summary_lines
+from pytest_ultrapar.report.text import counted, visible
+from pytest_ultrapar.store.journal import largest_sizes
+from pytest_ultrapar.store.manifest import Manifest, write_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pytest
+
+    from pytest_ultrapar.coordinator.run import Run
+    from pytest_ultrapar.coordinator.run_gate import Judgement, RunGate  # noqa: TC004 - no field is read
+
+
+def show(
+    finished: FinishedRun, reporter: pytest.TerminalReporter, unused_faults: Sequence[str] = ()
+) -> None:
+    """Write the summary. Called by pytest's terminal summary, controller, once.
+
+    Args:
+        finished: The run.
+        reporter: Pytest's.
+        unused_faults: What the run's simulated provider was to do wrong and never did.
+    """
+    reporter.section("ultrapar")
+    if finished.summary is not None:
+        lines = summary_lines(
+            finished.summary,
+            finished.manifest.lanes,
+            directory=str(finished.directory),
+            width=reporter._tw.fullwidth,  # noqa: SLF001 - pytest 9.2.0, terminal.py:405
+        )
+        for line in lines:
+            reporter.write_line(line)
+    for label in unused_faults:
+        said = f'the simulated provider: fault "{label}" took no request'
+        reporter.write_line(visible(said), yellow=True)
+    if finished.gate is not None:
+        for line in finished.gate.lines:
+            reporter.write_line(line)
+    if finished.stopped is not None:
+        reporter.write_line(visible(finished.stopped), yellow=True)
+    show_failures(finished, reporter)
+
+
+def show_failures(finished: FinishedRun, reporter: pytest.TerminalReporter) -> None:
+    """Say why the run as a whole failed; at every verbosity, as an exit code needs its reason."""
+    for failure in finished.failures:
+        reporter.write_line(f"FAILED: {visible(failure)}", red=True)
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """A run that is over.
+
+    Attributes:
+        directory: Where everything is.
+        manifest: As written, with what became of each lane.
+        summary: What the tables hold; None when they could not be written.
+        failures: Why the run as a whole failed, one sentence each; empty when it did not, and when
+            it was stopped.
+        gate: The judgement by --ultrapar-gate; None without one, and where it could not be made.
+        stopped: How to go on after Ctrl-C, `-x` or `--maxfail`; None when it was not stopped.
+    """
+
+    directory: Path
+    manifest: Manifest
+    summary: RunSummary | None
+    failures: tuple[str, ...]
+    stopped: str | None = None
+    gate: Judgement | None = None
+
+
+def finish(
+    run: Run,
+    gate: RunGate | None,
+    *,
+    stopped: bool,
+    at_failure: bool,
+    written: Callable[[int, int], None],
+) -> FinishedRun:
+    """Write manifest and results, and judge them. Controller, once, when workers are gone.
+
+    Args:
+        run: The run.
+        gate: What it is judged by besides coverage.
+        stopped: Whether somebody wanted it to end early; what never ran is no failure then.
+        at_failure: Whether it was `-x` or `--maxfail` that ended it.
+        written: Called now and then with how many cases are in the tables, and of how many.
+    """
+    assert run.manifest is not None
+    manifest = msgspec.structs.replace(
+        run.manifest,
+        lanes=run.last_status.lanes if run.last_status is not None else [],
+        ended_at=datetime.now(UTC),
+    )
+    path = run.directory.path
+    try:
+        segments = largest_sizes(run.directory.journal, manifest.segments)
+        manifest = msgspec.structs.replace(manifest, segments=segments)
+        write_manifest(path, manifest)
+        summary = run.services.compact(written)
+    except ResultsError as error:
+        return FinishedRun(path, manifest, None, (str(error),))
+    if stopped and summary.n_never_ran:
+        said = (
+            f"stopped early: {summary.statistics.n_final} of "
+            f"{counted(summary.statistics.n_planned, 'case')} have a result, and no "
+            f"finished episode is lost; go on with {how_to_resume(run, at_failure=at_failure)}"
+        )
+        return FinishedRun(path, manifest, summary, (), said)
+    found = failures(summary, run.options.coverage)
+    judged = None
+    if gate is not None:
+        try:
+            judged = gate.judge(path)
+        except ResultsError as error:
+            found = (*found, f"the gate cannot be judged: {error}")
+        else:
+            found += judged.failures
+    return FinishedRun(path, manifest, summary, found, gate=judged)
+
+
+def how_to_resume(run: Run, *, at_failure: bool = False) -> str:
+    """How to finish a run that was stopped, perhaps at a failure."""
+    # A test that failed fails again on its stored answer, and would stop the run again.
+    same = "the same command without -x or --maxfail" if at_failure else "the same command"
+    if run.options.out is not None:
+        # A directory elsewhere is found by no id, and the option that named it must go.
+        return f"{same} and --ultrapar-resume {run.options.out} instead of --ultrapar-out"
+    if run.options.resume is not None:
+        return same
+    return f"{same} and --ultrapar-resume {run.directory.run_id}"
+
+
+def failures(summary: RunSummary, least_coverage: float) -> tuple[str, ...]:
+    """Why a run failed although no test did: cases that never ran, or too few of them graded."""
+    found: list[str] = []
+    statistics = summary.statistics
+    if summary.n_never_ran:
+        found.append(
+            f"{summary.n_never_ran} of {counted(statistics.n_planned, 'planned case')} never ran, "
+            f"such as {summary.never_ran[0]}"
+        )
+    if statistics.coverage < least_coverage:
+        found.append(
+            f"coverage {statistics.coverage:.1%} is below {least_coverage:.1%} "
+            f"(--ultrapar-coverage): {statistics.n_graded} of "
+            f"{counted(statistics.n_planned - statistics.counts['skipped'], 'case')} graded"
+        )
+    return tuple(found)

@@ -1,0 +1,443 @@
+"""Where workers are at home and which models run together: policies and the assignment."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.broker.assignment import Assignment, Group, check_assignment
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.plan.load import KeyLoad, key_load
+from pytest_ultrapar.policy_names import PHASE, batch_size, is_called
+from pytest_ultrapar.pool.model import Lane, LaneId, Pool
+from pytest_ultrapar.records import Case
+from pytest_ultrapar.session import process
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pytest
+
+
+_UNLIMITED = 1_000_000
+_DEFAULT_LATENCY_S = 1.0
+
+
+def serial(
+    pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
+) -> Assignment:
+    """Models one after the other, in the pool's order, each on all its lanes (fix A)."""
+    return batch(pool, workers, lanes, cases, n_models=1)
+
+
+def batch(
+    pool: Pool,
+    workers: Sequence[str],
+    lanes: Sequence[Lane],
+    cases: Sequence[Case],
+    *,
+    n_models: int,
+) -> Assignment:
+    """Batches of `n_models` models in the pool's order, each after the one before (fix B).
+
+    The keys of a provider are dealt out among the models of a batch, so that with enough keys each
+    model has its own.
+
+    Args:
+        pool: For the order of models.
+        workers: Not used.
+        lanes: All lanes of the run.
+        cases: All cases of the run.
+        n_models: Models at once at most, >= 1.
+    """
+    del workers
+    by_model = _cases_by_model(pool, cases)
+    models = list(by_model)
+    groups: list[Group] = []
+    before: tuple[str, ...] = ()
+    for start in range(0, len(models), n_models):
+        members = models[start : start + n_models]
+        keys = _deal_keys(members, lanes)
+        for model in members:
+            own = tuple(
+                lane.lane_id
+                for lane in lanes
+                if lane.model == model and lane.key_name in keys[model]
+            )
+            groups.append(Group(model, by_model[model], own, after=before))
+        before = tuple(members)
+    return Assignment(groups=tuple(groups))
+
+
+def exclusive(
+    pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
+) -> Assignment:
+    """A key serves one model at a time and is handed on to the next one (fix C).
+
+    The cases of each model are dealt to its keys by seats, so that all keys end together; on each
+    key models follow one another in the pool's order. A key goes on without waiting for the others.
+    """
+    del workers
+    by_model = _cases_by_model(pool, cases)
+    own: dict[tuple[str, str], list[Lane]] = {}
+    for lane in lanes:
+        own.setdefault((lane.model, lane.key_name), []).append(lane)
+    # A model has the key to itself while it is its turn, so seats of other models do not count.
+    seats = {place: pool.seats(tuple(found)) or _UNLIMITED for place, found in own.items()}
+    shares = _deal_cases(by_model, _keys_by_model(lanes), seats, _latencies_s(pool))
+    return Assignment(
+        groups=tuple(
+            Group(
+                name=f"{model} on {key}",
+                cases=tuple(shares[model, key]),
+                lanes=tuple(lane.lane_id for lane in own[model, key]),
+                exclusive=key,
+            )
+            for model in by_model
+            for key in dict.fromkeys(lane.key_name for lane in lanes)
+            if (model, key) in shares
+        )
+    )
+
+
+def _deal_cases(
+    by_model: Mapping[str, tuple[str, ...]],
+    keys_of: Mapping[str, list[str]],
+    seats: Mapping[tuple[str, str], int],
+    latency_s: Mapping[str, float],
+) -> dict[tuple[str, str], list[str]]:
+    """Each case to the key that has least to do; models with few keys to choose from go first."""
+    load_s = {key: 0.0 for _, key in seats}
+    shares: dict[tuple[str, str], list[str]] = {}
+    for model in sorted(by_model, key=lambda name: len(keys_of[name])):
+        for case_id in by_model[model]:
+            key = min(keys_of[model], key=load_s.__getitem__)
+            load_s[key] += latency_s.get(model, _DEFAULT_LATENCY_S) / seats[model, key]
+            shares.setdefault((model, key), []).append(case_id)
+    return shares
+
+
+def _deal_keys(models: Sequence[str], lanes: Sequence[Lane]) -> dict[str, list[str]]:
+    """Each key to the model that has fewest; a model left without one shares the least shared."""
+    keys_of = {model: keys for model, keys in _keys_by_model(lanes).items() if model in models}
+    dealt: dict[str, list[str]] = {model: [] for model in models}
+    for key in dict.fromkeys(key for keys in keys_of.values() for key in keys):
+        able = [model for model in models if key in keys_of[model]]
+        dealt[min(able, key=lambda model: len(dealt[model]))].append(key)
+    for model in models:
+        if not dealt[model]:
+            owned = [key for keys in dealt.values() for key in keys]
+            dealt[model].append(min(keys_of[model], key=owned.count))
+    return dealt
+
+
+def _cases_by_model(pool: Pool, cases: Sequence[Case]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for case in cases:
+        found.setdefault(case.model, []).append(case.case_id)
+    return {model: tuple(found[model]) for model in pool.models if model in found}
+
+
+def _keys_by_model(lanes: Sequence[Lane]) -> dict[str, list[str]]:
+    found: dict[str, dict[str, None]] = {}
+    for lane in lanes:
+        found.setdefault(lane.model, {})[lane.key_name] = None
+    return {model: list(keys) for model, keys in found.items()}
+
+
+def _latencies_s(pool: Pool) -> dict[str, float]:
+    models = (model for provider in pool.providers for model in provider.models)
+    return {model.name: model.latency_hint_s or _DEFAULT_LATENCY_S for model in models}
+
+
+_POLICIES_DEFAULT_LATENCY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Lanes that belong together.
+
+    Attributes:
+        seats: Requests in flight at once over all of them; a large number when unlimited.
+        work_s: Expected seconds of requests that fall on them.
+    """
+
+    name: str
+    lanes: tuple[LaneId, ...]
+    seats: int
+    work_s: float
+
+
+Policy = Callable[[Pool, Sequence[str], Sequence[Lane], Sequence[Case]], Assignment]
+
+
+def even(
+    pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
+) -> Assignment:
+    """Workers to keys and instances by expected work (cases x latency), capped by seats.
+
+    None is left out.
+    """
+    units = _units(pool, lanes, cases, _tightest_limit)
+    return Assignment(home=_deal(units, workers, capped=True))
+
+
+def by_key(
+    pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
+) -> Assignment:
+    """Workers to keys, in proportion to the work that falls on each key."""
+    units = _units(pool, lanes, cases, lambda _, lane: lane.key_name)
+    return Assignment(home=_deal(units, workers, capped=False))
+
+
+def by_model(
+    pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
+) -> Assignment:
+    """Workers to models, in proportion to the work of each model."""
+    units = _units(pool, lanes, cases, lambda _, lane: lane.model)
+    return Assignment(home=_deal(units, workers, capped=False))
+
+
+def round_robin(
+    pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
+) -> Assignment:
+    """Lanes to workers in turn, whatever the work: every worker gets every n-th lane."""
+    del pool, cases
+    home: dict[str, list[LaneId]] = {worker: [] for worker in workers}
+    for position in range(max(len(lanes), len(workers))):
+        lane = lanes[position % len(lanes)].lane_id
+        home[workers[position % len(workers)]].append(lane)
+    return Assignment(home={worker: tuple(dict.fromkeys(own)) for worker, own in home.items()})
+
+
+POLICIES: dict[str, Policy] = {
+    "even": even,
+    "by-key": by_key,
+    "by-model": by_model,
+    "round-robin": round_robin,
+    "exclusive": exclusive,
+    "serial": serial,
+}
+_BATCH = "batch:N"
+
+
+def find_policy(word: str, mode: str) -> Policy:
+    """The shipped policy of that name, for when nobody else gave an assignment.
+
+    Raises:
+        ConfigError: None is shipped under that name, or the mode's rules are not the plugin's.
+    """
+    if mode != PHASE:
+        if is_called(word, _BATCH):
+            return partial(batch, n_models=batch_size(word))
+        if word in POLICIES:
+            return POLICIES[word]
+    msg = (
+        f"--ultrapar-policy {word} (mode {mode}) is offered by a conftest or plugin, but no "
+        "pytest_ultrapar_assign gave an assignment for it"
+    )
+    raise ConfigError(msg)
+
+
+def one_at_a_time(
+    lanes: Sequence[Lane], cases: Sequence[Case], *, lanes_per_model: int | None
+) -> Assignment:
+    """Modes `serial` (one lane per model) and `rotate` (all lanes in turn): one episode at a time.
+
+    With one episode at a time the broker's choice of the least recently used lane is the rotation.
+    """
+    allowed: list[LaneId] = []
+    taken: Counter[str] = Counter()
+    for lane in lanes:
+        if lanes_per_model is None or taken[lane.model] < lanes_per_model:
+            taken[lane.model] += 1
+            allowed.append(lane.lane_id)
+    group = Group("one at a time", tuple(c.case_id for c in cases), tuple(allowed), at_once=1)
+    return Assignment(groups=(group,))
+
+
+def _tightest_limit(pool: Pool, lane: Lane) -> str:
+    bounded = [pool.limits[name] for name in lane.limits if pool.limits[name].workers is not None]
+    # Of equally tight limits the outermost counts: it binds more lanes together.
+    inner = [limit for limit in bounded if limit.level not in {"pool", "provider"}] or bounded
+    if not inner:
+        return lane.key_name
+    return min(inner, key=lambda limit: limit.workers or 0).name
+
+
+def _units(
+    pool: Pool, lanes: Sequence[Lane], cases: Sequence[Case], name_of: Callable[[Pool, Lane], str]
+) -> list[Unit]:
+    hints = {
+        model.name: model.latency_hint_s or _POLICIES_DEFAULT_LATENCY_S
+        for provider in pool.providers
+        for model in provider.models
+    }
+    demand_s = {
+        model: count * hints.get(model, _POLICIES_DEFAULT_LATENCY_S)
+        for model, count in Counter(case.model for case in cases).items()
+    }
+    members: dict[str, list[Lane]] = {}
+    for lane in lanes:
+        members.setdefault(name_of(pool, lane), []).append(lane)
+    units_of_model = Counter(
+        model for own in members.values() for model in {lane.model for lane in own}
+    )
+    return [
+        Unit(
+            name=name,
+            lanes=tuple(lane.lane_id for lane in own),
+            seats=pool.seats(tuple(own)) or 1_000_000,
+            work_s=sum(
+                demand_s.get(model, 0.0) / units_of_model[model]
+                for model in dict.fromkeys(lane.model for lane in own)
+            ),
+        )
+        for name, own in members.items()
+    ]
+
+
+def _deal(
+    units: Sequence[Unit], workers: Sequence[str], *, capped: bool
+) -> dict[str, tuple[LaneId, ...]]:
+    """Deal workers to units, or, where there are fewer workers, units to workers."""
+    if len(workers) < len(units):
+        return _share(units, workers)
+    count = [1] * len(units)
+    for _ in range(len(workers) - len(units)):
+        open_units = [
+            at for at, unit in enumerate(units) if not capped or count[at] < unit.seats
+        ] or list(range(len(units)))
+        # The unit with the most work per worker gets the next one; ties in the order of the file.
+        busiest = max(open_units, key=lambda at: (units[at].work_s / count[at], -at))
+        count[busiest] += 1
+    home: dict[str, tuple[LaneId, ...]] = {}
+    names = iter(workers)
+    for unit, own in zip(units, count, strict=True):
+        for _ in range(own):
+            home[next(names)] = unit.lanes
+    return home
+
+
+def _share(units: Sequence[Unit], workers: Sequence[str]) -> dict[str, tuple[LaneId, ...]]:
+    """Longest work first onto the least loaded worker."""
+    loads = [(0.0, position) for position in range(len(workers))]
+    home: dict[str, list[LaneId]] = {worker: [] for worker in workers}
+    for unit in sorted(units, key=lambda unit: -unit.work_s):
+        load_s, position = heapq.heappop(loads)
+        home[workers[position]] += unit.lanes
+        heapq.heappush(loads, (load_s + unit.work_s + 1e-9, position))
+    return {worker: tuple(lanes) for worker, lanes in home.items()}
+
+
+def make_assignment(
+    config: pytest.Config,
+    *,
+    workers: Sequence[str],
+    lanes: Sequence[Lane],
+    cases: Sequence[Case],
+    policy: str,
+    mode: str,
+) -> Assignment:
+    """What a mode and a policy make of the cases.
+
+    Args:
+        config: pytest's, for the pool and the hook.
+        workers: Ids of all workers.
+        lanes: All lanes of the run.
+        cases: All cases that are going to run.
+        policy: As settled for that mode.
+        mode: Any; not necessarily the one in force.
+
+    Raises:
+        ConfigError: The hook gave something that cannot be carried out.
+    """
+    if mode == "serial":
+        return one_at_a_time(lanes, cases, lanes_per_model=1)
+    if mode == "rotate":
+        return one_at_a_time(lanes, cases, lanes_per_model=None)
+    given = config.hook.pytest_ultrapar_assign(
+        config=config,
+        workers=list(workers),
+        lanes=lanes,
+        cases=cases,
+        pool=process.settings(config)[1],
+        policy=policy,
+        mode=mode,
+    )
+    return checked(given, lanes=lanes, cases=cases)
+
+
+def process_loads(
+    config: pytest.Config,
+    *,
+    lanes: Sequence[Lane],
+    cases: Sequence[Case],
+    assignment: Assignment,
+    mode: str,
+) -> tuple[KeyLoad, ...]:
+    """The load of each key by the processes that a suite's documents had.
+
+    Only where cases wait for each other or for a key: else all processes meet on all keys, and the
+    sum says nothing. Empty there, and where no suite names processes.
+    """
+    if not assignment.groups or mode in {"serial", "rotate"}:
+        return ()
+    names = {
+        case.case_id: config.hook.pytest_ultrapar_process(config=config, case=case)
+        for case in cases
+    }
+    own = [case for case in cases if names[case.case_id] is not None]
+    pool = process.settings(config)[1]
+    loads = key_load(pool, lanes, own, assignment, process_of=lambda case: names[case.case_id])
+    return tuple(load for load in loads if load.processes)
+
+
+def checked(assignment: object, *, lanes: Sequence[Lane], cases: Sequence[Case]) -> Assignment:
+    """What the hook gave, if it can be carried out.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    if not isinstance(assignment, Assignment):
+        msg = f"pytest_ultrapar_assign must return an Assignment (got {type(assignment).__name__})"
+        raise ConfigError(msg)
+    known = {lane.lane_id for lane in lanes}
+    ids = {case.case_id for case in cases}
+    times = Counter(group.name for group in assignment.groups)
+    for worker, home in assignment.home.items():
+        for lane in home:
+            if lane not in known:
+                msg = (
+                    f"pytest_ultrapar_assign: home of {worker} names lane {lane!r}; "
+                    f"the run's lanes are {', '.join(sorted(known))}"
+                )
+                raise ConfigError(msg)
+    seen: set[str] = set()
+    for group in assignment.groups:
+        strange = [name for name in group.after if name not in times]
+        if not group.name or times[group.name] > 1:
+            msg = (
+                "pytest_ultrapar_assign: group names must be unique and not empty "
+                f"(got {group.name!r})"
+            )
+            raise ConfigError(msg)
+        if strange:
+            msg = (
+                f"pytest_ultrapar_assign: group {group.name!r} waits for {strange[0]!r}; "
+                f"the groups are {', '.join(times)}"
+            )
+            raise ConfigError(msg)
+        if not ids.issuperset(group.cases) or seen.intersection(group.cases):
+            msg = (
+                f"pytest_ultrapar_assign: group {group.name!r} has cases that do not run "
+                "or are in another group"
+            )
+            raise ConfigError(msg)
+        seen.update(group.cases)
+    check_assignment(assignment, known)
+    return assignment

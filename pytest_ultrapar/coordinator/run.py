@@ -1,0 +1,351 @@
+"""A run as its coordinating process sees it: its directory, services, manifest, plan and end."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.broker.assignment import Assignment
+from pytest_ultrapar.broker.process import sweep
+from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.coordinator.key_keeping import keep_keys, locked_keys
+from pytest_ultrapar.coordinator.policies import make_assignment
+from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_sample
+from pytest_ultrapar.coordinator.services import Services
+from pytest_ultrapar.errors import ConfigError, ResultsError, UltraparError
+from pytest_ultrapar.plan.eta import ToAsk
+from pytest_ultrapar.pool.model import answered_by
+from pytest_ultrapar.session import collection, process
+from pytest_ultrapar.session.collection import write_reused
+from pytest_ultrapar.session.runtime import read_tables, write_assignment
+from pytest_ultrapar.store.cases_file import suite_digest
+from pytest_ultrapar.store.journal import largest_sizes
+from pytest_ultrapar.store.manifest import (
+    FILE_NAME,
+    Manifest,
+    describe_machine,
+    describe_python,
+    describe_versions,
+    read_manifest,
+    resume_differences,
+    write_manifest,
+)
+from pytest_ultrapar.store.recovered import RecoveredIndex, recover
+from pytest_ultrapar.store.run_directory import LATEST, RunDirectory, resolve_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+    from pathlib import Path
+
+    import pytest
+
+    from pytest_ultrapar.broker.protocol import BrokerStatus, KnownLane
+    from pytest_ultrapar.coordinator.key_keeping import KeptKeys
+    from pytest_ultrapar.coordinator.waiting_line import WaitingLine
+    from pytest_ultrapar.pool.model import Lane
+    from pytest_ultrapar.records import Case
+
+
+_DEFAULT_SUMMARY = ("model",)
+_SEVERAL_SUITES = ("suite", "model")
+
+
+def make_manifest(
+    config: pytest.Config,
+    directory: RunDirectory,
+    started_at: datetime,
+    cases: Sequence[Case],
+    *,
+    restricted: bool,
+    redact: Callable[[str], str],
+    serial_sample: tuple[str, ...],
+    faults: str | None,
+) -> Manifest:
+    """The manifest as it stands before the first request.
+
+    Args:
+        config: pytest's, for settings and pool.
+        directory: The run's own.
+        started_at: When the session began.
+        cases: All that are going to run.
+        restricted: Whether rules of mode or policy may keep episodes from free lanes.
+        redact: Takes secrets out of a text.
+        serial_sample: Ids of the cases that ran or will run one at a time first.
+        faults: Digest of the faults file that is in force, if one is.
+
+    Raises:
+        ConfigError: The run is to finish another one that ran something else.
+    """
+    options, pool = process.settings(config)
+    lanes = process.lanes(config)
+    on_path = {name for lane in lanes for name in lane.limits}
+    resumed = options.resume is not None
+    manifest = Manifest(
+        run_id=directory.run_id,
+        started_at=started_at,
+        pool_path=pool.path,
+        pool_digest=pool.digest,
+        models=pool.models,
+        answered_by=answered_by(pool),
+        simulated=pool.is_simulated,
+        rate_mode=pool.rate_mode,
+        mode=options.mode,
+        policy=options.policy,
+        seed=options.seed,
+        repeats=options.repeats,
+        n_planned=len(cases),
+        suite_digest=suite_digest(cases),
+        arguments=tuple(map(redact, map(str, config.invocation_params.args))),
+        effective=(*pool.effective, *options.effective),
+        versions=describe_versions(),
+        python=describe_python(),
+        machine=describe_machine(),
+        storage_format=options.storage,
+        data=process.data(config),
+        reused=resolve_run(options.reuse).name if options.reuse else None,
+        summary_by=_summary_by(read_tables(directory.path).values()),
+        resumed=resumed,
+        measured_from=started_at if resumed else None,
+        restricted=restricted,
+        serial_sample=serial_sample,
+        faults=faults,
+        pool_lanes=lanes,
+        pool_limits=tuple(limit for name, limit in pool.limits.items() if name in on_path),
+    )
+    if not resumed or not (directory.path / FILE_NAME).exists():
+        return manifest
+    earlier = read_manifest(directory.path)
+    differences = resume_differences(earlier, manifest)
+    if differences:
+        msg = f"--ultrapar-resume: {directory.path} cannot be finished by this run: " + "; ".join(
+            differences
+        )
+        raise ConfigError(msg)
+    # It stands until this session has measured something, if it is about the same limits.
+    same = (earlier.pool_limits, earlier.pool_lanes, earlier.rate_mode) == (
+        manifest.pool_limits,
+        lanes,
+        manifest.rate_mode,
+    )
+    return msgspec.structs.replace(
+        manifest,
+        bound=earlier.bound if same else None,
+        segments=largest_sizes(directory.journal, earlier.segments),
+    )
+
+
+def finished_sample(directory: Path) -> tuple[str, ...]:
+    """The cases of an interrupted run's serial sample whose episodes are kept when it is finished.
+
+    What was not finished then runs among all others, and is no sample any more.
+
+    Args:
+        directory: The run's, whose finished episodes were just written down.
+    """
+    if not (directory / FILE_NAME).exists():
+        return ()
+    recovered = RecoveredIndex(directory)
+    try:
+        return tuple(
+            case_id
+            for case_id in read_manifest(directory).serial_sample
+            if recovered.lookup(case_id) is not None
+        )
+    finally:
+        recovered.close()
+
+
+def _summary_by(tables: Collection[tuple[str, ...]]) -> tuple[str, ...]:
+    """The layout that all suites ask for; where they differ none of them fits the others."""
+    distinct = set(tables)
+    if len(distinct) > 1:
+        return _SEVERAL_SUITES
+    return next(iter(distinct), _DEFAULT_SUMMARY)
+
+
+class Run:
+    """Everything about a run that is not one process's own.
+
+    Attributes:
+        planned: Cases that are going to run; 0 until they are collected.
+        n_recovered: Finished episodes that an earlier, interrupted session left behind.
+        n_lost: Cases that had finished then, and whose episodes cannot be read any more.
+        notes: What did not work and harms no result, a sentence each.
+        collecting_since_s: Monotonic seconds at which pytest began to collect.
+        assignment: In force; empty until it is made.
+        keys: The API keys, ours alone on this host; None until they are.
+        last_status: The broker's last words.
+        may_have_sent: Whether requests may have been sent with the keys.
+        known: What a check before the run found of lanes that the run should not ask, or not yet.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.options, self.pool = process.settings(config)
+        self.redactor = process.redactor(self.pool)
+        self.started_at = datetime.now(UTC)
+        self.planned = 0
+        self.n_recovered = self.n_lost = 0
+        self._recovered: frozenset[str] = frozenset()
+        self.notes: list[str] = []
+        self.collecting_since_s = time.monotonic()
+        self.assignment = Assignment()
+        self._restricted = False
+        self._sample: tuple[str, ...] = ()
+        self.manifest: Manifest | None = None
+        self.last_status: BrokerStatus | None = None
+        self.directory = self._open()
+        sweep(self.directory.runs_beside())
+        write_reused(self.directory.path, collection.reused(config))
+        self.services = Services(self.pool, self.directory.path)
+        self.keys: KeptKeys | None = None
+        self.may_have_sent = False
+        self.known: tuple[KnownLane, ...] = ()
+
+    def _open(self) -> RunDirectory:
+        if self.options.resume is None:
+            return RunDirectory.create(self.options.out, self.started_at)
+        directory = RunDirectory.open_existing(resolve_run(self.options.resume))
+        recovery = recover(directory.path)
+        self.n_recovered, self.n_lost = len(recovery.finished), len(recovery.lost)
+        self._recovered = frozenset(recovery.finished)
+        return directory
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        """Lanes that serve one of the selected models."""
+        return process.lanes(self.config)
+
+    def assign(self, workers: Sequence[str], cases: Sequence[Case]) -> Assignment:
+        """Make the assignment.
+
+        Raises:
+            ConfigError: The hook gave something that cannot be carried out.
+        """
+        lanes = self.lanes
+        assignment = make_assignment(
+            self.config,
+            workers=workers,
+            lanes=lanes,
+            cases=cases,
+            policy=self.options.policy,
+            mode=self.options.mode,
+        )
+        self._restricted = assignment.is_restricted
+        if self.options.baseline is not None:
+            self._sample = draw_sample(cases, self.options.baseline, self.options.seed)
+            assignment = with_serial_sample(assignment, cases, lanes, self._sample)
+        elif self.options.resume is not None:
+            self._sample = finished_sample(self.directory.path)
+        self.assignment = assignment
+        self.planned = len(cases)
+        return assignment
+
+    def write_plan(self, cases: Sequence[Case]) -> None:
+        """Leave manifest and assignment where workers and readers find them: the run begins.
+
+        Raises:
+            ResultsError: They cannot be written.
+        """
+        self.manifest = make_manifest(
+            self.config,
+            self.directory,
+            self.started_at,
+            cases,
+            restricted=self._restricted,
+            redact=self.redactor.text,
+            serial_sample=self._sample,
+            faults=None if self.services.faults is None else self.services.faults.digest,
+        )
+        self.manifest = msgspec.structs.replace(
+            self.manifest, collected_s=time.monotonic() - self.collecting_since_s
+        )
+        write_manifest(self.directory.path, self.manifest)
+        try:
+            self.directory.point_latest()
+        except ResultsError as error:
+            self.notes.append(str(error))
+        write_assignment(self.directory.path, self.assignment)
+        self.may_have_sent = True
+
+    def collected_before(self) -> tuple[float, int] | None:
+        """Seconds that collecting took in the run before, or in this one's earlier session.
+
+        Returns:
+            The seconds and how many cases were found; None where nobody knows.
+        """
+        try:
+            earlier = read_manifest(resolve_run(self.options.resume or LATEST))
+        except UltraparError:
+            return None
+        if earlier.collected_s is None:
+            return None
+        return earlier.collected_s, earlier.n_planned
+
+    def to_ask(self, cases: Sequence[Case]) -> ToAsk:
+        """What this session has to ask of the planned cases; after `assign`."""
+        unanswered = self._unanswered(cases)
+        n_wanted = sum(case.skipped is None for case in cases)
+        return ToAsk(
+            Counter(case.model for case in unanswered),
+            n_wanted - len(unanswered),
+            self.lanes,
+            tuple(self.pool.limits.values()),
+            restricted=self.assignment.is_restricted,
+        )
+
+    def _unanswered(self, cases: Sequence[Case]) -> list[Case]:
+        return [
+            case for case in cases if case.skipped is None and case.case_id not in self._recovered
+        ]
+
+    def check_lanes(self, cases: Sequence[Case], line: WaitingLine) -> Iterator[str]:
+        """Whether the lanes answer that cases need, if that shall be known; lines for people.
+
+        After `assign` and `keep_keys`.
+
+        Raises:
+            ConfigError: One does not, and the run shall not go on without it.
+        """
+        if self.options.check is None:
+            return
+        from pytest_ultrapar.coordinator import lane_check  # noqa: PLC0415 - the HTTP client, only when asked for
+
+        self.may_have_sent = True
+        needed = lane_check.needed_lanes(self.lanes, self.assignment, self._unanswered(cases))
+        self.known = yield from lane_check.check_lanes(
+            replace(self.pool, lanes=needed),
+            self.services.base_urls,
+            line,
+            go_on=self.options.check == "warn",
+        )
+
+    def keep_keys(self, line: WaitingLine) -> None:
+        """Have the keys that the run may use for itself on this host; may wait for another run.
+
+        Raises:
+            ConfigError: Another run has one and waiting is not wanted, or they cannot be locked.
+        """
+        options = self.options
+        keys = locked_keys(self.pool, self.lanes, os.environ, options.simulator)
+        path = self.directory.path
+        self.keys = keep_keys(keys, path, options.key_lock, line, clock=MonotonicClock())
+        self.services.inherited = self.keys.fds
+
+    def close(self) -> None:
+        """End the services, let go of the keys and unlock the directory. Idempotent."""
+        self.services.stop()
+        if self.keys is not None and self.may_have_sent:
+            self.keys.give_back(MonotonicClock())
+        elif self.keys is not None:
+            self.keys.give_back_unused()
+        options = self.options
+        if self.manifest is None and options.out is None and options.resume is None:
+            self.directory.discard()
+        self.directory.close()

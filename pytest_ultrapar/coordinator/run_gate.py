@@ -1,0 +1,110 @@
+"""The gate of a run in progress: refused before the first request, or judged at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.analysis.measured_run import find_measured_run
+from pytest_ultrapar.compare.gate import Undecided, judge_in_subprocess
+from pytest_ultrapar.compare.pairing import refuse_nothing_common
+from pytest_ultrapar.compare.report import failure_line, gate_section, text_lines
+from pytest_ultrapar.compare.rules import (
+    Rule,
+    check_baseline,
+    check_filters,
+    check_scores,
+    parse_rule,
+)
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.store.run_directory import resolve_run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ultrapar.records import Case
+    from pytest_ultrapar.session.settings import Options
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a gate says of a finished run.
+
+    Attributes:
+        lines: For the terminal.
+        failures: Why the run does not pass, a sentence; empty where it does.
+    """
+
+    lines: tuple[str, ...]
+    failures: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunGate:
+    """What a run is judged by.
+
+    Attributes:
+        rules: Empty takes the default ones.
+        baseline: Directory of the run to compare with, if any.
+        seed: Seed of the run that is going to be judged.
+        undecided: What becomes of the run where nothing decides a rule and none fails.
+    """
+
+    rules: tuple[Rule, ...]
+    baseline: Path | None
+    seed: int
+    undecided: Undecided
+
+    def check_cases(self, cases: Sequence[Case]) -> None:
+        """Make sure that rules and baseline fit the planned cases; before any request.
+
+        Raises:
+            ConfigError: A filter names nothing of them, or the baseline has none of them.
+        """
+        check_filters(self.rules, cases)
+        if self.baseline is not None:
+            base = find_measured_run(str(self.baseline))
+            refuse_nothing_common(base, cases, seed=self.seed, what="--ultrapar-gate: this run")
+
+    def judge(self, run_dir: Path) -> Judgement:
+        """Judge the finished run.
+
+        Raises:
+            ResultsError: It could not be judged.
+        """
+        result = judge_in_subprocess(run_dir, self.baseline, self.rules, self.undecided)
+        return Judgement(
+            lines=tuple(text_lines([gate_section(result)])),
+            failures=(f"gate: {failure_line(result)}",) if result.failed else (),
+        )
+
+
+def prepare_gate(options: Options) -> RunGate:
+    """The gate that was asked for; `latest` is the run before this one.
+
+    Args:
+        options: With a rule, a baseline or both.
+
+    Raises:
+        ConfigError: A rule cannot be read or needs a baseline and there is none, or the baseline
+            cannot be used.
+    """
+    rules = tuple(map(parse_rule, options.gate))
+    if options.gate_baseline is None:
+        check_baseline(rules)
+        return RunGate(rules, None, options.seed, options.gate_undecided)
+    try:
+        base = find_measured_run(options.gate_baseline)
+    except ConfigError as error:
+        msg = f"--ultrapar-gate-baseline: {error}"
+        raise ConfigError(msg) from error
+    if options.resume is not None and resolve_run(options.resume).resolve() == base.directory:
+        msg = f"--ultrapar-gate-baseline: {base.directory} is the run that is resumed"
+        raise ConfigError(msg)
+    check_scores(
+        [rule for rule in rules if rule.needs_baseline],
+        base.summary.statistics.scores,
+        run=f"the baseline {base.run_id}",
+    )
+    return RunGate(rules, base.directory, options.seed, options.gate_undecided)

@@ -1,0 +1,105 @@
+"""The serial sample of a run: some cases run one at a time first, so that the gain is measured."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.broker.assignment import Assignment, Group
+from pytest_ultrapar.coordinator.policies import one_at_a_time
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.report.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from pytest_ultrapar.pool.model import Lane
+    from pytest_ultrapar.records import Case
+
+
+BASELINE = "baseline"
+"""Name of the sample's group."""
+MEASURED = "measured"
+"""Name of the group of the cases that the policy leaves free."""
+
+
+def draw_sample(cases: Sequence[Case], n: int, seed: int) -> tuple[str, ...]:
+    """The ids of `n` cases drawn at random, the same ones whatever the order of the cases.
+
+    Each case has a number that depends on its id and the seed only, and the smallest are taken: so
+    a larger sample contains the smaller ones, too.
+
+    Args:
+        cases: All that are going to run.
+        n: How many, >= 1.
+        seed: The run's.
+
+    Raises:
+        ConfigError: As many cases or fewer are going to run: none would be left to be compared.
+    """
+    if n >= len(cases):
+        left = "that is all of them" if n == len(cases) else "there are not so many"
+        advice = (
+            f"a sample of 1 to {len(cases) - 1} leaves cases to be run concurrently"
+            if len(cases) > 1
+            else "leave the option out"
+        )
+        msg = (
+            f"--ultrapar-baseline {n}: the suite has {counted(len(cases), 'case')} here, {left}; "
+            f"{advice}, and `ultrapar bench --modes serial,ultra` runs all cases both ways"
+        )
+        raise ConfigError(msg)
+    ids = sorted(
+        (case.case_id for case in cases),
+        key=lambda case_id: sha256(f"{BASELINE}:{seed}:{case_id}".encode()).digest(),
+    )
+    return tuple(ids[:n])
+
+
+def with_serial_sample(
+    assignment: Assignment,
+    cases: Sequence[Case],
+    lanes: Sequence[Lane],
+    sample: Collection[str],
+) -> Assignment:
+    """The assignment with the sample in front: one episode at a time, as mode `serial` runs it.
+
+    All other cases keep their rules and wait for the end of the sample's last episode; those that
+    were free get a group for that. Delays count from there.
+
+    Args:
+        assignment: The policy's, sound.
+        cases: All that are going to run.
+        lanes: Those of the run.
+        sample: Ids of the cases of the sample.
+    """
+    drawn = set(sample)
+    names = {group.name for group in assignment.groups}
+    baseline = _unused(BASELINE, names)
+    (serial,) = one_at_a_time(
+        lanes, [case for case in cases if case.case_id in drawn], lanes_per_model=1
+    ).groups
+    first = msgspec.structs.replace(serial, name=baseline)
+    groups = [
+        msgspec.structs.replace(
+            group,
+            cases=tuple(case_id for case_id in group.cases if case_id not in drawn),
+            after=(baseline, *group.after),
+        )
+        for group in assignment.groups
+    ]
+    bound = {case_id for group in assignment.groups for case_id in group.cases} | drawn
+    free = tuple(case.case_id for case in cases if case.case_id not in bound)
+    if free:
+        # As before: cases that no group binds are fed before those of groups.
+        groups.insert(0, Group(_unused(MEASURED, names), free, after=(baseline,)))
+    return Assignment(home=assignment.home, groups=(first, *groups))
+
+
+def _unused(name: str, names: Iterable[str]) -> str:
+    taken = set(names)
+    while name in taken:
+        name += "'"
+    return name

@@ -1,0 +1,205 @@
+"""Processes beside pytest's own: simulated provider, compaction and, with xdist, the broker."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from pytest_ultrapar.analysis.compactor import Compactor
+from pytest_ultrapar.broker.limits import with_headroom
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.simulator.process import SimulatorProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from pytest_ultrapar.analysis.run_summary import RunSummary
+    from pytest_ultrapar.broker.process import BrokerAddress, BrokerProcess
+    from pytest_ultrapar.broker.protocol import KnownLane
+    from pytest_ultrapar.pool.model import Pool
+    from pytest_ultrapar.simulator.faults.script import FaultScript
+
+
+SERVER_LOG = "simulator.jsonl"
+_REACH_S = 5.0
+
+
+class Services:
+    """Starts what a run needs; all ends with `stop`, or with this process, however that ends.
+
+    Attributes:
+        inherited: File descriptors that the broker's process inherits.
+        faults: The script that its simulated provider follows; None for none.
+    """
+
+    def __init__(self, pool: Pool, directory: Path) -> None:
+        self._pool = pool
+        self._directory = directory
+        self._simulator: SimulatorProcess | None = None
+        self.broker: BrokerProcess | None = None
+        self._broker_address: BrokerAddress | None = None
+        self.compactor: Compactor | None = None
+        self.faults: FaultScript | None = None
+        self._server_log: Path | None = None
+        self.base_urls: Mapping[str, str] = {}
+        self.inherited: tuple[int, ...] = ()
+
+    def start_simulator(self, running_at: str | None, faults: Path | None = None) -> None:
+        """Have a simulated provider, if the pool has one at all.
+
+        Args:
+            running_at: URL of one that runs already; None starts one for this run.
+            faults: What goes wrong at the one that is started.
+
+        Raises:
+            ConfigError: The URL is no loopback address, nothing listens there, the faults cannot be
+                had, or the process cannot be started.
+        """
+        names = [provider.name for provider in self._pool.providers if provider.api == "simulated"]
+        if not names:
+            for option, given in (("simulator", running_at), ("faults", faults)):
+                if given is not None:
+                    msg = (
+                        f"--ultrapar-{option} is given, but {self._pool.path} has no provider "
+                        'with api = "simulated"'
+                    )
+                    raise ConfigError(msg)
+            return
+        if running_at is not None:
+            if faults is not None:
+                msg = (
+                    "--ultrapar-faults cannot be used together with --ultrapar-simulator: a server "
+                    "that runs already takes its faults from `ultrapar simulate --faults FILE`"
+                )
+                raise ConfigError(msg)
+            self.base_urls = running_simulator(running_at, names, "--ultrapar-simulator")
+            return
+        log_path = self._directory / SERVER_LOG
+        n_sessions = 1
+        while log_path.exists():
+            # A resumed run has a log per session: each server numbers its own requests.
+            n_sessions += 1
+            log_path = self._directory / f"simulator-{n_sessions}.jsonl"
+        if faults is not None:
+            from pytest_ultrapar.simulator.faults.file import load_faults  # noqa: PLC0415 - only when asked for
+
+            self.faults = load_faults(faults, _simulated_part(self._pool))
+        self._simulator = SimulatorProcess.start(
+            self._pool, log_path=log_path, tokens=None, faults=self.faults
+        )
+        self._server_log = log_path
+        self.base_urls = {name: self._simulator.base_url(name) for name in names}
+
+    def start_compactor(self, cwd: Path) -> None:
+        """Have a process that is ready to compact the run when it is over.
+
+        Args:
+            cwd: Where the suite stands.
+        """
+        self.compactor = Compactor.start(self._directory, cwd=cwd)
+
+    def compact(self, written: Callable[[int, int], None]) -> RunSummary:
+        """Make the run's tables of its journal, once.
+
+        Args:
+            written: Called now and then with how many cases are in the tables, and of how many.
+
+        Raises:
+            ResultsError: It could not be done.
+        """
+        assert self.compactor is not None
+        return self.compactor.compact(written)
+
+    @property
+    def broker_address(self) -> BrokerAddress:
+        """Where the broker is going to be, known before it is there; with xdist only."""
+        from pytest_ultrapar.broker.process import BrokerAddress  # noqa: PLC0415 - with xdist only
+
+        if self._broker_address is None:
+            self._broker_address = BrokerAddress.make(self._directory)
+        return self._broker_address
+
+    def start_broker(self, patience_s: float, known: Sequence[KnownLane] = ()) -> BrokerProcess:
+        """Have a broker process; with xdist only.
+
+        Only when the keys are ours: it keeps them while it lives.
+
+        Args:
+            patience_s: How long an episode may last, seconds.
+            known: Lanes of which something is known before the first request.
+        """
+        from pytest_ultrapar.broker.process import BrokerProcess  # noqa: PLC0415 - with xdist only
+
+        self.broker = BrokerProcess.start(
+            with_headroom(self._pool),
+            self._directory,
+            address=self.broker_address,
+            patience_s=patience_s,
+            inherited=self.inherited,
+            known=known,
+        )
+        return self.broker
+
+    def unused_faults(self) -> tuple[str, ...]:
+        """Faults of the script that took no request of this session; after `stop`."""
+        if self.faults is None or self._server_log is None:
+            return ()
+        from pytest_ultrapar.simulator.faults.book import unused_faults  # noqa: PLC0415 - only when asked for
+
+        return unused_faults(self.faults, self._server_log)
+
+    def stop(self) -> None:
+        """End everything that was started. Idempotent."""
+        if self.compactor is not None:
+            self.compactor.stop()
+        if self.broker is not None:
+            self.broker.stop()
+        elif self._broker_address is not None:
+            self._broker_address.remove()
+        if self._simulator is not None:
+            self._simulator.stop()
+            self._simulator = None
+
+
+def _simulated_part(pool: Pool) -> Pool:
+    """The lanes of simulated providers, with their limits: no fault of the others' would happen."""
+    simulated = {provider.name for provider in pool.providers if provider.api == "simulated"}
+    lanes = tuple(lane for lane in pool.lanes if lane.provider in simulated)
+    names = {name for lane in lanes for name in lane.limits}
+    limits = {name: limit for name, limit in pool.limits.items() if name in names}
+    return replace(pool, lanes=lanes, limits=limits)
+
+
+def running_simulator(url: str, providers: Sequence[str], option: str) -> dict[str, str]:
+    """Base URL by provider at a simulated provider that already runs.
+
+    Args:
+        url: Where it does.
+        providers: Those of the pool that are simulated.
+        option: Which option gave the URL, for messages.
+
+    Raises:
+        ConfigError: The URL is no loopback address, or nothing listens there.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port or 80
+        is_loopback = parts.hostname in {"127.0.0.1", "localhost", "::1"}
+    except ValueError:  # brackets that do not match, a port out of range
+        is_loopback = False
+    if not is_loopback or parts.scheme != "http":
+        msg = (
+            f"{option} must be an http:// URL of the loopback, "
+            f"such as http://127.0.0.1:8123 (got {url!r})"
+        )
+        raise ConfigError(msg)
+    root = url.rstrip("/")
+    try:
+        socket.create_connection((parts.hostname or "", port), _REACH_S).close()
+    except OSError as error:
+        msg = f"{option}: nothing answers at {root} ({error.strerror or error})"
+        raise ConfigError(msg) from error
+    return {name: f"{root}/{name}/v1" for name in providers}

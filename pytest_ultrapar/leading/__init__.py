@@ -1,1 +1,0 @@
-"""Leading a run: its plan, its workers and services, what is shown of it, and its end."""

@@ -1,0 +1,341 @@
+"""What falls on keys, limits and seats of a pool, and which of them holds a run up most."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING, Literal
+
+from pytest_ultrapar.plan.bound import Kind, resources
+from pytest_ultrapar.plan.forecast import LaneLoad
+from pytest_ultrapar.pool.model import Level
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from pytest_ultrapar.broker.assignment import Assignment, Group
+    from pytest_ultrapar.pool.model import Lane, LaneId, Limit, Pool
+    from pytest_ultrapar.records import Case
+
+
+QPS_PER_PROCESS = 2
+"""Requests per second of one process to one key, one for each of its workers at most.
+
+Source: seed 002, "4 processes x 2 QPS = 8 QPS"; seed 000, "only 1 worker each = 4 QPS" of four
+processes.
+"""
+_FREE = ""
+"""Stands for the cases that no group binds."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLoad:
+    """What falls on one key.
+
+    Attributes:
+        name: `provider/key`, all its names where the pool lists it more than once.
+        processes: Names of all processes that may use the key, in the order of their first cases.
+        most_at_once: How many of them the assignment lets run at the same time.
+        qps: The most that processes which run at the same time would send per second, if the key
+            had no rate of its own.
+        qps_limit: The key's own bound, None where it has none.
+    """
+
+    name: str
+    processes: tuple[str, ...]
+    most_at_once: int
+    qps: float
+    qps_limit: float | None
+
+
+def key_load(
+    pool: Pool,
+    lanes: Sequence[Lane],
+    cases: Sequence[Case],
+    assignment: Assignment,
+    *,
+    process_of: Callable[[Case], str],
+) -> tuple[KeyLoad, ...]:
+    """The load of each key under an assignment, in the order of the pool file.
+
+    Exact as to which groups wait for each other; groups of one `exclusive` word are taken in the
+    order in which they can come. Delays are left out: what starts 15 s later runs at the same time.
+    A process has the seats that the pool gives its lanes on the key.
+
+    Args:
+        pool: For the limits of keys.
+        lanes: All lanes of the run.
+        cases: All cases of the run.
+        assignment: What a policy made of them. Homes do not bind a case, so they do not count.
+        process_of: Name of the process that would run a case, such as model and difficulty.
+    """
+    group_of = {case_id: group for group in assignment.groups for case_id in group.cases}
+    lane_ids = {group.name: frozenset(group.lanes or ()) for group in assignment.groups}
+    shares: dict[str, dict[tuple[str, str], dict[LaneId, Lane]]] = {
+        lane.key_name: {} for lane in lanes
+    }
+    by_model: dict[str, list[Lane]] = {}
+    for lane in lanes:
+        by_model.setdefault(lane.model, []).append(lane)
+    for case in cases:
+        group = group_of.get(case.case_id)
+        name = _FREE if group is None else group.name
+        share = (name, process_of(case))
+        for lane in by_model.get(case.model, ()):
+            if group is None or group.lanes is None or lane.lane_id in lane_ids[name]:
+                shares[lane.key_name].setdefault(share, {})[lane.lane_id] = lane
+    before = _before(assignment.groups)
+    loads: list[KeyLoad] = []
+    for key, own in shares.items():
+        most = _most_at_once([group for group, _ in own], before)
+        # One entry for each request per second: the heaviest set instead of the largest.
+        sends = [
+            group
+            for (group, _), used in own.items()
+            for _ in range(_qps(pool.seats(tuple(used.values()))))
+        ]
+        names = tuple(dict.fromkeys(process for _, process in own))
+        limit = _qps_limit(pool, [lane for lane in lanes if lane.key_name == key])
+        loads.append(KeyLoad(key, names, most, _most_at_once(sends, before), limit))
+    return tuple(loads)
+
+
+def _qps(workers: int | None) -> int:
+    return QPS_PER_PROCESS if workers is None else min(workers, QPS_PER_PROCESS)
+
+
+def _before(groups: Sequence[Group]) -> dict[str, frozenset[str]]:
+    """By group, all groups that have ended when it starts."""
+    direct = {group.name: set(group.after) for group in groups}
+    word_of = {group.name: group.exclusive for group in groups}
+    last: dict[str, str] = {}
+    found: dict[str, frozenset[str]] = {_FREE: frozenset()}
+    for name in TopologicalSorter(direct).static_order():
+        near = set(direct[name])
+        word = word_of[name]
+        if word is not None:
+            near |= {last[word]} if word in last else set()
+            last[word] = name
+        found[name] = frozenset(near).union(*(found[one] for one in near))
+    return found
+
+
+def _most_at_once(groups: Sequence[str], before: Mapping[str, AbstractSet[str]]) -> int:
+    """The most of these, one entry per process, of which none waits for another.
+
+    By Dilworth's theorem that is their number less the size of a largest matching of entries to
+    entries that come after them.
+    """
+    after = [
+        [late for late, other in enumerate(groups) if group in before[other]] for group in groups
+    ]
+    matched: dict[int, int] = {}
+
+    def extends(early: int, seen: set[int]) -> bool:
+        for late in after[early]:
+            if late not in seen:
+                seen.add(late)
+                if late not in matched or extends(matched[late], seen):
+                    matched[late] = early
+                    return True
+        return False
+
+    return len(groups) - sum(extends(early, set()) for early in range(len(groups)))
+
+
+def _qps_limit(pool: Pool, lanes: Sequence[Lane]) -> float | None:
+    limits = (pool.limits[name] for lane in lanes for name in lane.limits)
+    return min((x.qps for x in limits if x.level == "key" and x.qps is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class SeatShare:
+    """Models of one provider that share seats with each other and with no other model of it.
+
+    Attributes:
+        provider: Its name.
+        models: In the order of the file, at least one.
+        seats: Requests in flight over all of them together; None is unlimited.
+    """
+
+    provider: str
+    models: tuple[str, ...]
+    seats: int | None
+
+
+def seat_shares(pool: Pool, lanes: Sequence[Lane]) -> tuple[SeatShare, ...]:
+    """The shares of all models, in the order of the pool file.
+
+    The bound of the whole pool is left out, as it holds over the sum of them.
+
+    Args:
+        pool: For its limits.
+        lanes: All of the run.
+    """
+    limits = {
+        name: replace(limit, workers=None) if limit.level == "pool" else limit
+        for name, limit in pool.limits.items()
+    }
+    pool = replace(pool, limits=limits)
+    found: dict[str, dict[str, list[Lane]]] = {}
+    for lane in lanes:
+        found.setdefault(lane.provider, {}).setdefault(lane.model, []).append(lane)
+    shares: list[SeatShare] = []
+    for provider, by_model in found.items():
+        for models in _joined(pool, by_model):
+            own = tuple(lane for model in models for lane in by_model[model])
+            shares.append(SeatShare(provider, models, _seats(pool, own)))
+    return tuple(shares)
+
+
+def _joined(pool: Pool, by_model: dict[str, list[Lane]]) -> list[tuple[str, ...]]:
+    """Models that share a bound on requests in flight, directly or through others."""
+    groups: list[tuple[list[str], set[str]]] = []
+    for model, lanes in by_model.items():
+        bounds = {name for lane in lanes for name in _bounds(pool, lane)}
+        models = [model]
+        apart = []
+        for others, theirs in groups:
+            if bounds.isdisjoint(theirs):
+                apart.append((others, theirs))
+            else:
+                models, bounds = others + models, bounds | theirs
+        groups = [*apart, (models, bounds)]
+    order = list(by_model)
+    named = [tuple(sorted(models, key=order.index)) for models, _ in groups]
+    return sorted(named, key=lambda models: order.index(models[0]))
+
+
+def _seats(pool: Pool, lanes: tuple[Lane, ...]) -> int | None:
+    return pool.seats(lanes) if all(_bounds(pool, lane) for lane in lanes) else None
+
+
+def _bounds(pool: Pool, lane: Lane) -> list[str]:
+    limits = (pool.limits[name] for name in lane.limits)
+    return [one.name for one in limits if one.workers is not None]
+
+
+_MINUTE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class LimitLoad:
+    """What falls on one number of one limit.
+
+    Attributes:
+        limit: Its name.
+        level: Where in the pool it was declared.
+        kind: Which of its numbers.
+        allows: The number: seats, sends in 1 s or 60 s, or tokens in 60 s.
+        requests: How many pass it.
+        share: Of all requests of the run, 0 to 1.
+        alone_s: Seconds that this limit would need for them if nothing else held them up:
+            seconds of service / seats, requests / rate, or tokens / rate.
+    """
+
+    limit: str
+    level: Level
+    kind: Kind | Literal["tpm"]
+    allows: float
+    requests: int
+    share: float
+    alone_s: float
+
+    @property
+    def name(self) -> str:
+        """For people, as in `ideallab/key0 (qps)`."""
+        return f"{self.limit} ({self.kind})"
+
+
+def limit_loads(
+    lanes: Sequence[Lane], limits: Mapping[str, Limit], loads: Mapping[LaneId, LaneLoad]
+) -> tuple[LimitLoad, ...]:
+    """The load of every number of every limit that has any, that which needs longest first.
+
+    Args:
+        lanes: All of the run.
+        limits: Those of the pool by name; whatever is on no lane's path has no load.
+        loads: What each lane is going to answer, or answered.
+    """
+    whole = sum(load.requests for load in loads.values())
+    passing: dict[str, LaneLoad] = defaultdict(LaneLoad)
+    for lane in lanes:
+        own = loads.get(lane.lane_id)
+        for name in lane.limits if own is not None else ():
+            assert own is not None
+            passing[name].requests += own.requests
+            passing[name].busy_s += own.busy_s
+            passing[name].tokens += own.tokens
+    found = []
+    for part in resources(limits.values()):
+        load = passing.get(part.limit)
+        if load is not None:
+            asked = load.requests if part.is_rate else load.busy_s
+            found.append(
+                LimitLoad(
+                    part.limit,
+                    limits[part.limit].level,
+                    part.kind,
+                    part.number,
+                    load.requests,
+                    load.requests / whole,
+                    asked / part.per_s,
+                )
+            )
+    for name, load in passing.items():
+        tpm = limits[name].tpm
+        if tpm is not None and load.tokens:
+            share = load.requests / whole
+            alone_s = load.tokens * _MINUTE_S / tpm
+            level = limits[name].level
+            found.append(LimitLoad(name, level, "tpm", tpm, load.requests, share, alone_s))
+    return tuple(sorted(found, key=lambda one: -one.alone_s))
+
+
+def longest(loads: Sequence[LimitLoad]) -> tuple[LimitLoad, ...]:
+    """The limits that need longest, to 1 %; of loads in the order of `limit_loads`."""
+    return tuple(one for one in loads if math.isclose(one.alone_s, loads[0].alone_s, rel_tol=0.01))
+
+
+def binding(loads: Sequence[LimitLoad]) -> str:
+    """The limit that needs longest, and how many need as long; `no limit` where none is loaded."""
+    if not loads:
+        return "no limit"
+    top, alike = loads[0], len(longest(loads)) - 1
+    return top.name + (f" and {alike} alike" if alike else "")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyShare:
+    """What falls on one key, over all its models and instances.
+
+    Attributes:
+        name: `provider/key`, all its names where the pool lists it more than once.
+        requests: How many it is used for.
+        share: Of all requests of the run, 0 to 1.
+        busy_s: Seconds of their services together.
+    """
+
+    name: str
+    requests: int
+    share: float
+    busy_s: float
+
+
+def key_shares(lanes: Sequence[Lane], loads: Mapping[LaneId, LaneLoad]) -> tuple[KeyShare, ...]:
+    """The load of each key, in the order of the pool file; keys without a request have zeros."""
+    whole = sum(load.requests for load in loads.values())
+    sums: dict[str, LaneLoad] = defaultdict(LaneLoad)
+    for lane in lanes:
+        key = sums[lane.key_name]
+        own = loads.get(lane.lane_id)
+        if own is not None:
+            key.requests += own.requests
+            key.busy_s += own.busy_s
+    return tuple(
+        KeyShare(name, load.requests, load.requests / whole if whole else 0.0, load.busy_s)
+        for name, load in sums.items()
+    )

@@ -1,0 +1,221 @@
+"""Where in the user's input something stands, what may stand there, and what is said otherwise."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+from pytest_ultrapar.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+_SHOWN_CHARS = 60
+_SECRET_PREFIXES = re.compile(
+    r"(?i)\A(bearer\s|[spr]k[-_]|gsk_|xai-|hf_|gh[pousr]_|github_pat_|aiza|akia|eyj)"
+)
+_SECRET_RUN = re.compile(r"[A-Za-z0-9+/=]{20,}")
+_EXACT_INT = 10**18
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A field of a file, a variable of the environment or an option of the command line.
+
+    Attributes:
+        source: `pool.toml`, `environment` or `command line`.
+        path: `provider[0].per_key.qps`, `MAX_WORKERS`; empty for the whole source.
+    """
+
+    source: str
+    path: str = ""
+
+    def at(self, field: str) -> Location:
+        """The field of that name below this place."""
+        return replace(self, path=f"{self.path}.{field}" if self.path else field)
+
+    def item(self, index: int) -> Location:
+        """The entry of that index (from 0) of the list at this place."""
+        return replace(self, path=f"{self.path}[{index}]")
+
+    def refuse(self, what: str) -> NoReturn:
+        """Refuse what stands here.
+
+        Raises:
+            ConfigError: Always, saying `<source>: <path> <what>`.
+        """
+        # From None: what led here is the user's text, which a chained traceback would show.
+        raise ConfigError(f"{self}: {what}" if not self.path else f"{self} {what}") from None
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.path}" if self.path else self.source
+
+
+def looks_like_secret(text: str) -> bool:
+    """Whether `text` could be an API key: a known prefix, or a long run of letters and digits.
+
+    Names of models stay clear of it, since they are broken by `-`, `.`, `_` or `:`.
+    """
+    if _SECRET_PREFIXES.match(text):
+        return True
+    runs = _SECRET_RUN.findall(text)
+    return any(re.search("[0-9]", run) and re.search("[A-Za-z]", run) for run in runs)
+
+
+def shown(found: object) -> str:
+    """A value as messages show it: one line, bounded, free of control characters and of secrets."""
+    if isinstance(found, str):
+        return f'"{shown_text(found)}"' if not looks_like_secret(found) else '"***"'
+    if isinstance(found, bool):
+        return "true" if found else "false"
+    if isinstance(found, int) and abs(found) > _EXACT_INT:
+        # str() of an int above 4300 digits raises, and nobody wants to read one of 50.
+        return "a number below -1e18" if found < 0 else "a number above 1e18"
+    if isinstance(found, int | float):
+        return str(found)
+    return kind_of(found)
+
+
+def shown_text(text: str) -> str:
+    """Text cut to 60 characters, with everything that could steer a terminal escaped."""
+    visible = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[: _SHOWN_CHARS + 1])
+    return visible if len(visible) <= _SHOWN_CHARS else visible[: _SHOWN_CHARS - 3] + "..."
+
+
+def kind_of(found: object) -> str:
+    """What kind of TOML value this is, in words; never the value itself."""
+    words: dict[type, str] = {
+        dict: "a table",
+        list: "a list",
+        str: "a string",
+        bool: "true or false",
+    }
+    words |= {int: "an integer", float: "a number with a fraction"}
+    return words.get(type(found), "a date or time")
+
+
+_N = TypeVar("_N", int, float)
+_W = TypeVar("_W", bound=str)
+_NAME = re.compile(r"[A-Za-z0-9_.:-]+")
+_API_NAME = re.compile(r"[A-Za-z0-9._:/@+-]+")
+_NAME_CHARS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The interval a number must lie in; finite at its upper end, so that infinity never passes.
+
+    Attributes:
+        at_most: Largest allowed value.
+        at_least: Smallest allowed value, if there is one.
+        above: Every value must be larger than this, if given.
+    """
+
+    at_most: float
+    at_least: float | None = None
+    above: float | None = None
+
+    def check(self, location: Location, value: _N) -> _N:
+        """The value itself.
+
+        Raises:
+            ConfigError: It is not a number or outside the bounds; the message says which bound.
+        """
+        if isinstance(value, float) and math.isnan(value):
+            location.refuse("must be a number (got nan)")
+        if self.above is not None and not value > self.above:
+            location.refuse(f"must be > {self.above:g} (got {shown(value)})")
+        if self.at_least is not None and value < self.at_least:
+            location.refuse(f"must be >= {self.at_least:g} (got {shown(value)})")
+        if value > self.at_most:
+            location.refuse(f"must be <= {_plain(self.at_most)} (got {shown(value)})")
+        return value
+
+    def __str__(self) -> str:
+        low = f"> {self.above:g}" if self.above is not None else f">= {_plain(self.at_least or 0)}"
+        return f"{low} and <= {_plain(self.at_most)}"
+
+
+WORKERS = Bounds(at_least=1, at_most=100_000)
+# Below one send in 11 days a rate is a slip of the hand, and 1 / rate stays far from infinity.
+RATE = Bounds(above=0, at_least=1e-6, at_most=1_000_000)
+TOKENS = Bounds(at_least=1, at_most=10_000_000_000)
+DEADLINE_S = Bounds(above=0, at_most=86_400)
+LATENCY_S = Bounds(at_least=0, at_most=3_600)
+SIGMA = Bounds(at_least=0, at_most=5)
+SKILL = Bounds(at_least=0, at_most=1)
+PRICE = Bounds(at_least=0, at_most=1_000_000)
+PORT = Bounds(at_least=1, at_most=65_535)
+SEED = Bounds(at_least=0, at_most=2**63 - 1)
+REPEATS = Bounds(at_least=1, at_most=100_000)
+PROCESS_NUM = Bounds(at_least=1, at_most=100_000)
+PROMPT_TYPES = Bounds(at_least=1, at_most=1_000)
+
+
+def check_name(location: Location, name: str) -> str:
+    """A name that can stand in ids, file names and columns.
+
+    Raises:
+        ConfigError: It is empty, too long or has other characters (`/` separates the parts of ids).
+    """
+    return _check_text(location, name, _NAME, "letters, digits and . _ : -")
+
+
+def check_api_name(location: Location, name: str) -> str:
+    """A name as the API wants it, where `/`, `@` and `+` occur as well.
+
+    Raises:
+        ConfigError: It is empty, too long or has other characters.
+    """
+    return _check_text(location, name, _API_NAME, "letters, digits and . _ : - / @ +")
+
+
+def check_word(location: Location, word: str, allowed: tuple[_W, ...]) -> _W:
+    """The allowed word that equals `word`.
+
+    Raises:
+        ConfigError: There is none; the message lists the allowed words, and asks for the nearest.
+    """
+    same = [candidate for candidate in allowed if candidate == word]
+    if not same:
+        import difflib  # noqa: PLC0415 - 8 ms, needed only for this message
+
+        near = difflib.get_close_matches(word, allowed, n=1)
+        meant = f'; did you mean "{near[0]}"?' if near else ""
+        location.refuse(f"must be {one_of(allowed)} (got {shown(word)}){meant}")
+    return same[0]
+
+
+def check_different(places: Iterable[tuple[Location, str]]) -> None:
+    """Make sure that no two places say the same.
+
+    Raises:
+        ConfigError: Two do; the message names both places.
+    """
+    seen: dict[str, Location] = {}
+    for location, text in places:
+        first = seen.setdefault(text, location)
+        if first is not location:
+            location.refuse(f"must be unique (got {shown(text)}, as in {first.path})")
+
+
+def one_of(allowed: tuple[str, ...]) -> str:
+    """`"a"` or `"b"`, as messages list allowed words."""
+    return " or ".join(f'"{word}"' for word in allowed)
+
+
+def _check_text(location: Location, text: str, pattern: re.Pattern[str], made_of: str) -> str:
+    if not text:
+        location.refuse("must not be empty")
+    if len(text) > _NAME_CHARS:
+        location.refuse(f"must have at most {_NAME_CHARS} characters (got {len(text)})")
+    if not pattern.fullmatch(text):
+        location.refuse(f"must be made of {made_of} (got {shown(text)})")
+    return text
+
+
+def _plain(number: float) -> str:
+    return str(int(number)) if number == int(number) else f"{number:g}"

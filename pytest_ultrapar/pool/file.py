@@ -1,0 +1,406 @@
+"""The pool file: bytes, TOML, and typed tables; what is wrong is named by the path of its field."""
+
+from __future__ import annotations
+
+import re
+import stat
+import tomllib
+from dataclasses import dataclass
+from hashlib import sha256
+from types import UnionType
+from typing import TYPE_CHECKING, NoReturn, TypeVar, get_args, get_type_hints
+
+import msgspec
+
+from pytest_ultrapar.pool.fields import Location, kind_of, looks_like_secret, shown, shown_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+
+MAX_BYTES = 1024 * 1024
+_AT_LINE = re.compile(r"\s*\(at line (\d+), column \d+\)|\s*\(at end of document\)")
+_SECRET_FIELD = re.compile(
+    r"(?i)((?:\b|_)(?:key|api[_-]?key|secret|token|password|authorization|env)[\"']?\s*=(?!\s*\{)\s*)([^,}\n]+)"
+)
+_VARIABLE = re.compile(r"[\"']?[A-Z_][A-Z0-9_]*[\"']?\s*")
+_USERINFO = re.compile(r"://[^/\s\"']*@")
+
+
+@dataclass(frozen=True, slots=True)
+class PoolText:
+    """A pool file's text and the SHA-256 (hex) of its bytes."""
+
+    text: str
+    digest: str
+
+
+def read_pool_file(path: Path, location: Location) -> PoolText:
+    """The file's text, of at most 1 MiB.
+
+    Raises:
+        ConfigError: It is missing, unreadable, no regular file, too large or not UTF-8.
+    """
+    try:
+        # A pipe would be empty for the workers, which read the file again.
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            found = "a directory" if stat.S_ISDIR(mode) else "no regular file"
+            location.refuse(f"must be a TOML file (got {found})")
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        location.refuse("there is no such file")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "the path is malformed"
+        location.refuse(f"cannot be read ({reason})")
+    if len(content) > MAX_BYTES:
+        location.refuse(f"must have at most {MAX_BYTES} bytes (it has more)")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        location.refuse(f"must be UTF-8 (line {line} is not)")
+    return PoolText(text, sha256(content).hexdigest())
+
+
+def parse_toml(text: str, location: Location) -> dict[str, object]:
+    """The file's tables.
+
+    Raises:
+        ConfigError: The text is not TOML; the message shows the line, without any secret in it.
+    """
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        location.refuse("is nested too deeply")
+    except tomllib.TOMLDecodeError as error:
+        message = str(error)
+        at_line = _AT_LINE.search(message)
+        lines = text.splitlines() or [""]
+        number = int(at_line[1]) if at_line and at_line[1] else len(lines)
+        what = shown_text(_AT_LINE.sub("", message))
+        line = _masked(lines[min(number, len(lines)) - 1].strip())
+        location.refuse(f"line {number} is not TOML: {what}: {shown_text(line)}")
+    except ValueError:
+        # tomllib lets the interpreter's own limit on digits through as it is.
+        location.refuse("holds a number that is too long")
+
+
+def _masked(line: str) -> str:
+    """The line without anything that could be a secret: it is shown exactly when it is broken."""
+
+    def value(match: re.Match[str]) -> str:
+        return match[0] if _VARIABLE.fullmatch(match[2]) else f"{match[1]}***"
+
+    line = _USERINFO.sub("://***@", _SECRET_FIELD.sub(value, line))
+    words = re.split(r"([\s\"'=,{}\[\]]+)", line)
+    return "".join("***" if looks_like_secret(word) else word for word in words)
+
+
+Number = int | float
+
+
+class FileTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Base of all tables: every field is by name, and no unknown field passes."""
+
+
+class CountByMode(FileTable, kw_only=True):
+    """One count for each rate mode."""
+
+    fixed: int | None = None
+    adaptive: int | None = None
+
+
+class RateByMode(FileTable, kw_only=True):
+    """One rate for each rate mode."""
+
+    fixed: Number | None = None
+    adaptive: Number | None = None
+
+
+class LimitTable(FileTable, kw_only=True):
+    """The bounds that every level may carry; absent is unlimited."""
+
+    workers: int | CountByMode | None = None
+    qps: Number | RateByMode | None = None
+    rpm: Number | RateByMode | None = None
+    tpm: Number | RateByMode | None = None
+
+
+class LatencyTable(FileTable, kw_only=True):
+    """How long the simulated provider takes for one answer."""
+
+    kind: str
+    median_s: Number
+    sigma: Number | None = None
+    knee: int | None = None
+
+
+class KeyTable(LimitTable, kw_only=True):
+    """A key, with bounds of its own in place of `per_key`'s."""
+
+    name: str
+    env: str | None = None
+
+
+class InstanceTable(FileTable, kw_only=True):
+    """An instance whose name in results, name at the API or address differ."""
+
+    name: str
+    api_name: str | None = None
+    base_url: str | None = None
+    metrics_url: str | None = None
+
+
+class ModelTable(FileTable, kw_only=True):
+    """`[[provider.model]]`."""
+
+    name: str
+    instances: list[str | InstanceTable] | None = None
+    ports: list[int] | None = None
+    ports_env: str | None = None
+    api_name: str | None = None
+    keys: list[str] | None = None
+    family: str | None = None
+    per_instance: LimitTable | None = None
+    per_lane: LimitTable | None = None
+    latency_hint_s: Number | None = None
+    price_per_mtok_in: Number | None = None
+    price_per_mtok_out: Number | None = None
+    multiply_by_prompt_types: bool = False
+    stream: bool | None = None
+    parameters: dict[str, object] | None = None
+    persona: str | None = None
+    skill: Number | None = None
+    latency: LatencyTable | None = None
+
+
+class ProviderTable(LimitTable, kw_only=True):
+    """`[[provider]]`."""
+
+    name: str
+    api: str
+    base_url: str | None = None
+    api_version: str | None = None
+    timeout_s: Number | None = None
+    rate_mode: str | None = None
+    stream: bool | None = None
+    parameters: dict[str, object] | None = None
+    metrics_url: str | None = None
+    ca_file: str | None = None
+    client_cert: str | None = None
+    client_key: str | None = None
+    proxy: str | None = None
+    proxy_env: str | None = None
+    trust_env: bool | None = None
+    keys: list[KeyTable] = []
+    per_key: LimitTable | None = None
+    per_key_model: LimitTable | None = None
+    latency: LatencyTable | None = None
+    simulation_seed: int | None = None
+    model: list[ModelTable] = []
+
+
+class WholePoolTable(LimitTable, kw_only=True):
+    """`[pool]`."""
+
+    rate_mode: str | None = None
+    repeats: int | None = None
+    prompt_types: int | None = None
+
+
+class PoolFile(FileTable, kw_only=True):
+    """The whole file."""
+
+    schema: int
+    pool: WholePoolTable | None = None
+    provider: list[ProviderTable] = []
+
+
+MAX_DEPTH = 8
+"""The deepest field of the schema, `provider[0].per_key.workers.fixed`, is at 6."""
+_SECRET_FIELDS = frozenset(
+    {"key", "api_key", "apikey", "secret", "token", "password", "authorization", "bearer"}
+)
+_BARE_FIELD = re.compile(r"[A-Za-z0-9_-]+")
+_REFUSED_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,99}")
+
+
+def refuse_forbidden(tables: Mapping[str, object], location: Location) -> None:
+    """Pass a file only if it holds no secret and no nesting without end.
+
+    Raises:
+        ConfigError: It does. The message names the field and never its value.
+    """
+    for where, field, value in _fields(tables, location):
+        word = field.lower().replace("-", "_")
+        if word in _SECRET_FIELDS:
+            where.refuse(
+                "is refused: a secret never stands in the file; put it into an environment variable"
+                ' and name that variable: env = "MY_API_KEY"'
+            )
+        if field in {"env", "proxy_env"}:
+            check_variable(where, value)
+
+
+def check_variable(location: Location, value: object) -> str:
+    """The name of an environment variable.
+
+    Raises:
+        ConfigError: It looks like none. It may be a literal key, so it is never shown.
+    """
+    if not isinstance(value, str):
+        location.refuse(f"must be the name of an environment variable (got {kind_of(value)})")
+    if not value:
+        location.refuse("must be the name of an environment variable (got an empty string)")
+    if not _REFUSED_VARIABLE.fullmatch(value) or looks_like_secret(value):
+        location.refuse(
+            "must be the name of an environment variable, made of A-Z, 0-9 and _ (its value is not"
+            " shown, since it may be a secret; a literal key is refused)"
+        )
+    return value
+
+
+def _fields(
+    tables: Mapping[str, object], location: Location
+) -> Iterator[tuple[Location, str, object]]:
+    # A stack and no recursion: dotted keys nest without depth in the text of the file.
+    stack: list[tuple[Location, object, int]] = [(location, tables, 0)]
+    while stack:
+        where, value, depth = stack.pop()
+        if depth > MAX_DEPTH:
+            location.refuse(
+                f"is nested more than {MAX_DEPTH} levels deep (at {shown_text(where.path)})"
+            )
+        if isinstance(value, dict):
+            for field in value:
+                if not _BARE_FIELD.fullmatch(field) or looks_like_secret(field):
+                    where.refuse(f"has a field called {shown(field)}, which is not known")
+            for field, inner in value.items():
+                yield where.at(field), field, inner
+            stack.extend((where.at(f), inner, depth + 1) for f, inner in reversed(value.items()))
+        elif isinstance(value, list):
+            entries = [(where.item(i), inner, depth + 1) for i, inner in enumerate(value)]
+            stack.extend(reversed(entries))
+
+
+SCHEMA = 1
+_File = TypeVar("_File", bound=FileTable)
+_WORDS = {"int": "an integer", "float": "a number", "object": "a table", "array": "a list"}
+_WORDS |= {"str": "a string", "bool": "true or false"}
+_STEP = re.compile(r"\.([A-Za-z0-9_-]+)|\[(\d+|\.\.\.)\]")
+_SOME_VALUE = "..."
+_PATH = re.compile(r" - at `\$(.*)`\Z")
+_REPEATED = frozenset({"provider", "provider.model", "fault", "capacity", "rate_headers"})
+_HINTS = {
+    "api": 'it must be "openai" or "azure-openai" or "simulated"',
+    "name": "it is what results, limits and messages say",
+    "schema": f"write schema = {SCHEMA} at the top of the file",
+}
+
+
+def decode(tables: Mapping[str, object], location: Location) -> PoolFile:
+    """A pool file as typed tables.
+
+    Raises:
+        ConfigError: As `decode_as`.
+    """
+    return decode_as(PoolFile, tables, location)
+
+
+def decode_as(file: type[_File], tables: Mapping[str, object], location: Location) -> _File:
+    """A file of this package as typed tables.
+
+    Raises:
+        ConfigError: Another schema, an unknown or missing field, or a wrong type.
+    """
+    schema = tables.get("schema", SCHEMA)
+    # Before anything else: under another schema every other complaint would mislead.
+    if isinstance(schema, int) and schema != SCHEMA:
+        location.at("schema").refuse(f"must be {SCHEMA} (got {shown(int(schema))})")
+    try:
+        return msgspec.convert(tables, file)
+    except msgspec.ValidationError as error:
+        _explain(str(error), file, tables, location)
+
+
+def _explain(
+    message: str, file: type[FileTable], tables: Mapping[str, object], location: Location
+) -> NoReturn:
+    path = _PATH.search(message)
+    found: object = tables
+    expected: object = file
+    for step in _STEP.finditer(path[1] if path else ""):
+        field, index = step.groups()
+        if field:
+            location = location.at(field)
+            found = found[field] if isinstance(found, dict) else None
+            expected = get_type_hints(_table_in(expected))[field]
+        elif index == _SOME_VALUE:
+            expected = _entry_of(expected, dict)
+            name, found = _misfit(found, expected)
+            location = location.at(name)
+        else:
+            location = location.item(int(index))
+            found = found[int(index)] if isinstance(found, list) else None
+            expected = _entry_of(expected, list)
+    if unknown := re.search(r"unknown field `(.*?)`", message):
+        _refuse_unknown(location.at(unknown[1]), unknown[1], _table_in(expected))
+    if missing := re.search(r"missing required field `(.*?)`", message):
+        hint = _HINTS.get(missing[1])
+        location.at(missing[1]).refuse("is missing" + (f"; {hint}" if hint else ""))
+    if kinds := re.search(r"Expected `(.*?)`", message):
+        location.refuse(f"must be {_kinds(kinds[1])} (got {_got(found)}){_advice(found, location)}")
+    location.refuse(f"cannot be read ({message})")
+
+
+def _refuse_unknown(location: Location, field: str, table: type[FileTable]) -> NoReturn:
+    import difflib  # noqa: PLC0415 - 8 ms, needed only for this message
+
+    allowed = sorted(table.__struct_fields__)
+    near = difflib.get_close_matches(field, allowed, n=1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    location.refuse(f"is not a known field{meant} (allowed: {', '.join(allowed)})")
+
+
+def _kinds(expected: str) -> str:
+    kinds = [kind for kind in expected.split(" | ") if kind != "null"]
+    if "float" in kinds:
+        kinds.remove("int")
+    return " or ".join(_WORDS.get(kind, kind) for kind in kinds)
+
+
+def _got(found: object) -> str:
+    # Numbers help to find the slip; strings may be secrets in the wrong place.
+    return shown(found) if isinstance(found, int | float) else kind_of(found)
+
+
+def _advice(found: object, location: Location) -> str:
+    header = re.sub(r"\[\d+\]", "", location.path)
+    if isinstance(found, dict) and header in _REPEATED:
+        return f"; write [[{header}]]"
+    return ""
+
+
+def _table_in(expected: object) -> type[FileTable]:
+    options = get_args(expected) if isinstance(expected, UnionType) else (expected,)
+    return next(o for o in options if isinstance(o, type) and issubclass(o, FileTable))
+
+
+def _entry_of(expected: object, container: type) -> object:
+    """What the entries of a list, or the values of a table of any names, are to be."""
+    options = get_args(expected) if isinstance(expected, UnionType) else (expected,)
+    found = [option for option in options if getattr(option, "__origin__", None) is container]
+    return get_args(found[0])[-1]
+
+
+def _misfit(table: object, expected: object) -> tuple[str, object]:
+    """The first entry of a table whose value is of another type: msgspec does not say which."""
+    for name, value in table.items() if isinstance(table, dict) else ():
+        try:
+            msgspec.convert(value, expected)
+        except msgspec.ValidationError:
+            return name, value
+    return _SOME_VALUE, table

@@ -1,0 +1,198 @@
+"""Numbers, tables and foreign text as people read them in a terminal."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+_MINUTE_S = 60
+_HOUR_S = 3600
+_DAY_S = 24 * _HOUR_S
+
+
+def counted(n: int, noun: str) -> str:
+    """`1 case`, `2 cases`, `1,200 requests`."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def duration(seconds: float) -> str:
+    """Three digits or so: `0.21 s`, `12.3 s`, `4 min 05 s`, `3 h 12 min`, `2 d 04 h`."""
+    if seconds < 10:  # noqa: PLR2004 - two digits after the point below it, one above
+        return f"{seconds:.2f} s"
+    if seconds < 2 * _MINUTE_S:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 2 * _HOUR_S:
+        return f"{whole // _MINUTE_S} min {whole % _MINUTE_S:02d} s"
+    if whole < 2 * _DAY_S:
+        return f"{whole // _HOUR_S} h {whole % _HOUR_S // _MINUTE_S:02d} min"
+    return f"{whole // _DAY_S} d {whole % _DAY_S // _HOUR_S:02d} h"
+
+
+def rate(per_s: float) -> str:
+    """Cases per second, or per minute or hour where that says more: `1,332/s`, `7.5/min`."""
+    for factor, unit in ((1, "s"), (_MINUTE_S, "min")):
+        if per_s * factor >= 1:
+            return f"{_few_digits(per_s * factor)}/{unit}"
+    return f"{_few_digits(per_s * _HOUR_S)}/h"
+
+
+def times(factor: float) -> str:
+    """A speed-up: `297x`, `3.4x`."""
+    return f"{_few_digits(factor)}x"
+
+
+def percent(share: float) -> str:
+    """A share with one digit after the point: `61.5 %`."""
+    return f"{share * 100:.1f} %"
+
+
+def _few_digits(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.1f}"  # noqa: PLR2004 - three digits
+
+
+# C0 without tab and line feed, DEL, C1; bidi marks, embeddings, overrides and isolates, which
+# reorder what a reader sees; line and paragraph separators; lone surrogates, which UTF-8 lacks.
+# Source: ECMA-48 section 5 (control sequences), Unicode UAX #9 (bidi controls).
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"
+    "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+# A colour as pytest itself puts into the differences it shows: SGR, by the grammar of ECMA-48
+# (5.4.2): numbers in decimal with any zeros before them, `;` between, an empty one is 0. Not 8,
+# which hides text, however it is written; also not as part of a colour's number, since a terminal
+# that does not know such colours takes each number for itself. Nothing above 255: a terminal that
+# counts in bytes would take 264 for 8. Nothing with `:`, which not all terminals read alike.
+_NUMBER = r"0*+(?:[1-79]|[1-9][0-9]|1[0-9][0-9]|2[0-4][0-9]|25[0-5])?(?=[;m])"
+_COLOUR = rf"\x1b\[(?:{_NUMBER};){{0,15}}{_NUMBER}m"
+_UNSAFE_BUT_COLOURS = re.compile(f"({_COLOUR}|\r(?=\n))|{_UNSAFE.pattern}")
+_LAST_BYTE = 0xFF
+
+
+def visible(text: str, max_line: int | None = None) -> str:
+    r"""`text` with everything that could steer a terminal shown as `\x1b`, `\u202e` and the like.
+
+    Tabs and line feeds stay; a lone backslash is not doubled, since this is for eyes and never read
+    back.
+
+    Args:
+        text: Any string, lone surrogates included.
+        max_line: Longest line in characters, > 0; what is cut off is counted in its place.
+    """
+    text = _UNSAFE.sub(_shown, text)
+    if max_line is None or len(text) <= max_line:
+        return text
+    return "\n".join(_cut(line, max_line) for line in text.split("\n"))
+
+
+def harmless(text: str) -> str:
+    """`visible`, but colours stay, and so do the ends of lines that Windows writes.
+
+    For what pytest shows of a case: it colours differences itself, and tests may.
+    """
+    return _UNSAFE_BUT_COLOURS.sub(lambda match: match[1] or _shown(match), text)
+
+
+def _shown(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code <= _LAST_BYTE else f"\\u{code:04x}"
+
+
+def _cut(line: str, max_line: int) -> str:
+    if len(line) <= max_line:
+        return line
+    return f"{line[:max_line]}[+{len(line) - max_line} characters]"
+
+
+GAP = "  "
+_LEAST_NAME = 8
+
+
+def text_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, n_names: int, width: int
+) -> list[str]:
+    """Lines of a table, names to the left and numbers to the right of their columns.
+
+    Where it is too wide, columns are left out from the right down to two numbers, which a last line
+    says, then names are shortened in their middle.
+
+    Args:
+        header: One text for each column.
+        rows: As many texts each.
+        n_names: How many of the first columns are names.
+        width: Characters for a line; below what the numbers need, lines are longer.
+    """
+    n_columns = len(header)
+    while n_columns > n_names + 2 and sum(_widths(header, rows, n_columns)) > _room(
+        width, n_columns
+    ):
+        n_columns -= 1
+    widths = _widths(header, rows, n_columns)
+    while sum(widths) > _room(width, n_columns):
+        widest = max(range(n_names), key=widths.__getitem__, default=None)
+        if widest is None or widths[widest] <= _LEAST_NAME:
+            break
+        widths[widest] -= 1
+    lines = [_line(cells, widths, n_names) for cells in (header, *rows)]
+    left_out = len(header) - n_columns
+    if left_out:
+        whole = sum(_widths(header, rows, len(header))) + len(GAP) * (len(header) - 1)
+        lines.append(f"({counted(left_out, 'column')} more with COLUMNS={whole})")
+    return lines
+
+
+def shorten(text: str, width: int) -> str:
+    """`text`, its middle left out if it is longer than `width`: names differ at their ends."""
+    if len(text) <= width:
+        return text
+    tail = (width - 2) // 2
+    return f"{text[: width - 2 - tail]}..{text[len(text) - tail :]}"
+
+
+def _room(width: int, n_columns: int) -> int:
+    return width - len(GAP) * (n_columns - 1)
+
+
+def _widths(header: Sequence[str], rows: Sequence[Sequence[str]], n_columns: int) -> list[int]:
+    return [max(len(cells[i]) for cells in (header, *rows)) for i in range(n_columns)]
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], n_names: int) -> str:
+    aligned = [
+        shorten(cell, width).ljust(width) if i < n_names else cell.rjust(width)
+        for i, (cell, width) in enumerate(zip(cells, widths, strict=False))
+    ]
+    return GAP.join(aligned).rstrip()
+
+
+def markdown_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, n_names: int
+) -> list[str]:
+    """Lines of a table: names to the left and numbers to the right of their columns.
+
+    Args:
+        header: One text for each column.
+        rows: As many texts each.
+        n_names: How many of the first columns are names.
+    """
+    texts = [[_safe(text) for text in row] for row in (header, *rows)]
+    widths = [max(3, *(len(row[i]) for row in texts)) for i in range(len(header))]
+    ruler = [
+        "-" * width if i < n_names else "-" * (width - 1) + ":" for i, width in enumerate(widths)
+    ]
+    aligned = [
+        [
+            text.ljust(width) if i < n_names else text.rjust(width)
+            for i, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        for row in texts
+    ]
+    return [f"| {' | '.join(row)} |" for row in (aligned[0], ruler, *aligned[1:])]
+
+
+def _safe(text: str) -> str:
+    return visible(text).replace("|", "\\|").replace("\n", " ")

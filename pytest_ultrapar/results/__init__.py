@@ -1,1 +1,0 @@
-"""What a run leaves behind: journals, tables, statistics and the benchmark JSON."""

@@ -1,0 +1,78 @@
+"""What Ctrl-C does: the first one stops the run, and those that follow do not break its end."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+SAME_WISH_S = 1.0
+"""Ctrl-C within this time of the last one asks for nothing new: people press it two or three times,
+and process managers send it to the process and to its group."""
+
+
+class CtrlC:
+    """Handles SIGINT of one process while pytest's session lasts.
+
+    The first one does what it did before, which is to raise `KeyboardInterrupt`. One within
+    `SAME_WISH_S` of the last is ignored. A later one calls `again` if the session is already
+    ending: raising there would cut off the end and print a traceback.
+    """
+
+    def __init__(
+        self, again: Callable[[], object], *, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Change nothing yet.
+
+        Args:
+            again: Called for a Ctrl-C while the session ends, on the main thread.
+            now_s: A monotonic clock.
+        """
+        self._again = again
+        self._now_s = now_s
+        self._before: Any = None
+        self._last_s = float("-inf")
+        self._is_ending = False
+
+    def install(self) -> None:
+        """Take SIGINT over, unless the process ignores it or this is not its main thread."""
+        before = signal.getsignal(signal.SIGINT)
+        if not callable(before):
+            return
+        try:
+            signal.signal(signal.SIGINT, self._handle)
+        except ValueError:  # pytest runs in some other thread, where no Ctrl-C arrives
+            return
+        self._before = before
+
+    def note_ending(self) -> None:
+        """Say that the session ends: whatever comes now must not interrupt that."""
+        self._is_ending = True
+
+    def remove(self) -> None:
+        """Give SIGINT back, or, right after a Ctrl-C, only stop calling `again`.
+
+        The interpreter takes a while to end, and a traceback there is no better.
+        """
+        self._is_ending = False
+        if self._before is None or self._is_same_wish(self._now_s()):
+            return
+        if signal.getsignal(signal.SIGINT) == self._handle:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _is_same_wish(self, now_s: float) -> bool:
+        return now_s - self._last_s < SAME_WISH_S
+
+    def _handle(self, number: int, frame: object) -> None:
+        now_s = self._now_s()
+        is_same, self._last_s = self._is_same_wish(now_s), now_s
+        if is_same:
+            return
+        if self._is_ending:
+            self._again()
+        else:
+            self._before(number, frame)

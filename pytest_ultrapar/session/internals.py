@@ -1,0 +1,283 @@
+"""Every reliance on the internals of pytest and xdist, in one place."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from traceback import walk_tb
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from _pytest.capture import CaptureFixture
+from _pytest.compat import NOTSET
+from _pytest.fixtures import SubRequest
+from _pytest.python import DirectParamFixtureDef, pytest_pyfunc_call
+from _pytest.scope import Scope
+from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
+
+from pytest_ultrapar.engine.output import EpisodeLogHandler, RoutedStream, is_outside_episodes
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Callable
+
+
+_PYTESTS_OWN = str(Path(pytest_pyfunc_call.__code__.co_filename).parent)
+"""Where pytest's own code stands."""
+NO_VALUE: object = NOTSET
+"""The value of a parameter that was parametrised over nothing (`mark/structures.py:263`)."""
+
+
+def fixture_definition(item: pytest.Item, name: str) -> pytest.FixtureDef[Any] | None:
+    """The fixture that `name` stands for in an item (`fixtures.py:325`, `FuncFixtureInfo`)."""
+    definitions = item._fixtureinfo.name2fixturedefs.get(name)  # type: ignore[attr-defined]
+    return definitions[-1] if definitions else None
+
+
+def fixture_names(item: pytest.Item) -> list[str]:
+    """All fixtures that an item needs, itself or through others (`fixtures.py:325`)."""
+    info = getattr(item, "_fixtureinfo", None)
+    return list(info.name2fixturedefs) if info is not None else []
+
+
+def test_identity(item: pytest.Item) -> int:
+    """The same number for all items of one test function, of any parameters (`python.py:1700`)."""
+    return id(getattr(item, "_fixtureinfo", item))
+
+
+def fixture_function(metafunc: pytest.Metafunc, name: str) -> Any:  # noqa: ANN401
+    """The function behind a fixture name while tests are generated (`python.py:1268`), or None."""
+    definitions = metafunc._arg2fixturedefs.get(name)
+    return definitions[-1].func if definitions else None
+
+
+def is_direct_parameter(definition: pytest.FixtureDef[Any]) -> bool:
+    """Whether a fixture only hands over a directly parametrised value (`python.py:1238`)."""
+    return isinstance(definition, DirectParamFixtureDef)
+
+
+def will_not_run(item: pytest.Item) -> str | None:
+    """Why marks keep an item from running (skip, skipif, xfail with run=False), or None.
+
+    Source: `skipping.py:169` and `:214`, the same functions that pytest asks at set-up.
+    """
+    skipped = evaluate_skip_marks(item)
+    if skipped:
+        return skipped.reason or "skipped"
+    xfail = evaluate_xfail_marks(item)
+    if xfail and not xfail.run and not item.config.option.runxfail:
+        return f"[NOTRUN] {xfail.reason}"
+    return None
+
+
+def could_not_run(error: BaseException) -> bool:
+    """Whether pytest itself failed a test that it has no way to run, such as an `async def`.
+
+    Source: `python.py:181`, which then raises the same exception as `pytest.fail` in a test's body.
+    """
+    codes = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
+    if pytest_pyfunc_call.__code__ not in codes:
+        return False
+    below = codes[codes.index(pytest_pyfunc_call.__code__) + 1 :]
+    return all(code.co_filename.startswith(_PYTESTS_OWN) for code in below)
+
+
+def session_fixture(item: pytest.Item, name: str) -> object:
+    """The value of a session-scoped fixture, set up now, before any item runs.
+
+    The session itself is put onto pytest's stack of set-up nodes first (`runner.py:524`), where
+    every item would put it anyway; the fixture is torn down when pytest tears the session down. It
+    is asked for in the session's name, since the item is not on the stack yet (`fixtures.py:786`
+    warns, pytest 10.1 refuses).
+    """
+    definition = fixture_definition(item, name)
+    assert definition is not None
+    state = item.session._setupstate
+    if item.session not in state.stack:
+        state.setup(item.session)  # type: ignore[arg-type]
+    of_item = item._request  # type: ignore[attr-defined]
+    request = SubRequest(of_item, Scope.Session, NOTSET, 0, definition, _ispytest=True)
+    manager = item.config.pluginmanager.getplugin("capturemanager")
+    if manager is None:
+        return definition.execute(request)
+    # Between items capture is suspended. What the fixture prints is shown with the item that runs
+    # next.
+    manager.resume_global_capture()
+    try:
+        return definition.execute(request)
+    finally:
+        manager.suspend_global_capture()
+
+
+def rename(item: pytest.Item, name: str, nodeid: str) -> None:
+    """Give an item that has just been collected another name.
+
+    pytest 9.2 keeps the id in parts (`nodes.py:218`, read from `_id`), 9.1 as text (`_nodeid`).
+    """
+    words = item.keywords._markers  # type: ignore[attr-defined]  # `structures.py:673`
+    words[name] = words.pop(item.name, True)
+    item.name = name
+    if hasattr(item, "_id"):
+        item._id = type(item._id).parse(nodeid)
+    else:
+        item._nodeid = nodeid  # type: ignore[attr-defined]
+
+
+def log_handlers(
+    config: pytest.Config,
+) -> tuple[list[logging.Handler], list[logging.Handler]]:
+    """What shows log records at once (`log_cli`) and what writes them to a file (`--log-file`).
+
+    Source: `logging.py:640`, `:617`. Both lists are empty with `-p no:logging`.
+    """
+    plugin = config.pluginmanager.getplugin("logging-plugin")
+    if plugin is None:
+        return [], []
+    return [plugin.log_cli_handler], [plugin.log_file_handler]
+
+
+def mask_terminal(config: pytest.Config, change: Callable[[str], str]) -> None:
+    """Put all that pytest and plugins write to the terminal through `change`, piece by piece.
+
+    No hook sees it all: reasons of `pytest.exit`, tracebacks of hooks, sections of other plugins.
+    Nothing happens where there is no terminal, as in a worker.
+    """
+    if not config.pluginmanager.hasplugin("terminalreporter"):
+        return
+    writer = config.get_terminal_writer()
+    write = writer.write
+
+    def masked(msg: str, **how: Any) -> None:  # noqa: ANN401 - flush, and any markup
+        write(change(msg), **how)
+
+    writer.write = masked  # type: ignore[method-assign]
+
+
+def mask_traceback(shown: object, change: Callable[[str], str]) -> None:
+    """Put the lines of an internal error's traceback through `change`, for whoever shows them."""
+    for traceback, *_ in getattr(shown, "chain", []):
+        for entry in traceback.reprentries:
+            entry.lines[:] = map(change, entry.lines)
+
+
+def higher_scopes(item: pytest.Item) -> tuple[object, ...]:
+    """What is equal in items that share their module and its parametrised fixtures.
+
+    Source: pytest's own sorting of items (`python.py:1170`).
+    """
+    callspec = getattr(item, "callspec", None)
+    shared: list[object] = [item.parent]
+    if callspec is not None:
+        shared += [
+            (name, callspec.indices[name])
+            for name, scope in callspec._arg2scope.items()
+            if scope.value != "function"
+        ]
+    return tuple(shared)
+
+
+class EpisodeStreams:
+    """While entered, episodes' prints and log records go to their own record, not pytest's capture.
+
+    pytest sets `sys.stdout` to its capture's file at every resume and back to the stream of before
+    at every suspension (`capture.py:359`, `:366`). Episodes run in both states, so both are
+    wrapped.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._handler = EpisodeLogHandler()
+        self._filtered: list[Any] = []
+        self._undo_fixtures: Callable[[], None] = lambda: None
+
+    def enter(self) -> None:
+        """Wrap the streams; called on the main thread before the first episode."""
+        _wrap(_stream_places(self._global_capture()))
+        self._take_logs()
+        self._undo_fixtures = _wrap_capture_fixtures()
+
+    def _global_capture(self) -> object:
+        manager = self._config.pluginmanager.getplugin("capturemanager")
+        return getattr(manager, "_global_capturing", None)
+
+    def _take_logs(self) -> None:
+        import logging  # noqa: PLC0415
+
+        root = logging.getLogger()
+        plugin = self._config.pluginmanager.getplugin("logging-plugin")
+        if plugin is not None:
+            self._handler.setFormatter(plugin.formatter)
+            self._handler.setLevel(plugin.log_level or logging.NOTSET)
+            # `logging.py:660`: the handlers that fill "Captured log" sections and `caplog`.
+            for handler in (plugin.caplog_handler, plugin.report_handler):
+                handler.addFilter(is_outside_episodes)
+                self._filtered.append(handler)
+        root.addHandler(self._handler)
+
+    def leave(self) -> None:
+        """Put everything back; called on the main thread when the engine has ended."""
+        import logging  # noqa: PLC0415
+
+        self._undo_fixtures()
+        for owner, name in _stream_places(self._global_capture()):
+            stream = getattr(owner, name)
+            if type(stream) is RoutedStream:
+                setattr(owner, name, stream.wrapped)
+        logging.getLogger().removeHandler(self._handler)
+        for handler in self._filtered:
+            handler.removeFilter(is_outside_episodes)
+        self._filtered.clear()
+
+
+def _stream_places(capturing: object) -> list[tuple[Any, str]]:
+    """Where a `MultiCapture` (`capture.py:575`) and `sys` hold the streams that code prints to."""
+    places: list[tuple[Any, str]] = []
+    for stdio, captured in (("stdout", "out"), ("stderr", "err")):
+        capture = getattr(capturing, captured, None)
+        capture = getattr(capture, "syscapture", capture)
+        places += [(capture, name) for name in ("tmpfile", "_old") if hasattr(capture, name)]
+        places.append((sys, stdio))
+    return places
+
+
+def _wrap(places: list[tuple[Any, str]]) -> None:
+    wrapped: dict[int, RoutedStream] = {}
+    for owner, name in places:
+        stream = getattr(owner, name)
+        if type(stream) is not RoutedStream:
+            routed = wrapped.setdefault(id(stream), RoutedStream(stream))
+            setattr(owner, name, routed)
+
+
+def _wrap_capture_fixtures() -> Callable[[], None]:
+    """Wrap also what `capsys`, `capfd` and subtests capture with; returns what undoes it.
+
+    They set `sys.stdout` to streams of their own (`capture.py:942`), where prints of episodes that
+    run meanwhile have no place.
+    """
+    start = CaptureFixture._start
+
+    def start_wrapped(fixture: CaptureFixture[Any]) -> None:
+        start(fixture)
+        _wrap(_stream_places(fixture._capture))
+
+    def undo() -> None:
+        CaptureFixture._start = start  # type: ignore[method-assign]
+
+    CaptureFixture._start = start_wrapped  # type: ignore[method-assign,assignment]
+    return undo
+
+
+def check() -> None:
+    """Fail early and clearly where a later pytest lacks what this module relies on.
+
+    Raises:
+        pytest.UsageError: Naming what is missing and the releases that are known to work.
+    """
+    for owner, name in ((pytest.Item, "listchain"), (DirectParamFixtureDef, "execute")):
+        if not hasattr(owner, name):
+            msg = (
+                f"pytest {pytest.__version__} has no {owner.__name__}.{name}, which "
+                "pytest-ultrapar relies on; known to work: pytest 9.2"
+            )
+            raise pytest.UsageError(msg)

@@ -1,0 +1,282 @@
+"""`@prefetch`: a fixture whose work runs ahead of its item, and the case that it is for."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+
+from pytest_ultrapar.errors import UltraparError
+
+if TYPE_CHECKING:
+    import msgspec
+
+    from pytest_ultrapar.records import EpisodeEnded, Outcome  # noqa: TC004 - no field is read
+
+
+state: CaseState | None = None
+"""What is known of it; None while a plain test runs. Set by `ahead` before the item's set-up."""
+
+
+class EpisodeError(UltraparError):
+    """An episode failed; its own traceback, as text, is the message."""
+
+
+def take_value(prefetched: Prefetched) -> object:
+    """The value of the running case's episode, as the prefetched fixture hands it to the test.
+
+    Raises:
+        EpisodeError: The episode failed, or its value does not fit its annotation.
+    """
+    if state is None or state.ended is None or state.prefetched is not prefetched:
+        _no_episode(prefetched)
+    ended = state.ended
+    if ended.ending == "infra":
+        pytest.skip(f"infra: {ended.kind}: {ended.detail}")
+    if ended.ending == "refused":
+        pytest.skip(f"refused by the provider: {ended.kind}: {ended.detail}")
+    if ended.ending == "skipped":
+        pytest.skip(ended.detail or "skipped by its episode")
+    if ended.ending != "returned" or ended.value is None:
+        raise EpisodeError(ended.detail or ended.kind or "the episode failed")
+    import msgspec  # noqa: PLC0415
+
+    try:
+        return _decoder(prefetched).decode(ended.value)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        hint = " (NaN and infinity are stored as null)" if "got `null`" in str(error) else ""
+        msg = (
+            f"{prefetched.place}: the value that {prefetched.name!r} returned does not fit its "
+            f"annotation: {error}{hint}"
+        )
+        raise EpisodeError(msg) from None
+
+
+@cache
+def _decoder(prefetched: Prefetched) -> msgspec.json.Decoder[Any]:
+    # Made once per function: for every item anew it would cost 60 us.
+    import msgspec  # noqa: PLC0415
+
+    return msgspec.json.Decoder(prefetched.return_type())
+
+
+def _no_episode(prefetched: Prefetched) -> NoReturn:
+    msg = (
+        f"prefetched fixture {prefetched.name!r} has no episode: it must be named by the test or "
+        "its fixtures, not asked for with request.getfixturevalue()"
+    )
+    raise EpisodeError(msg)
+
+
+ATTRIBUTE = "__ultrapar_prefetched__"
+PrefetchFunction = Callable[..., Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetched:
+    """What `@prefetch` knows of a function; checked at collection, never at import.
+
+    Attributes:
+        arguments: Names of its parameters, in order.
+        place: `file:line` for messages.
+    """
+
+    name: str
+    function: PrefetchFunction
+    arguments: tuple[str, ...]
+    place: str
+
+    def fault(self) -> str | None:
+        """Why this function cannot be prefetched as it is, or None. Says what is allowed."""
+        if not inspect.iscoroutinefunction(self.function):
+            return f"{self.place}: @prefetch needs an `async def`, but {self.name!r} is not one"
+        for parameter in inspect.signature(self.function).parameters.values():
+            if parameter.kind not in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}:
+                return (
+                    f"{self.place}: argument {parameter!s} of prefetched {self.name!r} is not "
+                    "allowed; its arguments must have names"
+                )
+        if "self" in self.arguments or "cls" in self.arguments:
+            return (
+                f"{self.place}: argument 'self' of prefetched {self.name!r} is not allowed; "
+                "a prefetched function runs outside its item: define it at module level"
+            )
+        return self._annotation_fault()
+
+    def return_type(self) -> Any:  # noqa: ANN401 - an annotation may be anything
+        """The return annotation, resolved.
+
+        Raises:
+            NameError: The annotation names something that does not exist.
+        """
+        annotations = {
+            name: a for name, a in self.function.__annotations__.items() if name == "return"
+        }
+        # Only this one: suites import the types of their arguments for type checkers alone.
+        holder = type("Holder", (), {"__annotations__": annotations})
+        hints = typing.get_type_hints(holder, globalns=self.function.__globals__)
+        return hints.get("return", inspect.Signature.empty)
+
+    def _annotation_fault(self) -> str | None:
+        allowed = (
+            "allowed are a dataclass, a msgspec struct, dict, list, str or a number, which say how "
+            "the episode is stored and read back"
+        )
+        try:
+            annotation = self.return_type()
+        except Exception as error:  # noqa: BLE001 - evaluating an annotation runs the suite's code
+            return (
+                f"{self.place}: the return annotation of prefetched {self.name!r} cannot be "
+                f"resolved: {error}"
+            )
+        if annotation is inspect.Signature.empty:
+            return f"{self.place}: prefetched {self.name!r} has no return annotation; {allowed}"
+        reason = _unstorable(annotation)
+        if reason:
+            return (
+                f"{self.place}: the return annotation of prefetched {self.name!r} cannot be "
+                f"stored: {reason}; {allowed}"
+            )
+        return None
+
+
+def prefetch(function: PrefetchFunction) -> Any:  # noqa: ANN401 - a pytest fixture definition
+    """Make a pytest fixture out of an async function that runs ahead, hundreds at once.
+
+    Its arguments may be parametrised values, `llm`, `model`, `case`, and session-scoped,
+    unparametrised, synchronous fixtures. Its return annotation says how the episode is stored.
+    Faults are reported when tests are collected, never when the module is imported.
+
+    Example:
+        ```python
+        @prefetch
+        async def answer(llm, question) -> str:
+            reply = await llm.chat([{"role": "user", "content": question}])
+            return reply.text
+        ```
+    """
+    # As with any fixture, what has a default is no request for one.
+    names = tuple(
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}
+        and parameter.default is parameter.empty
+    )
+    code = function.__code__
+    prefetched = Prefetched(
+        name=function.__name__,
+        function=function,
+        arguments=names,
+        place=f"{code.co_filename}:{code.co_firstlineno}",
+    )
+
+    def take(*_self: object, **_arguments: object) -> object:
+        return take_value(prefetched)
+
+    # pytest reads a fixture's requests from its signature; `__wrapped__` would lead it to the async
+    # function. It has nothing to set up for `llm` and `case`, and `request` alone would cost 0.14
+    # ms an item (pytest 9.2.0 inspects a signature for each).
+    wanted = dict.fromkeys(name for name in names if name not in {"self", "cls", "llm", "case"})
+    if "llm" in names:
+        wanted["model"] = None
+    # In a class it is a method, which is refused at collection; until then pytest must be able to
+    # read its signature.
+    itself = [name for name in names[:1] if name in {"self", "cls"}]
+    take.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in itself]
+        + [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in wanted]
+    )
+    take.__name__ = function.__name__
+    take.__doc__ = function.__doc__
+    take.__module__ = function.__module__
+    setattr(take, ATTRIBUTE, prefetched)
+    return pytest.fixture(name=function.__name__)(take)
+
+
+def _unstorable(annotation: object) -> str | None:
+    # Imported late: an import of this package alone must stay light, and collection needs it only
+    # with a pool.
+    import msgspec  # noqa: PLC0415
+
+    try:
+        described = msgspec.inspect.type_info(annotation)
+    except Exception as error:  # noqa: BLE001 - msgspec raises several kinds for what it cannot take
+        return str(error)
+    return _custom_type(described, msgspec.inspect, set())
+
+
+def _custom_type(described: Any, inspection: Any, seen: set[int]) -> str | None:  # noqa: ANN401
+    """The first part of a type that only its own program could store, in words."""
+    if isinstance(described, inspection.CustomType):
+        return f"{getattr(described.cls, '__name__', described.cls)} is a class of its own"
+    if id(described) in seen or not isinstance(described, inspection.Type):
+        return None
+    seen.add(id(described))
+    for name in described.__struct_fields__:
+        value = getattr(described, name)
+        parts = value if isinstance(value, tuple) else (value,)
+        for part in parts:
+            inner = part.type if isinstance(part, inspection.Field) else part
+            if isinstance(inner, inspection.Type):
+                reason = _custom_type(inner, inspection, seen)
+                if reason:
+                    return reason
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class CaseInfo:
+    """What an episode may know of its case.
+
+    Attributes:
+        case_id: 16 hex digits, the same in every run of the suite with the same seed.
+        seed: `hash(run_seed, case_id)`: seed whatever is random in the episode with it.
+        run_seed: Seed of the run, for draws that all models and prompts share.
+        repeat: Repetition number, from 0.
+        params: The item's parameters, `model` included.
+        markers: Names of the marks on the test.
+    """
+
+    case_id: str
+    seed: int
+    run_seed: int
+    repeat: int
+    model: str
+    params: Mapping[str, Any]
+    markers: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class CaseState:
+    """What is known of the case whose item is running; made at each set-up, gone after teardown.
+
+    Attributes:
+        prefetched: The function whose episode it is.
+        calling: Whether the test's body runs; reports made meanwhile are of its subtests.
+        subtest_error: What made a subtest fail; an error of the suite outweighs a wrong answer.
+        n_subtests_failed: How many did.
+        ended: The stored episode; None when a mark kept it from running.
+        is_again: Whether the item was set up before: plugins run tests again, on the same episode.
+        raised: What the test's body raised.
+        graded: What `grade` was called with: outcome, scores, kind.
+        outcome: The measurement, once the deciding report is made.
+        test: pytest's own result in one word.
+        error: One line for the results.
+    """
+
+    prefetched: Prefetched
+    ended: EpisodeEnded | None
+    is_again: bool = False
+    raised: BaseException | None = None
+    calling: bool = False
+    subtest_error: BaseException | None = None
+    n_subtests_failed: int = 0
+    graded: tuple[Outcome, dict[str, float], str | None] | None = None
+    outcome: Outcome | None = None
+    test: str | None = None
+    error: str | None = None

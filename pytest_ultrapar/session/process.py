@@ -1,0 +1,90 @@
+"""What one process of a run knows of it: its role, pool and settings."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from pytest_ultrapar.options import pool_path
+from pytest_ultrapar.pool.config import load_pool
+from pytest_ultrapar.pool.model import Lane, Pool
+from pytest_ultrapar.pool.network import check_routes, route_secrets
+from pytest_ultrapar.pool.secret import check_secrets
+from pytest_ultrapar.session.settings import Options, read_options, read_overrides, selected_models
+from pytest_ultrapar.store.redact import Redactor
+
+_settings_key = pytest.StashKey[tuple[Options, Pool]]()
+
+
+def settings(config: pytest.Config) -> tuple[Options, Pool]:
+    """Options and pool of this process, read once.
+
+    Raises:
+        ConfigError: Either cannot be used.
+    """
+    found = config.stash.get(_settings_key, None)
+    if found is None:
+        pool = config.hook.pytest_ultrapar_pool(config=config)
+        if pool is None:
+            path = pool_path(config)
+            assert path is not None
+            pool = load_pool(path, environ=os.environ, overrides=read_overrides(config))
+        options = read_options(config, pool)
+        found = config.stash[_settings_key] = (options, pool)
+    return found
+
+
+def models(config: pytest.Config) -> tuple[str, ...]:
+    """The selected models, in the pool's order."""
+    options, pool = settings(config)
+    return selected_models(pool, options.models)
+
+
+def lanes(config: pytest.Config) -> tuple[Lane, ...]:
+    """Lanes that serve one of the selected models, in the pool's order."""
+    selected = set(models(config))
+    return tuple(lane for lane in settings(config)[1].lanes if lane.model in selected)
+
+
+def redactor(pool: Pool) -> Redactor:
+    """Knows the secrets of all keys of the pool, also of those that this run does not need."""
+    named = {key.env for provider in pool.providers for key in provider.keys if key.env}
+    # As they are sent (`read_secrets` strips them), and as they stand there.
+    values = {os.environ[name] for name in named if os.environ.get(name)}
+    keys = {value.strip() for value in values} | values
+    return Redactor({key for key in keys if key.strip()} | route_secrets(pool, os.environ))
+
+
+def data(config: pytest.Config) -> dict[str, str]:
+    """What the suites say of their data, by name."""
+    found: dict[str, str] = {}
+    for said in config.hook.pytest_ultrapar_data(config=config):
+        found.update({str(name): str(value) for name, value in said.items()})
+    return found
+
+
+def check_keys(config: pytest.Config) -> None:
+    """Make sure that the secrets of all keys are there, and what the ways to the servers need.
+
+    Raises:
+        ConfigError: Naming the variables that are not set, or a file that cannot be used.
+    """
+    _, pool = settings(config)
+    check_secrets(pool, os.environ)
+    check_routes(pool, os.environ)
+
+
+def check_debug_log(config: pytest.Config, n_workers: int) -> None:
+    """Make sure that the worker whose debug log is asked for is one of the run's.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    options, _ = settings(config)
+    options.debug_log.check(n_workers)
+
+
+def stops_at_collection(session: pytest.Session) -> bool:
+    """Whether something could not be collected and pytest will therefore run no test."""
+    return bool(session.testsfailed and not session.config.option.continue_on_collection_errors)

@@ -1,0 +1,326 @@
+"""What pytest's reports of a case mean as a measurement, and how they are shown and sent."""
+
+from __future__ import annotations
+
+import marshal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_ultrapar.clock import utc_now_us
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.records import Grade, Outcome
+from pytest_ultrapar.report.text import harmless
+from pytest_ultrapar.session import internals, prefetch
+from pytest_ultrapar.session.collection import case_id_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from pytest_ultrapar.session.prefetch import CaseState
+    from pytest_ultrapar.session.prefetcher import Prefetcher
+    from pytest_ultrapar.session.runtime import Runtime
+
+
+OUTCOME = "ultrapar_outcome"
+"""Attribute of the report that decides a case's outcome; a plain str, so that it survives xdist."""
+N_READY = "ultrapar_n_ready"
+"""Attribute of a case's last report: what `Prefetcher.n_ready` says, for the controller."""
+_LONGEST_ERROR = 2000
+"""Characters of a case's error that are kept in the tables."""
+_OUTCOMES = frozenset({"passed", "failed", "skipped"})
+"""Of a report that counts; plugins that run a test again give its earlier reports others."""
+_WRONG_ANSWERS = (AssertionError, pytest.fail.Exception, pytest.xfail.Exception)
+"""What a test raises when an answer is not as it should be; everything else is its own error."""
+
+
+class CaseReports:
+    """Turns pytest's reports of cases into grades, and keeps secrets out of them."""
+
+    def __init__(self, runtime: Runtime, ahead: Prefetcher) -> None:
+        self._runtime = runtime
+        self._ahead = ahead
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Give the item its episode, before any fixture asks for it. Main thread, per item."""
+        try:
+            state = self._ahead.begin_item(item)
+        except ResultsError as error:
+            # The journal was there a moment ago; what comes next could not be kept either.
+            item.session.shouldstop = f"pytest-ultrapar: {error}"
+            pytest.fail(str(error), pytrace=False)
+        ended = state.ended if state is not None and not state.is_again else None
+        if ended is not None:
+            # pytest's capture is on by now, or switched off by `-s`: either way it belongs here.
+            sys.stdout.write(harmless(ended.stdout))
+            if ended.log:
+                item.add_report_section("setup", "log", ended.log)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Mark the report that decides, and write the grade after teardown.
+
+        Called on the main thread, three times per item.
+        """
+        report = yield
+        state = self._ahead.state_of(item)
+        if state is not None and state.calling:
+            _note_subtest(state, call, report)
+        elif state is not None:
+            self._judge(item, state, call, report)
+        redact(report, self._runtime.config, self._shown if state else self._runtime.redactor.text)
+        return report
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
+        """Know while a test's body runs: pytest makes reports of its subtests meanwhile."""
+        state = self._ahead.state_of(item)
+        if state is None:
+            return (yield)
+        state.calling = True
+        try:
+            return (yield)
+        except BaseException as error:
+            state.raised = error
+            raise
+        finally:
+            state.calling = False
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Redact what was not when its report was made.
+
+        A subtest's output is added later. Plugins that run a test again may do so while its report
+        is made, and log the first one in between, with an outcome of their own.
+        """
+        if isinstance(report, pytest.SubtestReport) or report.outcome not in _OUTCOMES:
+            text = self._shown if prefetch.state else self._runtime.redactor.text
+            redact(report, self._runtime.config, text)
+
+    def _shown(self, text: str) -> str:
+        """Text of a case for people: a model may have written it, and knows of terminals."""
+        return harmless(self._runtime.redactor.text(text))
+
+    def _first_line(self, report: pytest.TestReport) -> str:
+        text = report.longreprtext.strip()
+        crash = getattr(getattr(report.longrepr, "reprcrash", None), "message", None)
+        # A fixture that does not exist: its report ends with a place, not with what is wrong
+        # (`fixtures.py:1040`).
+        unknown = getattr(report.longrepr, "errorstring", "").split("\n", 1)[0]
+        said = crash or unknown or (text.splitlines()[-1] if text else "failed")
+        return self._runtime.redactor.text(said)[:_LONGEST_ERROR]
+
+    def _judge(
+        self,
+        item: pytest.Item,
+        state: CaseState,
+        call: pytest.CallInfo[None],
+        report: pytest.TestReport,
+    ) -> None:
+        error = call.excinfo.value if call.excinfo is not None else None
+        if report.when == "call" and state.is_again:
+            # `call` may be of an earlier time.
+            error = state.raised or error
+        if report.passed:
+            error = None
+        if isinstance(error, prefetch.EpisodeError):
+            report.longrepr = str(error)
+        if state.n_subtests_failed and report.when == "call":
+            error = error or state.subtest_error
+            if report.passed:
+                # pytest itself does this when it shows the report (`subtests.py:409`), after us.
+                plural = "s" if state.n_subtests_failed > 1 else ""
+                report.outcome = "failed"
+                report.longrepr = f"contains {state.n_subtests_failed} failed subtest{plural}"
+        if report.when == "call" or (report.when == "setup" and not report.passed):
+            state.outcome = _outcome(state, report, error)
+            state.test = _test_word(report)
+            state.error = self._first_line(report) if report.failed else None
+            setattr(report, OUTCOME, state.outcome)
+            if state.ended is not None:
+                report.duration += state.ended.duration_s
+        if report.when == "teardown":
+            if report.failed:
+                state.test, state.error = "error", self._first_line(report)
+            self._write(item, state)
+            setattr(report, N_READY, self._ahead.n_ready())
+
+    def _write(self, item: pytest.Item, state: CaseState) -> None:
+        ended = state.ended
+        kind = state.graded[2] if state.graded is not None else None
+        if ended is not None and ended.ending != "returned":
+            kind = ended.kind
+        grade = Grade(
+            case_id=case_id_of(item, self._runtime.options.seed),
+            worker=self._runtime.worker,
+            outcome=state.outcome or "error",
+            test=state.test or "error",
+            at_us=utc_now_us(),
+            kind=kind,
+            scores=state.graded[1] if state.graded is not None else {},
+            error=state.error or (ended.detail if ended is not None else None),
+        )
+        try:
+            self._runtime.journal.append(grade)
+        except ResultsError as error:
+            # What cannot be kept must not be paid for: no further case is sent.
+            item.session.shouldstop = f"pytest-ultrapar: {error}"
+            return
+        hook = item.ihook
+        # Nothing was sent for a test that ran again.
+        for attempt in ended.attempts if ended is not None and not state.is_again else ():
+            hook.pytest_ultrapar_attempt(record=attempt)
+        hook.pytest_ultrapar_case(record=grade)
+        prefetch.state = None
+
+
+def _note_subtest(state: CaseState, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
+    if not report.failed or call.excinfo is None:
+        return
+    state.n_subtests_failed += 1
+    error = call.excinfo.value
+    if state.subtest_error is None or isinstance(state.subtest_error, _WRONG_ANSWERS):
+        state.subtest_error = error
+
+
+def redact(
+    report: pytest.TestReport | pytest.CollectReport,
+    config: pytest.Config,
+    text: Callable[[str], str],
+) -> None:
+    """Put all text of a report through `text`, which takes secrets out; it stays whole otherwise.
+
+    To be called before anybody shows or stores it.
+    """
+    if isinstance(report.longrepr, tuple):
+        path, line, reason = report.longrepr
+        report.longrepr = (path, line, text(reason))
+    elif report.longrepr is not None:
+        shown = report.longreprtext
+        if text(shown) != shown:
+            data = config.hook.pytest_report_to_serializable(config=config, report=report)
+            plain = config.hook.pytest_report_from_serializable(
+                config=config, data=_redacted(data, text)
+            )
+            report.longrepr = plain.longrepr
+    report.sections = [(title, text(content)) for title, content in report.sections]
+    if isinstance(report, pytest.TestReport):
+        report.user_properties = _redacted(report.user_properties, text)
+        if hasattr(report, "wasxfail"):
+            report.wasxfail = text(report.wasxfail)
+
+
+def _redacted(part: Any, text: Callable[[str], str]) -> Any:  # noqa: ANN401 - any plain data
+    if isinstance(part, str):
+        return text(part)
+    if isinstance(part, dict):
+        return {name: _redacted(value, text) for name, value in part.items()}
+    if isinstance(part, list | tuple):
+        return type(part)(_redacted(value, text) for value in part)
+    return part
+
+
+def _outcome(state: CaseState, report: pytest.TestReport, error: BaseException | None) -> Outcome:
+    ended = state.ended
+    if ended is not None and ended.ending == "infra":
+        return "infra"
+    if ended is not None and ended.ending == "refused":
+        return "unsolved"
+    if report.when == "setup":
+        by_mark = isinstance(error, pytest.skip.Exception | pytest.xfail.Exception)
+        return "skipped" if by_mark else "error"
+    if report.skipped and not hasattr(report, "wasxfail"):
+        return "skipped"
+    if error is not None and not _is_wrong_answer(error):
+        return "error"
+    if state.graded is not None:
+        return state.graded[0]
+    return "unsolved" if error is not None else "solved"
+
+
+def _is_wrong_answer(error: BaseException) -> bool:
+    return isinstance(error, _WRONG_ANSWERS) and not internals.could_not_run(error)
+
+
+def _test_word(report: pytest.TestReport) -> str:
+    if hasattr(report, "wasxfail"):
+        return "xpassed" if report.passed else "xfailed"
+    if report.when == "setup" and report.failed:
+        return "error"
+    return report.outcome
+
+
+def outcome_of(report: pytest.TestReport) -> str | None:
+    """The outcome of the case that a report decides; None for all other reports."""
+    outcome: str | None = getattr(report, OUTCOME, None)
+    return outcome if report.outcome in _OUTCOMES else None
+
+
+def status_of(
+    report: pytest.TestReport,
+) -> tuple[str, str, str | tuple[str, dict[str, bool]]] | None:
+    """Category, letter and word with which a case's report is shown; None for pytest's own reports.
+
+    Called in the controller (or the one process) for every report.
+    """
+    outcome = outcome_of(report)
+    if outcome is None or hasattr(report, "wasxfail"):
+        return None
+    if report.failed:
+        # An exception that is no assertion is an error of the suite, also when it came in the
+        # test's body.
+        return ("error", "E", "ERROR") if outcome == "error" else None
+    if outcome == "skipped":
+        return None
+    letter, markup = _SHOWN[outcome]
+    return outcome, letter, (outcome.upper(), markup)
+
+
+_SHOWN: dict[str, tuple[str, dict[str, bool]]] = {
+    "solved": (".", {"green": True}),
+    "partial": ("p", {"yellow": True}),
+    "unsolved": ("u", {"yellow": True}),
+    "infra": ("i", {"red": True}),
+    "error": ("E", {"red": True}),
+}
+
+
+_PACKED = "ultrapar_packed"
+_WORDS = frozenset({str, int, float, bool, type(None), bytes, complex})
+_ROWS = frozenset({list, tuple, set, frozenset})
+
+
+def pack(data: dict[str, Any]) -> dict[str, Any]:
+    """The data of a report in a form that execnet takes at once.
+
+    Args:
+        data: What `pytest_report_to_serializable` returned. If it holds anything but Python's own
+            plain types it goes unpacked, and execnet says what it thinks of it.
+    """
+    try:
+        return {_PACKED: marshal.dumps(data)} if _is_plain(data) else data
+    except (ValueError, RecursionError):
+        return data
+
+
+def unpack(data: dict[str, Any]) -> dict[str, Any] | None:
+    """What was packed; None for data that was not."""
+    packed = data.get(_PACKED)
+    # From our own worker, which runs the same interpreter; JSON would make lists of tuples.
+    return None if packed is None else marshal.loads(packed)  # noqa: S302
+
+
+def _is_plain(value: Any) -> bool:  # noqa: ANN401 - that is the question
+    """Whether marshal gives back what it is given.
+
+    It also takes whatever has a buffer, a numpy number such as a score among them, and gives back
+    its bytes. Looking adds 5 us to the 4 us that a packed report takes; unpacked it takes 31.
+    """
+    kind = type(value)
+    if kind is dict:
+        return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
+    return kind in _WORDS or (kind in _ROWS and all(map(_is_plain, value)))

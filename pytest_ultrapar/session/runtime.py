@@ -1,0 +1,147 @@
+"""What a process needs in order to run cases: the run's files, settings and secrets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.broker.assignment import Assignment
+from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.engine.debug_log import DebugLog
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.records import EpisodeEnded
+from pytest_ultrapar.store.journal import JournalReader, JournalWriter, Position
+from pytest_ultrapar.store.publish import read_whole, write_whole
+from pytest_ultrapar.store.recovered import RecoveredIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import pytest
+
+    from pytest_ultrapar.session.settings import Options
+    from pytest_ultrapar.store.redact import Redactor
+
+
+_WRONG = "does not hold what a run leaves there"
+ASSIGNMENT_FILE = "assignment.json"
+TABLES_FILE = "tables.json"
+
+
+class Runtime:
+    """One process's view of a run; made when its items are known, closed when the session ends."""
+
+    def __init__(
+        self,
+        *,
+        config: pytest.Config,
+        options: Options,
+        directory: Path,
+        worker: str,
+        redactor: Redactor,
+    ) -> None:
+        """Open this process's own journal segment.
+
+        Args:
+            config: pytest's.
+            options: Settled settings.
+            directory: The run's directory.
+            worker: `gw0`, ...; without xdist `main`.
+            redactor: Knows the run's secrets.
+
+        Raises:
+            ResultsError: The segment or the debug log cannot be made.
+        """
+        self.config = config
+        self.options = options
+        self.directory = directory
+        self.worker = worker
+        self.redactor = redactor
+        self.debug_log: DebugLog | None = None
+        if options.debug_log.includes(worker):
+            self.debug_log = DebugLog(directory, worker, MonotonicClock(), redactor.text)
+        self.journal = JournalWriter(directory / "journal", worker, redactor.bytes)
+        self.recovered = RecoveredIndex(directory)
+        self._reader = JournalReader(directory / "journal")
+        self._groups: Mapping[str, str] | None = None
+        self._closed = False
+
+    def read_episode(self, position: Position) -> EpisodeEnded:
+        """A finished episode, from the journal.
+
+        Raises:
+            ResultsError: Something else stands there.
+        """
+        record = self._reader.read(position)
+        if not isinstance(record, EpisodeEnded):
+            msg = (
+                f"the journal has no finished episode in {position.segment} "
+                f"at byte {position.offset}"
+            )
+            raise ResultsError(msg)
+        return record
+
+    def group_of(self, case_id: str) -> str:
+        """The assignment's group of a case; empty for none. It is made before any case is fed."""
+        if self._groups is None:
+            assignment = read_assignment(self.directory)
+            self._groups = {
+                member: group.name for group in assignment.groups for member in group.cases
+            }
+        return self._groups.get(case_id, "")
+
+    def close(self) -> None:
+        """Sync and close all files. Idempotent.
+
+        Raises:
+            ResultsError: The journal may have lost what was appended last; all files are closed.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if self.debug_log is not None:
+            self.debug_log.close()
+        self._reader.close()
+        self.recovered.close()
+        self.journal.close()
+
+
+def write_assignment(directory: Path, assignment: Assignment) -> None:
+    """Leave the assignment where workers find it. Called by the controller before it feeds them.
+
+    Raises:
+        ResultsError: It cannot be written.
+    """
+    write_whole(directory / ASSIGNMENT_FILE, msgspec.json.encode(assignment))
+
+
+def read_assignment(directory: Path) -> Assignment:
+    """The run's assignment; an empty one while there is none.
+
+    Raises:
+        ResultsError: It cannot be read, or is no assignment.
+    """
+    return read_whole(directory / ASSIGNMENT_FILE, Assignment, Assignment(), _WRONG)
+
+
+def write_tables(directory: Path, tables: Mapping[str, tuple[str, ...]]) -> None:
+    """Leave the suites' wishes for the summary's layout; every worker writes the same.
+
+    Raises:
+        ResultsError: They cannot be written.
+    """
+    path = directory / TABLES_FILE
+    if not path.exists():
+        write_whole(path, msgspec.json.encode(tables))
+
+
+def read_tables(directory: Path) -> dict[str, tuple[str, ...]]:
+    """By suite, the two parameters that make its summary table; empty while unknown.
+
+    Raises:
+        ResultsError: They cannot be read, or are something else.
+    """
+    nothing: dict[str, tuple[str, ...]] = {}
+    return read_whole(directory / TABLES_FILE, dict[str, tuple[str, ...]], nothing, _WRONG)

@@ -1,0 +1,95 @@
+"""Keeps secrets out of what pytest itself shows and keeps, in every process of a run."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_ultrapar.report.text import harmless, visible
+from pytest_ultrapar.session import internals, process
+from pytest_ultrapar.session.reports import redact
+
+if TYPE_CHECKING:
+    import warnings
+    from collections.abc import Callable
+
+    from pytest_ultrapar.store.redact import Redactor
+
+
+class Secrecy:
+    """Masks secrets in names of tests, errors of collection, warnings, logs, on the terminal."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._n_named: Counter[str] = Counter()
+
+    @cached_property
+    def _redactor(self) -> Redactor:
+        return process.redactor(process.settings(self._config)[1])
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """Mask what is shown and logged live; only now all plugins have their handlers."""
+        internals.mask_terminal(self._config, self._redactor.text)
+        live, file = internals.log_handlers(self._config)
+        for handler in live:
+            _mask(handler, lambda text: harmless(self._redactor.text(text)))
+        for handler in file:
+            _mask(handler, self._redactor.text)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Mask a secret in a test's name, before anybody notes it. Called once per item."""
+        plain = self._redactor.text(item.nodeid)
+        if plain == item.nodeid:
+            return
+        self._n_named[plain] += 1
+        n = self._n_named[plain]
+        name = self._redactor.text(item.name)
+        internals.rename(item, _numbered(name, n), _numbered(plain, n))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Mask secrets in errors of collection."""
+        redact(report, self._config, self._redactor.text)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_internalerror(self, excrepr: object) -> None:
+        """Mask secrets in the traceback of a hook: junit files keep it."""
+        internals.mask_traceback(excrepr, self._redactor.text)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_warning_recorded(self, warning_message: warnings.WarningMessage) -> None:
+        """Mask secrets in the summary of warnings; a model may have written what they say."""
+        said = str(warning_message.message)
+        shown = visible(self._redactor.text(said))
+        if shown != said:
+            warning_message.message = Warning(shown)
+
+
+def _numbered(name: str, n: int) -> str:
+    """The `n`th name of those that look alike: two keys have one mask, two items never one name."""
+    if n == 1:
+        return name
+    return f"{name[:-1]}#{n}]" if name.endswith("]") else f"{name}#{n}"
+
+
+class _Masking(logging.Formatter):
+    """Formats as another formatter does, and changes the text."""
+
+    def __init__(self, inner: logging.Formatter, change: Callable[[str], str]) -> None:
+        super().__init__()
+        self._inner = inner
+        self._change = change
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._change(self._inner.format(record))
+
+
+def _mask(handler: logging.Handler, change: Callable[[str], str]) -> None:
+    inner = handler.formatter or logging.Formatter()
+    handler.setFormatter(_Masking(inner, change))

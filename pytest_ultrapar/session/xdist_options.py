@@ -1,0 +1,56 @@
+"""xdist's options on a run with a pool: what `-n auto` means, and what is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.session import process
+
+if TYPE_CHECKING:
+    import pytest
+
+
+SEATS_PER_WORKER = 100
+"""One process drives some 600 requests/s on one core: at 0.2 s an answer, above 100 seats."""
+_MANY_SEATS = 1000
+
+
+def refuse(config: pytest.Config) -> None:
+    """Refuse xdist options that our scheduler cannot honour.
+
+    Raises:
+        ConfigError: Naming option, value and what is allowed.
+    """
+    dist = config.getoption("dist")
+    if dist not in {"no", "load"}:
+        msg = (
+            f"--dist {dist} cannot be used together with --ultrapar-pool, which schedules itself; "
+            "allowed is load (the default of -n, which takes no as load)"
+        )
+        raise ConfigError(msg)
+    for spec in config.getoption("tx") or ():
+        if not str(spec).split("*")[-1].startswith("popen"):
+            msg = (
+                f"--tx {spec} cannot be used together with --ultrapar-pool, whose limits hold on "
+                "this host; allowed is popen"
+            )
+            raise ConfigError(msg)
+
+
+def n_workers(config: pytest.Config) -> int:
+    """How many workers xdist is going to start; called in its controller."""
+    from xdist.workermanage import parse_tx_spec_config  # noqa: PLC0415 - this module is read without xdist, too
+
+    return len(parse_tx_spec_config(config))
+
+
+def suggested_workers(config: pytest.Config, n_cpus: int) -> int:
+    """How many workers `-n auto` means: few, since seats and not processes limit the requests."""
+    _, pool = process.settings(config)
+    return min(n_cpus, enough_workers(pool.seats(pool.lanes) or _MANY_SEATS, n_cpus))
+
+
+def enough_workers(n_in_flight: int | None, n_workers: int) -> int:
+    """How many workers drive so many requests in flight; None in flight needs all there are."""
+    return max(1, n_workers if n_in_flight is None else -(-n_in_flight // SEATS_PER_WORKER))

@@ -1,0 +1,154 @@
+"""The server's own log: one JSON document per line, keys by name, never a token."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.pool.model import Limit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+
+FORMAT = 1
+Event = Literal["arrival", "end", "disconnect", "refused"]
+
+
+class LogHeader(msgspec.Struct, frozen=True):
+    """The first line of a log: who wrote it, and what was judged.
+
+    Attributes:
+        format: Version of this format, 1.
+        version: Version of this package.
+        t: When the server started, monotonic seconds of the host, as all times of the log.
+    """
+
+    format: int
+    version: str
+    pid: int
+    t: float
+    limits: list[Limit]
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    """One event.
+
+    Attributes:
+        t: Monotonic seconds of the host; never falls from line to line.
+        event: `arrival`: the whole request is here. `end`: the answer is sent, or broken off by the
+            server. `disconnect`: the client left before that. `refused`: answered at once with a
+            status other than 200, never held a seat.
+        id: Number of the request, from 1.
+        status: HTTP status of `end` and `refused`; None for an `end` without an answer.
+        fault: What took the request, by the faults file's name for it.
+    """
+
+    t: float
+    event: Event
+    id: int
+    provider: str | None = None
+    model: str | None = None
+    instance: str | None = None
+    key: str | None = None
+    status: int | None = None
+    fault: str | None = None
+
+
+def encode_header(limits: Iterable[Limit], now_s: float) -> bytes:
+    """The first line."""
+    header = LogHeader(FORMAT, version("pytest-ultrapar"), os.getpid(), now_s, list(limits))
+    return msgspec.json.encode(header) + b"\n"
+
+
+def encode_names(
+    provider: str | None = None,
+    model: str | None = None,
+    instance: str | None = None,
+    key: str | None = None,
+) -> bytes:
+    """The part of a line that is the same for all requests of a lane; made once."""
+    names = {"provider": provider, "model": model, "instance": instance, "key": key}
+    return msgspec.json.encode(names)[1:-1]
+
+
+def with_fault(names: bytes, label: str) -> bytes:
+    """The names of a lane with the fault that took a request on it."""
+    return names + b',"fault":' + msgspec.json.encode(label)
+
+
+def encode_line(
+    now_s: float, event: Event, request_id: int, names: bytes, status: int | None = None
+) -> bytes:
+    """One line, as `LogLine` reads it.
+
+    Nine digits, since a rounded time could put an end before the arrival that it followed by less.
+    """
+    known = b"null" if status is None else b"%d" % status
+    return b'{"t":%.9f,"event":"%b","id":%d,%b,"status":%b}\n' % (
+        now_s,
+        event.encode(),
+        request_id,
+        names,
+        known,
+    )
+
+
+class LogFile:
+    """Collects lines and writes them when told to.
+
+    The server flushes on a timer, in its own process: whatever becomes of its clients, no line of
+    theirs is lost.
+    """
+
+    def __init__(self, path: Path, limits: Iterable[Limit], now_s: float) -> None:
+        """Create the file, or empty it, readable by its owner alone.
+
+        Raises:
+            OSError: It cannot be created.
+            ResultsError: It cannot be written.
+        """
+        self._path = path
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._lines: list[bytes] = [encode_header(limits, now_s)]
+        self.flush()
+
+    def write(
+        self, now_s: float, event: Event, request_id: int, names: bytes, status: int | None = None
+    ) -> None:
+        """Add one event; it reaches the file with the next `flush`."""
+        self._lines.append(encode_line(now_s, event, request_id, names, status))
+
+    def flush(self) -> None:
+        """Write all lines collected so far.
+
+        Raises:
+            ResultsError: The disk is full, or worse. A judge without a record judges nothing.
+        """
+        if not self._lines:
+            return
+        rest = memoryview(b"".join(self._lines))
+        self._lines.clear()
+        try:
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+        except OSError as error:
+            msg = f"cannot write the server's log {self._path}: {error.strerror}"
+            raise ResultsError(msg) from None
+
+
+class NoLog:
+    """Stands where no log was asked for."""
+
+    def write(
+        self, now_s: float, event: Event, request_id: int, names: bytes, status: int | None = None
+    ) -> None:
+        """Forget the event."""
+
+    def flush(self) -> None:
+        """Nothing to write."""

@@ -1,0 +1,213 @@
+"""What a persona reads: the prompt, the messages between the turns, where it stands."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ultrapar.simulator.persona import ChatMessage
+
+
+_TASK = re.compile(r"^Task: (.*)$", re.MULTILINE)
+_INPUTS = re.compile(r"^Inputs:\n((?:- .*\n?)*)", re.MULTILINE)
+_INPUT = re.compile(r"^- (\w+): (.*)$", re.MULTILINE)
+_STEP = re.compile(
+    r"^\d+\. (\w+)\n   Purpose: (.*)\n   Parameters: (.*)\n   Needs: (.*)$", re.MULTILINE
+)
+_PARAMETER = re.compile(r"(\w+) = ")
+_CLAUSE_ENDS = re.compile(r"\.(?:\s+|$)|; ")
+_OPENINGS = re.compile(
+    r"^(?:(?:first|then|finally|furthermore|and on that foundation|to|we want to|"
+    r"the undertaking is to|the mandate of this initiative is to)\b\s*)+",
+    re.IGNORECASE,
+)
+_REASONING = "Think step by step"
+_decode_prefix = json.JSONDecoder().raw_decode
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """A step as the plan shows it.
+
+    Attributes:
+        arguments: By name; of a parameter named twice the last value.
+    """
+
+    tool: str
+    purpose: str
+    arguments: dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What the opening message says.
+
+    Attributes:
+        clauses: What the task asks for, one wish after the other.
+        inputs: The values given, by name.
+        plan: Steps in order; empty where no plan is shown.
+        wants_reasoning: Whether thinking aloud is asked for.
+    """
+
+    clauses: tuple[str, ...]
+    inputs: dict[str, object]
+    plan: tuple[PlannedStep, ...]
+    wants_reasoning: bool
+
+
+@lru_cache(maxsize=2048)
+def read_prompt(text: str) -> Prompt:
+    """What an opening message says; everything is empty where it says nothing of the kind."""
+    task = _TASK.search(text)
+    inputs = _INPUTS.search(text)
+    return Prompt(
+        clauses=_clauses(task[1]) if task else (),
+        inputs={
+            found[1]: _value(found[2]) for found in _INPUT.finditer(inputs[1] if inputs else "")
+        },
+        plan=tuple(
+            PlannedStep(found[1], found[2], _arguments(found[3])) for found in _STEP.finditer(text)
+        ),
+        wants_reasoning=_REASONING in text,
+    )
+
+
+def _clauses(description: str) -> tuple[str, ...]:
+    pieces = (_OPENINGS.sub("", piece.strip()) for piece in _CLAUSE_ENDS.split(description))
+    return tuple(piece for piece in pieces if piece)
+
+
+def _value(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _arguments(text: str) -> dict[str, object]:
+    arguments: dict[str, object] = {}
+    position = 0
+    while (found := _PARAMETER.search(text, position)) is not None:
+        try:
+            arguments[found[1]], position = _decode_prefix(text, found.end())
+        except ValueError:
+            position = found.end()
+    return arguments
+
+
+_SEARCH = re.compile(r'^Tools for "(.*)":', re.MULTILINE)
+_HIT = re.compile(r"^\d+\. (\w+): .* Parameters: (.*)\. Needs: (.*)\.$", re.MULTILINE)
+_DESCRIBED = re.compile(r"^Tool (\w+): .*\nParameters:\n((?:- .*\n)*)", re.MULTILINE)
+_RESULT = re.compile(r"^Result of (\S+): (?:success|failed \((\w+)\))\n(.*)$", re.MULTILINE)
+_TOLD_PARAMETER = re.compile(r"(\w+) \((?:string|integer|number|boolean|array)(, required)?\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A tool that a search or a description showed.
+
+    Attributes:
+        parameters: Names of its parameters.
+    """
+
+    tool: str
+    parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A call and what came of it.
+
+    Attributes:
+        error: Error code, None for a success.
+        message: The line below.
+    """
+
+    tool: str
+    error: str | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """One message between two turns.
+
+    Attributes:
+        hits: By query, the tools found, best first.
+        described: Tools that were asked about.
+    """
+
+    hits: dict[str, tuple[Seen, ...]]
+    described: tuple[Seen, ...]
+    answered: tuple[Answered, ...]
+
+
+@lru_cache(maxsize=2048)
+def read_feedback(text: str) -> Feedback:
+    """What one message says; empty where it says nothing of the kind."""
+    hits: dict[str, tuple[Seen, ...]] = {}
+    starts = list(_SEARCH.finditer(text))
+    ends = [*(found.start() for found in starts[1:]), len(text)]
+    for found, end in zip(starts, ends, strict=False):
+        block = text[found.end() : end]
+        hits[found[1]] = tuple(Seen(hit[1], _names(hit[2])) for hit in _HIT.finditer(block))
+    described = tuple(Seen(found[1], _names(found[2])) for found in _DESCRIBED.finditer(text))
+    answered = tuple(Answered(found[1], found[2], found[3]) for found in _RESULT.finditer(text))
+    return Feedback(hits, described, answered)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(found[1] for found in _TOLD_PARAMETER.finditer(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a persona knows at its turn.
+
+    Attributes:
+        hits: By query, the tools found.
+        known: Tools that were shown, by name, with their parameters.
+        described: Names that were asked about with tool_info.
+        answered: All calls so far.
+        n_turns: The persona's own messages so far.
+    """
+
+    prompt: Prompt
+    hits: dict[str, tuple[Seen, ...]]
+    known: dict[str, Seen]
+    described: frozenset[str]
+    answered: tuple[Answered, ...]
+    n_turns: int
+
+
+def read_situation(messages: Sequence[ChatMessage]) -> Situation:
+    """Where a conversation stands; takes any conversation."""
+    users = [message.content for message in messages if message.role in {"user", "tool"}]
+    hits: dict[str, tuple[Seen, ...]] = {}
+    known: dict[str, Seen] = {}
+    described: set[str] = set()
+    answered: list[Answered] = []
+    for text in users[1:]:
+        feedback = read_feedback(text)
+        hits.update(feedback.hits)
+        for seen in (
+            *(hit for found in feedback.hits.values() for hit in found),
+            *feedback.described,
+        ):
+            known[seen.tool] = seen
+        described.update(seen.tool for seen in feedback.described)
+        answered += feedback.answered
+    return Situation(
+        prompt=read_prompt(users[0] if users else ""),
+        hits=hits,
+        known=known,
+        described=frozenset(described),
+        answered=tuple(answered),
+        n_turns=sum(message.role == "assistant" for message in messages),
+    )

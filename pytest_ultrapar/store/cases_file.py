@@ -1,0 +1,184 @@
+"""The planned cases of a run, and those that its suites take from one another."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.records import Case
+from pytest_ultrapar.store.journal import without_surrogates
+from pytest_ultrapar.store.publish import read_whole, write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+
+CASES_NAME = "cases.json"
+_LONGEST = 120
+
+
+def write_cases(directory: Path, cases: Sequence[Case]) -> bool:
+    """Put the planned cases into a run directory, whole or not at all; the first writer wins.
+
+    Returns:
+        Whether these are the ones that stand there now.
+
+    Raises:
+        ConfigError: A parameter holds a lone surrogate, which no file of results can hold, or other
+            cases stand there: the run that is to be finished planned something else.
+        ResultsError: The directory cannot be written.
+    """
+    content = _encode(cases)
+    temporary = directory / f".{CASES_NAME}.{os.getpid()}.tmp"
+    try:
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+            with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
+                file.write(content)
+            # A link fails where a rename would replace what another worker has written.
+            os.link(temporary, directory / CASES_NAME)
+        except FileExistsError:
+            if (directory / CASES_NAME).read_bytes() != content:
+                msg = (
+                    f"{directory} cannot be finished by this run: "
+                    f"{_difference(read_cases(directory), cases)}"
+                )
+                raise ConfigError(msg) from None
+            return False
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        msg = f"cannot write {directory / CASES_NAME}: {error.strerror}"
+        raise ResultsError(msg) from error
+    return True
+
+
+def _difference(then: Sequence[Case], now: Sequence[Case]) -> str:
+    if [case.nodeid for case in then] == [case.nodeid for case in now]:
+        if [case.params for case in then] == [case.params for case in now]:
+            return "the run seed is not the same (--ultrapar-seed)"
+        return "the parameters of the cases are not the same, though their names are"
+    said = [
+        *_only_in("cases", [case.nodeid for case in then], [case.nodeid for case in now], shown=1),
+        *_only_in("models", [case.model for case in then], [case.model for case in now], shown=5),
+    ]
+    if not said:
+        return "the order of the planned cases is not the same"
+    return (
+        f"the planned cases are not the same ({len(then)} then, {len(now)} now; {'; '.join(said)}):"
+        " name the same suite, selection (-k, -m, --ultrapar-model) and repetitions, from the same"
+        " directory or with the same --rootdir"
+    )
+
+
+def _only_in(what: str, then: Sequence[str], now: Sequence[str], *, shown: int) -> Iterator[str]:
+    """What is on one side alone, in the order of that side."""
+    for when, own, other in (("then", then, now), ("now", now, then)):
+        there = frozenset(other)
+        alone = [name for name in dict.fromkeys(own) if name not in there]
+        if alone:
+            names = ", ".join(_shortened(name) for name in alone[:shown])
+            n_more = len(alone) - shown
+            more = f" and {n_more:,} more" if n_more > 0 else ""
+            yield f"{what} only {when}: {names}{more}"
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
+
+
+def _encode(cases: Sequence[Case]) -> bytes:
+    try:
+        return msgspec.json.encode(cases)
+    except UnicodeEncodeError as error:
+        raise ConfigError(_not_storable(cases)) from error
+
+
+def _not_storable(cases: Sequence[Case]) -> str:
+    """Which test has text that UTF-8 lacks, and where."""
+    rule = "holds half a surrogate pair, which no file of results can hold; use whole characters"
+    for case in cases:
+        where = without_surrogates(case.nodeid)
+        texts = {f"parameter {name!r}": value for name, value in case.params.items()}
+        for what, text in {**texts, "its mark's reason": case.skipped}.items():
+            if isinstance(text, str) and text != (shown := without_surrogates(text)):
+                return f"{where}: {without_surrogates(what)} ('{_shortened(shown)}') {rule}"
+        if where != case.nodeid:
+            return f"{where}: its name {rule}"
+    return f"a test of the suite {rule}"
+
+
+def read_cases(directory: Path) -> list[Case]:
+    """The planned cases of a run, in the order of pytest's collection.
+
+    Raises:
+        ResultsError: There is no such file, or it holds something else.
+    """
+    path = directory / CASES_NAME
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=list[Case])
+    except OSError as error:
+        msg = f"cannot read the planned cases in {path}: {error.strerror}"
+        raise ResultsError(msg) from error
+    except msgspec.DecodeError as error:
+        msg = f"{path} does not hold the planned cases of a run: {error}"
+        raise ResultsError(msg) from error
+
+
+def suite_digest(cases: Iterable[Case]) -> str:
+    """SHA-256 (hex) of the case ids, the same in any order: whether two runs ran the same cases."""
+    ids = sorted(case.case_id for case in cases)
+    return hashlib.sha256("\n".join(ids).encode()).hexdigest()
+
+
+TAKEN_NAME = "taken.json"
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """What one suite took instead of asking it again.
+
+    Attributes:
+        suite: The one that took.
+        here: Ids of cases of another suite of the same run, each once.
+        reused: Ids of cases of the run that --ultrapar-reuse named, each once.
+    """
+
+    suite: str
+    here: tuple[str, ...] = ()
+    reused: tuple[str, ...] = ()
+
+
+def write_taken(directory: Path, taken: Sequence[Taken]) -> None:
+    """Leave it in the run directory, whole or not at all; every worker writes the same.
+
+    A run whose suites took nothing has no such file.
+
+    Raises:
+        ResultsError: The directory cannot be written.
+    """
+    path = directory / TAKEN_NAME
+    if taken:
+        write_whole(path, msgspec.json.encode(taken))
+        return
+    try:
+        # A session that never got as far as its first episode may have left one.
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        msg = f"cannot write {path}: {error.strerror}"
+        raise ResultsError(msg) from error
+
+
+def read_taken(directory: Path) -> list[Taken]:
+    """What the suites of a run took; empty when nothing.
+
+    Raises:
+        ResultsError: The file cannot be read, or holds something else.
+    """
+    return read_whole(
+        directory / TAKEN_NAME, list[Taken], [], "does not hold what the suites of a run took"
+    )

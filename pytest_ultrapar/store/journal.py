@@ -1,0 +1,527 @@
+"""The journal: what a run has paid for, on disk before anything else is done with it."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import threading
+from itertools import count
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, assert_never
+from zlib import crc32
+
+import msgspec
+
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.records import (
+    EngineSpent,
+    EpisodeEnded,
+    EpisodeStarted,
+    Grade,
+    JournalRecord,
+    TurnMessage,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+
+HEADER_LENGTH = 18
+OVERHEAD = HEADER_LENGTH + 1
+MAX_PAYLOAD_LENGTH = 0xFFFFFFFF
+
+
+class Stretch(NamedTuple):
+    """Bytes of the file: a whole line when `payload` is there, else what is none."""
+
+    offset: int
+    length: int
+    payload: bytes | None
+
+
+def frame(payload: bytes) -> bytes:
+    """The line of one JSON text.
+
+    Raises:
+        ValueError: The payload holds a line feed or is longer than 4 GiB.
+    """
+    if b"\n" in payload or len(payload) > MAX_PAYLOAD_LENGTH:
+        msg = "a framed payload has no line feed and at most 4 GiB"
+        raise ValueError(msg)
+    return b"%08x %08x %b\n" % (len(payload), crc32(payload), payload)
+
+
+def unframe(line: bytes) -> bytes | None:
+    """The payload of a line that is whole and unchanged, else None.
+
+    What stands in the place of the line feed does not matter: the checksum does not cover it.
+    """
+    payload = _leading_payload(line)
+    return payload if payload is not None and len(line) == len(payload) + OVERHEAD else None
+
+
+def iter_stretches(file: BinaryIO) -> Iterator[Stretch]:
+    """All stretches of the rest of a file, one line in memory at a time.
+
+    A last line that ends before its line feed is torn: whoever wrote it died while writing, so it
+    is left out. Everything else that is no line is there with `payload` None, and the line after it
+    is found again.
+    """
+    offset = file.tell()
+    line = file.readline()
+    while line:
+        payload = _leading_payload(line)
+        if payload is None:
+            if not line.endswith(b"\n"):
+                return
+            yield Stretch(offset, len(line), None)
+            taken = len(line)
+        else:
+            taken = len(payload) + OVERHEAD
+            yield Stretch(offset, taken, payload)
+            if line[taken - 1 : taken] != b"\n":
+                # Only the line feed was changed: this line is good, the next one hangs on to it.
+                yield Stretch(offset + taken - 1, 1, None)
+        offset += taken
+        line = line[taken:] or file.readline()
+
+
+def _leading_payload(line: bytes) -> bytes | None:
+    try:
+        length = int(line[:8], 16)
+        checksum = int(line[9:17], 16)
+    except ValueError:
+        return None
+    payload = line[HEADER_LENGTH : HEADER_LENGTH + length]
+    whole = len(payload) == length and len(line) > HEADER_LENGTH + length
+    if not whole or crc32(payload) != checksum or line[:HEADER_LENGTH] != _header(payload):
+        return None
+    return payload
+
+
+def _header(payload: bytes) -> bytes:
+    return b"%08x %08x " % (len(payload), crc32(payload))
+
+
+def map_text(record: JournalRecord, change: Callable[[str], str]) -> JournalRecord:
+    """The record with `change` applied to every text that a model, a suite or an exception wrote.
+
+    Ids, times, endings, outcomes and the lanes of attempts stay as they are.
+    """
+    match record:
+        case EpisodeStarted() | EngineSpent():
+            return record
+        case EpisodeEnded():
+            return msgspec.structs.replace(
+                record,
+                value=None if record.value is None else _map_json(record.value, change),
+                kind=_map_optional(record.kind, change),
+                detail=_map_optional(record.detail, change),
+                messages=[_map_message(message, change) for message in record.messages],
+                stdout=change(record.stdout),
+                log=change(record.log),
+            )
+        case Grade():
+            return msgspec.structs.replace(
+                record,
+                kind=_map_optional(record.kind, change),
+                error=_map_optional(record.error, change),
+                scores={change(name): score for name, score in record.scores.items()},
+            )
+        case _:
+            assert_never(record)
+
+
+def without_surrogates(text: str) -> str:
+    r"""`text` with lone surrogates, which UTF-8 cannot hold, shown as `\udcff`."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _map_optional(text: str | None, change: Callable[[str], str]) -> str | None:
+    return None if text is None else change(text)
+
+
+def _map_message(message: TurnMessage, change: Callable[[str], str]) -> TurnMessage:
+    return TurnMessage(
+        turn=message.turn,
+        role=change(message.role),
+        content=change(message.content),
+        tool_calls=_map_optional(message.tool_calls, change),
+    )
+
+
+def _map_json(value: msgspec.Raw, change: Callable[[str], str]) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(_map_strings(msgspec.json.decode(value), change)))
+
+
+def _map_strings(value: object, change: Callable[[str], str]) -> object:
+    match value:
+        case str():
+            return change(value)
+        case list():
+            return [_map_strings(item, change) for item in value]
+        case dict():
+            return {change(name): _map_strings(item, change) for name, item in value.items()}
+        case _:
+            return value
+
+
+def decode_record(payload: bytes) -> JournalRecord:
+    """The record of one line's JSON.
+
+    Raises:
+        msgspec.DecodeError: It is no record, or one of another version.
+    """
+    line = _decode(payload)
+    if isinstance(line, EpisodeStarted | Grade | EngineSpent):
+        return line
+    fields: list[Any] = list(msgspec.structs.astuple(line))
+    fields[_VALUE] = fields[_VALUE] or None
+    return EpisodeEnded(*fields)
+
+
+_FIELDS = msgspec.structs.fields(EpisodeEnded)
+_VALUE = [field.name for field in _FIELDS].index("value")
+
+
+def _twin_field(field: msgspec.structs.FieldInfo) -> tuple[Any, ...]:
+    if field.name == "value":
+        return (field.name, msgspec.Raw, msgspec.Raw())
+    if field.default is not msgspec.NODEFAULT:
+        return (field.name, field.type, field.default)
+    if field.default_factory is not msgspec.NODEFAULT:
+        return (field.name, field.type, msgspec.field(default_factory=field.default_factory))
+    return (field.name, field.type)
+
+
+# msgspec 0.22 takes JSON unread into a field of type `Raw`, but refuses it for `Raw | None`. So
+# lines are decoded into a twin of `EpisodeEnded` where an absent value is empty.
+_EndedLine = msgspec.defstruct("_EndedLine", map(_twin_field, _FIELDS), tag="ended")
+_decode = msgspec.json.Decoder(EpisodeStarted | _EndedLine | Grade | EngineSpent).decode
+
+
+SEGMENT_PATTERN = re.compile(r"w-(?P<worker>\w+)-(?P<pid>\d+)-(?P<n>\d+)\.jsonl")
+_WORKER_PATTERN = re.compile(r"\w+")
+
+
+class Position(msgspec.Struct, frozen=True, array_like=True):
+    """Where a record stands: segment name, and offset and length of its line in bytes."""
+
+    segment: str
+    offset: int
+    length: int
+
+
+class Damage(msgspec.Struct, frozen=True):
+    """A stretch of a segment that is no record although something was written there."""
+
+    segment: str
+    offset: int
+    length: int
+    reason: str
+
+
+class JournalWriter:
+    """Appends to one new segment; for any thread of one process.
+
+    After the first failed write or sync it refuses everything but `close`: a half-written line must
+    stay the last one, and a second fsync may succeed although the first one lost data.
+
+    Args:
+        directory: The run's `journal/` directory, which exists.
+        worker: xdist's worker id, or any word of letters, digits and underscores.
+        redact: Takes known secrets out of UTF-8 text (`Redactor.bytes`).
+
+    Raises:
+        ResultsError: The segment cannot be made.
+    """
+
+    def __init__(self, directory: Path, worker: str, redact: Callable[[bytes], bytes]) -> None:
+        if not _WORKER_PATTERN.fullmatch(worker):
+            msg = f"a worker is named by letters, digits and underscores (got {worker!r})"
+            raise ValueError(msg)
+        self.segment, self._fd = _create_segment(directory, worker)
+        self._path = (directory / self.segment).absolute()
+        self._redact = redact
+        self._encode = msgspec.json.Encoder().encode
+        self._offset = 0
+        self._synced_offset = 0
+        self._failure: str | None = None
+        self._append_lock = threading.Lock()
+        # Apart from the other lock: an fdatasync of some ms must not keep the engine waiting.
+        self._sync_lock = threading.Lock()
+
+    def append(self, record: JournalRecord) -> Position:
+        """Write one record; when this returns, the record outlives this process.
+
+        Raises:
+            ResultsError: It could not be written whole, or an earlier write or sync failed.
+        """
+        line = frame(self._payload(record))
+        with self._append_lock:
+            self._refuse_after_failure()
+            try:
+                written = os.write(self._fd, line)
+            except OSError as error:
+                self._failure = f"cannot append {len(line)} bytes: {error.strerror}"
+                raise ResultsError(self._refusal()) from error
+            if written != len(line):
+                self._failure = f"wrote {written} of {len(line)} bytes: is the disk full?"
+                raise ResultsError(self._refusal())
+            position = Position(self.segment, self._offset, len(line))
+            self._offset += len(line)
+            return position
+
+    def sync(self) -> None:
+        """Wait until everything appended so far is on the disk itself; called every second.
+
+        Does nothing after `close`, which has synced.
+
+        Raises:
+            ResultsError: The disk says no, and what it still holds of this segment is unknown; or
+                the segment is not in its place any more, and nobody would find what is appended.
+        """
+        with self._sync_lock:
+            if self._fd < 0:
+                return
+            with self._append_lock:
+                self._refuse_after_failure()
+                offset = self._offset
+            self._refuse_when_gone()
+            if offset == self._synced_offset:
+                return
+            try:
+                os.fdatasync(self._fd)
+            except OSError as error:
+                self._failure = f"cannot sync: {error.strerror}"
+                raise ResultsError(self._refusal()) from error
+            self._synced_offset = offset
+
+    def close(self) -> None:
+        """Sync and close the segment, once; later calls do nothing.
+
+        Raises:
+            ResultsError: As `sync`; the segment is closed all the same.
+        """
+        try:
+            if self._failure is None:
+                self.sync()
+        finally:
+            with self._sync_lock, self._append_lock:
+                if self._fd >= 0:
+                    os.close(self._fd)
+                self._fd = -1
+                self._failure = self._failure or "it is closed"
+
+    def _payload(self, record: JournalRecord) -> bytes:
+        if isinstance(record, Grade):
+            record = _with_finite_scores(record)
+        try:
+            payload = self._encode(record)
+        except UnicodeEncodeError:
+            record = map_text(record, without_surrogates)
+            payload = self._encode(record)
+        if self._redact(payload) is not payload:
+            # Seldom, so it may cost: field by field, a secret such as `returned` or `12345678`
+            # cannot break the JSON around it.
+            payload = self._encode(map_text(record, self._redact_text))
+        if b"\n" in payload:
+            payload = msgspec.json.format(payload, indent=-1)
+        return payload
+
+    def _redact_text(self, text: str) -> str:
+        return self._redact(text.encode()).decode()
+
+    def _refuse_after_failure(self) -> None:
+        if self._failure is not None:
+            raise ResultsError(self._refusal())
+
+    def _refuse_when_gone(self) -> None:
+        try:
+            is_here = os.path.samestat(self._path.stat(), os.fstat(self._fd))
+        except OSError:
+            is_here = False
+        if not is_here:
+            self._failure = f"{self._path} is not there any more: is the run's directory gone?"
+            raise ResultsError(self._refusal())
+
+    def _refusal(self) -> str:
+        return f"journal segment {self.segment} takes no more records: {self._failure}"
+
+
+class JournalReader:
+    """Reads single records by position; keeps the segments it has read from open."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._fds: dict[str, int] = {}
+
+    def read(self, position: Position) -> JournalRecord:
+        """The record at `position`, after its checksum was found right.
+
+        Raises:
+            ResultsError: There is no such segment, or no whole record at that place.
+        """
+        where = f"{position.segment} at byte {position.offset}"
+        try:
+            line = os.pread(self._fd(position.segment), position.length, position.offset)
+        except OSError as error:
+            msg = f"cannot read the journal record in {where}: {error.strerror}"
+            raise ResultsError(msg) from error
+        payload = unframe(line)
+        if payload is None:
+            msg = f"the journal record in {where} is damaged"
+            raise ResultsError(msg)
+        try:
+            return decode_record(payload)
+        except msgspec.DecodeError as error:
+            msg = f"the journal record in {where} is of another version: {error}"
+            raise ResultsError(msg) from error
+
+    def close(self) -> None:
+        """Close all segments."""
+        for fd in self._fds.values():
+            os.close(fd)
+        self._fds.clear()
+
+    def _fd(self, segment: str) -> int:
+        fd = self._fds.get(segment)
+        if fd is None:
+            if not SEGMENT_PATTERN.fullmatch(segment):
+                msg = f"{segment!r} is no name of a journal segment"
+                raise ResultsError(msg)
+            fd = self._fds[segment] = os.open(self._directory / segment, os.O_RDONLY | os.O_CLOEXEC)
+        return fd
+
+
+def read_at(directory: Path, position: Position) -> JournalRecord:
+    """The one record at `position`; for more than one, a `JournalReader` keeps the segments open.
+
+    Raises:
+        ResultsError: As `JournalReader.read`.
+    """
+    reader = JournalReader(directory)
+    try:
+        return reader.read(position)
+    finally:
+        reader.close()
+
+
+def scan_payloads(path: Path) -> Iterator[tuple[Position, bytes | Damage]]:
+    """The JSON of each record of one segment, in the order written, with checksums verified.
+
+    A torn last line is left out; any other stretch that is no record comes as `Damage`, and so does
+    what cannot be read at all.
+    """
+    end = 0
+    try:
+        with path.open("rb") as file:
+            for stretch in iter_stretches(file):
+                position = Position(path.name, stretch.offset, stretch.length)
+                end = stretch.offset + stretch.length
+                if stretch.payload is None:
+                    reason = "the checksum or the form of this line is wrong"
+                    yield position, Damage(path.name, stretch.offset, stretch.length, reason)
+                else:
+                    yield position, stretch.payload
+    except OSError as error:
+        reason = f"it cannot be read: {error.strerror}"
+        yield Position(path.name, end, 0), Damage(path.name, end, 0, reason)
+
+
+def scan_segment(path: Path) -> Iterator[tuple[Position, JournalRecord | Damage]]:
+    """The records of one segment, in the order written; see `scan_payloads`.
+
+    A whole record that cannot be understood (written by another version) comes as `Damage`, too.
+    """
+    for position, payload in scan_payloads(path):
+        if isinstance(payload, Damage):
+            yield position, payload
+            continue
+        try:
+            yield position, decode_record(payload)
+        except msgspec.DecodeError as error:
+            yield position, undecodable(position, error)
+
+
+def scan_journal(directory: Path) -> Iterator[tuple[Position, JournalRecord | Damage]]:
+    """The records of all segments of a journal, segment by segment, in the order of their names."""
+    for path in segments(directory):
+        yield from scan_segment(path)
+
+
+def segments(directory: Path) -> list[Path]:
+    """The files of all segments, sorted by name.
+
+    Raises:
+        ResultsError: There is no such directory, or it cannot be read.
+    """
+    try:
+        return sorted(path for path in directory.iterdir() if SEGMENT_PATTERN.fullmatch(path.name))
+    except OSError as error:
+        msg = f"cannot read the journal {directory}: {error.strerror}"
+        raise ResultsError(msg) from error
+
+
+def largest_sizes(directory: Path, known: Mapping[str, int]) -> dict[str, int]:
+    """Bytes of each segment of a journal when it was largest, by its name.
+
+    Args:
+        directory: The journal.
+        known: Sizes that segments once had, those that are gone among them.
+
+    Raises:
+        ResultsError: The directory cannot be read.
+    """
+    sizes = {path.name: path.lstat().st_size for path in segments(directory)}
+    return {name: max(sizes.get(name, 0), known.get(name, 0)) for name in {**known, **sizes}}
+
+
+def cut_off(directory: Path, known: Mapping[str, int]) -> list[Damage]:
+    """What segments have lost at their ends, or as a whole.
+
+    Args:
+        directory: The journal.
+        known: Sizes that segments once had, in bytes; they only grow.
+
+    Raises:
+        ResultsError: The directory cannot be read.
+    """
+    left = largest_sizes(directory, {})
+    found = []
+    for name, size in sorted(known.items()):
+        if name not in left:
+            found.append(Damage(name, 0, size, "the file is missing"))
+        elif left[name] < size:
+            found.append(Damage(name, left[name], size - left[name], "its end is missing"))
+    return found
+
+
+def undecodable(position: Position, error: msgspec.DecodeError) -> Damage:
+    """The damage of a whole record that this version does not understand."""
+    return Damage(position.segment, position.offset, position.length, f"not understood: {error}")
+
+
+def _create_segment(directory: Path, worker: str) -> tuple[str, int]:
+    for n in count():
+        name = f"w-{worker}-{os.getpid()}-{n}.jsonl"
+        flags = os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+        try:
+            fd = os.open(directory / name, flags, 0o600)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            msg = f"cannot make the journal segment {directory / name}: {error.strerror}"
+            raise ResultsError(msg) from error
+        return name, fd
+    raise AssertionError
+
+
+def _with_finite_scores(grade: Grade) -> Grade:
+    for name, score in grade.scores.items():
+        if not math.isfinite(score):
+            msg = f"score {name!r} of case {grade.case_id} must be a finite number (got {score})"
+            raise ResultsError(msg)
+    # A bool would be written as `true`, which no reader takes for a float.
+    return msgspec.structs.replace(grade, scores={k: float(v) for k, v in grade.scores.items()})

@@ -1,0 +1,228 @@
+"""The manifest: under which conditions results came about. It holds no secret and no host name."""
+
+from __future__ import annotations
+
+import os
+import platform
+from datetime import datetime
+from importlib import metadata
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from pytest_ultrapar.broker.protocol import LaneStatus
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.plan.bound import Bound
+from pytest_ultrapar.pool.model import EffectiveValue, Lane, Limit
+from pytest_ultrapar.store.publish import write_whole
+from pytest_ultrapar.store.timing import MeasuredPart
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+FILE_NAME = "manifest.json"
+SCHEMA = 1
+StorageFormat = Literal["parquet", "json"]
+_PACKAGES = (
+    "pytest-ultrapar",
+    "pytest",
+    "pytest-xdist",
+    "pytest-benchmark",
+    "httpx",
+    "aiohttp",
+    "pyarrow",
+    "msgspec",
+    "uvloop",
+)
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """What of the machine matters to speed.
+
+    Attributes:
+        cpus: Cores that this process may run on.
+        platform: Kernel and architecture, such as `Linux-6.1-x86_64`.
+    """
+
+    cpus: int
+    platform: str
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything needed to read, resume and compare a run.
+
+    Attributes:
+        models: Names of the pool's models, in the order of its file.
+        answered_by: Who answers for each model, in the words of `pool.answered_by`.
+        simulated: Whether any answer came from the simulated provider.
+        policy: Name of the assignment policy.
+        seed: The run seed.
+        repeats: Repetitions of each cell.
+        n_planned: Cases that were to run.
+        suite_digest: `suite_digest` of the planned cases.
+        arguments: pytest's command line, secrets masked; without what configuration files add.
+        effective: Each number or word in force, and where it came from.
+        data: What the suites say of their data, such as digests, by name.
+        reused: Id of the run whose answers were taken over; None when there is none.
+        summary_by: The names (`model`, `suite`, `repeat` or parameters) that the summary counts by.
+        collected_s: Seconds that pytest took to collect; None where nobody looked.
+        restricted: Whether rules of the assignment may have kept episodes from free lanes.
+        measured_from: Episodes that began earlier (of a resumed run) count in the scores but not in
+            makespan, throughput and speed-up; None measures all.
+        serial_sample: Ids of the cases that ran one at a time first. They count in the scores, and
+            the speed-up of the others is measured against them.
+        pool_lanes: All lanes that the run could use.
+        pool_limits: All limits on their paths, with the numbers that were in force.
+        faults: SHA-256 (hex) of the file by which the simulated provider failed; None for none.
+        bound: The lower bound of the makespan in hindsight, with the prices that prove it; None
+            until the tables are made, and where nothing was measured.
+        lanes: What became of each lane; empty until the end.
+        segments: Bytes of each segment of the journal when this was last written, by its name. A
+            segment that is shorter now has lost records.
+        ended_at: None while the run goes on or when it was killed.
+    """
+
+    run_id: str
+    started_at: datetime
+    pool_path: str
+    pool_digest: str
+    models: tuple[str, ...]
+    simulated: bool
+    rate_mode: str
+    mode: str
+    policy: str
+    seed: int
+    repeats: int
+    n_planned: int
+    suite_digest: str
+    schema: int = SCHEMA
+    answered_by: dict[str, str] = {}
+    arguments: tuple[str, ...] = ()
+    effective: tuple[EffectiveValue, ...] = ()
+    versions: dict[str, str] = {}
+    python: str = ""
+    machine: Machine | None = None
+    storage_format: StorageFormat = "parquet"
+    data: dict[str, str] = {}
+    reused: str | None = None
+    summary_by: tuple[str, ...] = ("model",)
+    resumed: bool = False
+    measured_from: datetime | None = None
+    restricted: bool = False
+    collected_s: float | None = None
+    serial_sample: tuple[str, ...] = ()
+    pool_lanes: tuple[Lane, ...] = ()
+    pool_limits: tuple[Limit, ...] = ()
+    faults: str | None = None
+    bound: Bound | None = None
+    lanes: list[LaneStatus] = []
+    segments: dict[str, int] = {}
+    ended_at: datetime | None = None
+
+    @property
+    def measured_part(self) -> MeasuredPart:
+        """What of the run counts in its makespan."""
+        since = self.measured_from
+        from_us = int(since.timestamp() * 1e6) if since is not None else 0
+        return MeasuredPart(from_us, frozenset(self.serial_sample))
+
+
+def describe_machine() -> Machine:
+    """This machine."""
+    return Machine(len(os.sched_getaffinity(0)), platform.platform(terse=True))
+
+
+def describe_versions() -> dict[str, str]:
+    """Versions of the packages that a run's behaviour and speed depend on, those installed."""
+    versions = {}
+    for name in _PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def describe_python() -> str:
+    """Implementation and version, such as `CPython 3.11.7`."""
+    return f"{platform.python_implementation()} {platform.python_version()}"
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    """Replace the manifest of a run directory, whole or not at all.
+
+    Raises:
+        ResultsError: It cannot be written.
+    """
+    text = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+    write_whole(directory / FILE_NAME, text + b"\n")
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """The manifest of a run directory.
+
+    Raises:
+        ResultsError: There is none, or it is of another version.
+    """
+    path = directory / FILE_NAME
+    try:
+        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except OSError as error:
+        msg = f"cannot read {path}: {error.strerror}"
+        raise ResultsError(msg) from error
+    except msgspec.DecodeError as error:
+        msg = f"{path} is no manifest of this version: {error}"
+        raise ResultsError(msg) from error
+    if manifest.schema != SCHEMA:
+        msg = f"{path}: schema must be {SCHEMA} (got {manifest.schema})"
+        raise ResultsError(msg)
+    return manifest
+
+
+def resume_differences(old: Manifest, new: Manifest) -> list[str]:
+    """What keeps `new` from finishing `old`: one sentence each, empty when it may.
+
+    The cases, their seeds and the models that answer must be the same, and what all rows of the
+    run have in common: mode and storage format. Limits, keys, instances, policy and the number of
+    workers may differ: no case depends on them.
+    """
+    differences = []
+    if old.seed != new.seed:
+        differences.append(f"the run seed was {old.seed} and is {new.seed} now")
+    if old.suite_digest != new.suite_digest:
+        differences.append(
+            f"the planned cases are not the same ({old.n_planned} then, {new.n_planned} now):"
+            " name the same suite, selection (-k, -m, --ultrapar-model) and repetitions"
+        )
+    for name in sorted({*old.data, *new.data}):
+        then, now = old.data.get(name, "none"), new.data.get(name, "none")
+        if then != now:
+            differences.append(f"the {name} was {then} and is {now} now")
+    if set(old.models) != set(new.models):
+        gone = ", ".join(sorted(set(old.models) - set(new.models))) or "none"
+        added = ", ".join(sorted(set(new.models) - set(old.models))) or "none"
+        differences.append(f"the pool's models are not the same (gone: {gone}; new: {added})")
+    if old.simulated == new.simulated:
+        differences += answers_differ(old.answered_by, new.answered_by)
+    if old.mode != new.mode:
+        differences.append(f"the mode was {old.mode} and is {new.mode} now")
+    if old.storage_format != new.storage_format:
+        then, now = old.storage_format, new.storage_format
+        differences.append(f"the tables were {then} and would be {now} now")
+    if old.simulated != new.simulated:
+        kind = {True: "simulated", False: "real"}
+        differences.append(
+            f"the answers were {kind[old.simulated]} and would be {kind[new.simulated]} now"
+        )
+    return differences
+
+
+def answers_differ(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    """A sentence for each model of both that somebody else answers for now."""
+    return [
+        f"{model} was answered by {old[model]}, and is by {who} now"
+        for model, who in new.items()
+        if model in old and old[model] != who
+    ]

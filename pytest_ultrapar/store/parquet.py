@@ -1,0 +1,106 @@
+"""Tables as Parquet files with page checksums, read back before they count."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.store.publish import publish, temporary_for
+from pytest_ultrapar.store.tables import SIMULATED_KEY, Column, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pytest_ultrapar.store.tables import Row
+
+
+_TYPES: dict[Kind, pa.DataType] = {
+    "string": pa.string(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "double": pa.float64(),
+    "bool": pa.bool_(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}
+
+
+def arrow_schema(columns: Sequence[Column], *, simulated: bool) -> pa.Schema:
+    """The Arrow schema of a table, with the mark of simulated answers in its metadata."""
+    fields = [pa.field(each.name, _TYPES[each.kind], each.nullable) for each in columns]
+    return pa.schema(fields, {SIMULATED_KEY: "true" if simulated else "false"})
+
+
+class ParquetTable:
+    """A `TableWriter` for `<name>.parquet`; each `flush` makes one row group."""
+
+    def __init__(self, directory: Path, name: str, schema: pa.Schema) -> None:
+        self.path = directory / f"{name}.parquet"
+        self.n_rows = 0
+        self._schema = schema
+        self._pending: list[Row] = []
+        self._temporary = temporary_for(self.path)
+        self._temporary.touch(mode=0o600)
+        self._writer = pq.ParquetWriter(
+            self._temporary, schema, compression="zstd", write_page_checksum=True
+        )
+
+    def add(self, row: Row) -> None:
+        """Take one row."""
+        self._pending.append(row)
+        self.n_rows += 1
+
+    def flush(self) -> None:
+        """Write the rows taken since the last call as one row group."""
+        if not self._pending:
+            return
+        arrays = [
+            pa.array(values, each.type)
+            for values, each in zip(zip(*self._pending, strict=True), self._schema, strict=True)
+        ]
+        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        self._pending.clear()
+
+    def finish(self) -> None:
+        """Close the temporary file and read every page of it back.
+
+        Raises:
+            ResultsError: Rows, schema or a page's checksum are not those written.
+        """
+        self.flush()
+        self._writer.close()
+        verify(self._temporary, self._schema, self.n_rows)
+
+    def publish(self) -> None:
+        """Let the finished file take the place of an earlier one."""
+        publish(self._temporary, self.path)
+
+    def discard(self) -> None:
+        """Remove the temporary file; harmless after `publish`."""
+        self._writer.close()
+        self._temporary.unlink(missing_ok=True)
+
+
+def verify(path: Path, schema: pa.Schema, n_rows: int) -> None:
+    """Read a Parquet file whole, a row group in memory at a time.
+
+    Raises:
+        ResultsError: Its rows or schema differ, or a page does not match its checksum. Without the
+            check, a flipped byte of a page is read back as if nothing had happened.
+    """
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            found = file.schema_arrow
+            n_found = sum(file.read_row_group(i).num_rows for i in range(file.num_row_groups))
+    except (OSError, pa.ArrowException) as error:
+        msg = f"{path} cannot be read back: {error}"
+        raise ResultsError(msg) from error
+    if n_found != n_rows:
+        msg = f"{path} holds {n_found} rows of {n_rows} written"
+        raise ResultsError(msg)
+    if not found.equals(schema, check_metadata=True):
+        msg = f"{path} does not have the schema it was written with"
+        raise ResultsError(msg)

@@ -1,0 +1,108 @@
+"""Puts a file in its place whole or not at all, also across a power loss; reads it back."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from pytest_ultrapar.errors import ResultsError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+T = TypeVar("T")
+M = TypeVar("M")
+TEMPORARY_SUFFIX = ".tmp"
+
+
+def temporary_for(path: Path) -> Path:
+    """A name beside `path` for a file that is not yet whole: the same file system, this process."""
+    return path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
+
+
+def sweep_temporaries(directory: Path) -> None:
+    """Remove what killed processes had not yet published in a directory.
+
+    A temporary file of a process that lives stays, as does one whose process id was taken again.
+    """
+    for path in directory.glob(f".*{TEMPORARY_SUFFIX}"):
+        pid = path.stem.rpartition(".")[2]
+        if pid.isdecimal() and not _lives(int(pid)):
+            path.unlink(missing_ok=True)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def publish(temporary: Path, path: Path) -> None:
+    """Let a finished temporary file take the place of `path`.
+
+    Raises:
+        OSError: It cannot be synced or moved; `path` is then as it was before.
+    """
+    sync_path(temporary)
+    temporary.replace(path)
+    sync_path(path.parent)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a small file, readable by its owner only.
+
+    Raises:
+        ResultsError: It cannot be written; an earlier file of the name is as it was before.
+    """
+    temporary = temporary_for(path)
+    try:
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+            with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
+                file.write(content)
+            publish(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        msg = f"cannot write {path}: {error.strerror}"
+        raise ResultsError(msg) from error
+
+
+def read_whole(path: Path, kind: type[T], missing: M, wrong: str) -> T | M:
+    """What a small JSON file of a run holds; `missing` where there is none.
+
+    Args:
+        path: The file.
+        kind: What it must hold.
+        missing: What stands for a file that is not there.
+        wrong: What is said of a file that holds something else, such as "is no summary".
+
+    Raises:
+        ResultsError: It cannot be read, or holds something else.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        return missing
+    except OSError as error:
+        msg = f"cannot read {path}: {error.strerror}"
+        raise ResultsError(msg) from error
+    except msgspec.DecodeError as error:
+        msg = f"{path} {wrong}: {error}"
+        raise ResultsError(msg) from error
+
+
+def sync_path(path: Path) -> None:
+    """Wait until a file's content, or a directory's entries, are on the disk itself."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

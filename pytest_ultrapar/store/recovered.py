@@ -1,0 +1,398 @@
+"""Episodes that are in the journal already and need no new request."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.records import EngineSpent, Grade
+from pytest_ultrapar.store.graded import GRADED
+from pytest_ultrapar.store.journal import (
+    SEGMENT_PATTERN,
+    Damage,
+    JournalReader,
+    Position,
+    frame,
+    scan_payloads,
+    segments,
+    undecodable,
+    unframe,
+)
+from pytest_ultrapar.store.publish import write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+
+class StartedHead(msgspec.Struct, frozen=True, tag="started"):
+    """Of an `EpisodeStarted`."""
+
+    case_id: str
+
+
+class EndedHead(msgspec.Struct, frozen=True, tag="ended"):
+    """Of an `EpisodeEnded`."""
+
+    case_id: str
+    worker: str
+    ending: str
+    started_at_us: int
+    ended_at_us: int
+
+
+Head = StartedHead | EndedHead | Grade | EngineSpent
+_decode = msgspec.json.Decoder(Head).decode
+
+
+def scan_heads(path: Path) -> Iterator[tuple[Position, Head | Damage]]:
+    """The heads of one segment's records, in the order written; damage as in `scan_segment`."""
+    for position, payload in scan_payloads(path):
+        if isinstance(payload, Damage):
+            yield position, payload
+            continue
+        try:
+            yield position, _decode(payload)
+        except msgspec.DecodeError as error:
+            yield position, undecodable(position, error)
+
+
+class EpisodeEntry(NamedTuple):
+    """One ended episode of a case; entries sort by time.
+
+    Attributes:
+        worker: Who ran it: with both times, what no two episodes of a case have in common.
+    """
+
+    ended_at_us: int
+    position: Position
+    ending: str
+    worker: str = ""
+    started_at_us: int = 0
+
+    def repeats(self, other: EpisodeEntry) -> bool:
+        """Whether both are records of one and the same episode."""
+        return (self.worker, self.started_at_us, self.ended_at_us) == (
+            other.worker,
+            other.started_at_us,
+            other.ended_at_us,
+        )
+
+
+@dataclass(slots=True)
+class CaseHistory:
+    """All that was written of one case.
+
+    Attributes:
+        grade: The one that stands; None while the case was never graded.
+        episodes: All ended ones, those that were interrupted or run again among them.
+        has_started: Whether any episode began.
+    """
+
+    grade: Grade | None = None
+    episodes: list[EpisodeEntry] = field(default_factory=list)
+    has_started: bool = False
+
+    @property
+    def had_episode(self) -> bool:
+        """Whether the grade is about an episode, be it that nothing of it is left to be read.
+
+        Skipped by a mark, or with a fixture that failed before it, a case never has one.
+        """
+        graded = self.grade is not None and self.grade.outcome in GRADED
+        return graded or self.has_started or bool(self.episodes)
+
+    def add_grade(self, grade: Grade) -> None:
+        """The last grade stands, but a measurement is never replaced by `infra`."""
+        if self.grade is None or _rank(self.grade) <= _rank(grade):
+            self.grade = grade
+
+    def add_episode(self, entry: EpisodeEntry) -> EpisodeEntry | None:
+        """Note an ended episode; returns the entry that it merely repeats, if there is one."""
+        earlier = next((one for one in self.episodes if entry.repeats(one)), None)
+        if earlier is None:
+            self.episodes.append(entry)
+        return earlier
+
+    def final_episode(self) -> EpisodeEntry | None:
+        """The episode that the standing grade is about: the last one that had ended by then.
+
+        None without a grade, and for a case that was graded without an episode (skipped by a mark).
+        """
+        if self.grade is None:
+            return None
+        whole = [entry for entry in self.episodes if entry.ending != "interrupted"]
+        if self.grade.outcome != "infra":
+            whole = [entry for entry in whole if entry.ending != "infra"]
+        before = [entry for entry in whole if entry.ended_at_us <= self.grade.at_us]
+        # None before it: the wall clock was set back between the two.
+        return max(before or whole, key=_ended_at, default=None)
+
+
+class JournalHistory(NamedTuple):
+    """Of a whole journal.
+
+    Attributes:
+        cases: What each case id left behind.
+        damage: What could not be read.
+        engines: How busy each engine was that came to its end.
+    """
+
+    cases: dict[str, CaseHistory]
+    damage: list[Damage]
+    engines: list[EngineSpent]
+
+
+def read_history(journal: Path) -> JournalHistory:
+    """Go through all segments of a run's `journal/`, one record in memory at a time.
+
+    Returns:
+        Some 500 bytes for each case; episodes of a case in the order of their ends.
+    """
+    history = JournalHistory({}, [], [])
+    for path in segments(journal):
+        for position, head in scan_heads(path):
+            if isinstance(head, Damage):
+                history.damage.append(head)
+            elif isinstance(head, Grade):
+                _case(history, head.case_id).add_grade(head)
+            elif isinstance(head, StartedHead):
+                _case(history, head.case_id).has_started = True
+            elif isinstance(head, EndedHead):
+                _add_episode(history, head, position)
+            elif head not in history.engines:
+                history.engines.append(head)
+    for case in history.cases.values():
+        case.episodes.sort(key=_ended_at)
+    return history
+
+
+def _add_episode(history: JournalHistory, head: EndedHead, position: Position) -> None:
+    entry = EpisodeEntry(head.ended_at_us, position, head.ending, head.worker, head.started_at_us)
+    twin = _case(history, head.case_id).add_episode(entry)
+    if twin is not None:
+        where = f"{twin.position.segment} at byte {twin.position.offset}"
+        reason = f"it repeats the episode in {where} and counts once"
+        history.damage.append(Damage(position.segment, position.offset, position.length, reason))
+
+
+def _case(history: JournalHistory, case_id: str) -> CaseHistory:
+    case = history.cases.get(case_id)
+    if case is None:
+        case = history.cases[case_id] = CaseHistory()
+    return case
+
+
+def _rank(grade: Grade) -> tuple[bool, int]:
+    return (grade.outcome != "infra", grade.at_us)
+
+
+def _ended_at(entry: EpisodeEntry) -> int:
+    return entry.ended_at_us
+
+
+FINISHED_ENDINGS: frozenset[str] = frozenset({"returned", "refused", "error", "skipped"})
+"""Endings that stand; `infra` and `interrupted` episodes run again."""
+FILE_NAME = "recovered.jsonl"
+
+
+class RecoveredIndex:
+    """Names finished episodes of dead workers and of an interrupted run, in one file.
+
+    The controller adds, the workers look up and see what was added since. For any thread.
+
+    Args:
+        directory: The run directory.
+
+    Raises:
+        ResultsError: The file cannot be opened.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        try:
+            self._fd = os.open(directory / FILE_NAME, flags, 0o600)
+        except OSError as error:
+            msg = f"cannot open {directory / FILE_NAME}: {error.strerror}"
+            raise ResultsError(msg) from error
+        self._read_offset = 0
+        self._positions: dict[str, Position] = {}
+        self._lock = threading.Lock()
+
+    def add(self, case_id: str, position: Position) -> None:
+        """Say that the episode of `case_id` stands at `position` of the journal."""
+        self.add_all({case_id: position})
+
+    def add_all(self, positions: Mapping[str, Position]) -> None:
+        """Say so for many cases, in one write.
+
+        Raises:
+            ResultsError: It cannot be written; those cases would only run again.
+        """
+        lines = _lines(positions)
+        try:
+            while lines:
+                lines = lines[os.write(self._fd, lines) :]
+        except OSError as error:
+            msg = f"cannot write {FILE_NAME} in the run directory: {error.strerror}"
+            raise ResultsError(msg) from error
+
+    def lookup(self, case_id: str) -> Position | None:
+        """Where the finished episode of `case_id` stands; None while it has none.
+
+        Costs one `fstat` when nothing was added since the last call.
+        """
+        if os.fstat(self._fd).st_size > self._read_offset:
+            self._read_new_lines()
+        return self._positions.get(case_id)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+    def _read_new_lines(self) -> None:
+        with self._lock:
+            size = os.fstat(self._fd).st_size
+            data = os.pread(self._fd, size - self._read_offset, self._read_offset)
+            # A line may be seen half written: what follows the last line feed is read next time.
+            whole = data[: data.rfind(b"\n") + 1]
+            self._positions.update((entry.case_id, entry.position) for entry in _entries(whole))
+            self._read_offset += len(whole)
+
+
+class Recovery(NamedTuple):
+    """What an interrupted run still has.
+
+    Attributes:
+        finished: Where the finished episode of a case stands, by case id.
+        lost: Cases that had finished, and whose episodes cannot be read any more.
+    """
+
+    finished: dict[str, Position]
+    lost: frozenset[str]
+
+
+def recover(directory: Path) -> Recovery:
+    """Make the index of a run that is resumed: what its journal holds now, and nothing else.
+
+    What an earlier session wrote there may have been damaged or removed since. Only the process
+    that leads the run may call this, before any worker looks something up.
+
+    Args:
+        directory: The run directory.
+
+    Raises:
+        ResultsError: The journal cannot be listed, or the index cannot be written.
+    """
+    history = read_history(directory / "journal")
+    reader = JournalReader(directory / "journal")
+    try:
+        finished = {
+            case_id: position
+            for case_id, case in history.cases.items()
+            if (position := _last_readable(reader, case)) is not None
+        }
+    finally:
+        reader.close()
+    once = {case_id for case_id, case in history.cases.items() if _was_measured(case)}
+    once.update(entry.case_id for entry in _earlier_entries(directory))
+    write_whole(directory / FILE_NAME, _lines(finished))
+    return Recovery(finished, frozenset(once - finished.keys()))
+
+
+def _last_readable(reader: JournalReader, case: CaseHistory) -> Position | None:
+    for entry in reversed(case.episodes):
+        if entry.ending not in FINISHED_ENDINGS:
+            continue
+        try:
+            reader.read(entry.position)
+        except ResultsError:
+            continue
+        return entry.position
+    return None
+
+
+def _was_measured(case: CaseHistory) -> bool:
+    return case.grade is not None and case.grade.outcome in GRADED
+
+
+def _earlier_entries(directory: Path) -> list[_Entry]:
+    try:
+        return _entries((directory / FILE_NAME).read_bytes())
+    except OSError:
+        return []
+
+
+def find_finished(directory: Path) -> dict[str, Position]:
+    """The last finished episode of each case in a journal; damaged records name none.
+
+    Args:
+        directory: The run's `journal/` directory.
+
+    Returns:
+        By case id, the episode that ended as one of `FINISHED_ENDINGS`; of several the latest.
+    """
+    found: dict[str, tuple[int, Position]] = {}
+    for path in segments(directory):
+        for position, head in scan_heads(path):
+            if not isinstance(head, EndedHead) or head.ending not in FINISHED_ENDINGS:
+                continue
+            before = found.get(head.case_id)
+            if before is None or before[0] <= head.ended_at_us:
+                found[head.case_id] = (head.ended_at_us, position)
+    return {case_id: position for case_id, (_, position) in found.items()}
+
+
+def find_started_not_ended(directory: Path, worker: str, pid: int | None = None) -> set[str]:
+    """Cases whose episode a worker began and never ended: the suspects after its death.
+
+    Args:
+        directory: The run's `journal/` directory.
+        worker: The dead worker's id.
+        pid: Its process; without it, the process that last wrote under this id, since a resumed run
+            numbers its workers from the beginning again.
+    """
+    by_pid: dict[int, list[Path]] = defaultdict(list)
+    for path in segments(directory):
+        match = SEGMENT_PATTERN.fullmatch(path.name)
+        if match and match["worker"] == worker:
+            by_pid[int(match["pid"])].append(path)
+    if pid is None:
+        pid = max(by_pid, key=lambda each: max(map(_modified_ns, by_pid[each])), default=-1)
+    open_cases: set[str] = set()
+    for path in by_pid.get(pid, ()):
+        for _, head in scan_heads(path):
+            if isinstance(head, StartedHead):
+                open_cases.add(head.case_id)
+            elif isinstance(head, EndedHead):
+                open_cases.discard(head.case_id)
+    return open_cases
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    case_id: str
+    position: Position
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_entry = msgspec.json.Decoder(_Entry).decode
+
+
+def _lines(positions: Mapping[str, Position]) -> bytes:
+    return b"".join(frame(_encode(_Entry(*item))) for item in positions.items())
+
+
+def _entries(lines: bytes) -> list[_Entry]:
+    """The entries of all whole lines."""
+    payloads = [unframe(line) for line in lines.splitlines(keepends=True)]
+    return [_decode_entry(payload) for payload in payloads if payload is not None]
+
+
+def _modified_ns(path: Path) -> int:
+    return path.lstat().st_mtime_ns

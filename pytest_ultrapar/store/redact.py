@@ -1,0 +1,381 @@
+"""Takes known secrets out of everything that is written or shown."""
+
+from __future__ import annotations
+
+import base64
+import re
+import unicodedata
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+
+BASE64_SHIFTS = range(3)
+"""How many bytes before a secret belong to its first group: RFC 4648 makes four characters of three
+bytes, so each shift has a base64 of its own."""
+_PERCENT_BACKSLASH = r"%(?:25)*+5[Cc]"
+_BACKSLASH = rf"(?:\\|{_PERCENT_BACKSLASH})"
+_FIRST_BACKSLASHES = rf"(?:(?<!\\)\\++|{_PERCENT_BACKSLASH})"
+"""Before the first character: a run from its beginning or, of those in URLs, the last one."""
+_MOST_IN_URL = 32
+"""Backslashes in a URL that may be too many before a secret that begins with one."""
+_PERCENT = 0x25
+_ASCII_END = 0x80
+_BYTE_END = 0x100
+_WORD_END = 0x10000
+_LETTER_OF = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f", "\v": "v", "\a": "a"}
+_ENTITY_OF = {'"': "quot", "<": "lt", ">": "gt", "'": "apos"}
+
+
+def escaped(text: str, equals: Mapping[str, str] | None = None) -> str:
+    """A pattern for `text` as it stands or as JSON, `repr`, URLs, HTML and XML escape it.
+
+    Args:
+        text: Not empty.
+        equals: Characters that may stand in place of others.
+    """
+    pieces: list[str] = []
+    after_backslashes = False
+    for run in re.findall(r"\\+|[^\\]", text):
+        if run[0] == "\\":
+            pieces.append(_first_run(len(run)) if not pieces else f"{_BACKSLASH}{{{len(run)},}}+")
+        elif run.isascii() and run.isalnum():
+            pieces.append(run)
+        else:
+            other = (equals or {}).get(run)
+            also = [] if other is None else [*_spellings(other)]
+            one_or_more, any_number = f"{_BACKSLASH}++", f"{_BACKSLASH}*+"
+            if not pieces:
+                one_or_more, any_number = _FIRST_BACKSLASHES, f"{_FIRST_BACKSLASHES}?"
+            before = any_number if after_backslashes else one_or_more
+            escapes = f"{before}(?:{'|'.join(_escapes(run))})"
+            plain = f"{any_number}(?:{'|'.join([*_spellings(run), *also])})"
+            pieces.append(f"(?:{escapes}|{plain})")
+        after_backslashes = run[0] == "\\"
+    return "".join(pieces)
+
+
+def _first_run(n: int) -> str:
+    """`n` backslashes or more at the beginning of a text."""
+    # A run in a URL has no beginning that a pattern can see: it is bounded, so that trying it from
+    # each place stays linear.
+    in_url = f"(?:{_PERCENT_BACKSLASH}){{{n},{n + _MOST_IN_URL}}}+"
+    return rf"(?:(?<!\\)\\{{{n},}}+|{in_url})(?!{_BACKSLASH})"
+
+
+def base64_core(raw: bytes, shift: int) -> str:
+    """What of the base64 of `raw` does not depend on the bytes around it, `shift` of them before.
+
+    In the standard alphabet; in that of URLs `-` and `_` stand for `+` and `/`.
+    """
+    text = base64.b64encode(b"\0" * shift + raw).decode("ascii")
+    return text[(shift * 8 + 5) // 6 : (shift + len(raw)) * 8 // 6]
+
+
+def _escapes(char: str) -> Iterator[str]:
+    """What may follow a backslash to mean `char`."""
+    code = ord(char)
+    if char in _LETTER_OF:
+        yield _LETTER_OF[char]
+    if code < _BYTE_END:
+        yield f"x(?i:{code:02x})"
+    if code < _WORD_END:
+        yield f"u(?i:{code:04x})"
+    else:
+        high, low = 0xD800 + ((code - _WORD_END) >> 10), 0xDC00 + (code & 0x3FF)
+        yield f"U(?i:{code:08x})"
+        yield f"u(?i:{high:04x}){_BACKSLASH}++u(?i:{low:04x})"
+    if code >= _ASCII_END:
+        raw = char.encode("utf-8", "surrogatepass")
+        yield f"{_BACKSLASH}++".join(f"x(?i:{byte:02x})" for byte in raw)
+
+
+def _spellings(char: str) -> Iterator[str]:
+    """`char` as a URL, HTML, XML or pytest's JUnit file has it, and itself.
+
+    Itself comes last: `%` is also how its own escape `%25` begins.
+    """
+    code = ord(char)
+    raw = char.encode("utf-8", "surrogatepass")
+    yield "".join("%(?:25)+" if byte == _PERCENT else f"%(?:25)*+(?i:{byte:02x})" for byte in raw)
+    if char == " ":
+        yield r"\+"
+    if char == "&":
+        yield "&(?:amp;)+"
+    if char in _ENTITY_OF:
+        yield f"&(?:amp;)*+{_ENTITY_OF[char]};"
+    yield f"&(?:amp;)*+#0*+{code};"
+    yield f"&(?:amp;)*+#[xX]0*+(?i:{code:x});"
+    if not char.isprintable():
+        yield f"#x(?i:{code:02x})" if code < _BYTE_END else f"#x(?i:{code:04x})"
+    yield re.escape(char)
+
+
+Utf8 = bytes
+"""Text in bytes; the class below has a method of the name `bytes`."""
+MASK = "***"
+MIN_SECRET_LENGTH = 8
+"""Shorter values are left alone: they would also hit words and numbers that are no secret."""
+PIECE_LENGTH = 12
+"""A piece of a secret at least this long, its beginning or its end, is masked like the whole: a
+server or a library may have cut the text. Shorter ones are left alone, or ordinary words would
+disappear where a key begins with one."""
+_MARKED_LENGTH = MIN_SECRET_LENGTH
+"""So long must a piece be beside an ellipsis, where something was certainly cut."""
+_ELLIPSIS = r"(?:\.\.|\u2026|\*\*)"
+_QUOTES = """['"]{0,8}+"""
+# What may stand between the characters of a secret. No pattern here may look at a run of characters
+# once for each of them: texts of 64 KiB come from servers and are searched on the engine's loop.
+_COLOUR = r"[0-?]*+[ -/]*+[@-~]"
+"""Of a terminal's control sequence, what follows `ESC [`."""
+_AFTER_BACKSLASH = (
+    rf"(?:[bfnrtv]|(?:x1[bB]|u001[bB]|033|e)\[{_COLOUR}|x[0-9a-fA-F]{{2}}|u[0-9a-fA-F]{{4}})"
+)
+_AFTER_PERCENT = (
+    rf"(?:25)*+(?:1[bB](?:\[|%(?:25)*+5[bB]){_COLOUR}"
+    r"|[01][0-9a-fA-F]|20|7[fF]|[89a-fA-F][0-9a-fA-F])"
+)
+_GAPS = (
+    re.compile(r"[\x00-\x20\x7f]+"),
+    re.compile(
+        rf"(?:[\x00-\x1a\x1c-\x20\x7f]++|\x1b(?:\[{_COLOUR})?+"
+        rf"|(?<!\\)\\++{_AFTER_BACKSLASH}|%{_AFTER_PERCENT})+"
+    ),
+)
+"""In texts whose unseen characters are blanks (`_blanked`). The second, for texts with escapes, is
+not enough for these: what looks like an escape may be the end of a path before a secret."""
+_ESCAPES = {
+    "\\": rf"\\{_AFTER_BACKSLASH}",
+    "%": f"%{_AFTER_PERCENT}",
+    "\x1b": rf"\x1b\[{_COLOUR}",
+}
+# One pattern each: a fixed first character is found in a third of the time that any of three takes.
+_ESCAPES_IN_BYTES = tuple(
+    (start.encode(), re.compile(escape.encode())) for start, escape in _ESCAPES.items()
+)
+_FILLERS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+"""Called letters and symbols by Unicode, and blank."""
+_RUN = re.compile("[a-z0-9._~-]+")
+"""What stands for itself in every escaped form."""
+_KEPT = b"abcdefghijklmnopqrstuvwxyz0123456789"
+_PIECE_BYTES, _OVERLAP_BYTES = 1 << 20, 1 << 16
+_LOWER_BYTES = bytes(range(256)).lower()
+_OTHER_BYTES = bytes(set(range(256)) - set(_KEPT) - set(_KEPT.upper()))
+_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+"""Of ASCII only: what becomes of other letters may be longer."""
+
+
+class Redactor:
+    """Replaces the secrets it knows by `***`, in each form in which they travel.
+
+    Forms: plain; escaped as in JSON, Python's `repr`, URLs, HTML and XML, also one in the other;
+    hexadecimal; base64, also inside a longer base64 text such as that of an `Authorization: Basic`
+    header. Each is found in any case, and where only its beginning or its end is left (12
+    characters or more; 8 beside an ellipsis). There may be blanks, controls, invisible characters,
+    combining marks and a terminal's colours in it, also escaped by a backslash or as in URLs. Time
+    is linear in the text. Its `repr` shows nothing, and it cannot be pickled.
+    """
+
+    __slots__ = ("_forms", "_needles")
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        known = sorted({secret for secret in secrets if len(secret) >= MIN_SECRET_LENGTH})
+        self._forms = tuple(form for secret in known for form in _forms(secret))
+        needles = chain.from_iterable(form.needles for form in self._forms)
+        self._needles = tuple(dict.fromkeys(needles))
+
+    def __repr__(self) -> str:
+        return "Redactor(***)"
+
+    def __reduce__(self) -> NoReturn:
+        msg = "a Redactor holds secrets and does not leave its process"
+        raise TypeError(msg)
+
+    def bytes(self, data: Utf8) -> Utf8:
+        """UTF-8 `data` without secrets; the same object when it holds none."""
+        if not any(self._may_hold_secret(_squeezed(piece)) for piece in _pieces(data)):
+            return data
+        text = data.decode("utf-8", "surrogateescape")
+        plain = self._redacted(text, _squeezed(data))
+        return data if plain is text else plain.encode("utf-8", "surrogateescape")
+
+    def text(self, text: str) -> str:
+        """`text` without secrets; the same object when it holds none."""
+        squeezed = _squeezed(text.encode("utf-8", "surrogatepass"))
+        return self._redacted(text, squeezed) if self._may_hold_secret(squeezed) else text
+
+    def short(self, text: str, most: int) -> str:
+        """The beginning of a foreign text on one line, for messages: without secrets, then cut.
+
+        Args:
+            text: Whole, or the beginning that `engine.foreign_text` takes of it: what was cut
+                otherwise may end in a part of a secret that is too short to be known.
+            most: Longest result in characters, > 0.
+        """
+        return " ".join(self.text(text).split())[:most]
+
+    def _redacted(self, text: str, squeezed: str) -> str:
+        whole = [form for form in self._forms if any(one in squeezed for one in form.needles)]
+        spans = [span for form in whole for span in form.spans(text)]
+        blanked = _blanked(text)
+        has_escapes = any(start in text for start in _ESCAPES)
+        for gap in _GAPS if has_escapes else _GAPS[:1]:
+            chars, places = _without(gap, blanked)
+            for form in self._forms:
+                for start, end in form.pieces(chars):
+                    spans.append((places[start], places[end - 1] + 1))
+        return _masked(text, sorted(spans)) if spans else text
+
+    def _may_hold_secret(self, squeezed: str) -> bool:
+        for needle in self._needles:  # noqa: SIM110 - `any` takes twice as long
+            if needle in squeezed:
+                return True
+        return False
+
+
+class _Form:
+    """One form of a secret.
+
+    Attributes:
+        needles: Of these, every text that holds the form, its beginning or (of the plain form) its
+            end holds one when it is squeezed. They are looked for first: 2 us for a text of 5 kB,
+            where the pattern takes 30 us and more.
+    """
+
+    def __init__(self, plain: str, pattern: str, *, coded: bool = True) -> None:
+        self._plain = _without(_GAPS[0], _blanked(plain))[0]
+        self._source = pattern
+        self._least = min(len(self._plain), PIECE_LENGTH)
+        lower = plain.translate(_LOWER)
+        ends = (lower[:_MARKED_LENGTH], lower[-_MARKED_LENGTH:])
+        # Each needle costs every text: those for the ends of coded forms are saved.
+        self.needles = tuple(dict.fromkeys(map(_needle, ends[:1] if coded else ends)))
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile(self._source, re.IGNORECASE)  # 1 ms for a long key: only when needed
+
+    def spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where the form stands whole; places may overlap."""
+        match = self._pattern.search(text)
+        while match is not None:
+            yield match.span()
+            match = self._pattern.search(text, match.start() + 1)
+
+    def pieces(self, chars: str) -> Iterator[tuple[int, int]]:
+        """Where its beginning or its end stands in a text without gaps, in lower case."""
+        plain, least = self._plain, self._least
+        if len(plain) < MIN_SECRET_LENGTH:
+            return
+        at = chars.find(plain[:least])
+        while at >= 0:
+            yield at, at + _n_common(plain, chars[at : at + len(plain)])
+            at = chars.find(plain[:least], at + 1)
+        end = chars.find(plain[-least:]) + least
+        while end >= least:
+            yield end - _n_common(plain[::-1], chars[max(0, end - len(plain)) : end][::-1]), end
+            end = chars.find(plain[-least:], end - least + 1) + least
+        if ".." in chars or "\u2026" in chars or "**" in chars:
+            for pattern in self._marked:
+                for match in pattern.finditer(chars):
+                    yield match.span(1)
+
+    @cached_property
+    def _marked(self) -> tuple[re.Pattern[str], re.Pattern[str]]:
+        """Shorter beginnings before an ellipsis, shorter ends behind one."""
+        plain, most = self._plain, self._least - 1
+        beginning = end = ""
+        for char in reversed(plain[_MARKED_LENGTH:most]):
+            beginning = f"(?:{re.escape(char)}{beginning})?"
+        for char in plain[-most:-_MARKED_LENGTH]:
+            end = f"(?:{end}{re.escape(char)})?"
+        first, last = re.escape(plain[:_MARKED_LENGTH]), re.escape(plain[-_MARKED_LENGTH:])
+        return (
+            re.compile(f"({first}{beginning})(?={_QUOTES}{_ELLIPSIS})"),
+            re.compile(f"{_ELLIPSIS}({end}{last})"),
+        )
+
+
+def _forms(secret: str) -> Iterator[_Form]:
+    yield _Form(secret, escaped(secret), coded=False)
+    raw = secret.encode("utf-8", "surrogatepass")
+    yield _Form(raw.hex(), raw.hex())
+    for shift in BASE64_SHIFTS:
+        core = base64_core(raw, shift)
+        if len(core) >= MIN_SECRET_LENGTH:
+            yield _Form(core, escaped(core, {"+": "-", "/": "_"}))
+
+
+def _n_common(one: str, other: str) -> int:
+    """How many characters two texts have in common at their beginning."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _needle(text: str) -> str:
+    known = re.sub("|".join(_ESCAPES.values()), " ", text)
+    runs = (re.sub("[._~-]", "", run) for run in _RUN.findall(known))
+    return max(runs, key=len, default="")
+
+
+def _pieces(data: Utf8) -> Iterator[Utf8]:
+    """All of it, large data in overlapping parts: a squeezed copy of 10 MB is held by nobody."""
+    if len(data) <= _PIECE_BYTES:
+        yield data
+        return
+    for start in range(0, len(data), _PIECE_BYTES):
+        yield data[start : start + _PIECE_BYTES + _OVERLAP_BYTES]
+
+
+def _squeezed(data: Utf8) -> str:
+    """Letters and digits of ASCII only, in lower case; then once more without what escapes hold."""
+    text = data.translate(_LOWER_BYTES, _OTHER_BYTES)
+    plain, n_escapes = data, 0
+    for start, escape in _ESCAPES_IN_BYTES:
+        if start in plain:
+            plain, n = escape.subn(b" ", plain)
+            n_escapes += n
+    if n_escapes:
+        text += b"\n" + plain.translate(_LOWER_BYTES, _OTHER_BYTES)
+    return text.decode("ascii")
+
+
+def _blanked(text: str) -> str:
+    """`text` with a blank for each character that is unseen or only changes the one before it."""
+    if text.isascii():
+        return text
+    return text.translate({ord(char): " " for char in set(text) if _is_unseen(char)})
+
+
+def _is_unseen(char: str) -> bool:
+    return not char.isprintable() or char in _FILLERS or unicodedata.category(char) in ("Mn", "Me")
+
+
+def _without(gap: re.Pattern[str], text: str) -> tuple[str, list[int]]:
+    """`text` in lower case without its gaps, and where each character of that stands."""
+    kept: list[str] = []
+    places: list[int] = []
+    at = 0
+    for start, end in chain((match.span() for match in gap.finditer(text)), [(len(text),) * 2]):
+        kept.append(text[at:start])
+        places.extend(range(at, start))
+        at = end
+    return "".join(kept).translate(_LOWER), places
+
+
+def _masked(text: str, spans: list[tuple[int, int]]) -> str:
+    """`text` with each stretch of overlapping spans replaced; they are sorted."""
+    pieces: list[str] = []
+    kept_from = 0
+    start, end = spans[0]
+    for next_start, next_end in spans[1:]:
+        if next_start < end:
+            end = max(end, next_end)
+            continue
+        pieces += (text[kept_from:start], MASK)
+        kept_from, start, end = end, next_start, next_end
+    pieces += (text[kept_from:start], MASK, text[end:])
+    return "".join(pieces)

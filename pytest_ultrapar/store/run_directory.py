@@ -1,0 +1,273 @@
+"""A run's own directory: made, locked against a second run, and found again."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+
+from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.store.cases_file import CASES_NAME, read_cases, suite_digest, write_cases
+from pytest_ultrapar.store.journal import segments
+from pytest_ultrapar.store.publish import sweep_temporaries
+from pytest_ultrapar.store.recovered import FILE_NAME as RECOVERED_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+__all__ = ["RunDirectory", "read_cases", "resolve_run", "suite_digest", "write_cases"]
+DEFAULT_PARENT = Path(".ultrapar")
+LATEST = "latest"
+LOCK_NAME = "run.lock"
+JOURNAL_NAME = "journal"
+
+
+class _Holder(msgspec.Struct, frozen=True):
+    """What stands in the lock file: which run this directory belongs to, and who had it last."""
+
+    run_id: str
+    pid: int
+
+
+class RunDirectory:
+    """The directory of one run, locked from `create` or `open_existing` to `close`.
+
+    The kernel ends the lock with the process, however that ends.
+
+    Attributes:
+        path: Absolute.
+        run_id: `<UTC time>-<six hex digits>`, kept when the run is resumed.
+        journal: Where segments stand; exists.
+    """
+
+    def __init__(self, path: Path, run_id: str, lock_fd: int) -> None:
+        self.path = path
+        self.run_id = run_id
+        self.journal = path / JOURNAL_NAME
+        self._lock_fd = lock_fd
+
+    @classmethod
+    def create(cls, out: Path | None, now: datetime, *, parent: Path = DEFAULT_PARENT) -> Self:
+        """Make and lock the directory of a new run.
+
+        A directory whose run never got as far as its first episode is taken over.
+
+        Args:
+            out: The directory itself; None makes a new one in `parent`.
+            now: An aware time; names the run.
+            parent: Where default directories stand.
+
+        Raises:
+            ConfigError: The directory cannot be made or written, or `out` is no directory, in use,
+                or holds something else or an earlier run.
+        """
+        run_id = f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+        path = (parent / run_id if out is None else out).absolute()
+        with _usable(path, "--ultrapar-out"):
+            if out is None:
+                _make_parent(parent)
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not (path / LOCK_NAME).exists() and any(path.iterdir()):
+                msg = (
+                    f"--ultrapar-out: {path} is not empty and holds no run;"
+                    " name an empty or a new directory"
+                )
+                raise ConfigError(msg)
+            lock_fd = _lock(path)
+            try:
+                _refuse_earlier_run(path)
+                _prepare(path, lock_fd, run_id)
+            except BaseException:
+                os.close(lock_fd)
+                raise
+        return cls(path, run_id, lock_fd)
+
+    @classmethod
+    def open_existing(cls, path: Path) -> Self:
+        """Lock the directory of an earlier run, to finish it or to grade it again.
+
+        Raises:
+            ConfigError: There is no run, it is in use by another process, or it cannot be written.
+        """
+        path = path.absolute()
+        with _usable(path, "--ultrapar-resume"):
+            if not (path / LOCK_NAME).is_file():
+                msg = f"{path} holds no run: it has no {LOCK_NAME}"
+                raise ConfigError(msg)
+            lock_fd = _lock(path)
+            try:
+                holder = _read_holder(path)
+                run_id = holder.run_id if holder is not None else path.name
+                _prepare(path, lock_fd, run_id)
+            except BaseException:
+                os.close(lock_fd)
+                raise
+        return cls(path, run_id, lock_fd)
+
+    def point_latest(self, *, parent: Path = DEFAULT_PARENT) -> None:
+        """Let `latest` in `parent` point here; once the run has cases to run, and not before.
+
+        A session that ends while it collects would else hide the interrupted run that
+        `--ultrapar-resume=latest` is meant for.
+
+        Raises:
+            ResultsError: The link cannot be made; the run itself does not need it.
+        """
+        try:
+            _make_parent(parent)
+            _point_latest(parent, self.path)
+        except OSError as error:
+            msg = f"cannot point {parent / LATEST} at {self.path}: {_said(error)}"
+            raise ResultsError(msg) from error
+
+    def runs_beside(self, *, parent: Path = DEFAULT_PARENT) -> set[Path]:
+        """Directories of all runs beside this one and in `parent`, its own among them."""
+        parents = {self.path.parent, parent.absolute()}
+        return {lock.parent for each in parents for lock in each.glob(f"*/{LOCK_NAME}")}
+
+    def discard(self) -> None:
+        """Remove the directory; for a session that had nothing to run."""
+        self.close()
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def close(self) -> None:
+        """Let others use the directory; later calls do nothing."""
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+        self._lock_fd = -1
+
+
+def resolve_run(name: str, *, parent: Path = DEFAULT_PARENT) -> Path:
+    """The directory of an earlier run: `latest`, a path, or a run's id in `parent`.
+
+    Raises:
+        ConfigError: There is no such run, or nobody may look for it there.
+    """
+    try:
+        return _find_run(name, parent)
+    except OSError as error:
+        msg = f"cannot look for the run {name}: {_said(error)}"
+        raise ConfigError(msg) from error
+
+
+def _find_run(name: str, parent: Path) -> Path:
+    candidates = [parent / LATEST] if name == LATEST else [Path(name), parent / name]
+    for candidate in candidates:
+        if (candidate / LOCK_NAME).is_file():
+            return candidate.resolve()
+        below = sorted(str(lock.parent) for lock in candidate.glob(f"*/{LOCK_NAME}"))
+        if name != LATEST and candidate != parent and below:
+            msg = f"{candidate} is no run but holds {len(below)}; name one: {', '.join(below[:8])}"
+            raise ConfigError(msg)
+    link = parent / LATEST
+    if name == LATEST and link.is_symlink() and not link.exists():
+        msg = f"{link} points at {link.readlink()}, which is gone; name a run of {parent} by its id"
+        raise ConfigError(msg)
+    places = " or ".join(dict.fromkeys(str(candidate) for candidate in candidates))
+    msg = f"no run found at {places}; name a run directory, the id of a run in {parent}, or latest"
+    raise ConfigError(msg)
+
+
+def new_directory(out: Path | None, kind: str, now: datetime) -> Path:
+    """A new, private directory for several runs; absolute.
+
+    Args:
+        out: The directory itself, new or empty; None makes `<kind>-<UTC time>-<id>` beside runs.
+        kind: One word.
+        now: An aware time.
+
+    Raises:
+        ConfigError: `out` is no directory or not empty, or nothing can be made there.
+    """
+    name = f"{kind}-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+    path = (DEFAULT_PARENT / name if out is None else out).absolute()
+    try:
+        if out is None:
+            _make_parent(DEFAULT_PARENT)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if any(path.iterdir()):
+            msg = f"--out: {path} is not empty; name an empty or a new directory"
+            raise ConfigError(msg)
+    except OSError as error:
+        msg = f"--out: cannot use {path} as a directory: {_said(error)}"
+        raise ConfigError(msg) from error
+    return path
+
+
+@contextmanager
+def _usable(path: Path, option: str) -> Iterator[None]:
+    """Turns what the system says against a run directory into a `ConfigError`."""
+    try:
+        yield
+    except OSError as error:
+        msg = (
+            f"{option}: cannot use {path} as a run directory: {_said(error)}; a run needs a"
+            " directory that it can write, such as --ultrapar-out DIR names"
+        )
+        raise ConfigError(msg) from error
+
+
+def _said(error: OSError) -> str:
+    """The system's own words, with the file that they are about."""
+    return f"{error.filename}: {error.strerror}" if error.filename else f"{error.strerror}"
+
+
+def _make_parent(parent: Path) -> None:
+    if not parent.is_dir():
+        parent.mkdir(mode=0o700, parents=True)
+        # Prompts may be confidential and tables are large: keep them out of commits made in haste.
+        (parent / ".gitignore").write_text("*\n", encoding="utf-8")
+
+
+def _lock(path: Path) -> int:
+    lock_fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock_fd)
+        holder = _read_holder(path)
+        who = "another process" if holder is None else f"the run with process id {holder.pid}"
+        msg = f"{path} is in use by {who}; wait for its end or use another --ultrapar-out"
+        raise ConfigError(msg) from None
+    return lock_fd
+
+
+def _read_holder(path: Path) -> _Holder | None:
+    try:
+        return msgspec.json.decode((path / LOCK_NAME).read_bytes(), type=_Holder)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _refuse_earlier_run(path: Path) -> None:
+    journal = path / JOURNAL_NAME
+    if journal.is_dir() and any(segment.lstat().st_size for segment in segments(journal)):
+        msg = (
+            f"--ultrapar-out: {path} holds an earlier run; use another directory,"
+            f" or finish that run with --ultrapar-resume={path}"
+        )
+        raise ConfigError(msg)
+    for name in (CASES_NAME, RECOVERED_NAME):
+        (path / name).unlink(missing_ok=True)
+
+
+def _prepare(path: Path, lock_fd: int, run_id: str) -> None:
+    (path / JOURNAL_NAME).mkdir(mode=0o700, exist_ok=True)
+    sweep_temporaries(path)
+    os.ftruncate(lock_fd, 0)
+    os.pwrite(lock_fd, msgspec.json.encode(_Holder(run_id, os.getpid())) + b"\n", 0)
+
+
+def _point_latest(parent: Path, path: Path) -> None:
+    temporary = parent / f".{LATEST}.{os.getpid()}"
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(path.name if path.parent == parent.absolute() else path)
+    temporary.replace(parent / LATEST)

@@ -1,1 +1,0 @@
-"""A suite in pytest: items become cases, cases run ahead, and what comes of them is reported."""

@@ -1,0 +1,434 @@
+"""The controller under xdist: which worker runs which case, and what becomes of it."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from xdist.report import report_collection_diff
+from xdist.workermanage import parse_tx_spec_config
+
+from pytest_ultrapar.broker.blocking_client import BlockingBrokerClient
+from pytest_ultrapar.coordinator.crashes import Crashes
+from pytest_ultrapar.coordinator.dispatch import (
+    MANY_SEATS,
+    Dispatch,
+    DispatchItem,
+    HomeOf,
+    homes,
+    in_order,
+)
+from pytest_ultrapar.coordinator.lost_cases import LostCases
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.options import INPUT
+from pytest_ultrapar.report.text import counted
+from pytest_ultrapar.session import garbage, process
+from pytest_ultrapar.session.poolless import fault_path, raise_fault
+from pytest_ultrapar.session.reports import N_READY, OUTCOME, unpack
+from pytest_ultrapar.store.cases_file import read_cases
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Mapping, Sequence
+
+    from pytest_ultrapar.broker.protocol import BrokerStatus
+    from pytest_ultrapar.coordinator.coordinator import Coordinator
+
+
+_MOST_IN_A_ROW = 5
+"""More are no accident: a process that cannot even start would be started for ever."""
+
+
+def start_again(node_manager: Any) -> None:  # noqa: ANN401 - xdist ships no types
+    """Have a node manager start workers again that die while they start.
+
+    Args:
+        node_manager: xdist's, before it starts any.
+    """
+    setup_node = node_manager.setup_node
+
+    def setup(spec: Any, putevent: Any) -> Any:  # noqa: ANN401
+        for _ in range(_MOST_IN_A_ROW):
+            try:
+                return setup_node(spec, putevent)
+            except (OSError, EOFError) as error:
+                said = error
+                spec.id = None
+                node_manager.group.allocate_id(spec)
+        msg = (
+            f"{_MOST_IN_A_ROW} worker processes in a row ended while they started; the last: {said}"
+        )
+        raise pytest.UsageError(msg)
+
+    node_manager.setup_node = setup
+
+
+_KEPT_TO_THE_END = 1
+"""A worker starts an item only when it holds another or was told to shut down (remote.py:70)."""
+
+
+class Scheduling:
+    """xdist's scheduler for runs on a pool; `DSession` calls all its methods on the main thread."""
+
+    def __init__(self, config: pytest.Config, session: ControllerSession) -> None:
+        self._config = config
+        self._session = session
+        self._n_workers = len(parse_tx_spec_config(config))
+        self._nodes: dict[str, Any] = {}
+        self._collections: dict[str, list[str]] = {}
+        self._dispatch: Dispatch | None = None
+        self._vacant: list[HomeOf] = []
+        self._homes: dict[str, HomeOf] = {}
+        self._crashes: Crashes | None = None
+        self.collection: list[str] | None = None
+
+    @property
+    def nodes(self) -> list[Any]:
+        """All live workers."""
+        return list(self._nodes.values())
+
+    @property
+    def collection_is_completed(self) -> bool:
+        """Whether all first workers have said what they collected."""
+        return self.collection is not None or len(self._collections) >= self._n_workers
+
+    @property
+    def tests_finished(self) -> bool:
+        """Whether nothing is left to feed and workers hold at most the item kept to the end."""
+        if not self.collection_is_completed:
+            return False
+        if self._dispatch is None:
+            return True
+        if self._dispatch.n_unsent:
+            return False
+        return all(
+            len(self._dispatch.pending(worker)) <= _KEPT_TO_THE_END
+            for worker in self._dispatch.workers
+        )
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether any item is not yet reported."""
+        dispatch = self._dispatch
+        if dispatch is None:
+            return False
+        return bool(dispatch.n_unsent or any(dispatch.pending(w) for w in dispatch.workers))
+
+    def add_node(self, node: Any) -> None:  # noqa: ANN401 - xdist ships no types
+        """A worker is up; it will say what it collected."""
+        self._nodes[node.gateway.id] = node
+
+    def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:  # noqa: ANN401
+        """A worker has collected."""
+        worker = node.gateway.id
+        self._collections[worker] = list(collection)
+        if self._dispatch is not None and list(collection) == self.collection:
+            home = self._vacant.pop() if self._vacant else None
+            self._dispatch.add_worker(worker, home, alone=self._session.is_alone(worker))
+            if home is not None:
+                self._homes[worker] = home
+
+    def schedule(self) -> None:
+        """Start feeding, or feed a replacement. Called each time a worker has collected."""
+        if self._dispatch is None and not self._begin():
+            return
+        assert self._dispatch is not None
+        for worker, indices in self._dispatch.hand_out_to_all().items():
+            self._send(worker, indices)
+
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:  # noqa: ANN401
+        """A worker has reported an item."""
+        del duration
+        assert self._dispatch is not None
+        worker = node.gateway.id
+        self._dispatch.reported(worker, item_index)
+        self._send(worker, self._dispatch.hand_out(worker))
+
+    def ended(self, node: Any, n_by_group: Mapping[str, int]) -> None:  # noqa: ANN401
+        """A worker said how many episodes have ended whose items it has not reported."""
+        assert self._dispatch is not None
+        self._dispatch.ended(node.gateway.id, n_by_group)
+
+    def mark_test_pending(self, item: str) -> None:
+        """Run an item again. Called by plugins through `pytest_handlecrashitem`."""
+        assert self._dispatch is not None
+        assert self.collection is not None
+        self._dispatch.give_back([self.collection.index(item)])
+        self.schedule()
+
+    def remove_pending_tests_from_node(self, node: Any, indices: Sequence[int]) -> None:  # noqa: ANN401
+        """Not used: nothing is ever stolen from a worker."""
+        raise NotImplementedError
+
+    def remove_node(self, node: Any) -> str | None:  # noqa: ANN401
+        """A worker is gone, at the end or by a crash; returns the plain test it ran, if any."""
+        worker = node.gateway.id
+        del self._nodes[worker]  # KeyError for a worker that never came up: xdist expects it
+        if self._dispatch is None:
+            return None
+        alone = self._dispatch.is_alone(worker)
+        pending = self._dispatch.remove_worker(worker)
+        if hasattr(node, "workeroutput"):
+            return None
+        if worker in self._homes:
+            self._vacant.append(self._homes.pop(worker))
+        assert self._crashes is not None
+        # Its last report came, and with it went its grade: only xdist's own word was lost with the
+        # worker.
+        pending = [i for i in pending if i not in self._session.reported]
+        with self._session.stopping_on_lost_journal():
+            crash = self._crashes.worker_died(
+                worker, pending, running=self._running(pending), alone=alone
+            )
+        assert self.collection is not None
+        again = {*crash.again, *crash.alone, *crash.lost}
+        # None of them runs any more; where a later worker only holds one it is no suspect.
+        self._session.running.difference_update(self.collection[index] for index in pending)
+        self._session.forget(self.collection[index] for index in again)
+        self._dispatch.give_back_alone(crash.alone)
+        self._dispatch.give_back(crash.again)
+        for index in crash.lost:
+            self._session.report_lost(index, worker)
+        for other in self._dispatch.workers:
+            self._send(other, self._dispatch.hand_out(other))
+        return self.collection[crash.plain] if crash.plain is not None else None
+
+    @property
+    def wants_alone_worker(self) -> bool:
+        """Whether the next replacement should run suspects alone."""
+        return self._dispatch is not None and self._dispatch.wants_alone_worker
+
+    def _running(self, pending: Sequence[int]) -> set[int]:
+        assert self.collection is not None
+        return {index for index in pending if self.collection[index] in self._session.running}
+
+    def _begin(self) -> bool:
+        collections = list(self._collections.items())
+        first_worker, collection = collections[0]
+        for worker, other in collections[1:]:
+            difference = report_collection_diff(collection, other, first_worker, worker)
+            if difference:
+                report = pytest.CollectReport(worker, "failed", difference, [])
+                self._config.hook.pytest_collectreport(report=report)
+                return False
+        self.collection = collection
+        if not collection:
+            return False
+        session = self._config.pluginmanager.getplugin("session")
+        if process.stops_at_collection(session):
+            # As pytest does without workers (main.py:402); xdist would run the other tests, and
+            # requests of a run that fails anyway would be paid for.
+            msg = f"{counted(session.testsfailed, 'error')} during collection"
+            raise session.Interrupted(msg)
+        workers = sorted(self._nodes, key=lambda worker: (len(worker), worker))
+        items = self._session.begin(workers, collection)
+        garbage.spare_items(self._config)
+        run = self._session.run
+        self._homes = homes(run.pool, run.lanes, run.assignment)
+        models = {lane.model for lane in run.lanes}
+        self._dispatch = Dispatch(
+            items,
+            seats_of={m: run.pool.seats(run.pool.lanes_of(m)) or MANY_SEATS for m in models},
+            home_of=self._homes,
+        )
+        self._crashes = Crashes(run.directory.path, self._session.case_ids)
+        for worker in self._nodes:
+            # The replacement of one that died may be up without having collected.
+            if worker in self._collections:
+                self._dispatch.add_worker(worker)
+        return True
+
+    def _send(self, worker: str, indices: list[int]) -> None:
+        node = self._nodes[worker]
+        if not indices:
+            return
+        if node.shutting_down:
+            assert self._dispatch is not None
+            for index in indices:
+                self._dispatch.reported(worker, index)
+            self._dispatch.give_back(indices)
+            return
+        # A worker that is dead but not yet reported as such has closed its end. What it was given
+        # comes back through `remove_node`, like all that it had not reported.
+        with contextlib.suppress(OSError):
+            node.send_runtest_some(indices)
+
+
+class ControllerSession:
+    """The plugin of xdist's controller."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._client: BlockingBrokerClient | None = None
+        self._scheduling: Scheduling | None = None
+        self._alone: set[str] = set()
+        self._fault_path = fault_path()
+        self.running: set[str] = set()
+        self.reported: set[int] = set()
+        self.case_ids: dict[int, str] = {}
+        self._lost = LostCases(coordinator)
+
+    @property
+    def run(self) -> Any:  # noqa: ANN401 - Leader.run
+        """The run."""
+        return self._coordinator.run
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
+        """See to workers that die as they start. Called once, at the session's start."""
+        start_again(config.pluginmanager.getplugin("dsession").nodemanager)
+
+    def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401
+        """Tell a worker where everything is, before it starts. Called for replacements too."""
+        run, worker = self.run, node.gateway.id
+        alone = self._scheduling is not None and self._scheduling.wants_alone_worker
+        if alone:
+            self._alone.add(worker)
+        with self._coordinator.usage_errors():
+            broker = run.services.broker_address
+        node.workerinput[INPUT] = {
+            "worker": worker,
+            "directory": str(run.directory.path),
+            "pool_digest": run.pool.digest,
+            "socket": str(broker.path),
+            "token": broker.token,
+            "base_urls": dict(run.services.base_urls),
+            "alone": alone,
+            "fault": str(self._fault_path),
+        }
+
+    @contextlib.contextmanager
+    def stopping_on_lost_journal(self) -> Generator[None]:
+        """End the session where the journal cannot be read or written: nothing can be kept."""
+        try:
+            yield
+        except ResultsError as error:
+            msg = f"pytest-ultrapar: {error}"
+            raise pytest.Session.Interrupted(msg) from error
+
+    def is_alone(self, worker: str) -> bool:
+        """Whether a worker was started to run one episode at a time."""
+        return worker in self._alone
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config) -> Scheduling:
+        """Give xdist our scheduler. Called once."""
+        self._scheduling = Scheduling(config, self)
+        return self._scheduling
+
+    def pytest_xdist_node_collection_finished(self) -> None:
+        """End with exit code 4 when a worker found the suite unusable."""
+        raise_fault(self._fault_path)
+
+    def begin(self, workers: list[str], collection: Sequence[str]) -> list[DispatchItem]:
+        """Make the assignment, have the keys and the broker, say what there is to feed.
+
+        Called once, when all have collected.
+        """
+        if not (self.run.directory.path / "cases.json").exists():
+            self._coordinator.plan_nothing()
+            return [DispatchItem(index, None) for index in range(len(collection))]
+        with self._coordinator.usage_errors():
+            cases = read_cases(self.run.directory.path)
+            of_nodeid = {case.nodeid: case for case in cases}
+            planned = [of_nodeid[nodeid] for nodeid in collection if nodeid in of_nodeid]
+            self._coordinator.plan(workers, planned)
+            broker = self.run.services.start_broker(
+                self.run.options.episode_timeout_s, self.run.known
+            )
+            self._client = BlockingBrokerClient(broker.path, broker.token)
+            self._coordinator.status_source = self.status
+            self._client.assign(self.run.assignment)
+        place = {
+            case_id: (position, group.name)
+            for position, group in enumerate(in_order(self.run.assignment.groups))
+            for case_id in group.cases
+        }
+        items: list[DispatchItem] = []
+        for index, nodeid in enumerate(collection):
+            case = of_nodeid.get(nodeid)
+            if case is None:
+                items.append(DispatchItem(index, None))
+            else:
+                self.case_ids[index] = case.case_id
+                rank, group = place.get(case.case_id, (-1, ""))
+                items.append(DispatchItem(index, case.model, rank, group))
+        return items
+
+    def status(self) -> BrokerStatus | None:
+        """The broker's words now, from any thread; None when it does not answer."""
+        if self._client is None:
+            return None
+        try:
+            return self._client.status()
+        except (OSError, ValueError):
+            return None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_from_serializable(
+        self, config: pytest.Config, data: dict[str, Any]
+    ) -> pytest.TestReport | pytest.CollectReport | None:
+        """Unpack a worker's report. Called on execnet's receiver threads."""
+        unpacked = unpack(data)
+        if unpacked is None:
+            return None
+        report: pytest.TestReport | pytest.CollectReport | None = (
+            config.hook.pytest_report_from_serializable(config=config, data=unpacked)
+        )
+        return report
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Note which items run now: one of them may be what kills a worker."""
+        self.running.add(nodeid)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note whose last report has come, and how far its worker is."""
+        if report.when == "teardown" and hasattr(report, "item_index"):
+            self.reported.add(report.item_index)
+            n_ready = getattr(report, N_READY, None)
+            if n_ready is not None and self._scheduling is not None:
+                self._scheduling.ended(report.node, n_ready)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        """An item was reported."""
+        self.running.discard(nodeid)
+
+    def forget(self, nodeids: Iterable[str]) -> None:
+        """Take back what a dead worker said of items that run again, or they would count twice.
+
+        It may have died between the report of a call and that of its teardown.
+        """
+        reporter = self._coordinator.config.pluginmanager.getplugin("terminalreporter")
+        if reporter is None:
+            return
+        again = set(nodeids)
+        for category, reports in reporter.stats.items():
+            if category != "warnings":
+                reports[:] = [one for one in reports if getattr(one, "nodeid", None) not in again]
+
+    def report_lost(self, index: int, worker: str) -> None:
+        """Report a case that kills every worker which runs it."""
+        assert self._scheduling is not None
+        assert self._scheduling.collection is not None
+        nodeid = self._scheduling.collection[index]
+        case_id = self.case_ids[index]
+        with self.stopping_on_lost_journal():
+            report = self._lost.report(nodeid, case_id, worker)
+        setattr(report, OUTCOME, "infra")
+        self._coordinator.config.hook.pytest_runtest_logreport(report=report)
+        if self._client is not None:
+            self._client.episode_ended(case_id, self._lost.group_of(case_id))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """Ask the broker for its last words while it still runs."""
+        self.run.last_status = self.status()
+        self._fault_path.unlink(missing_ok=True)
+
+    def pytest_unconfigure(self) -> None:
+        """Let go of the broker, and leave no fault of a late worker behind."""
+        self._fault_path.unlink(missing_ok=True)
+        if self._client is not None:
+            self._client.close()
+        with contextlib.suppress(ResultsError):
+            self._lost.close()

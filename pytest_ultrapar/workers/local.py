@@ -1,0 +1,153 @@
+"""Without xdist: one process leads the run and runs its cases."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_ultrapar.broker.adaptive.observation import FILE_NAME as HISTORY_NAME
+from pytest_ultrapar.broker.adaptive.observation import HistoryFile
+from pytest_ultrapar.broker.limits import with_headroom
+from pytest_ultrapar.broker.local import LocalBroker
+from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.session import collection, garbage, prefetcher, process
+from pytest_ultrapar.session.reports import CaseReports
+from pytest_ultrapar.session.runtime import Runtime, write_tables
+from pytest_ultrapar.store.cases_file import write_cases, write_taken
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ultrapar.broker.protocol import BrokerPort, BrokerStatus
+    from pytest_ultrapar.coordinator.coordinator import Coordinator
+    from pytest_ultrapar.session.prefetcher import Prefetcher
+
+
+WORKER = "main"
+_STATUS_TIMEOUT_S = 1.0
+
+
+class LocalSession:
+    """The plugin that runs cases in pytest's own process."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._ahead: Prefetcher | None = None
+        self._runtime: Runtime | None = None
+        self._port: LocalBroker | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Find the cases, have the keys; a suite that cannot run ends here with exit code 4.
+
+        After pytest has written how much it collected: until then a terminal's line is not ended.
+        """
+        config = session.config
+        if process.stops_at_collection(session):
+            return
+        run = self._coordinator.run
+        collected = collection.collect(config, session.items)
+        if collected.faults:
+            raise pytest.UsageError(collection.faults_message(collected.faults))
+        if not collected.case_ids:
+            self._coordinator.plan_nothing()
+            return
+        with self._coordinator.usage_errors():
+            write_cases(run.directory.path, collected.cases)
+            write_tables(run.directory.path, collected.tables)
+            write_taken(run.directory.path, collection.taken(config))
+            self._coordinator.plan([WORKER], collected.cases)
+        collected.cases.clear()
+        garbage.spare_items(config)
+        with self._coordinator.usage_errors():
+            self._runtime, self._ahead = prefetcher.start(
+                config,
+                items=session.items,
+                collected=collected,
+                directory=run.directory.path,
+                worker=WORKER,
+                base_urls=run.services.base_urls,
+                connect=self._connect,
+            )
+        config.pluginmanager.register(CaseReports(self._runtime, self._ahead), "ultrapar-reports")
+
+    async def _connect(self) -> BrokerPort:
+        """Make the broker. Called once on the engine's loop."""
+        self._loop = asyncio.get_running_loop()
+        run = self._coordinator.run
+        self._port = LocalBroker(
+            with_headroom(run.pool),
+            MonotonicClock(),
+            self._loop,
+            worker=WORKER,
+            patience_s=run.options.episode_timeout_s,
+            history=HistoryFile(run.directory.path / HISTORY_NAME),
+            known=run.known,
+        )
+        await self._port.assign(self._coordinator.run.assignment)
+        return self._port
+
+    def status(self) -> BrokerStatus | None:
+        """The broker's words now, from any thread; None while or after it does not run."""
+        if self._port is None or self._loop is None or self._loop.is_closed():
+            return None
+        asked = asyncio.run_coroutine_threadsafe(self._port.status(), self._loop)
+        try:
+            return asked.result(_STATUS_TIMEOUT_S)
+        except (TimeoutError, RuntimeError, ConnectionError):
+            return None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        """Run items as their episodes end, one look ahead as pytest's teardown needs it."""
+        if self._ahead is None:
+            return None  # pytest's own loop knows what to do
+        try:
+            self._run_all(session, session.items, self._ahead)
+        finally:
+            fault = self._end()
+        if fault:
+            raise session.Interrupted(fault)
+        return True
+
+    def _run_all(
+        self, session: pytest.Session, items: Sequence[pytest.Item], ahead: Prefetcher
+    ) -> None:
+        ahead.put(range(len(items)))
+        ahead.close()
+        upcoming = ahead.take()
+        while upcoming is not None:
+            item = items[upcoming]
+            upcoming = ahead.take()
+            following = items[upcoming] if upcoming is not None else None
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if session.shouldfail:
+                raise session.Failed(session.shouldfail)
+            if session.shouldstop:
+                raise session.Interrupted(session.shouldstop)
+
+    def _end(self) -> str:
+        """End the engine and close the files; returns what went wrong, empty for nothing."""
+        self._coordinator.run.last_status = self.status()
+        if self._ahead is not None:
+            self._ahead.stop()
+        try:
+            if self._runtime is not None:
+                self._runtime.close()
+        except ResultsError as error:
+            return f"pytest-ultrapar: {error}"
+        return ""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """Leave nothing open when the loop never ran, or its end was interrupted."""
+        if self._ahead is not None:
+            self._ahead.stop()
+        if self._runtime is not None:
+            with contextlib.suppress(ResultsError):
+                self._runtime.close()

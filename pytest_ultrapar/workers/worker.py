@@ -1,0 +1,180 @@
+"""Inside an xdist worker: items are taken in the order in which their episodes end."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_ultrapar.broker.client import connect_broker
+from pytest_ultrapar.errors import ConfigError, ResultsError, UltraparError
+from pytest_ultrapar.session import collection, garbage, prefetcher, process
+from pytest_ultrapar.session.ctrl_c import CtrlC
+from pytest_ultrapar.session.poolless import report_fault
+from pytest_ultrapar.session.reports import CaseReports, pack
+from pytest_ultrapar.session.runtime import Runtime, write_tables
+from pytest_ultrapar.store.cases_file import write_cases, write_taken
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ultrapar.broker.protocol import BrokerPort
+    from pytest_ultrapar.session.prefetcher import Prefetcher
+
+
+_NOT_DRAINED = 2
+
+
+class PrefetchQueue:
+    """Stands in for xdist's queue of positions; hands them out in the order of completion.
+
+    `put` is called by execnet's receiver thread, `get` by the main thread.
+    """
+
+    def __init__(self, ahead: Prefetcher, fed: Future[None]) -> None:
+        """Make a queue.
+
+        Args:
+            ahead: Runs what is put.
+            fed: Is done with the first position.
+        """
+        self._ahead = ahead
+        self._fed = fed
+        self._n_put = 0
+        self._n_given = 0
+        self._marker: object = None
+
+    def put(self, item: object) -> None:
+        """Take a position, or xdist's marker for shutdown."""
+        if isinstance(item, int):
+            self._n_put += 1
+            self._ahead.put([item])
+            if not self._fed.done():
+                self._fed.set_result(None)
+            return
+        # The class of the marker lives in execnet's own namespace here, so only "no int" tells it
+        # (remote.py:70).
+        self._marker = item
+        n_waiting = self._n_put - self._n_given
+        held = 1 if self._n_given else 0
+        # xdist says "drain" and "stop now" with the same word. It drains only workers with fewer
+        # than two items.
+        if n_waiting + held >= _NOT_DRAINED:
+            self._ahead.abandon()
+        else:
+            self._ahead.close()
+
+    def get(self) -> object:
+        """The next position to run; blocks. The marker when there is no more."""
+        index = self._ahead.take()
+        if index is None:
+            return self._marker
+        self._n_given += 1
+        return index
+
+
+class WorkerSession:
+    """The plugin of a worker that runs cases."""
+
+    def __init__(self, config: pytest.Config, given: dict[str, Any]) -> None:
+        self._config = config
+        self._given = given
+        self._ahead: Prefetcher | None = None
+        self._runtime: Runtime | None = None
+        # To the process's end: what it then still does is little and ends by itself.
+        self._ctrl_c = CtrlC(lambda: None)
+        self._ctrl_c.install()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self) -> None:
+        """From now on a further Ctrl-C must not interrupt the end of the session."""
+        self._ctrl_c.note_ending()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Find the cases and put our queue in place. Worker, main thread, once."""
+        try:
+            self._prepare(session.items)
+        except UltraparError as error:
+            # Raised here it would be an internal error of the worker; the controller reads it and
+            # ends with 4.
+            report_fault(self._given, str(error))
+            session.shouldstop = "pytest-ultrapar: the suite cannot be run"
+
+    def _prepare(self, items: Sequence[pytest.Item]) -> None:
+        config, given = self._config, self._given
+        _, pool = process.settings(config)
+        if pool.digest != given["pool_digest"]:
+            msg = f"{pool.path} changed while the run was starting; start it again"
+            raise ConfigError(msg)
+        collected = collection.collect(config, items)
+        if collected.faults:
+            raise ConfigError(collection.faults_message(collected.faults))
+        directory = Path(given["directory"])
+        if not collected.case_ids:
+            return
+        write_cases(directory, collected.cases)
+        write_tables(directory, collected.tables)
+        write_taken(directory, collection.taken(config))
+        collected.cases.clear()
+        garbage.spare_items(config)
+        worker = given["worker"]
+
+        fed: Future[None] = Future()
+
+        async def connect() -> BrokerPort:
+            # There is no broker before the controller has the keys; then it feeds us.
+            await asyncio.shield(asyncio.wrap_future(fed))
+            return await connect_broker(given["socket"], given["token"], worker)
+
+        self._runtime, self._ahead = prefetcher.start(
+            config,
+            items=items,
+            collected=collected,
+            directory=directory,
+            worker=worker,
+            base_urls=given["base_urls"],
+            connect=connect,
+            alone=given["alone"],
+        )
+        config.pluginmanager.register(CaseReports(self._runtime, self._ahead), "ultrapar-reports")
+        interactor = _interactor(config)
+        interactor.torun = PrefetchQueue(self._ahead, fed)
+        _pack_reports(interactor)
+        self._ahead.start()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """End the engine before the worker says that it has finished. Worker, main thread."""
+        if self._ahead is not None:
+            self._ahead.stop()
+        try:
+            if self._runtime is not None:
+                self._runtime.close()
+        except ResultsError as error:
+            session.shouldstop = f"pytest-ultrapar: {error}"
+
+
+def _pack_reports(interactor: Any) -> None:  # noqa: ANN401 - xdist ships no types
+    send = interactor.sendevent
+
+    def sendevent(name: str, **kwargs: Any) -> None:  # noqa: ANN401
+        if name == "testreport":
+            kwargs["data"] = pack(kwargs["data"])
+        send(name, **kwargs)
+
+    interactor.sendevent = sendevent
+
+
+def _interactor(config: pytest.Config) -> Any:  # noqa: ANN401 - xdist ships no types
+    for plugin in config.pluginmanager.get_plugins():
+        if hasattr(plugin, "torun") and hasattr(plugin, "handle_command"):
+            return plugin
+    msg = (
+        "this release of pytest-xdist has no queue that pytest-ultrapar knows; "
+        "known to work: pytest-xdist 3.8"
+    )
+    raise ConfigError(msg)

@@ -1,0 +1,71 @@
+"""Which items come back when the engine ends early."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_ultrapar.session.collection import Collected
+from pytest_ultrapar.session.prefetcher import Prefetcher
+
+
+class Ahead(Prefetcher):
+    """On an engine that ends one case and leaves the others to the test."""
+
+    n_open, lag_s = 0, 0.0
+
+    def _start_engine(self) -> Any:
+        self._engine = self  # type: ignore[assignment]
+        return self
+
+    def submit(self, works: list[Any]) -> None:
+        self._on_ended(works[1], None, "journal")
+
+    def _work(self, index: int) -> Any:
+        return SimpleNamespace(index=index)
+
+
+@pytest.fixture
+def ahead() -> Ahead:
+    cases = {0: "case 0", 1: "case 1", 2: "case 2"}
+    runtime = SimpleNamespace(
+        recovered=SimpleNamespace(lookup=lambda _: None), group_of=lambda case_id: case_id[-1]
+    )
+    settings = SimpleNamespace(worker="gw0")
+    items = [SimpleNamespace(parent=None)] * len(cases)
+    return Ahead(items, Collected(case_ids=cases), runtime, settings)  # type: ignore[arg-type]
+
+
+def test_item_given_up_is_not_run_again_when_its_episode_ends_after_all(ahead):
+    ahead.put([0, 1, 2])
+    ahead.close()
+    assert ahead.take() == 1
+
+    # An engine that ends early says so first; its last episodes end while it winds down.
+    ahead._on_lost(ConnectionError("the broker is gone"))
+    ahead._on_ended(SimpleNamespace(index=2), None, "journal")
+    ahead._on_ended(SimpleNamespace(index=0), None, "journal")
+    assert sorted([ahead.take(), ahead.take()]) == [0, 2]
+    assert ahead.take() is None
+
+
+def test_item_whose_episode_ends_after_it_was_given_up_comes_back_once(ahead):
+    ahead.put([0, 1])
+    ahead.close()
+    assert ahead.take() == 1
+    ahead._on_lost(ConnectionError("the broker is gone"))
+    assert ahead.take() == 0
+    ahead._on_ended(SimpleNamespace(index=0), None, "journal")
+    assert ahead.take() is None
+
+
+def test_ahead_counts_cases_whose_episodes_ended_until_they_are_taken(ahead):
+    ahead.put([0, 1, 2])
+    assert ahead.n_ready() == {}
+    assert ahead.take() == 1
+    ahead._on_ended(SimpleNamespace(index=0), None, "journal")
+    ahead._on_ended(SimpleNamespace(index=2), None, "journal")
+    assert ahead.take() == 0
+    assert ahead.n_ready() == {"2": 1}
