@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import msgspec
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from bench_suites import workflow
@@ -84,6 +84,8 @@ def test_parser_gives_back_the_name_and_arguments_that_were_written(
 ):
     strict = json.loads(json.dumps(arguments).replace("NaN", "0").replace("Infinity", "1"))
     text = f"<tool_call>{name} {json.dumps(strict, ensure_ascii=ascii_)}"
+    # Wherever it stands, this ends a thought; hypothesis finds the word in the parser's source.
+    assume("</think>" not in text)
     (action,) = parse_reply(text + "</tool_call>" * closed).actions
     assert action.text == name
     assert json.dumps(action.arguments) == json.dumps(

@@ -38,11 +38,11 @@ def test_feeding_counts_each_group_apart():
     items = [DispatchItem(n, "a", rank, f"g{rank}") for rank in (0, 1) for n in range(rank, 200, 2)]
     dispatch = Dispatch(items, seats_of={"a": 1}, home_of={})
     dispatch.add_worker("gw0")
-    sent = dispatch.feed("gw0")
+    sent = dispatch.hand_out("gw0")
     by_group = [sum(index % 2 == rank for index in sent) for rank in (0, 1)]
     assert by_group[0] == by_group[1] < 50
     dispatch.reported("gw0", sent[-1])
-    assert [index % 2 for index in dispatch.feed("gw0")] == [1]
+    assert [index % 2 for index in dispatch.hand_out("gw0")] == [1]
 
 
 def work(index, group):
