@@ -193,8 +193,8 @@ def add_options(parser: pytest.Parser) -> None:
     )
     option(
         "faults",
-        "Have the run's own simulated provider fail as this TOML file says (docs/simulator.md): "
-        "errors, hangs, dropped connections, limits that change.",
+        "Have the run's own simulated provider fail as this TOML file says: errors, hangs, dropped "
+        "connections, limits that change ('ultrapar simulate --help' shows an example).",
         metavar="FILE",
     )
     option(

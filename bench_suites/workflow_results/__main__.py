@@ -23,7 +23,7 @@ model, prompt type, tool success rate, difficulty and task type, and infra.
 
 Cells that a phase did not ask because phase 5.1 has them are taken from there and marked, and so is
 what phase 5.3 is compared with, the sound plan. Nothing is sent, and no other file is changed.
-docs/results.md says what each column means.
+docs/benchmark/tables.md says what each column means.
 """
 
 

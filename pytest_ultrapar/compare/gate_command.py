@@ -40,7 +40,7 @@ alone.
 Metrics:
 {"".join(f"    {metric.name:<{_WIDTH}}  {metric.says}{chr(10)}" for metric in METRICS)}
 With a baseline and without --rule the rules are {", ".join(DEFAULT_RULES)}
-and, for each model, {DEFAULT_RULE_OF_MODEL}. docs/compare-and-gate.md says how small an
+and, for each model, {DEFAULT_RULE_OF_MODEL}. docs/how-to/compare-and-gate.md says how small an
 effect they see.
 """
 

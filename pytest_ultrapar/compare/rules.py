@@ -459,6 +459,6 @@ DEFAULT_RULES = (
 
 7 % is half way between nothing and a server that takes 15 % longer, by their ratios: on two shared
 cores that others kept busy, runs of the same code differed by up to 5 %
-(docs/compare-and-gate.md)."""
+(docs/how-to/compare-and-gate.md)."""
 DEFAULT_RULE_OF_MODEL = "solved_rate[model=...]>=-0.02"
 """Its intervals hold for all models together."""

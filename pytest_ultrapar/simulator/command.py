@@ -46,7 +46,7 @@ To run a pool that says api = "openai" against it, set
 base_url = "http://127.0.0.1:8123/PROVIDER/v1". A key's token is the value of its environment
 variable where that is set, else sim-PROVIDER-KEY.
 
-A faults file says what goes wrong, where and when (docs/simulator.md has all of it):
+A faults file says what goes wrong, where and when (docs/reference/simulator.md has all of it):
 
     [[fault]]                      # 30 s of 503 on all lanes, 10 s after the first request
     kind = "error"                 # or hang, drop, slow, malformed, finish

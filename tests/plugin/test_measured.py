@@ -90,10 +90,10 @@ def test_anybody_can_check_the_bound_with_the_manifest_and_the_table_of_attempts
     attribution = json.loads((project.directory / "summary.json").read_text())["attribution"]
     assert abs(attribution["run"]["other_s"]) <= 0.02 * attribution["makespan_s"]
     monkeypatch.chdir(project.pytester.path)
-    page = Path(__file__).parents[2].joinpath("docs", "throughput.md").read_text()
+    page = Path(__file__).parents[2].joinpath("docs", "explanation", "throughput.md").read_text()
     program = page.partition("```python\n")[2].partition("```")[0]
     capsys.readouterr()
-    exec(compile(program, "docs/throughput.md", "exec"), {})
+    exec(compile(program, "docs/explanation/throughput.md", "exec"), {})
     proven, proven_s, *_, published_s, _ = capsys.readouterr().out.split()
     assert proven == "proven"
     assert float(published_s) == pytest.approx(bound.seconds, abs=1e-3)

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+SUITES = (Path(__file__).parents[2] / "docs" / "reference" / "suites.md").read_text(
+    encoding="utf-8"
+)
 ALL = """
 PROMPTS = {
     "graded": "say yes",
@@ -177,8 +179,8 @@ def test_outcome_table_holds_in_every_row(project, workers):
     assert "4 infra" in output
 
 
-def test_readme_has_a_row_for_each_word_of_pytest():
-    table = README.split("### What becomes of a case", 1)[1].split("###", 1)[0]
+def test_reference_has_a_row_for_each_word_of_pytest():
+    table = SUITES.split("## What becomes of a case", 1)[1].split("##", 1)[0]
     for word in ("passed", "failed", "skipped", "xfailed", "xpassed", "async def"):
         assert word in table, word
 

@@ -141,8 +141,8 @@ def test_dist_no_beside_workers_means_load_as_in_xdist(project):
     project.suite(PLAIN_SUITE)
     assert project.run("--dist=no", "-n2").ret == 0
     assert {row["worker"] for row in project.rows()} <= {"gw0", "gw1"}
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    assert "xdist takes `--dist no` beside `-n` as `load`" in readme
+    page = Path(__file__).parents[2] / "docs" / "reference" / "options.md"
+    assert "xdist takes `--dist no` beside `-n` as `load`" in page.read_text(encoding="utf-8")
 
 
 def test_listing_shows_on_what_and_announces_no_run(project):

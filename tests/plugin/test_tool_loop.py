@@ -1,4 +1,4 @@
-"""The tool loop that docs/apis.md shows is one that works."""
+"""The tool loop that docs/reference/apis.md shows is one that works."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs" / "apis.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "apis.md"
 TEMPERATURES = {"Oslo": 3, "Lima": 19}
 
 

@@ -1,4 +1,4 @@
-"""What the README says is what the code does."""
+"""What README and docs say is what the code does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from pytest_ultrapar.pool.providers import DEFAULT_TIMEOUT_S
 from pytest_ultrapar.store import tables
 
 ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 RUN = (
     "python3 -m venv .venv && .venv/bin/pip install -e . && "
     ".venv/bin/pytest bench_suites/phase53 -n 15 --ultrapar-pool pool.toml"
@@ -27,9 +29,19 @@ RUN = (
 TEST = "python3 -m venv .venv && .venv/bin/pip install -e '.[test]' && .venv/bin/pytest"
 
 
-def section(title: str) -> str:
-    """The text below a heading of the second level."""
-    return README.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
+def page(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def section(text: str, title: str) -> str:
+    """What stands below a heading of the second level."""
+    return text.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
+
+
+OPTIONS = page("reference/options.md")
+POOL = page("reference/pool.md")
+RESULTS = page("reference/results.md")
+HOOKS = page("reference/hooks.md")
 
 
 def rows(text: str) -> list[list[str]]:
@@ -80,8 +92,8 @@ def test_readme_shows_the_two_commands_and_ci_runs_the_second():
     assert f"\n{TEST}\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
-def test_every_option_stands_in_the_readme_with_its_default_and_variable(declared):
-    table = {named(row[0])[0].split()[0]: row for row in rows(section("Options"))}
+def test_every_option_stands_in_the_reference_with_its_default_and_variable(declared):
+    table = {named(row[0])[0].split()[0]: row for row in rows(OPTIONS.split("\n## ")[0])}
     assert list(table) == list(declared.help_of)
     for name, (_, default, variable, meaning) in table.items():
         text = declared.help_of[name]
@@ -97,21 +109,21 @@ def test_every_option_stands_in_the_readme_with_its_default_and_variable(declare
         assert meaning
 
 
-def test_every_ini_setting_stands_in_the_readme(declared):
+def test_every_ini_setting_stands_in_the_reference(declared):
     assert declared.ini
-    assert all(f"`{name} = " in README for name in declared.ini)
+    assert all(f"`{name} = " in OPTIONS for name in declared.ini)
 
 
-def test_choices_stand_in_the_readme():
-    table = {named(row[0])[0].split()[0]: row[3] for row in rows(section("Options"))}
+def test_choices_stand_in_the_reference():
+    table = {named(row[0])[0].split()[0]: row[3] for row in rows(OPTIONS.split("\n## ")[0])}
     assert all(f"`{one}`" in table["--ultrapar-mode"] for one in options.MODES)
     assert all(f"`{one}`" in table["--ultrapar-policy"] for one in options.POLICIES)
 
 
-def test_variables_of_the_environment_stand_in_the_readme():
+def test_variables_of_the_environment_stand_in_the_reference():
     known = [name.upper() for name in read_environment({}).__dataclass_fields__]
     assert "NUM_INSTANCES" in known
-    assert [name for name in known if name not in README] == []
+    assert [name for name in known if name not in OPTIONS] == []
 
 
 REFERENCE = {
@@ -127,24 +139,22 @@ REFERENCE = {
 
 @pytest.mark.parametrize("title", REFERENCE)
 def test_every_field_of_a_pool_stands_in_the_reference(title):
-    text = section("pool.toml").split(f"\n{title}\n\n", 1)[1].split("\n\n", 1)[0]
-    fields = [name for row in rows(text) for name in named(row[0])]
+    fields = [name for row in rows(section(POOL, title)) for name in named(row[0])]
     assert sorted(fields) == sorted(REFERENCE[title].__struct_fields__)
 
 
 def test_limits_of_a_pool_stand_in_the_reference():
-    text = section("pool.toml").split("| field of a limit ", 1)[1].split("\n\n", 1)[0]
-    fields = [named(row[0])[0] for row in rows("| field of a limit " + text)]
+    fields = [named(row[0])[0] for row in rows(section(POOL, "Limits"))]
     assert fields == list(file.LimitTable.__struct_fields__)
 
 
 def test_defaults_of_a_pool_are_those_of_the_reference():
-    table = {name: row[1] for row in rows(section("pool.toml")) for name in named(row[0])}
+    table = {name: row[1] for row in rows(POOL) for name in named(row[0])}
     standard = model.Simulation()
     assert table["timeout_s"] == f"{DEFAULT_TIMEOUT_S:g}"
     assert table["persona"] == f'`"{standard.persona}"`'
     assert table["skill"] == str(standard.skill)
-    assert f"{standard.latency.median_s:g} s {standard.latency.kind}" in section("pool.toml")
+    assert f"{standard.latency.median_s:g} s {standard.latency.kind}" in POOL
 
 
 @pytest.mark.parametrize(
@@ -153,16 +163,20 @@ def test_defaults_of_a_pool_are_those_of_the_reference():
         ("results", tables.results_columns((), ())),
         ("attempts", tables.ATTEMPTS_COLUMNS),
         ("transcripts", tables.TRANSCRIPTS_COLUMNS),
+        ("limits", tables.LIMITS_COLUMNS),
     ],
 )
-def test_columns_of_a_table_stand_in_the_readme(table, columns):
-    text = section("Results").split(f"\n`{table}`: ", 1)[1].split("\n\n", 1)[0]
-    shown = [name for name in named(text) if "<" not in name]
-    assert shown == [column.name for column in columns]
+def test_columns_of_a_table_stand_in_the_reference_with_their_types(table, columns):
+    shown = rows(section(RESULTS, f"Columns of `{table}`"))
+    assert [(named(name)[0], kind) for name, kind, _ in shown if "<" not in name] == [
+        (column.name, f"{column.kind} or null" if column.nullable else column.kind)
+        for column in columns
+    ]
+    assert all(meaning for _, _, meaning in shown)
 
 
-def test_every_hook_stands_in_the_readme_with_its_arguments():
-    shown = [named(row[0])[0] for row in rows(section("Hooks"))]
+def test_every_hook_stands_in_the_reference_with_its_arguments():
+    shown = [named(row[0])[0] for row in rows(HOOKS)]
     specs = [hook for name, hook in vars(hooks).items() if name.startswith("pytest_")]
     assert shown == [
         f"{hook.__name__}({', '.join(hook.__code__.co_varnames[: hook.__code__.co_argcount])})"
@@ -170,13 +184,16 @@ def test_every_hook_stands_in_the_readme_with_its_arguments():
     ]
 
 
-def test_ultrapar_commands_of_the_readme_are_understood():
-    commands = re.findall(r"^    ultrapar (.+)$", README, re.MULTILINE)
-    page = (ROOT / "docs" / "bench.md").read_text(encoding="utf-8")
-    commands += re.findall(r"^    ultrapar (.+)$", page, re.MULTILINE)
+def test_ultrapar_commands_of_the_documentation_are_understood():
+    texts = [one.read_text(encoding="utf-8") for one in PAGES]
+    commands = [
+        one for text in texts for one in re.findall(r"^    ultrapar ([a-z].+)$", text, re.MULTILINE)
+    ]
     names: list[str] = []
     rules: list[str] = []
     for command in commands:
+        if "[" in command.replace("[model=", ""):  # a synopsis
+            continue
         arguments, rest = cli._parser().parse_known_args(shlex.split(command))
         names.append(arguments.subcommand.NAME)
         if names[-1] == "bench":
@@ -185,22 +202,22 @@ def test_ultrapar_commands_of_the_readme_are_understood():
         else:
             assert rest == []
             rules += getattr(arguments, "rule", None) or ()
-    assert sorted(names) == [
-        *["bench"] * 3,
-        *["check"] * 3,
-        "compare",
-        *["gate"] * 5,
-        *["simulate"] * 4,
-    ]
+    assert {name: names.count(name) for name in names} == {
+        "bench": 3,
+        "check": 4,
+        "compare": 2,
+        "gate": 5,
+        "simulate": 4,
+    }
     assert len([parse_rule(rule) for rule in rules]) == 8
 
 
 def test_rules_that_the_documentation_names_are_rules():
-    page = (ROOT / "docs" / "compare-and-gate.md").read_text(encoding="utf-8")
-    texts = re.findall(r"`([a-z_][\w.]*(?:\[[^`]*\])?[<>]=[^`]+|same_answers)`", page)
+    text = page("how-to/compare-and-gate.md")
+    texts = re.findall(r"`([a-z_][\w.]*(?:\[[^`]*\])?[<>]=[^`]+|same_answers)`", text)
     assert len({parse_rule(text).metric for text in texts}) >= 10
-    assert [rule for rule in DEFAULT_RULES if f"`{rule}`" not in page] == []
-    table = page.split("## Rules")[1]
+    assert [rule for rule in DEFAULT_RULES if f"`{rule}`" not in text] == []
+    table = text.split("## Rules")[1]
     assert len(rows(table.split("\n- A bound")[0])) == 10
 
 
@@ -236,19 +253,40 @@ def test_ci_workflow_stays_inside_the_runner():
     assert "shell: bash" in text.split("jobs:")[0]
 
 
-def test_links_lead_to_files_that_are_there():
-    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
-        links = re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8"))
-        missing = [one for one in links if "://" not in one and not (page.parent / one).exists()]
-        assert missing == [], page
+def anchors(text: str) -> set[str]:
+    """The fragments by which a code host and the site know a page's headings."""
+    titles = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def test_first_suite_and_policy_of_the_readme_work(pytester, monkeypatch):
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings_that_are_there(path):
+    for link in re.findall(r"\]\(([^)]+)\)", path.read_text(encoding="utf-8")):
+        if "://" in link:
+            continue
+        name, _, fragment = link.partition("#")
+        target = path.parent / name if name else path
+        assert target.exists(), link
+        if fragment:
+            assert fragment in anchors(target.read_text(encoding="utf-8")), link
+
+
+def test_readme_can_be_read_in_one_sitting():
+    assert len(README.splitlines()) <= 200
+
+
+def test_every_page_is_reached_from_the_first():
+    index = page("index.md")
+    names = {str(one.relative_to(DOCS)) for one in DOCS.rglob("*.md")} - {"index.md"}
+    assert names == set(re.findall(r"\]\(([^)]+)\)", index))
+
+
+def test_first_suite_of_the_readme_and_policy_of_the_reference_work(pytester, monkeypatch):
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
         monkeypatch.delenv(name, raising=False)
-    pool, real = blocks(section("A first suite"), "toml")
-    (suite,) = blocks(section("A first suite"), "python")
-    (policy,) = blocks(section("Hooks"), "python")
+    pool, real = blocks(section(README, "A first suite"), "toml")
+    (suite,) = blocks(section(README, "A first suite"), "python")
+    (policy,) = blocks(HOOKS, "python")
     pytester.path.joinpath("pool.toml").write_text(pool)
     pytester.path.joinpath("real.toml").write_text(real)
     pytester.path.joinpath("test_words.py").write_text(suite)
@@ -264,7 +302,7 @@ def test_first_suite_and_policy_of_the_readme_work(pytester, monkeypatch):
     refused.stderr.fnmatch_lines(["*LAB_KEY_0, which is not set or empty*LAB_KEY_1"])
 
 
-POLICIES = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
+POLICIES = page("reference/policies.md")
 
 
 def test_every_policy_stands_in_the_page_on_policies():
@@ -278,7 +316,9 @@ def test_policy_of_the_page_on_policies_works(pytester, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     (policy,) = blocks(POLICIES, "python")
     assert len(policy.strip().splitlines()) <= 12
-    pytester.path.joinpath("pool.toml").write_text(blocks(section("A first suite"), "toml")[0])
+    pytester.path.joinpath("pool.toml").write_text(
+        blocks(section(README, "A first suite"), "toml")[0]
+    )
     pytester.path.joinpath("conftest.py").write_text(policy)
     pytester.path.joinpath("test_it.py").write_text(
         """

@@ -6,7 +6,7 @@ from typing import get_args
 from pytest_ultrapar.broker.failure_classes import ANSWERED, CLASSES, TABLE_HEADER, table_rows
 from pytest_ultrapar.broker.protocol import LeaseOutcome
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "faults.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "faults.md"
 
 
 def test_every_outcome_that_is_a_failure_has_a_class():

@@ -1,6 +1,6 @@
 """A few of the providers that `python -m bench_suites.overhead adaptive` plays, with one seed.
 
-All of them take a minute; `docs/adaptive.md` holds their table.
+All of them take a minute; `docs/explanation/adaptive.md` holds their table.
 """
 
 from __future__ import annotations

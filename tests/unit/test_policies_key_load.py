@@ -174,7 +174,7 @@ def test_key_without_work_has_no_load():
 
 
 def test_table_of_the_page_on_policies_is_what_comes_out():
-    text = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "policies.md").read_text(encoding="utf-8")
     table = re.findall(r"^\| `([^`]+)` \| ([\d, ]+) \| ([\d, ]+) \|$", text, re.MULTILINE)
     assert len(table) == 5
     for word, processes, qps in table:

@@ -1,4 +1,4 @@
-"""The program of docs/results.md that reads runs of different suites together."""
+"""The program of docs/reference/results.md that reads runs of different suites together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from pytest_ultrapar.analysis.compaction import compact
 from tests.unit.finished_run import case, episode, grade, make_run, write_journal
 
-TEXT = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "results.md").read_text(encoding="utf-8")
 
 
 def write_run(path, outcomes, scores, **params):
@@ -27,9 +27,11 @@ def test_program_reads_runs_of_different_suites_together(tmp_path, monkeypatch, 
     folder = tmp_path / ".ultrapar"
     write_run(folder / "first", ["solved", "unsolved"], {"right": 1.0}, level=7, word="a", none=1)
     write_run(folder / "second", ["solved"], {"style": 0.5}, level="hard", share=2, none=None)
-    (program,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    (program,) = re.findall(
+        r"```python\n(.*?)```", TEXT.split("## Runs of different suites together")[1], re.DOTALL
+    )
     names: dict[str, object] = {}
-    exec(compile(program, "docs/results.md", "exec"), names)
+    exec(compile(program, "docs/reference/results.md", "exec"), names)
     rows = names["together"].to_pylist()
     assert [row["param.level"] for row in rows] == ["7", "7", "hard"]
     assert [row["param.share"] for row in rows] == [0.5, 0.5, 2.0]

@@ -15,7 +15,7 @@ from pytest_ultrapar.pool.file import ModelTable, ProviderTable, WholePoolTable
 from tests.unit.policy_play import QWENS, cases
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "from-the-scripts.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "benchmark" / "from-the-scripts.md").read_text(encoding="utf-8")
 FLAGS = [
     "--model",
     "--prompt-types",

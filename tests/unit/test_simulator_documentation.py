@@ -1,4 +1,4 @@
-"""What docs/simulator.md says is what the server does."""
+"""What docs/reference/simulator.md says is what the server does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from pytest_ultrapar.simulator.faults.file import (
     load_faults,
 )
 
-PAGE = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "simulator.md").read_text(
+    encoding="utf-8"
+)
 EXAMPLES = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 POOL = """
 schema = 1

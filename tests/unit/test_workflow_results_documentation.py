@@ -1,4 +1,4 @@
-"""What docs/results.md says of columns and tables is what there is."""
+"""What docs/benchmark/tables.md says of columns and tables is what there is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from bench_suites.workflow_results.aggregate_files import SCHEMA
 from bench_suites.workflow_results.phase import ALL_PHASES
 
-TEXT = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "benchmark" / "tables.md").read_text(encoding="utf-8")
 
 TAKEN = {"phase52": "`easy`", "phase53": "`none`", "phase54": "0.8", "phase55": "`optimal`"}
 """Levels that phases share with 5.1 unless options say otherwise."""
