@@ -93,7 +93,7 @@ def test_finished_runs_are_compared_and_gated(project, capsys):
     assert "solved" in said
     rules = ("--rule", "solved_rate>=0.9", "--rule", "coverage>=0.9", "--rule", "changed<=0.2")
     assert cli.main(("gate", finished, "--baseline", other, *rules)) == 0
-    assert cli.main(("gate", finished, "--rule", "solved_rate>=0.99")) == 1
+    assert cli.main(("gate", finished, "--rule", "solved_rate.point>=0.99")) == 1
 
 
 @pytest.mark.parametrize("name", ["finished", "finished-json"])
