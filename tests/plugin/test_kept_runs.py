@@ -1,0 +1,123 @@
+"""Runs of an earlier state of this package, kept in `tests/kept_runs`, can still be worked with.
+
+`finished` has Parquet tables, a serial sample and requests that failed; `finished-json` has JSON
+lines and estimated limits; `interrupted` was killed with SIGKILL while cases ran.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from pytest_ultrapar import cli
+from pytest_ultrapar.analysis.compaction import compact
+from pytest_ultrapar.store.journal import scan_journal
+
+KEPT = Path(__file__).parents[1] / "kept_runs"
+TABLES = ("results", "attempts", "transcripts", "limits")
+
+
+@pytest.fixture
+def project(pytester, monkeypatch):
+    """The project whose runs they are, with its runs."""
+    root = pytester.path
+    for name in ("finished", "finished-json", "interrupted"):
+        shutil.copytree(KEPT / name, root / name)
+    root.joinpath("words").mkdir()
+    shutil.copy(KEPT / "suite.py", root / "words" / "test_words.py")
+    shutil.copy(KEPT / "pool.toml", root / "pool.toml")
+    root.joinpath("pytest.ini").write_text("[pytest]\n")
+    monkeypatch.setenv("ULTRAPAR_LOCK_DIR", str(root.with_name(f"{root.name}-locks")))
+    return pytester
+
+
+def resume(project, name, *options):
+    return project.runpytest_subprocess(
+        "-pno:cacheprovider", "-n0", "--ultrapar-pool=pool.toml", f"--ultrapar-resume={name}",
+        *options, "words", timeout=120,
+    )  # fmt: skip
+
+
+def rows(directory, table):
+    path = directory / f"{table}.parquet"
+    if path.exists():
+        return pq.read_table(path).to_pylist()
+    lines = (directory / f"{table}.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def n_ended(directory):
+    records = [record for _, record in scan_journal(directory / "journal")]
+    return sum(type(record).__name__ == "EpisodeEnded" for record in records)
+
+
+def test_interrupted_run_is_resumed_and_pays_for_no_finished_case_again(project):
+    run = project.path / "interrupted"
+    n_before = n_ended(run)
+    assert n_before == 12
+    done = resume(project, "interrupted")
+    assert done.ret == 0, done.stdout.str()
+    assert n_ended(run) == 20
+    outcomes = [row["outcome"] for row in rows(run, "results")]
+    assert (outcomes.count("solved"), outcomes.count("skipped")) == (20, 4)
+    # Two for each case: the killed run had sent requests for which there is no record.
+    assert len(rows(run, "attempts")) == 40
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("finished", []),
+        ("finished-json", ["--ultrapar-rate-mode=adaptive", "--ultrapar-storage=json"]),
+    ],
+)
+def test_resuming_a_finished_run_sends_nothing(project, name, options):
+    run = project.path / name
+    before = {table: rows(run, table) for table in ("results", "transcripts")}
+    done = resume(project, name, *options)
+    assert done.ret == 0, done.stdout.str()
+    for table, content in before.items():
+        found = rows(run, table)
+        assert [row["case_id"] for row in found] == [row["case_id"] for row in content]
+        assert [row.get("outcome") for row in found] == [row.get("outcome") for row in content]
+
+
+def test_finished_runs_are_compared_and_gated(project, capsys):
+    finished, other = str(project.path / "finished"), str(project.path / "finished-json")
+    assert cli.main(("compare", finished, other)) == 0
+    said = capsys.readouterr().out
+    assert "solved" in said
+    rules = ("--rule", "solved_rate>=0.9", "--rule", "coverage>=0.9", "--rule", "changed<=0.2")
+    assert cli.main(("gate", finished, "--baseline", other, *rules)) == 0
+    assert cli.main(("gate", finished, "--rule", "solved_rate.point>=0.99")) == 1
+
+
+@pytest.mark.parametrize("name", ["finished", "finished-json"])
+def test_compaction_makes_the_same_tables(project, name):
+    run = project.path / name
+    old = {table: rows(run, table) for table in TABLES}
+    schemas = {path.name: pq.read_schema(path) for path in run.glob("*.parquet")}
+    first_lines = {path.name: path.read_text().partition("\n")[0] for path in run.glob("*s.jsonl")}
+    summary = json.loads((run / "summary.json").read_text())
+    for path in [*run.glob("*.parquet"), *(run / f"{table}.jsonl" for table in TABLES)]:
+        path.unlink(missing_ok=True)
+    compact(run)
+    for table, content in old.items():
+        assert rows(run, table) == content
+    for file, schema in schemas.items():
+        assert pq.read_schema(run / file).equals(schema, check_metadata=True)
+    for file, line in first_lines.items():
+        assert (run / file).read_text().partition("\n")[0] == line
+    again = json.loads((run / "summary.json").read_text())
+    assert again == summary
+
+
+def test_compaction_makes_tables_of_the_interrupted_run(project):
+    run = project.path / "interrupted"
+    summary = compact(run)
+    assert summary.statistics.n_final == len(rows(run, "results"))
+    assert len({row["case_id"] for row in rows(run, "attempts")}) == 12
