@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from array import array
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from pytest_ultrapar.pool.model import Limit
+from pytest_ultrapar.pool.model import LIMIT_KINDS, Limit
 from pytest_ultrapar.store.timing import NO_SERVICE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_ultrapar.pool.model import Lane
+    from pytest_ultrapar.pool.model import Lane, LimitKind
     from pytest_ultrapar.records import Attempt, EpisodeEnded
 
 
@@ -144,11 +144,8 @@ def _sent_at(attempt: Attempt) -> float:
     return attempt.t_send_s
 
 
-_MINUTE_S = 60.0
-
-
 class LimitAudit(msgspec.Struct, frozen=True):
-    """What fell on one limit, at most.
+    """What fell on one limit, at most, and beside it what is allowed.
 
     A request counts as in flight from the moment before it is sent to the moment after its answer
     was read, so the provider never saw more than this.
@@ -157,13 +154,12 @@ class LimitAudit(msgspec.Struct, frozen=True):
         limit: Its name.
         n: Requests on all lanes of the limit.
         in_flight: Most at once.
-        workers: What is allowed, None for any number; so for the next two.
+        workers: What is allowed, None for any number; so for each column with a kind's word.
         sends_1s: Most sends in any 1 s, both ends included.
         sends_60s: Most sends in any 60 s.
-        passed: The numbers that were passed, among `workers`, `qps` and `rpm`, and `tpm`.
+        passed: The words of the numbers that were passed.
         tokens_60s: Most tokens, in and out, of requests sent in any 60 s, as far as the provider
             told; None where it told nothing or `tpm` is None.
-        tpm: What of them is allowed; None for any number.
     """
 
     limit: str
@@ -178,11 +174,15 @@ class LimitAudit(msgspec.Struct, frozen=True):
     tokens_60s: int | None = None
     tpm: float | None = None
 
+    def of(self, kind: LimitKind) -> tuple[int | None, float | None]:
+        """The most that fell on it of this kind, as far as known, and what is allowed."""
+        return getattr(self, _column(kind), None), getattr(self, kind.word, None)
 
-class _Peaks(NamedTuple):
-    in_flight: int
-    sends_1s: int
-    sends_60s: int
+
+def _column(kind: LimitKind) -> str:
+    if not kind.window_s:
+        return "in_flight"
+    return f"{'tokens' if kind.counts == 'tokens' else 'sends'}_{kind.window_s:g}s"
 
 
 def audit(log: RequestLog, limits: Iterable[Limit]) -> tuple[LimitAudit, ...]:
@@ -208,11 +208,8 @@ def audit(log: RequestLog, limits: Iterable[Limit]) -> tuple[LimitAudit, ...]:
         sends = sorted(time_s for at in on for time_s in sent[at])
         if sends:
             ends = sorted(time_s for at in on for time_s in ended[at])
-            audited = _audited(limit, sends, ends)
-            if limit.tpm is not None:
-                pairs = (pair for at in on for pair in zip(sent[at], tokens[at], strict=True))
-                audited = _with_tokens(audited, limit.tpm, sorted(pairs))
-            found.append(audited)
+            pairs = (pair for at in on for pair in zip(sent[at], tokens[at], strict=True))
+            found.append(_audited(limit, sends, ends, pairs))
     return tuple(found)
 
 
@@ -235,41 +232,42 @@ def peak_in_flight(log: RequestLog) -> int:
     return _most_in_flight(sends, sorted(request.ended_s for request in log))
 
 
-def _audited(limit: Limit, sends: Sequence[float], ends: Sequence[float]) -> LimitAudit:
-    peaks = _Peaks(
-        _most_in_flight(sends, ends), _most_within(sends, 1.0), _most_within(sends, _MINUTE_S)
-    )
-    allowed = (limit.workers, limit.qps, limit.rpm)
-    passed = tuple(
-        name
-        for name, peak, most in zip(("workers", "qps", "rpm"), peaks, allowed, strict=True)
+def _audited(
+    limit: Limit,
+    sends: Sequence[float],
+    ends: Sequence[float],
+    with_tokens: Iterable[tuple[float, int]],
+) -> LimitAudit:
+    allowed = {kind.word: amount for kind, amount in limit.rows}
+    columns: dict[str, Any] = dict.fromkeys(LIMIT_KINDS) | allowed
+    passed = []
+    for word, kind in LIMIT_KINDS.items():
+        if kind.counts == "in flight":
+            peak = _most_in_flight(sends, ends)
+        elif kind.counts == "requests":
+            peak = _most_within(sends, kind.window_s)
+        elif word in allowed:
+            peak = _most_tokens(sorted(with_tokens), kind.window_s)
+        else:
+            continue
+        columns[_column(kind)] = peak if peak or kind.counts != "tokens" else None
         # 2.5 per second is 5 in 2 s, of which 3 may fall into one; 0.2 lets one go at a time.
-        if most is not None and peak > math.ceil(most)
-    )
-    return LimitAudit(
-        limit.name,
-        len(sends),
-        peaks.in_flight,
-        limit.workers,
-        peaks.sends_1s,
-        limit.qps,
-        peaks.sends_60s,
-        limit.rpm,
-        passed,
-    )
+        if word in allowed and peak > math.ceil(allowed[word]):
+            passed.append(word)
+    columns = {name: columns[name] for name in LimitAudit.__struct_fields__ if name in columns}
+    return LimitAudit(limit=limit.name, n=len(sends), passed=tuple(passed), **columns)
 
 
-def _with_tokens(audited: LimitAudit, tpm: float, sends: Sequence[tuple[float, int]]) -> LimitAudit:
-    """Add what the sends, sorted, took of a limit on tokens."""
+def _most_tokens(sends: Sequence[tuple[float, int]], window_s: float) -> int:
+    """The most tokens of these sends, in order of time, in any window of this length."""
     most = now = first = 0
     for sent_s, tokens in sends:
         now += tokens
-        while sent_s - sends[first][0] > _MINUTE_S:
+        while sent_s - sends[first][0] > window_s:
             now -= sends[first][1]
             first += 1
         most = max(most, now)
-    passed = (*audited.passed, "tpm") if most > math.ceil(tpm) else audited.passed
-    return msgspec.structs.replace(audited, tokens_60s=most or None, tpm=tpm, passed=passed)
+    return most
 
 
 def _most_in_flight(sends: Sequence[float], ends: Sequence[float]) -> int:

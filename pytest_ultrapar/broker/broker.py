@@ -350,7 +350,7 @@ class LaneBroker:
         ):
             self._table.look_at(self._table.estimate_anew(limit, now_s))
             return None
-        in_flight = limit.window.in_flight
+        in_flight = limit.seats.in_flight
         if limit.observe(
             Observation(outcome, held.granted_s, now_s, in_flight, held.at_grant, told)
         ):

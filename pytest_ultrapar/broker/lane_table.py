@@ -19,8 +19,9 @@ from pytest_ultrapar.broker.lanes import (
     Wake,
     WakeQueue,
 )
-from pytest_ultrapar.broker.limits import HEADROOM, TOKEN_WINDOW_S
+from pytest_ultrapar.broker.limits import HEADROOM, counted_over_s
 from pytest_ultrapar.broker.protocol import BIN, ModelCourse
+from pytest_ultrapar.pool.model import Limit
 
 if TYPE_CHECKING:
     import random
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.health import Verdict
     from pytest_ultrapar.broker.lanes import HeldLease, LeaseTerms, WorkerState
     from pytest_ultrapar.broker.protocol import KnownLane, LeaseOutcome
-    from pytest_ultrapar.pool.model import Lane, LaneId, Limit, Pool
+    from pytest_ultrapar.pool.model import Lane, LaneId, Pool
 
 
 _SHORTEST_S = 0.001
@@ -133,7 +134,7 @@ class LaneTable:
         self._instances: dict[str, InstanceState] = {}
         self.started_s = math.inf
         self.courses = Courses()
-        self._limits = {name: LimitState.of(limit) for name, limit in pool.limits.items()}
+        self._limits = {name: LimitState(limit) for name, limit in pool.limits.items()}
         self._touched: list[LimitState] = []
         self._n_grants = 0
         self.models: dict[str, ModelState] = {}
@@ -154,7 +155,7 @@ class LaneTable:
                 continue
             limit = self._counted(lane_state)
             if limit.controller is None:
-                self._control(limit, limit.window.cap)
+                self._control(limit, limit.seats.cap)
         for model in self.models.values():
             _set_balance(model.lanes)
 
@@ -267,7 +268,7 @@ class LaneTable:
             now_s: Now.
         """
         limit = self._counted(lane)
-        cap = limit.window.cap
+        cap = limit.seats.cap
         controller = self._control(limit, cap, at_grant if cap == math.inf else cap)
         since_s = min(one.started_s for one in limit.lanes)
         n_sent = sum(one.granted for one in limit.lanes)
@@ -275,7 +276,7 @@ class LaneTable:
         n_served = sum(one.n_answered() for one in limit.lanes)
         if n_served:
             controller.served_before(sum(one.service_s for one in limit.lanes) / n_served)
-        controller.note_start(now_s, limit.window.in_flight)
+        controller.note_start(now_s, limit.seats.in_flight)
         for model in {one.model for one in limit.lanes}:
             _set_balance(model.lanes)
         return limit
@@ -294,7 +295,7 @@ class LaneTable:
         controller = self._control(limit, ceiling, start)
         limit.pace_ready_s = -math.inf
         limit.reckon()
-        controller.note_start(now_s, limit.window.in_flight)
+        controller.note_start(now_s, limit.seats.in_flight)
         return limit.lanes
 
     def apply(self, lane: LaneState, verdict: Verdict, now_s: float) -> None:
@@ -353,7 +354,7 @@ class LaneTable:
         instant changes nothing, and that is the usual case under load.
         """
         for limit in self._touched:
-            is_full = limit.window.is_full
+            is_full = limit.seats.is_full
             if is_full is limit.was_full:
                 continue
             limit.was_full = is_full
@@ -372,9 +373,9 @@ class LaneTable:
         """The limit by which a lane's requests are counted; one of its own if the pool has none."""
         limit = lane.counted
         if limit is None:
-            limit = lane.counted = LimitState(lane.lane.lane_id, math.inf, ())
+            limit = lane.counted = LimitState(Limit(lane.lane.lane_id, "lane"))
             limit.lanes.append(lane)
-            limit.window.in_flight = limit.window.peak = lane.in_flight
+            limit.seats.in_flight = limit.seats.peak = lane.in_flight
             lane.follow((*lane.path, limit))
         return limit
 
@@ -417,11 +418,10 @@ class LaneTable:
     def _free_seat(self, lane: LaneState) -> None:
         lane.in_flight -= 1
         for limit in lane.path:
-            window = limit.window
-            if window.is_full:
+            if limit.seats.is_full:
                 # A limit that was not full kept nobody waiting, so its other lanes need no look.
                 self.changed.update(dict.fromkeys(limit.lanes))
-            window.give_back()
+            limit.seats.give_back()
         self._touched += lane.path
 
     def _pause(self, lane: LaneState, pause: Pause, now_s: float) -> None:
@@ -485,15 +485,15 @@ def _is_the_runs_own(limit: Limit) -> bool:
 
 def _set_balance(lanes: list[LaneState]) -> None:
     # A limit shared by all lanes of a model says nothing about which of them is emptier.
-    shared = set.intersection(*(set(lane.windows) for lane in lanes)) if len(lanes) > 1 else set()
+    shared = set.intersection(*(set(lane.seats) for lane in lanes)) if len(lanes) > 1 else set()
     for lane in lanes:
-        lane.balance = tuple(window for window in lane.windows if window not in shared)
+        lane.balance = tuple(seats for seats in lane.seats if seats not in shared)
 
 
 def free_s(limits: Collection[Limit], over_s: float) -> float:
     """From when on nothing that a run sent counts against another run's first send.
 
-    A run spaces its own sends, so that any window is within its limit (`rate.RateLimiter`). So do
+    A run spaces its own sends, so that any window is within its limit (`Pacer`). So do
     two runs together when their last and first send are as far apart: no window needs to pass, and
     nobody needs to know when the last send was, only that there was none later. Tokens are counted
     over the whole window, which has to pass.
@@ -503,11 +503,12 @@ def free_s(limits: Collection[Limit], over_s: float) -> float:
         over_s: When the run's last lease may have been granted at the latest; it may have been used
             a little later.
     """
-    waits_s = [TOKEN_WINDOW_S + MAX_SEND_BY_S for limit in limits if limit.tpm is not None]
-    waits_s += [
-        (1 + HEADROOM) * window_s / rate + min(MAX_SEND_BY_S, HEADROOM * window_s)
+    waits_s = [
+        (1 + HEADROOM) * kind.window_s / amount + min(MAX_SEND_BY_S, HEADROOM * kind.window_s)
+        if kind.is_spaced
+        else counted_over_s(kind) + MAX_SEND_BY_S
         for limit in limits
-        for rate, window_s in ((limit.qps, 1.0), (limit.rpm, 60.0))
-        if rate is not None
+        for kind, amount in limit.rows
+        if kind.window_s
     ]
     return over_s + max(waits_s, default=0.0)

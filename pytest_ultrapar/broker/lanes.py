@@ -11,10 +11,10 @@ from pytest_ultrapar.broker.failure_classes import ANSWERED, LIMITED
 from pytest_ultrapar.broker.health import PauseLog
 from pytest_ultrapar.broker.limits import (
     HEADROOM,
-    TOKEN_WINDOW_S,
     Pacer,
+    Seats,
     TokenPacer,
-    Window,
+    counted_over_s,
 )
 from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
 
@@ -120,17 +120,16 @@ class LeaseTerms(Wake):
         return None
 
 
-Reserved = tuple[tuple["LimitState", "Reservation"], ...]
-"""What one lease has reserved, on each limit of its lane that counts tokens."""
+Reserved = tuple[tuple["LimitState", "TokenPacer", "Reservation"], ...]
+"""What one lease has reserved, with each pacer of each limit of its lane that counts tokens."""
 _NOTHING_SENT = ("unsent", "connect")
 
 
 def reserve(lane: LaneState, tokens: int, now_s: float) -> Reserved:
     """Take the tokens of a request; they must fit."""
-    reserved = []
+    reserved: list[tuple[LimitState, TokenPacer, Reservation]] = []
     for limit in lane.metered:
-        assert limit.tokens is not None
-        reserved.append((limit, limit.tokens.take(tokens, now_s)))
+        reserved += [(limit, pacer, pacer.reserve(tokens, now_s)) for pacer in limit.tokens]
         limit.reckon()
     return tuple(reserved)
 
@@ -145,9 +144,8 @@ def settle(reserved: Reserved, outcome: LeaseOutcome, told: Told, now_s: float) 
     if tokens is None:
         return []
     lanes: list[LaneState] = []
-    for limit, reservation in reserved:
-        assert limit.tokens is not None
-        limit.tokens.correct(reservation, tokens, now_s)
+    for limit, pacer, reservation in reserved:
+        pacer.settle(reservation, tokens, now_s)
         limit.reckon()
         lanes += limit.lanes
     return lanes
@@ -286,10 +284,11 @@ class LimitState(Wake):
     """One limit of the pool, or one lane's own: what is in flight, when the next send may go.
 
     Attributes:
-        name: The limit's name, as in the pool.
-        window: Requests in flight.
-        rates: The limiters of `qps` and `rpm`; both must allow a send.
-        tokens: The limiter of `tpm`, if there is one.
+        name: Its name, as in the pool.
+        declared: What the pool says of it.
+        seats: Requests in flight.
+        rates: A pacer for each row that counts requests; all must allow a send.
+        tokens: One for each row that counts tokens.
         ready_s: The earliest time of the next send, by all of the following (`reckon`).
         pace_ready_s: The earliest time by the pace that `controller` finds.
         controller: Who estimates what the provider bears below cap and rate: in adaptive mode, and
@@ -297,11 +296,12 @@ class LimitState(Wake):
         deferral: The request whose tokens it waits for to fit, if any; `deferred_until_s`: when
             they do, -infinity without one.
         lanes: The lanes that share it.
-        was_full: Whether the window was full when the lanes were last told.
+        was_full: Whether all seats were taken when the lanes were last told.
     """
 
     __slots__ = (
         "controller",
+        "declared",
         "deferral",
         "deferred_until_s",
         "lanes",
@@ -309,38 +309,34 @@ class LimitState(Wake):
         "pace_ready_s",
         "rates",
         "ready_s",
+        "seats",
         "tokens",
         "was_full",
-        "window",
     )
 
-    def __init__(self, name: str, cap: float, rates: tuple[Pacer, ...]) -> None:
+    def __init__(self, declared: Limit) -> None:
         super().__init__()
-        self.name = name
-        self.window = Window(cap)
+        self.name = declared.name
+        self.declared = declared
+        self.seats = Seats(math.inf if declared.workers is None else declared.workers)
         self.controller: AdaptiveController | None = None
-        self.rates = rates
-        self.tokens: TokenPacer | None = None
+        self.rates = tuple(
+            Pacer(amount, kind.window_s) for kind, amount in declared.rows if kind.is_spaced
+        )
+        self.tokens = tuple(
+            TokenPacer(amount, counted_over_s(kind))
+            for kind, amount in declared.rows
+            if kind.counts == "tokens"
+        )
         self.ready_s = self.pace_ready_s = -math.inf
         self.deferral: HeadOfLine | None = None
         self.deferred_until_s = -math.inf
         self.lanes: list[LaneState] = []
         self.was_full = False
 
-    @classmethod
-    def of(cls, limit: Limit) -> LimitState:
-        """The state of a limit that nothing has used yet."""
-        declared = ((limit.qps, 1.0), (limit.rpm, 60.0))
-        rates = tuple(Pacer(rate, window_s) for rate, window_s in declared if rate is not None)
-        cap = math.inf if limit.workers is None else limit.workers
-        state = cls(limit.name, cap, rates)
-        if limit.tpm is not None:
-            state.tokens = TokenPacer(limit.tpm, TOKEN_WINDOW_S)
-        return state
-
     def take(self, now_s: float) -> None:
         """Take a seat and a send; both must be free."""
-        self.window.take()
+        self.seats.take()
         if not self.rates and self.controller is None:
             return
         for rate in self.rates:
@@ -353,7 +349,7 @@ class LimitState(Wake):
     def control(self, controller: AdaptiveController) -> None:
         """Let a controller find cap and pace from now on; what is declared stays the bound."""
         self.controller = controller
-        self.window.cap = controller.cap()
+        self.seats.cap = controller.cap()
 
     def load_reported(self, load: ServerLoad, now_s: float) -> bool:
         """Let the controller hear what the server says of its queue.
@@ -363,7 +359,7 @@ class LimitState(Wake):
         """
         if self.controller is None:
             return False
-        self.controller.load_reported(load, self.window.in_flight, now_s)
+        self.controller.load_reported(load, self.seats.in_flight, now_s)
         return self._adopt_cap(self.controller)
 
     def take_changes(self) -> list[LimitChange]:
@@ -382,14 +378,14 @@ class LimitState(Wake):
         return self._adopt_cap(self.controller)
 
     def _adopt_cap(self, controller: AdaptiveController) -> bool:
-        before, self.window.cap = self.window.cap, controller.cap()
-        return self.window.cap > before
+        before, self.seats.cap = self.seats.cap, controller.cap()
+        return self.seats.cap > before
 
     def reckon(self) -> None:
         """Set `ready_s` anew; to be called when anything that it depends on has changed."""
         ready_s = max(self.pace_ready_s, self.deferred_until_s)
-        if self.tokens is not None:
-            ready_s = max(ready_s, self.tokens.ready_s)
+        for pacer in self.tokens:
+            ready_s = max(ready_s, pacer.ready_s)
         for rate in self.rates:
             ready_s = max(ready_s, rate.ready_s)
         self.ready_s = ready_s
@@ -428,8 +424,8 @@ class LaneState(Wake):
 
     Attributes:
         path: Every limit a lease takes a unit of.
-        windows: Those of them with a cap; `rated`: those with a rate; `metered`: those of them
-            that count tokens; `balance`: the windows that tell this lane from the others of its
+        seats: Of those of them with a cap; `rated`: those with a rate; `metered`: those of them
+            that count tokens; `balance`: the seats that tell this lane from the others of its
             model, by which requests are spread.
         counted: The limit by which the provider counts its requests, as far as the pool says: the
             innermost that is not the run's own. A refusal says something about it. None: there is
@@ -484,6 +480,7 @@ class LaneState(Wake):
         "reason",
         "rests",
         "seat_label",
+        "seats",
         "send_by_s",
         "service_s",
         "sets",
@@ -492,7 +489,6 @@ class LaneState(Wake):
         "unspoken",
         "used_order",
         "waited_s",
-        "windows",
     )
 
     def __init__(
@@ -509,11 +505,11 @@ class LaneState(Wake):
         self.instance = instance
         instance.lanes.append(self)
         self.health = health
-        self.balance: tuple[Window, ...] = ()
-        self.metered = tuple(limit for limit in path if limit.tokens is not None)
+        self.balance: tuple[Seats, ...] = ()
+        self.metered = tuple(limit for limit in path if limit.tokens)
         self.follow(path)
         windows_s = [rate.window_s for limit in path for rate in limit.rates]
-        windows_s += [limit.tokens.window_s for limit in path if limit.tokens is not None]
+        windows_s += [pacer.window_s for limit in path for pacer in limit.tokens]
         self.send_by_s = (
             min(MAX_SEND_BY_S, HEADROOM * min(windows_s)) if windows_s else UNRATED_SEND_BY_S
         )
@@ -543,9 +539,9 @@ class LaneState(Wake):
     def follow(self, path: tuple[LimitState, ...]) -> None:
         """Have a path of limits; to be called again when one of them gets a cap or a controller."""
         self.path = path
-        self.windows = tuple(limit.window for limit in path if limit.window.cap < math.inf)
+        self.seats = tuple(limit.seats for limit in path if limit.seats.cap < math.inf)
         self.rated = tuple(
-            limit for limit in path if limit.rates or limit.tokens is not None or limit.controller
+            limit for limit in path if limit.rates or limit.tokens or limit.controller
         )
 
     @property
@@ -563,23 +559,23 @@ class LaneState(Wake):
         return self.has_seat()
 
     def has_seat(self) -> bool:
-        """Whether every window on the path has a free seat."""
+        """Whether every limit on the path has a free seat."""
         # No `all(...)`: this is asked some 30 times per grant, and a generator is twice the price.
-        for window in self.windows:  # noqa: SIM110
-            if window.in_flight >= window.cap:
+        for seats in self.seats:  # noqa: SIM110
+            if seats.in_flight >= seats.cap:
                 return False
         return True
 
     def fits(self, tokens: int) -> bool:
         """Whether no limit on its path is smaller than one request of so many tokens."""
-        return all(limit.tokens is None or tokens <= limit.tokens.limit for limit in self.metered)
+        return all(tokens <= pacer.limit for limit in self.metered for pacer in limit.tokens)
 
     @property
     def load(self) -> float:
         """Share of the seats taken on what is this lane's own, 0 to 1; 0 when unlimited."""
         load = 0.0
-        for window in self.balance:
-            load = max(load, window.in_flight / window.cap)
+        for seats in self.balance:
+            load = max(load, seats.in_flight / seats.cap)
         return load
 
     def answered(self, granted_s: float, now_s: float) -> None:
@@ -647,14 +643,14 @@ class LaneState(Wake):
             return None
         workers, qps = limit.controller.found()
         declared_qps = min((rate.per_s for rate in limit.rates), default=math.inf)
-        is_back = limit.window.cap >= limit.controller.seats.ceiling
+        is_back = limit.seats.cap >= limit.controller.seats.ceiling
         is_back = is_back and limit.controller.pace.rate >= declared_qps
         return EstimatedLimit(
             limit.name,
             workers,
             qps,
             limit.controller.n_cuts,
-            limit.window.peak,
+            limit.seats.peak,
             declared=self.is_declared,
             is_back=is_back,
         )
@@ -870,8 +866,7 @@ def defers(waiting: Waiting, lane: LaneState, changed: dict[LaneState, None], no
     tokens = waiting.request.tokens
     late = False
     for limit in lane.metered:
-        assert limit.tokens is not None
-        ready_s = limit.tokens.ready_at_s(tokens, now_s)
+        ready_s = max(pacer.ready_at_s(tokens, now_s) for pacer in limit.tokens)
         if ready_s > now_s:
             if waiting.deferral is None:
                 waiting.deferral = HeadOfLine(changed)

@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.pool.model import Limit, Pool
+    from pytest_ultrapar.pool.model import Limit, LimitKind, Pool
 
 
-class Window:
-    """The gate: counts seats taken and refuses to go above the cap.
+class Seats:
+    """Requests in flight: a semaphore whose cap may change.
 
-    A cap that is lowered below what is in flight takes nothing back; the gate stays shut until
-    enough seats have returned.
+    A cap that is lowered below what is in flight takes nothing back; none is granted until enough
+    seats have returned.
 
     Attributes:
         in_flight: Seats taken now.
@@ -72,9 +72,14 @@ first connections at once on two cores sent their first requests up to 70 ms lat
 requests at 18 per second were then one call too many in the server's own window of a second; with
 5 % none was.
 """
-TOKEN_WINDOW_S = 60.0 * (1 + HEADROOM)
-"""Over which tokens are counted in place of a minute: the same headroom, and a request that is as
-large as the limit still fits."""
+
+
+def counted_over_s(kind: LimitKind) -> float:
+    """Seconds over which tokens are counted in place of the kind's window.
+
+    The same headroom, and a request that is as large as the limit still fits.
+    """
+    return kind.window_s * (1 + HEADROOM)
 
 
 def with_headroom(pool: Pool) -> Pool:
@@ -84,15 +89,12 @@ def with_headroom(pool: Pool) -> Pool:
 
 def _lowered(limit: Limit) -> Limit:
     share = 1 / (1 + HEADROOM)
-    return replace(
-        limit,
-        qps=limit.qps * share if limit.qps is not None else None,
-        rpm=limit.rpm * share if limit.rpm is not None else None,
-    )
+    rates = {row.kind.word: row.amount * share for row in limit.rows if row.kind.is_spaced}
+    return replace(limit, **rates)  # type: ignore[arg-type]  # rates are no counts
 
 
 class Pacer:
-    """Spaces sends by `window_s / rate`: a GCRA with burst 1.
+    """Spaces sends by `window_s / rate`: the generic cell rate algorithm (GCRA) with burst 1.
 
     Guarantee: for a whole `rate`, any half-open window of `window_s` seconds holds at most `rate`
     sends, whatever the times asked for and whatever the clock's rounding. For a fractional rate the
@@ -176,7 +178,7 @@ class Reservation:
 
 
 class TokenPacer:
-    """Spaces sends by their tokens, and counts those of the last window.
+    """A token bucket with reserve and settle: spaces sends by what they may take, and counts that.
 
     Guarantee: the tokens reserved in any half-open window of `window_s` seconds are never more than
     `limit`, whatever is asked for, reserved and corrected, as long as nothing turns out larger than
@@ -184,7 +186,7 @@ class TokenPacer:
     sent before that, no provider counts any more.
 
     A log of the window alone would admit a whole window's tokens in one burst (why that is bad:
-    `rate.RateLimiter`). Spacing alone, `tokens * window_s / limit` after each send, is not exact
+    `Pacer`). Spacing alone, `tokens * window_s / limit` after each send, is not exact
     where sends differ in size: three of 400 in 48 s keep that distance at 1000 per minute. So a
     send must satisfy both.
 
@@ -235,8 +237,8 @@ class TokenPacer:
             at_s = max(at_s, sent.over_s)
         return at_s
 
-    def take(self, tokens: int, now_s: float) -> Reservation:
-        """Count one send at `now_s`.
+    def reserve(self, tokens: int, now_s: float) -> Reservation:
+        """Count one send at `now_s` with what it may take.
 
         Raises:
             ValueError: When no such send is allowed at `now_s`.
@@ -245,7 +247,7 @@ class TokenPacer:
         if ready_s > now_s:
             msg = f"a send of {tokens} tokens at {now_s!r} s is {ready_s - now_s:.6f} s too early"
             raise ValueError(msg)
-        # Rounded up, as in `rate`.
+        # Rounded up, as in `Pacer`.
         reservation = Reservation(tokens, math.nextafter(now_s + self.window_s, math.inf))
         self._log.append(reservation)
         self._counted += tokens
@@ -255,7 +257,7 @@ class TokenPacer:
         self.ready_s = now_s + (distance_s - credit_s)
         return reservation
 
-    def correct(self, reservation: Reservation, tokens: int, now_s: float) -> None:
+    def settle(self, reservation: Reservation, tokens: int, now_s: float) -> None:
         """Say how many tokens a send took; may be said again."""
         more = tokens - reservation.tokens
         self._forget(now_s)

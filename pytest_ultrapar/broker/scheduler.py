@@ -54,15 +54,20 @@ def all_out(model: str, lanes: Iterable[LaneState]) -> str:
 
 
 def too_large(tokens: int, lanes: Iterable[LaneState]) -> str:
-    """A request that may take more tokens than any lane lets pass in a minute."""
+    """A request that may take more tokens than any lane lets pass in its window."""
     smallest = {
-        min((one.tokens.limit, one.name) for one in lane.metered if one.tokens is not None)
+        min(
+            (amount, one.name, kind.word, kind.per)
+            for one in lane.metered
+            for kind, amount in one.declared.rows
+            if kind.counts == "tokens"
+        )
         for lane in lanes
     }
-    most, name = max(smallest)
+    most, name, word, per = max(smallest)
     return (
         f"a request may take {tokens:,} tokens by estimate, and the limit {name} allows "
-        f"{most:,.0f} per minute (tpm); ask for less (max_tokens) or raise tpm"
+        f"{most:,.0f} per {per} ({word}); ask for less (max_tokens) or raise {word}"
     )
 
 
@@ -419,7 +424,7 @@ class Scheduler:
         table.take(lane, now_s)
         table.courses.sent(lane.model.name, request.case_id)
         self._n_leases += 1
-        at_grant = lane.in_flight if lane.counted is None else lane.counted.window.in_flight
+        at_grant = lane.in_flight if lane.counted is None else lane.counted.seats.in_flight
         held = HeldLease(lane, now_s, at_grant, waiting.probes)
         worker.leases[self._n_leases] = held
         tokens = 0

@@ -235,17 +235,7 @@ def _limits(base: Iterable[Limit], new: Iterable[Limit]) -> Iterable[str]:
 
 
 def _numbers(limit: Limit) -> str:
-    found = [
-        f"{name} {value:g}"
-        for name, value in (
-            ("workers", limit.workers),
-            ("qps", limit.qps),
-            ("rpm", limit.rpm),
-            ("tpm", limit.tpm),
-        )
-        if value is not None
-    ]
-    return ", ".join(found) or "unlimited"
+    return ", ".join(f"{kind.word} {amount:g}" for kind, amount in limit.rows) or "unlimited"
 
 
 def _workers(base: Iterable[CaseRow], new: Iterable[CaseRow]) -> Iterable[str]:

@@ -110,9 +110,9 @@ class TokenEstimates:
         least: dict[str, float] = {}
         for lane in pool.lanes:
             for name in lane.limits:
-                tpm = pool.limits[name].tpm
-                if tpm is not None:
-                    least[lane.model] = min(tpm, least.get(lane.model, math.inf))
+                for kind, amount in pool.limits[name].rows:
+                    if kind.counts == "tokens":
+                        least[lane.model] = min(amount, least.get(lane.model, math.inf))
         return cls(least) if least else None
 
     def of_first(self, model: str) -> int:

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,12 +17,10 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane, Limit
 
 
-Kind = Literal["workers", "qps", "rpm"]
 BUCKET = 1.01
 """Requests of one model whose service times lie within this factor form a class. A class counts
 with its shortest time, so the bound stays one; it loses half of the factor, 0.5 %, on average, and
 only where seats bind."""
-_WINDOW_S: dict[Kind, float] = {"qps": 1.0, "rpm": 60.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +47,7 @@ class Resource:
 
     Attributes:
         limit: Name of the limit.
-        kind: Which of its numbers.
+        kind: Which of its numbers, by its word.
         per_s: Seats, or requests per second, > 0.
         number: As the limit declares it, per window.
         burst: Requests that a rate may let go on top: any window holds its number at most, rounded
@@ -57,7 +55,7 @@ class Resource:
     """
 
     limit: str
-    kind: Kind
+    kind: str
     per_s: float
     number: float
     burst: float = 0.0
@@ -90,17 +88,16 @@ def request_classes(services: Mapping[str, Iterable[float]]) -> tuple[RequestCla
 
 
 def resources(limits: Iterable[Limit]) -> tuple[Resource, ...]:
-    """All numbers that bind, in the order of the limits."""
+    """All numbers that bind, in the order of the limits; tokens are not among them."""
     found = []
     for limit in limits:
-        if limit.workers is not None:
-            found.append(Resource(limit.name, "workers", limit.workers, limit.workers))
-        for kind in ("qps", "rpm"):
-            rate = limit.qps if kind == "qps" else limit.rpm
-            if rate is not None:
+        for kind, amount in limit.rows:
+            if not kind.window_s:
+                found.append(Resource(limit.name, kind.word, amount, amount))
+            elif kind.is_spaced:
                 # A rate below 1 lets one request go at once, too, and 2.5 per window lets 3.
-                per_s, burst = rate / _WINDOW_S[kind], math.ceil(rate)
-                found.append(Resource(limit.name, kind, per_s, rate, burst))
+                per_s, burst = amount / kind.window_s, math.ceil(amount)
+                found.append(Resource(limit.name, kind.word, per_s, amount, burst))
     return tuple(found)
 
 

@@ -203,15 +203,15 @@ def too_large(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) -
         if tokens is not None:
             sizes.setdefault(one.model, []).append(tokens)
     for model, own in sizes.items():
-        most, name = max(
+        most, name, word = max(
             (_smallest(pool, lane) for lane in lanes if lane.model == model),
-            default=(math.inf, ""),
+            default=(math.inf, "", ""),
         )
         mean = sum(own) / len(own)
         if mean > most:
             yield (
                 f"{model}: requests of {mean:,.0f} tokens on average never fit into {name}, whose "
-                f"tpm is {most:,.0f}"
+                f"{word} is {most:,.0f}"
             )
 
 
@@ -219,25 +219,36 @@ def unjudged(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) ->
     """What a plan leaves out about limits on tokens."""
     asked = {one.model for one in expected}
     names = {name for lane in lanes if lane.model in asked for name in lane.limits}
-    metered = [name for name in pool.limits if name in names and pool.limits[name].tpm is not None]
+    metered = [
+        f"{kind.word} of {name}"
+        for name, limit in pool.limits.items()
+        if name in names
+        for kind, _ in limit.rows
+        if kind.counts == "tokens"
+    ]
     if not metered:
         return
     more = f" and {len(metered) - 1} more" if len(metered) > 1 else ""
     yield (
-        f"the lower bound does not count tokens (tpm of {metered[0]}{more}); the times of the "
+        f"the lower bound does not count tokens ({metered[0]}{more}); the times of the "
         "modes do, with each request at the mean of its episode"
     )
     unknown = sum(request_tokens(one) is None for one in expected)
     if unknown:
         cases = "case" if len(expected) == 1 else "cases"
         yield (
-            f"tokens of {unknown:,} of {len(expected):,} {cases} are not known: to the tpm of "
+            f"tokens of {unknown:,} of {len(expected):,} {cases} are not known: to the "
             f"{metered[0]}{more} they count as none; say tokens_in and tokens_out in the mark "
             "ultrapar(expect=...), or name a run with --ultrapar-plan-from"
         )
 
 
-def _smallest(pool: Pool, lane: Lane) -> tuple[float, str]:
-    """The least `tpm` on a lane's path and whose it is; infinity where it has none."""
-    found = [(pool.limits[name].tpm, name) for name in lane.limits]
-    return min(((tpm, name) for tpm, name in found if tpm is not None), default=(math.inf, ""))
+def _smallest(pool: Pool, lane: Lane) -> tuple[float, str, str]:
+    """The least limit on tokens of a lane's path, whose it is, its word; infinity for none."""
+    found = [
+        (amount, name, kind.word)
+        for name in lane.limits
+        for kind, amount in pool.limits[name].rows
+        if kind.counts == "tokens"
+    ]
+    return min(found, default=(math.inf, "", ""))

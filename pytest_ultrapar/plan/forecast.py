@@ -123,13 +123,15 @@ def _follow_each_other(pool: Pool, courses: Sequence[Course], assignment: Assign
     if any(provider.rate_mode == "adaptive" for provider in pool.providers):
         return False
     limits = with_headroom(pool).limits.values()
-    if any(limit.tpm is not None for limit in limits):
+    rows = [row for limit in limits for row in limit.rows]
+    if any(kind.counts == "tokens" for kind, _ in rows):
         return False
     models = _lanes_of(pool, group)
     if not all(one.group == group.name and one.model in models for one in courses):
         return False
-    rates = [(limit.qps, 1.0) for limit in limits] + [(limit.rpm, 60.0) for limit in limits]
-    widest_s = max((window_s / rate for rate, window_s in rates if rate is not None), default=-1.0)
+    widest_s = max(
+        (kind.window_s / amount for kind, amount in rows if kind.is_spaced), default=-1.0
+    )
     shortest_s = min((min(one.services_s) for one in courses), default=math.inf)
     return shortest_s > widest_s + _ROUNDING_S
 

@@ -6,9 +6,8 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from pytest_ultrapar.plan.bound import Kind, resources
 from pytest_ultrapar.plan.forecast import LaneLoad
 from pytest_ultrapar.pool.model import Level
 
@@ -218,9 +217,6 @@ def _bounds(pool: Pool, lane: Lane) -> list[str]:
     return [one.name for one in limits if one.workers is not None]
 
 
-_MINUTE_S = 60.0
-
-
 @dataclass(frozen=True, slots=True)
 class LimitLoad:
     """What falls on one number of one limit.
@@ -229,7 +225,7 @@ class LimitLoad:
         limit: Its name.
         level: Where in the pool it was declared.
         kind: Which of its numbers.
-        allows: The number: seats, sends in 1 s or 60 s, or tokens in 60 s.
+        allows: The number: seats, or sends or tokens in its window.
         requests: How many pass it.
         share: Of all requests of the run, 0 to 1.
         alone_s: Seconds that this limit would need for them if nothing else held them up:
@@ -238,7 +234,7 @@ class LimitLoad:
 
     limit: str
     level: Level
-    kind: Kind | Literal["tpm"]
+    kind: str
     allows: float
     requests: int
     share: float
@@ -270,28 +266,19 @@ def limit_loads(
             passing[name].busy_s += own.busy_s
             passing[name].tokens += own.tokens
     found = []
-    for part in resources(limits.values()):
-        load = passing.get(part.limit)
-        if load is not None:
-            asked = load.requests if part.is_rate else load.busy_s
-            found.append(
-                LimitLoad(
-                    part.limit,
-                    limits[part.limit].level,
-                    part.kind,
-                    part.number,
-                    load.requests,
-                    load.requests / whole,
-                    asked / part.per_s,
+    for name, limit in limits.items():
+        load = passing.get(name)
+        for kind, amount in limit.rows if load is not None else ():
+            assert load is not None
+            asked = {"in flight": load.busy_s, "requests": load.requests, "tokens": load.tokens}[
+                kind.counts
+            ]
+            # Nobody knows the tokens of a run that has none.
+            if asked or kind.counts != "tokens":
+                share, alone_s = load.requests / whole, asked * (kind.window_s or 1.0) / amount
+                found.append(
+                    LimitLoad(name, limit.level, kind.word, amount, load.requests, share, alone_s)
                 )
-            )
-    for name, load in passing.items():
-        tpm = limits[name].tpm
-        if tpm is not None and load.tokens:
-            share = load.requests / whole
-            alone_s = load.tokens * _MINUTE_S / tpm
-            level = limits[name].level
-            found.append(LimitLoad(name, level, "tpm", tpm, load.requests, share, alone_s))
     return tuple(sorted(found, key=lambda one: -one.alone_s))
 
 

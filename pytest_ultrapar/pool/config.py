@@ -28,7 +28,7 @@ from pytest_ultrapar.pool.limits import (
     check_prompt_types,
     keys_of_models,
     one_keys,
-    read_caps,
+    read_amounts,
 )
 from pytest_ultrapar.pool.model import EffectiveValue, Lane, Limit, Pool, Provider, RateMode
 from pytest_ultrapar.pool.providers import build_provider
@@ -150,12 +150,13 @@ def _rate_modes(
 def _add_pool_limit(
     location: Location, table: WholePoolTable, book: LimitBook, mode: RateMode
 ) -> None:
-    caps = read_caps(location, table, mode)
-    value = book.sources.max_workers(caps.workers)
+    amounts = read_amounts(location, table, mode)
+    workers = amounts.get("workers")
+    value = book.sources.max_workers(None if workers is None else int(workers))
     if isinstance(value.value, int):
         WORKERS.check(_origin_place(value, location.at("workers")), value.value)
-        caps = replace(caps, workers=value.value)
-    book.add("pool", "pool", caps, value.origin)
+        amounts["workers"] = value.value
+    book.add("pool", "pool", amounts, value.origin)
 
 
 def _origin_place(value: EffectiveValue, file_place: Location) -> Location:

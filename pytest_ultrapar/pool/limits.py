@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pytest_ultrapar.pool.environment import Sources
 from pytest_ultrapar.pool.fields import (
     PROMPT_TYPES,
-    RATE,
-    TOKENS,
     WORKERS,
     Bounds,
     Location,
@@ -17,7 +15,17 @@ from pytest_ultrapar.pool.fields import (
 )
 from pytest_ultrapar.pool.file import CountByMode, LimitTable, ProviderTable, RateByMode
 from pytest_ultrapar.pool.keys import chosen_keys, key_identity
-from pytest_ultrapar.pool.model import Key, Lane, LaneId, Level, Limit, Model, Provider, RateMode
+from pytest_ultrapar.pool.model import (
+    LIMIT_KINDS,
+    Key,
+    Lane,
+    LaneId,
+    Level,
+    Limit,
+    Model,
+    Provider,
+    RateMode,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,50 +34,37 @@ if TYPE_CHECKING:
 
 
 _N = TypeVar("_N", int, float)
-CAP_NAMES = ("workers", "qps", "rpm", "tpm")
-"""The numbers of a limit, by the names of their fields."""
+Amounts = dict[str, float]
+"""What one table bounds, by word; a word that is missing bounds nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Caps:
-    """What one table bounds: in flight, sends per second and minute, tokens; None is unlimited."""
-
-    workers: int | None = None
-    qps: float | None = None
-    rpm: float | None = None
-    tpm: float | None = None
-
-    def over(self, outer: Caps) -> Caps:
-        """These caps, and `outer`'s where nothing is said here."""
-        return Caps(
-            self.workers if self.workers is not None else outer.workers,
-            self.qps if self.qps is not None else outer.qps,
-            self.rpm if self.rpm is not None else outer.rpm,
-            self.tpm if self.tpm is not None else outer.tpm,
-        )
-
-
-def read_caps(location: Location, table: LimitTable | None, mode: RateMode) -> Caps:
-    """The caps of a table in one rate mode; values for the other mode are checked as well.
+def read_amounts(location: Location, table: LimitTable | None, mode: RateMode) -> Amounts:
+    """The amounts of a table in one rate mode; values for the other mode are checked as well.
 
     Raises:
         ConfigError: A number is out of its bounds, a value by mode has none for this mode, or two
             numbers of the table contradict each other.
     """
-    if table is None:
-        return Caps()
-    caps = Caps(
-        _count(location.at("workers"), table.workers, mode),
-        _rate(location.at("qps"), table.qps, mode),
-        _rate(location.at("rpm"), table.rpm, mode),
-        _rate(location.at("tpm"), table.tpm, mode, TOKENS),
-    )
-    if caps.qps is not None and caps.rpm is not None and caps.rpm < caps.qps:
-        location.at("rpm").refuse(
-            f"= {caps.rpm:g} contradicts {location.at('qps').path} = {caps.qps:g}: what is allowed"
-            " in one second must be allowed in a minute"
-        )
-    return caps
+    found: Amounts = {}
+    for word, kind in LIMIT_KINDS.items():
+        value = getattr(table, word, None)
+        if value is None:
+            continue
+        if isinstance(value, CountByMode | RateByMode):
+            amount = _of_mode(kind.bounds, location.at(word), value.fixed, value.adaptive, mode)
+        else:
+            amount = kind.bounds.check(location.at(word), value)
+        found[word] = float(amount) if kind.window_s else amount
+    for word, amount in found.items():
+        kind = LIMIT_KINDS[word]
+        for other, most in found.items():
+            wider = LIMIT_KINDS[other]
+            if wider.counts == kind.counts and wider.window_s > kind.window_s and most < amount:
+                location.at(other).refuse(
+                    f"= {most:g} contradicts {location.at(word).path} = {amount:g}: what is allowed"
+                    f" in one {kind.per} must be allowed in a {wider.per}"
+                )
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,40 +80,27 @@ class LimitBook:
     limits: dict[str, Limit] = field(default_factory=dict)
     prompt_types: int = 1
 
-    def add(self, name: str, level: Level, caps: Caps, workers_origin: str | None = None) -> None:
+    def add(
+        self, name: str, level: Level, amounts: Amounts, workers_origin: str | None = None
+    ) -> None:
         """Make a limit, unless it would bound nothing or is there, as that of a key listed twice.
 
         Args:
             name: Unique in the pool.
             level: Where it was declared.
-            caps: Its numbers.
+            amounts: Its numbers.
             workers_origin: Where `workers` comes from, if not from the file.
         """
-        if caps == Caps() or name in self.limits:
+        if not amounts or name in self.limits:
             return
-        self.limits[name] = Limit(name, level, caps.workers, caps.qps, caps.rpm, caps.tpm)
-        self.sources.note(f"{name} workers", caps.workers, workers_origin)
-        self.sources.note(f"{name} qps", caps.qps)
-        self.sources.note(f"{name} rpm", caps.rpm)
-        self.sources.note(f"{name} tpm", caps.tpm)
+        self.limits[name] = limit = Limit.of(name, level, amounts)
+        for kind, amount in limit.rows:
+            origin = workers_origin if kind.word == "workers" else None
+            self.sources.note(f"{name} {kind.word}", amount, origin)
 
     def path(self, *names: str) -> tuple[str, ...]:
         """Those of `names` that were made, in the order given."""
         return tuple(name for name in names if name in self.limits)
-
-
-def _count(location: Location, value: int | CountByMode | None, mode: RateMode) -> int | None:
-    if isinstance(value, CountByMode):
-        return _of_mode(WORKERS, location, value.fixed, value.adaptive, mode)
-    return None if value is None else WORKERS.check(location, value)
-
-
-def _rate(
-    location: Location, value: float | RateByMode | None, mode: RateMode, bounds: Bounds = RATE
-) -> float | None:
-    if isinstance(value, RateByMode):
-        return float(_of_mode(bounds, location, value.fixed, value.adaptive, mode))
-    return None if value is None else float(bounds.check(location, value))
 
 
 def _of_mode(
@@ -153,23 +135,24 @@ class Multiplier:
     n: int
     file_name: str
 
-    def applied(self, location: Location, caps: Caps) -> tuple[Caps, str | None]:
-        """The caps with their `workers` multiplied, and where that product comes from.
+    def applied(self, location: Location, amounts: Amounts) -> tuple[Amounts, str | None]:
+        """The amounts with their `workers` multiplied, and where that product comes from.
 
         The origin is None if nothing was multiplied.
 
         Raises:
             ConfigError: The product is out of bounds.
         """
-        if caps.workers is None or self.n == 1:
-            return caps, None
-        product = caps.workers * self.n
+        own = amounts.get("workers")
+        if own is None or self.n == 1:
+            return amounts, None
+        product = own * self.n
         if product > WORKERS.at_most:
             location.at("workers").refuse(
                 f"times {self.n} prompt types must be <= {WORKERS.at_most} (got {product})"
             )
-        origin = f"{self.file_name}, {caps.workers} x {self.n} prompt types"
-        return replace(caps, workers=product), origin
+        origin = f"{self.file_name}, {own} x {self.n} prompt types"
+        return amounts | {"workers": product}, origin
 
 
 def check_prompt_types(location: Location, file: PoolFile) -> int | None:
@@ -201,13 +184,13 @@ def check_prompt_types(location: Location, file: PoolFile) -> int | None:
     return number
 
 
-def check_multiplies(location: Location, own: Iterable[Caps]) -> None:
+def check_multiplies(location: Location, own: Iterable[Amounts]) -> None:
     """Make sure that a model that wants its workers multiplied has any of its own.
 
     Raises:
         ConfigError: It has none.
     """
-    if all(caps.workers is None for caps in own):
+    if not any("workers" in amounts for amounts in own):
         location.at("multiply_by_prompt_types").refuse(
             "= true multiplies nothing: there are no workers in per_instance, per_lane or the "
             "provider's per_key_model"
@@ -244,12 +227,12 @@ class OneKey:
 
     Attributes:
         name: Of its limit, `lab/key0`; `lab/key0 + other/key0` where it is listed twice.
-        caps: Its limit.
+        amounts: What it bounds.
         listings: Where it is listed, in the order of the file.
     """
 
     name: str
-    caps: Caps
+    amounts: Amounts
     listings: tuple[Listing, ...]
 
 
@@ -275,9 +258,9 @@ def one_keys(providers: Sequence[Declared], environ: Mapping[str, str]) -> dict[
     }
     found: dict[Listing, OneKey] = {}
     for listings in _joined(entries, providers, environ):
-        caps = _common_caps(listings, entries)
+        amounts = _common_amounts(listings, entries)
         name = joined_name([f"{one.provider}/{one.key}" for one in listings])
-        found |= dict.fromkeys(listings, OneKey(name, caps, listings))
+        found |= dict.fromkeys(listings, OneKey(name, amounts, listings))
     return found
 
 
@@ -336,19 +319,19 @@ def _secret(key: Key, environ: Mapping[str, str]) -> str:
     return environ.get(key.env, "").strip() or f"variable {key.env}"
 
 
-def _common_caps(
+def _common_amounts(
     listings: Sequence[Listing], entries: Mapping[Listing, tuple[Declared, int]]
-) -> Caps:
+) -> Amounts:
     """What the listings say together: a number that one of them leaves out is that of the others.
 
     Raises:
         ConfigError: Two of them give different numbers.
     """
     said: dict[str, tuple[float, Location, Listing]] = {}
-    caps = Caps()
+    amounts: Amounts = {}
     for listing in listings:
         of, index = entries[listing]
-        own = _caps(of, index)
+        own = _amounts(of, index)
         for name, number, location in _numbers(of, index, own):
             first, where, other = said.setdefault(name, (number, location, listing))
             if number != first:
@@ -359,21 +342,21 @@ def _common_caps(
                     f'"{"/".join(listing)}" is the same key as "{"/".join(other)}" ({why}), and a '
                     "key has one limit; write the same number in both places, or in one only"
                 )
-        caps = caps.over(own)
-    return caps
+        amounts = own | amounts
+    return amounts
 
 
-def _caps(of: Declared, index: int) -> Caps:
+def _amounts(of: Declared, index: int) -> Amounts:
     mode = of.provider.rate_mode
-    own = read_caps(of.location.at("keys").item(index), of.table.keys[index], mode)
-    return own.over(read_caps(of.location.at("per_key"), of.table.per_key, mode))
+    own = read_amounts(of.location.at("keys").item(index), of.table.keys[index], mode)
+    return read_amounts(of.location.at("per_key"), of.table.per_key, mode) | own
 
 
-def _numbers(of: Declared, index: int, caps: Caps) -> Iterator[tuple[str, float, Location]]:
-    """The numbers of a listing's caps, and where each is said."""
+def _numbers(of: Declared, index: int, amounts: Amounts) -> Iterator[tuple[str, float, Location]]:
+    """The numbers of a listing, and where each is said."""
     entry, per_key = of.table.keys[index], of.table.per_key
-    for name in CAP_NAMES:
-        number: float | None = getattr(caps, name)
+    for name in LIMIT_KINDS:
+        number = amounts.get(name)
         if number is None:
             continue
         location, said = of.location.at("keys").item(index), getattr(entry, name)
@@ -437,18 +420,18 @@ def build_lanes(of: Declared, one_key: Mapping[Listing, OneKey], book: LimitBook
     """
     location, table, provider = of.location, of.table, of.provider
     mode = provider.rate_mode
-    book.add(provider.name, "provider", read_caps(location, table, mode))
+    book.add(provider.name, "provider", read_amounts(location, table, mode))
     for key in provider.keys:
         one = one_key[Listing(provider.name, key.name)]
-        book.add(one.name, "key", one.caps)
-    per_key_model = read_caps(location.at("per_key_model"), table.per_key_model, mode)
-    families = _families(location, table, bounded=per_key_model != Caps())
+        book.add(one.name, "key", one.amounts)
+    per_key_model = read_amounts(location.at("per_key_model"), table.per_key_model, mode)
+    families = _families(location, table, bounded=bool(per_key_model))
     lanes: list[Lane] = []
     models = zip(provider.models, table.model, of.keys, strict=True)
     for index, (model, model_table, keys) in enumerate(models):
         where = location.at("model").item(index)
-        per_instance = read_caps(where.at("per_instance"), model_table.per_instance, mode)
-        per_lane = read_caps(where.at("per_lane"), model_table.per_lane, mode)
+        per_instance = read_amounts(where.at("per_instance"), model_table.per_instance, mode)
+        per_lane = read_amounts(where.at("per_lane"), model_table.per_lane, mode)
         times = Multiplier(1, book.sources.file_name)
         if model_table.multiply_by_prompt_types:
             check_multiplies(where, (per_key_model, per_instance, per_lane))

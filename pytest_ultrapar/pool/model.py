@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NewType
+from typing import Any, Literal, NamedTuple, NewType
+
+from pytest_ultrapar.pool.fields import RATE, TOKENS, WORKERS, Bounds
 
 # At run time too, for msgspec reads the annotations of what goes to the broker's process.
 LaneId = NewType("LaneId", str)
@@ -16,8 +18,66 @@ PersonaName = Literal["echo", "obedient", "repairing", "sloppy"]
 
 
 @dataclass(frozen=True, slots=True)
+class LimitKind:
+    """What one word of the pool file bounds: what is counted, and over which time.
+
+    Attributes:
+        word: The field's name, and how messages and columns call it.
+        counts: Requests in flight, requests sent, or their tokens, in and out.
+        bounds: What the amount may be.
+        window_s: The amount holds in any window of so many seconds; 0: at every moment.
+        per: That window in a word.
+    """
+
+    word: str
+    counts: Literal["in flight", "requests", "tokens"]
+    bounds: Bounds
+    window_s: float = 0.0
+    per: str = ""
+
+    @property
+    def is_spaced(self) -> bool:
+        """Whether sends keep a distance that follows from the amount alone."""
+        return self.counts == "requests"
+
+    @property
+    def within(self) -> str:
+        """`in flight`, `in 60 s`, `tokens in 60 s`: what a number of it is."""
+        if not self.window_s:
+            return self.counts
+        return f"{'tokens ' if self.counts == 'tokens' else ''}in {self.window_s:g} s"
+
+    @property
+    def rate(self) -> str:
+        """`in flight`, `per minute`, `tokens per minute`: what an amount of it allows."""
+        if not self.window_s:
+            return self.counts
+        return f"{'tokens ' if self.counts == 'tokens' else ''}per {self.per}"
+
+
+LIMIT_KINDS = {
+    kind.word: kind
+    for kind in (
+        LimitKind("workers", "in flight", WORKERS),
+        LimitKind("qps", "requests", RATE, 1.0, "second"),
+        LimitKind("rpm", "requests", RATE, 60.0, "minute"),
+        LimitKind("tpm", "tokens", TOKENS, 60.0, "minute"),
+    )
+}
+"""All kinds by their words. A word has its field in `Limit` and `pool.file.LimitTable`; whatever
+reads, checks, holds, plans, simulates or judges limits goes through this table."""
+
+
+class Row(NamedTuple):
+    """One bound of a limit: so much of this kind."""
+
+    kind: LimitKind
+    amount: float
+
+
+@dataclass(frozen=True, slots=True)
 class Limit:
-    """A bound on requests in flight or on rate, shared by all lanes that name it.
+    """Bounds that all lanes which name it share; each is a row, spelled by its kind's word.
 
     Attributes:
         name: Unique in the pool, shown to users: `ideallab/key0`.
@@ -34,6 +94,17 @@ class Limit:
     qps: float | None = None
     rpm: float | None = None
     tpm: float | None = None
+
+    @classmethod
+    def of(cls, name: str, level: Level, amounts: Mapping[str, Any]) -> Limit:
+        """A limit with these amounts by word."""
+        return cls(name, level, **amounts)
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """What it bounds, in the order of `LIMIT_KINDS`."""
+        found = ((kind, getattr(self, word)) for word, kind in LIMIT_KINDS.items())
+        return tuple(Row(kind, amount) for kind, amount in found if amount is not None)
 
 
 @dataclass(frozen=True, slots=True)

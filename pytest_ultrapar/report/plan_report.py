@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.plan.load import QPS_PER_PROCESS, binding
 from pytest_ultrapar.plan.run_plan import ASSUMED_WITHIN, MEASURED, Amount
+from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.report.text import counted, duration, percent, text_table, times, visible
 
 if TYPE_CHECKING:
@@ -96,12 +97,6 @@ def _summands(
 
 MOST_ROWS = 20
 """Limits shown; a pool of 300 instances has more, and the first ones bind."""
-_UNIT = {
-    "workers": "in flight",
-    "qps": "per second",
-    "rpm": "per minute",
-    "tpm": "tokens per minute",
-}
 _UNKNOWN = "unknown"
 
 
@@ -234,7 +229,7 @@ def _limits(prediction: Prediction, width: int) -> Iterator[str]:
     rows = [
         [
             one.limit,
-            f"{one.allows:g} {_UNIT[one.kind]}",
+            f"{one.allows:g} {LIMIT_KINDS[one.kind].rate}",
             f"{one.requests:,}",
             percent(one.share),
             duration(one.alone_s),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.run_summary import Cell
 from pytest_ultrapar.broker.failure_classes import ANSWERED, CLASSES
+from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.report.text import counted, duration, percent, rate, text_table, times, visible
 
 if TYPE_CHECKING:
@@ -238,27 +239,18 @@ def _audit(summary: RunSummary) -> Iterator[str]:
 
 
 def _fall(one: LimitAudit) -> str:
-    counts = (
-        (one.in_flight, one.workers, "in flight"),
-        (one.sends_1s, one.qps, "in 1 s"),
-        (one.sends_60s, one.rpm, "in 60 s"),
-    )
-    said = [
-        f"{n:,}{f' of {most:g}' if most is not None else ''} {what}" for n, most, what in counts
-    ]
-    if one.tokens_60s is not None and one.tpm is not None:
-        said.append(f"{one.tokens_60s:,} of {one.tpm:,.0f} tokens in 60 s")
+    said = []
+    for kind in LIMIT_KINDS.values():
+        n, most = one.of(kind)
+        if n is not None:
+            form = ",.0f" if kind.counts == "tokens" else "g"
+            said.append(f"{n:,}{f' of {most:{form}}' if most is not None else ''} {kind.within}")
     return f"{visible(one.limit)} {', '.join(said)}"
 
 
 def _use(one: LimitAudit) -> float:
-    pairs = (
-        (one.in_flight, one.workers),
-        (one.sends_1s, one.qps),
-        (one.sends_60s, one.rpm),
-        (one.tokens_60s or 0, one.tpm),
-    )
-    return max((n / most for n, most in pairs if most), default=0.0)
+    pairs = map(one.of, LIMIT_KINDS.values())
+    return max((n / most for n, most in pairs if n and most), default=0.0)
 
 
 MOST_ROWS = 100

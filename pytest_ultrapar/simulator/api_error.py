@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.simulator.limits import SEAT_RETRY_S, Exceeded
 
 _encode = msgspec.json.encode
@@ -52,22 +53,18 @@ class ApiError:
     @classmethod
     def over_limit(cls, exceeded: Exceeded) -> ApiError:
         """429 that says which limit, and when a place frees."""
-        window = {
-            "workers": "requests in flight",
-            "qps": "requests in 1 s",
-            "rpm": "in 60 s",
-            "tpm": "tokens in 60 s",
-        }
+        kind = LIMIT_KINDS[exceeded.bound]
+        what = kind.within if kind.counts == "tokens" else f"requests {kind.within}"
         message = (
-            f"Rate limit reached for {exceeded.limit}: {exceeded.allowed:g} "
-            f"{window[exceeded.bound]}. Please try again in {_millis(exceeded.retry_after_s)}ms."
+            f"Rate limit reached for {exceeded.limit}: {exceeded.allowed:g} {what}. "
+            f"Please try again in {_millis(exceeded.retry_after_s)}ms."
         )
         return cls(
             429,
             message,
             "rate_limit_exceeded",
             retry_after_s=exceeded.retry_after_s,
-            kind="tokens" if exceeded.bound == "tpm" else None,
+            kind="tokens" if kind.counts == "tokens" else None,
         )
 
     def headers(self) -> list[tuple[bytes, bytes]]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from pytest_ultrapar.pool.model import LIMIT_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -161,35 +164,26 @@ class Bucket:
 
 SEAT_RETRY_S = 1.0
 """What a caller is told to wait when all seats are taken: nobody knows when one frees."""
-Bound = Literal["workers", "qps", "rpm", "tpm"]
-Rate = Literal["qps", "rpm", "tpm"]
-WINDOW_S: dict[Rate, float] = {"rpm": 60.0, "qps": 1.0, "tpm": 60.0}
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a limit holds its callers to; None is unlimited.
+    """What a limit holds its callers to.
 
     Attributes:
-        workers: Requests in flight.
-        qps: Requests in any window of 1 s.
-        rpm: Requests in any window of 60 s.
-        tpm: Tokens, of prompt and completion, in any window of 60 s.
-        burst: With it, `qps` and `rpm` are buckets of so many requests instead of windows.
-        burst_tokens: With it, `tpm` is a bucket of so many tokens.
+        amounts: By the words of the pool file; what is missing is unlimited.
+        burst: With it, rates of requests are buckets of so many requests instead of windows.
+        burst_tokens: With it, rates of tokens are buckets of so many tokens.
     """
 
-    workers: int | None = None
-    qps: float | None = None
-    rpm: float | None = None
-    tpm: float | None = None
+    amounts: Mapping[str, float] = field(default_factory=dict)
     burst: int | None = None
     burst_tokens: int | None = None
 
     @classmethod
     def of(cls, limit: Limit) -> Held:
         """What the pool says."""
-        return cls(limit.workers, limit.qps, limit.rpm, limit.tpm)
+        return cls({kind.word: amount for kind, amount in limit.rows})
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,13 +192,13 @@ class Exceeded:
 
     Attributes:
         limit: Name of the limit.
-        bound: Which of its numbers.
+        bound: Which of its numbers, by its word.
         allowed: That number.
         retry_after_s: Seconds until a place frees, > 0.
     """
 
     limit: str
-    bound: Bound
+    bound: str
     allowed: float
     retry_after_s: float
 
@@ -229,9 +223,9 @@ class Gate:
     def __init__(self, limit: Limit) -> None:
         self.name = limit.name
         self.in_flight = 0
-        self._meters: dict[Rate, Meter] = {}
+        self._meters: dict[str, Meter] = {}
         held = Held.of(limit)
-        self.counts_tokens = held.tpm is not None
+        self.counts_tokens = _counts_tokens(held.amounts)
         self.hold(held, 0.0)
 
     def hold(self, held: Held, now_s: float) -> None:
@@ -239,30 +233,29 @@ class Gate:
 
         What arrived before counts where a window stays a window; a bucket begins full.
         """
-        self._workers: float = math.inf if held.workers is None else held.workers
-        meters: dict[Rate, Meter] = {}
-        for bound, window_s in WINDOW_S.items():
-            rate: float | None = getattr(held, bound)
-            if rate is None:
+        self._workers = held.amounts.get("workers", math.inf)
+        meters: dict[str, Meter] = {}
+        for word, amount in held.amounts.items():
+            kind = LIMIT_KINDS[word]
+            if not kind.window_s:
                 continue
-            burst = held.burst_tokens if bound == "tpm" else held.burst
-            had = self._meters.get(bound)
+            is_tokens = kind.counts == "tokens"
+            burst = held.burst_tokens if is_tokens else held.burst
+            had = self._meters.get(word)
             if isinstance(had, Bucket) and burst is not None:
-                had.change(rate, burst, now_s)
-                meters[bound] = had
+                had.change(amount, burst, now_s)
+                meters[word] = had
             elif had is not None and not isinstance(had, Bucket) and burst is None:
-                had.rate = rate
-                meters[bound] = had
+                had.rate = amount
+                meters[word] = had
             elif burst is not None:
-                meters[bound] = Bucket(rate, window_s, burst, now_s)
-            elif bound == "tpm":
-                meters[bound] = UnitWindow(rate, window_s)
+                meters[word] = Bucket(amount, kind.window_s, burst, now_s)
             else:
-                meters[bound] = ArrivalWindow(rate, window_s)
+                meters[word] = (UnitWindow if is_tokens else ArrivalWindow)(amount, kind.window_s)
         self._meters = meters
         # Tuples, since every request goes through them twice: 0.4 us for each limit less.
-        self._by_call = tuple(meter for bound, meter in meters.items() if bound != "tpm")
-        self._by_token = tuple(meter for bound, meter in meters.items() if bound == "tpm")
+        self._by_call = tuple(one for word, one in meters.items() if not _counts_tokens([word]))
+        self._by_token = tuple(one for word, one in meters.items() if _counts_tokens([word]))
 
     def decide(self, now_s: float) -> Exceeded | None:
         """Why one more request has no place here now; None when it has one."""
@@ -288,9 +281,10 @@ class Gate:
         """One admitted request has ended."""
         self.in_flight -= 1
 
-    def meter(self, bound: Rate) -> Meter | None:
-        """What counts that rate; None where it is unlimited."""
-        return self._meters.get(bound)
+    @property
+    def meters(self) -> Mapping[str, Meter]:
+        """What counts each rate that is limited, by its word."""
+        return self._meters
 
     def _exceeded(self, meter: Meter, now_s: float) -> Exceeded:
         bound = next(bound for bound, own in self._meters.items() if own is meter)
@@ -363,7 +357,7 @@ class MovingGate(Gate):
         self._steps = tuple(steps)
         self._timeline = timeline
         self._changes_s = 0.0
-        self.counts_tokens |= any(step.tpm is not None for step in self._steps)
+        self.counts_tokens |= any(_counts_tokens(step.amounts) for step in self._steps)
 
     def decide(self, now_s: float) -> Exceeded | None:
         """Why one more request has no place here now; None when it has one."""
@@ -375,17 +369,15 @@ class MovingGate(Gate):
 
 
 def _changed(held: Held, step: Capacity) -> Held:
-    factor = step.factor
-    workers = held.workers if held.workers is None else max(1, math.floor(held.workers * factor))
+    amounts = {word: amount * step.factor for word, amount in held.amounts.items()}
+    if "workers" in amounts:
+        amounts["workers"] = max(1, math.floor(amounts["workers"]))
     return Held(
-        workers if step.workers is None else step.workers,
-        _rate(held.qps, factor) if step.qps is None else step.qps,
-        _rate(held.rpm, factor) if step.rpm is None else step.rpm,
-        _rate(held.tpm, factor) if step.tpm is None else step.tpm,
+        {**amounts, **step.amounts},
         held.burst if step.burst is None else step.burst,
         held.burst_tokens if step.burst_tokens is None else step.burst_tokens,
     )
 
 
-def _rate(rate: float | None, factor: float) -> float | None:
-    return None if rate is None else rate * factor
+def _counts_tokens(words: Iterable[str]) -> bool:
+    return any(LIMIT_KINDS[word].counts == "tokens" for word in words)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
+
+from pytest_ultrapar.pool.model import LIMIT_KINDS
 
 SUITE = """
 import pytest
@@ -40,7 +43,7 @@ def most_in_window(used: list[tuple[float, int]], window_s: float) -> int:
 @pytest.mark.parametrize("fixture", ["bounded", "free"])
 def test_tokens_in_any_window_are_never_above_the_limit(project, monkeypatch, fixture):
     # A minute in 1.5 s.
-    monkeypatch.setattr("pytest_ultrapar.broker.lanes.TOKEN_WINDOW_S", 1.5 * 1.05)
+    monkeypatch.setitem(LIMIT_KINDS, "tpm", replace(LIMIT_KINDS["tpm"], window_s=1.5))
     draw = random.Random(1)
     prompts = [f"use {draw.randint(5, 15)} {draw.randint(1, 100)} {n}" for n in range(40)]
     write(project, prompts, tpm=1200, fixture=fixture)

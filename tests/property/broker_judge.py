@@ -316,7 +316,7 @@ class Judge:
         estimated = self.broker._table.lanes[candidate.lane_id].counted
         # How far a refusal lowers a limit is its controller's business, not the judge's.
         if estimated is not None and (
-            estimated.window.is_full or self.now_s < estimated.pace_ready_s
+            estimated.seats.is_full or self.now_s < estimated.pace_ready_s
         ):
             return False
         for limit in (self.pool.limits[name] for name in candidate.limits):
@@ -343,7 +343,7 @@ class Judge:
             assert limit.workers is None or taken <= limit.workers, (
                 f"{limit.name}: too many in flight"
             )
-            booked = self.broker._table._limits[limit.name].window.in_flight
+            booked = self.broker._table._limits[limit.name].seats.in_flight
             assert booked == taken, f"{limit.name}: the broker counts {booked}, the judge {taken}"
             for rate, window_s in ((limit.qps, 1.0), (limit.rpm, 60.0)):
                 if rate is not None:

@@ -26,12 +26,14 @@ def judge(play: Play, sizes: dict[int, int]) -> None:
         for one in waiting
         for candidate in one.lane_set.lanes
         for limit in candidate.metered
-        if limit.tokens.ready_at_s(one.request.tokens, play.now_s) > play.now_s
+        if any(
+            pacer.ready_at_s(one.request.tokens, play.now_s) > play.now_s for pacer in limit.tokens
+        )
     }
     for one in waiting:
         for candidate in one.lane_set.lanes:
             fits = all(
-                limit not in kept and limit.tokens.ready_s <= play.now_s
+                limit not in kept and all(one.ready_s <= play.now_s for one in limit.tokens)
                 for limit in candidate.metered
             )
             assert not (candidate.has_seat() and fits), f"{one.request} waits at {play.now_s}"

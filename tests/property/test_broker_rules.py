@@ -187,7 +187,7 @@ class BrokerMachine(RuleBasedStateMachine):
         status = judge.broker.status(judge.now_s)
         assert status.in_flight == status.open_episodes == status.waiting == 0
         assert all(one.in_flight == one.orphans == 0 for one in status.lanes)
-        assert all(one.window.in_flight == 0 for one in judge.broker._table._limits.values())
+        assert all(one.seats.in_flight == 0 for one in judge.broker._table._limits.values())
         assert all(model.n_waiting == 0 for model in judge.broker._table.models.values())
         wake_s = judge.broker.next_wake_s()
         assert wake_s is None or math.isfinite(wake_s)

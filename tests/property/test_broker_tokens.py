@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.broker.broker import LaneBroker
-from pytest_ultrapar.broker.limits import TOKEN_WINDOW_S
+from pytest_ultrapar.broker.limits import counted_over_s
 from pytest_ultrapar.broker.protocol import (
     NOTHING_TOLD,
     Action,
@@ -20,9 +20,10 @@ from pytest_ultrapar.broker.protocol import (
     Refusal,
     Told,
 )
-from pytest_ultrapar.pool.model import Lane, LaneId, Limit, Pool
+from pytest_ultrapar.pool.model import LIMIT_KINDS, Lane, LaneId, Limit, Pool
 
 WORKER = "w"
+TOKEN_WINDOW_S = counted_over_s(LIMIT_KINDS["tpm"])
 
 
 def pool(tpm_key: float | None, tpm_of: list[float | None], qps: float | None = None) -> Pool:

@@ -54,12 +54,12 @@ def play(limiter: TokenPacer, asked: list[Wish]) -> list[Send]:
             due = sorted((end for end in pending if end[0] <= now_s), key=lambda end: end[0])
             for end in due:
                 pending.remove(end)
-                limiter.correct(end[2], end[1], now_s)
+                limiter.settle(end[2], end[1], now_s)
             ready_s = limiter.ready_at_s(wish.reserved, now_s)
             if ready_s <= now_s:
                 break
             now_s = min([ready_s, *(end[0] for end in pending)])
-        reservation = limiter.take(wish.reserved, now_s)
+        reservation = limiter.reserve(wish.reserved, now_s)
         sends.append(Send(now_s, wish.reserved, wish.used))
         pending.append((now_s + wish.takes_s, wish.used, reservation))
     return sends
@@ -106,8 +106,8 @@ def test_debts_are_paid_before_the_next_send_for_a_window_at_most(case):
     now_s = 0.0
     for wish in asked:
         now_s = limiter.ready_at_s(wish.reserved, now_s + wish.after_s)
-        reservation = limiter.take(wish.reserved, now_s)
-        limiter.correct(reservation, wish.used, now_s)
+        reservation = limiter.reserve(wish.reserved, now_s)
+        limiter.settle(reservation, wish.used, now_s)
         if wish.used > wish.reserved:
             owed_s = (wish.used - wish.reserved) * WINDOW_S / limit
             assert limiter.ready_at_s(0, now_s) >= now_s + min(owed_s, WINDOW_S) * (1 - 1e-9)
@@ -116,7 +116,7 @@ def test_debts_are_paid_before_the_next_send_for_a_window_at_most(case):
 
 def test_count_beyond_belief_keeps_the_next_send_waiting_for_one_window():
     limiter = TokenPacer(100_000, WINDOW_S)
-    limiter.correct(limiter.take(500, 5.0), 10**12, 6.0)
+    limiter.settle(limiter.reserve(500, 5.0), 10**12, 6.0)
     assert limiter.ready_at_s(100, 6.0) == pytest.approx(6.0 + WINDOW_S)
 
 
@@ -133,8 +133,8 @@ def test_time_said_is_the_earliest_at_which_a_send_is_allowed(limit, asked, star
         ready_s = limiter.ready_at_s(tokens, now_s)
         if ready_s > now_s:
             with pytest.raises(ValueError, match="too early"):
-                limiter.take(tokens, math.nextafter(ready_s, -math.inf))
-        limiter.take(tokens, ready_s)
+                limiter.reserve(tokens, math.nextafter(ready_s, -math.inf))
+        limiter.reserve(tokens, ready_s)
         now_s = ready_s
 
 
@@ -144,7 +144,7 @@ def test_window_does_not_begin_with_a_burst():
     now_s = 0.0
     for _ in range(60):
         now_s = limiter.ready_at_s(1000, now_s)
-        limiter.take(1000, now_s)
+        limiter.reserve(1000, now_s)
         at_s.append(now_s)
     assert at_s == pytest.approx(list(range(60)))
     assert limiter.ready_at_s(1000, now_s) >= WINDOW_S
@@ -152,7 +152,7 @@ def test_window_does_not_begin_with_a_burst():
 
 def test_request_as_large_as_the_limit_waits_for_an_empty_window_and_a_larger_one_for_ever():
     limiter = TokenPacer(1000, WINDOW_S)
-    limiter.take(10, 5.0)
+    limiter.reserve(10, 5.0)
     assert limiter.ready_at_s(1000, 6.0) == pytest.approx(65.0)
     assert limiter.ready_at_s(1001, 6.0) == math.inf
 

@@ -131,7 +131,7 @@ def test_capacity_of_limits_by_pattern_and_of_lanes_is_read(load):
     assert first.limits == ("lab/key0", "lab/key1")
     assert (first.span, first.factor) == (Span(5.0), 0.5)
     assert (second.limits, second.where) == ((), Where(instance="i2"))
-    assert (second.qps, second.burst, second.label) == (2, 4, "capacity 2")
+    assert (second.amounts, second.burst, second.label) == ({"qps": 2}, 4, "capacity 2")
 
 
 def test_script_survives_the_pipe(load):

@@ -27,7 +27,7 @@ def test_headers_tell_of_the_limit_of_which_the_smallest_part_is_left():
 
 def test_limit_per_second_is_told_per_minute_and_tokens_beside_it():
     gate = Gate(Limit("k", "key", qps=2))
-    gate.hold(Held(qps=2.0, tpm=1000.0), 0.0)
+    gate.hold(Held({"qps": 2.0, "tpm": 1000.0}), 0.0)
     path = LimitPath([gate])
     assert path.admit(0.0, 250) is None
     assert told(path, 0.0) == {

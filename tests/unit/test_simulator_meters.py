@@ -81,7 +81,7 @@ def test_window_whose_rate_falls_waits_for_all_that_are_too_many():
 
 def test_gate_judges_tokens_where_its_limit_counts_them():
     gate = Gate(Limit("k", "key"))
-    gate.hold(Held(tpm=100.0), 0.0)
+    gate.hold(Held({"tpm": 100.0}), 0.0)
     path = LimitPath([gate])
     assert path.admit(0.0, 90) is None
     assert path.admit(1.0, 40) is None

@@ -8,23 +8,23 @@ from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.simulator.faults.script import Capacity, Span, Timeline, Where
 from pytest_ultrapar.simulator.limits import Held, MovingGate, held_at, next_change_s
 
-BASE = Held(workers=10, qps=4.0)
+BASE = Held({"workers": 10, "qps": 4.0})
 
 
-def step(from_s, for_s=None, **numbers):
-    return Capacity("c", ("k",), Where(), Span(from_s, for_s), **numbers)
+def step(from_s, for_s=None, factor=1.0, burst=None, **amounts):
+    return Capacity("c", ("k",), Where(), Span(from_s, for_s), factor, amounts, burst)
 
 
 @pytest.mark.parametrize(
     ("elapsed_s", "held"),
     [
         (0.0, BASE),
-        (10.0, Held(workers=5, qps=2.0)),
-        (19.9, Held(workers=5, qps=2.0)),
+        (10.0, Held({"workers": 5, "qps": 2.0})),
+        (19.9, Held({"workers": 5, "qps": 2.0})),
         (20.0, BASE),
-        (30.0, Held(workers=20, qps=8.0)),
-        (35.0, Held(workers=3, qps=8.0)),
-        (1e6, Held(workers=3, qps=8.0)),
+        (30.0, Held({"workers": 20, "qps": 8.0})),
+        (35.0, Held({"workers": 3, "qps": 8.0})),
+        (1e6, Held({"workers": 3, "qps": 8.0})),
     ],
 )
 def test_limit_holds_what_the_entries_say_at_that_moment(elapsed_s, held):
@@ -33,7 +33,7 @@ def test_limit_holds_what_the_entries_say_at_that_moment(elapsed_s, held):
 
 
 def test_factor_leaves_a_seat_and_what_is_unlimited():
-    assert held_at(Held(workers=1), [step(0, factor=0.1)], 0.0) == Held(workers=1)
+    assert held_at(Held({"workers": 1}), [step(0, factor=0.1)], 0.0) == Held({"workers": 1})
     assert held_at(Held(), [step(0, factor=0.5)], 0.0) == Held()
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.simulator.answer import NEVER, Answer, Pieces, Whole, broken_off
 from pytest_ultrapar.simulator.faults.script import (
     Drop,
@@ -20,7 +21,6 @@ from pytest_ultrapar.simulator.faults.script import (
     MalformedForm,
     Slow,
 )
-from pytest_ultrapar.simulator.limits import WINDOW_S, LimitPath, Rate
 from pytest_ultrapar.simulator.log import with_fault
 from pytest_ultrapar.simulator.persona import PersonaReply
 from pytest_ultrapar.simulator.stream import as_event
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.simulator.answer import Header
     from pytest_ultrapar.simulator.faults.script import Fault, FaultScript, Timeline
+    from pytest_ultrapar.simulator.limits import LimitPath
     from pytest_ultrapar.simulator.served import ServedLane
 
 
@@ -82,10 +83,6 @@ class Trigger:
 
 
 _MINUTE_S = 60.0
-_BOUNDS: dict[Literal["requests", "tokens"], tuple[Rate, ...]] = {
-    "requests": ("rpm", "qps"),
-    "tokens": ("tpm",),
-}
 
 
 def left_headers(path: LimitPath, now_s: float, values: Mapping[str, str]) -> tuple[Header, ...]:
@@ -97,12 +94,13 @@ def left_headers(path: LimitPath, now_s: float, values: Mapping[str, str]) -> tu
         values: Sent instead of or beside the true ones; an empty value takes its header away.
     """
     told: dict[str, str] = {}
-    for what, bounds in _BOUNDS.items():
+    for what in ("requests", "tokens"):
         found = []
         for gate in path.gates:
-            for bound in bounds:
-                if (meter := gate.meter(bound)) is not None:
-                    per_minute = _MINUTE_S / WINDOW_S[bound]
+            for word, meter in gate.meters.items():
+                kind = LIMIT_KINDS[word]
+                if kind.counts == what:
+                    per_minute = _MINUTE_S / kind.window_s
                     limit, left = meter.rate * per_minute, meter.left(now_s) * per_minute
                     found.append((left / limit, limit, left))
         if found:

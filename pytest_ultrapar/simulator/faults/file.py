@@ -10,6 +10,7 @@ import msgspec
 
 from pytest_ultrapar.pool.fields import RATE, SEED, Bounds, Location, check_name, check_word, shown
 from pytest_ultrapar.pool.file import FileTable, Number, decode_as, parse_toml, read_pool_file
+from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.faults.script import (
     At,
@@ -253,15 +254,15 @@ def refuse_unknown(location: Location, name: str, known: Collection[str], what: 
     )
 
 
-SEATS = Bounds(at_least=0, at_most=100_000)
-TOKENS = Bounds(above=0, at_least=1e-6, at_most=1e12)
+_BOUNDS = {
+    "in flight": Bounds(at_least=0, at_most=100_000),
+    "requests": RATE,
+    "tokens": Bounds(above=0, at_least=1e-6, at_most=1e12),
+}
 BURST = Bounds(at_least=1, at_most=1_000_000_000)
 FACTOR = Bounds(above=0, at_most=1_000)
-_NUMBERS = {
-    "workers": SEATS,
-    "qps": RATE,
-    "rpm": RATE,
-    "tpm": TOKENS,
+_AMOUNTS = [word for word in LIMIT_KINDS if word in CapacityTable.__struct_fields__]
+_NUMBERS = {word: _BOUNDS[LIMIT_KINDS[word].counts] for word in _AMOUNTS} | {
     "factor": FACTOR,
     "burst": BURST,
     "burst_tokens": BURST,
@@ -295,8 +296,9 @@ def read_capacity(location: Location, table: CapacityTable, index: int, pool: Po
         if "factor" in given:
             location.at("factor").refuse("needs limit: a new limit has no numbers to multiply")
         where = read_where(location, table, pool)
-    for burst, rates in (("burst", ("qps", "rpm")), ("burst_tokens", ("tpm",))):
-        if burst in given and not limits and not any(rate in given for rate in rates):
+    for burst, counts in (("burst", "requests"), ("burst_tokens", "tokens")):
+        rates = [word for word in _AMOUNTS if LIMIT_KINDS[word].counts == counts]
+        if burst in given and not limits and given.isdisjoint(rates):
             location.at(burst).refuse(f"needs {' or '.join(rates)}: a bucket fills at a rate")
     return Capacity(
         read_label(location, table.name, "capacity", index),
@@ -304,10 +306,7 @@ def read_capacity(location: Location, table: CapacityTable, index: int, pool: Po
         where,
         read_span(location, table),
         1.0 if table.factor is None else table.factor,
-        table.workers,
-        table.qps,
-        table.rpm,
-        table.tpm,
+        {word: getattr(table, word) for word in _AMOUNTS if word in given},
         table.burst,
         table.burst_tokens,
     )

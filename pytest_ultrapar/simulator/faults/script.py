@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
@@ -191,6 +192,7 @@ class Capacity:
         limits: Names of the limits that change; empty makes a new one, shared by all lanes of
             `where`.
         factor: Multiplies what the limits have, before the numbers here replace it.
+        amounts: By the words of the pool file.
     """
 
     label: str
@@ -198,10 +200,7 @@ class Capacity:
     where: Where
     span: Span
     factor: float = 1.0
-    workers: int | None = None
-    qps: float | None = None
-    rpm: float | None = None
-    tpm: float | None = None
+    amounts: Mapping[str, float] = field(default_factory=dict)
     burst: int | None = None
     burst_tokens: int | None = None
 
