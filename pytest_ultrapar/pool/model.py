@@ -8,10 +8,11 @@ from typing import Any, Literal, NamedTuple, NewType
 
 from pytest_ultrapar.pool.fields import RATE, TOKENS, WORKERS, Bounds
 
+from pytest_ultrapar.apis.registry import SIMULATED
+
 # At run time too, for msgspec reads the annotations of what goes to the broker's process.
 LaneId = NewType("LaneId", str)
 """`provider/instance/key`, unique in a pool and safe to show."""
-Api = Literal["openai", "azure-openai", "simulated"]
 Level = Literal["pool", "provider", "key", "key_model", "instance", "lane"]
 RateMode = Literal["fixed", "adaptive"]
 PersonaName = Literal["echo", "obedient", "repairing", "sloppy"]
@@ -206,13 +207,14 @@ class Provider:
     """One API account family.
 
     Attributes:
+        api: Its wire format, one of `registry.api_names`.
         timeout_s: Total deadline of one request, > 0 seconds.
         simulation_seed: Seed of the simulated provider's answers and latencies.
         rate_mode: Whether its limits are as declared, or found below what is declared.
     """
 
     name: str
-    api: Api
+    api: str
     base_url: str
     keys: tuple[Key, ...]
     models: tuple[Model, ...]
@@ -221,6 +223,11 @@ class Provider:
     simulation_seed: int = 0
     rate_mode: RateMode = "fixed"
     network: Network = field(default_factory=Network)
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether a run starts its server itself."""
+        return self.api == SIMULATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +312,7 @@ class Pool:
     @property
     def is_simulated(self) -> bool:
         """Whether any answer of this pool comes from the simulated provider."""
-        return any(provider.api == "simulated" for provider in self.providers)
+        return any(provider.is_simulated for provider in self.providers)
 
     def lanes_of(self, model: str) -> tuple[Lane, ...]:
         """The lanes that can answer for `model`, in the order of the file."""
@@ -356,7 +363,7 @@ def answered_by(pool: Pool) -> dict[str, str]:
 
 
 def _who(provider: Provider, model: Model) -> str:
-    if provider.api == "simulated":
+    if provider.is_simulated:
         acted = model.simulation
         seed = provider.simulation_seed
         return f"simulated {acted.persona} of skill {acted.skill:g}, simulation seed {seed}"
