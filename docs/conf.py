@@ -1,0 +1,38 @@
+"""The documentation as a site: `tox -e docs`. The pages themselves are plain Markdown."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+project = "pytest-ultrapar"
+copyright = "The pytest-ultrapar developers"  # noqa: A001 - Sphinx's word
+extensions = ["myst_parser"]
+html_theme = "furo"
+html_title = project
+html_copy_source = False
+exclude_patterns = ["_build"]
+highlight_language = "text"
+myst_heading_anchors = 4
+nitpicky = True
+
+
+def add_navigation(_app: Sphinx, docname: str, source: list[str]) -> None:
+    """Make the site's navigation from the lists on the first page."""
+    if docname != "index":
+        return
+    first, *parts = re.split(r"^\*\*(.+)\*\*$", source[0], flags=re.MULTILINE)
+    pages = [("", first), *zip(parts[::2], parts[1::2], strict=True)]
+    for caption, text in pages:
+        names = re.findall(r"\]\(([^)]+)\.md\)", text)
+        title = f":caption: {caption}" if caption else ""
+        source[0] += "\n".join(["\n\n```{toctree}", ":hidden:", title, "", *names, "```"])
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Called by Sphinx."""
+    app.connect("source-read", add_navigation)
+    return {"parallel_read_safe": True}
