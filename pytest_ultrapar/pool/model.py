@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, NewType
 
-from pytest_ultrapar.pool.fields import RATE, TOKENS, WORKERS, Bounds
-
 from pytest_ultrapar.apis.registry import SIMULATED
+from pytest_ultrapar.pool.fields import RATE, TOKENS, WORKERS, Bounds
 
 # At run time too, for msgspec reads the annotations of what goes to the broker's process.
 LaneId = NewType("LaneId", str)
