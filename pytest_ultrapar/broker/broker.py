@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.broker.adaptive.observation import Observation
 from pytest_ultrapar.broker.assignment import check_assignment
 from pytest_ultrapar.broker.failure_classes import ANSWERED, CLASSES, LIMITED
-from pytest_ultrapar.broker.health import EPISODE_TIMEOUT_S
 from pytest_ultrapar.broker.lane_table import LaneTable, OrphanSeat
 from pytest_ultrapar.broker.lanes import (
     GroupBook,
@@ -38,6 +37,7 @@ from pytest_ultrapar.broker.scheduler import (
     other_lane,
     too_large,
 )
+from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -77,8 +77,8 @@ class LaneBroker:
         Args:
             pool: The lanes and limits.
             seed: For the jitter of pauses.
-            episode_timeout_s: How long an episode may last, > 0 seconds: a lane that has answered nothing
-                for so long is out.
+            episode_timeout_s: How long an episode may last, > 0 seconds: a lane that has answered
+                nothing for so long is out.
             known: Lanes that are out or pause when the first worker connects.
         """
         self._known = tuple(known)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pytest_ultrapar.broker.failure_classes import ANSWERED, CLASSES, NOBODY_LISTENS, Scope
+from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
 if TYPE_CHECKING:
     import random
@@ -275,8 +276,6 @@ UNREACHABLE_S = 120.0
 NEVER_REACHED_S, NEVER_ANSWERED_S = 2.0, 60.0
 """The same for a lane whose instance has never answered anything: a wrong address ends a run soon,
 and so does a server of which nothing but failures ever came."""
-EPISODE_TIMEOUT_S = 900.0
-"""How long an episode may last unless told otherwise."""
 _LATE_S = 5.0
 _HOPELESS_COUNT = 5
 """Fewer failures than that in a row may be the requests' own fault, however long they took."""
@@ -350,8 +349,8 @@ class LaneHealth:
         Args:
             lane: For names in reasons.
             rng: Source of all jitter, seeded by the caller.
-            episode_timeout_s: How long an episode may last, > 0 seconds. A lane that has answered nothing
-                for so long is out: no case that was open when it fell silent is still waiting.
+            episode_timeout_s: How long an episode may last, > 0 seconds. A lane that has answered
+                nothing for so long is out: no case that was open when it fell silent still waits.
             has_answered: Whether the lane's instance has ever answered.
         """
         self._lane = lane

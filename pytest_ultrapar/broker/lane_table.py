@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.adaptive.controller import AdaptiveController
 from pytest_ultrapar.broker.adaptive.seats import START
-from pytest_ultrapar.broker.health import EPISODE_TIMEOUT_S, LaneHealth, Out, Pause, Resume
+from pytest_ultrapar.broker.health import LaneHealth, Out, Pause, Resume
 from pytest_ultrapar.broker.lanes import (
     MAX_SEND_BY_S,
     InstanceState,
@@ -21,6 +21,7 @@ from pytest_ultrapar.broker.lanes import (
 )
 from pytest_ultrapar.broker.limits import HEADROOM, TOKEN_WINDOW_S
 from pytest_ultrapar.broker.protocol import BIN, ModelCourse
+from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
 if TYPE_CHECKING:
     import random

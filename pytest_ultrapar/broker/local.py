@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.broker.adaptive.observation import WRITE_EVERY_S, HistoryFile
 from pytest_ultrapar.broker.adaptive.server_load import LoadWatch, Place, watched
 from pytest_ultrapar.broker.broker import LaneBroker
-from pytest_ultrapar.broker.health import EPISODE_TIMEOUT_S
 from pytest_ultrapar.broker.protocol import NOTHING_TOLD, Action, Grant, Told
 from pytest_ultrapar.errors import NoLaneError
+from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

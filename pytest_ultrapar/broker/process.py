@@ -20,10 +20,10 @@ import msgspec
 import pytest_ultrapar
 from pytest_ultrapar.broker.adaptive.observation import FILE_NAME as HISTORY_NAME
 from pytest_ultrapar.broker.adaptive.server_load import watch_variables
-from pytest_ultrapar.broker.health import EPISODE_TIMEOUT_S
 from pytest_ultrapar.broker.protocol import KnownLane
 from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.pool.model import Pool
+from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

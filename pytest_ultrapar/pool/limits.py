@@ -17,12 +17,13 @@ from pytest_ultrapar.pool.fields import (
 )
 from pytest_ultrapar.pool.file import CountByMode, LimitTable, ProviderTable, RateByMode
 from pytest_ultrapar.pool.keys import chosen_keys, key_identity
-from pytest_ultrapar.pool.model import Key, Lane, LaneId, Level, Limit, Model, Provider, RateMode
+from pytest_ultrapar.pool.model import Key, Lane, LaneId, Level, Limit, Model, Provider
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_ultrapar.pool.file import ModelTable, PoolFile
+    from pytest_ultrapar.pool.settings import RateMode
 
 
 _N = TypeVar("_N", int, float)

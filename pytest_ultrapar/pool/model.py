@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NewType
 
+from pytest_ultrapar.pool.settings import RateMode
+
 # At run time too, for msgspec reads the annotations of what goes to the broker's process.
 LaneId = NewType("LaneId", str)
 """`provider/instance/key`, unique in a pool and safe to show."""
 Api = Literal["openai", "azure-openai", "simulated"]
 Level = Literal["pool", "provider", "key", "key_model", "instance", "lane"]
-RateMode = Literal["fixed", "adaptive"]
 PersonaName = Literal["echo", "obedient", "repairing", "sloppy"]
 
 
