@@ -20,10 +20,7 @@ OPTIONS = [row for row in SETTINGS if row.option]
 
 def reference() -> dict[str, list[str]]:
     """By option as it is spelt, the other cells of its row: default, variable, meaning."""
-    text = page_with("| option | default | environment | meaning |").split("| option | default |")[
-        1
-    ]
-    lines = [line for line in text.split("\n\n")[0].splitlines() if line.startswith("| `")]
+    lines = [line for line in PAGE.split("\n## ")[0].splitlines() if line.startswith("| `")]
     cells = [
         [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")]
         for line in lines
