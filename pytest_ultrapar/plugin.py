@@ -247,10 +247,18 @@ def pytest_collection_modifyitems(
             items,
             lambda: collection.reused(config),
             run_seed=settled.seed,
-            repeats=settled.repeats,
+            repeats=settled.repeats.n,
         )
     except UltraparError as error:
         raise pytest.UsageError(str(error)) from error
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_ultrapar_policies(mode: str) -> Sequence[str]:
+    """The names of the shipped policies, before all others."""
+    from pytest_ultrapar.coordinator import policies  # noqa: PLC0415 - needed with a pool only
+
+    return policies.shipped(mode)
 
 
 @pytest.hookimpl(trylast=True)

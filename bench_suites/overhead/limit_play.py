@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bench_suites.overhead.provider_play import Provider as Played
     from pytest_ultrapar.apis.outcome import FailedOutcome
     from pytest_ultrapar.broker.protocol import Action, Lease, LeaseOutcome
-    from pytest_ultrapar.pool.model import RateMode
+    from pytest_ultrapar.pool.settings import RateMode
 
 MEAN_OVER_S = 10.0
 _MODEL = "m"

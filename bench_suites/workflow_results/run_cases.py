@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 from bench_suites.workflow.aggregate import CaseResult
 from bench_suites.workflow_results.bench_case import NEVER_RAN, PHASES, BenchCase
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.settings import StorageFormat
 from pytest_ultrapar.store.cases_file import Taken, read_cases, read_taken
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_NAME
-from pytest_ultrapar.store.manifest import StorageFormat, read_manifest
+from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.store.run_directory import resolve_run
 
 _PARAMETERS = ("task_type", "prompt_type", "difficulty", "tool_success_rate")

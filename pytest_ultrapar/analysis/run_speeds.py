@@ -8,12 +8,13 @@ another one.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from pytest_ultrapar.analysis.statistics import Basis, RunStatistics
 from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.pool.settings import MODES, Mode
 from pytest_ultrapar.store.publish import read_whole
 
 if TYPE_CHECKING:
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
 
 
 FILE_NAME = "benchmark.json"
-_Mode = Literal["ultra", "phase", "rotate", "serial"]
-_MOST_AT_ONCE: tuple[_Mode, ...] = ("ultra", "phase", "rotate", "serial")
+_MOST_AT_ONCE = MODES[::-1]
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 _Bound = Annotated[float, msgspec.Meta(ge=0)]
@@ -81,7 +81,7 @@ class RunSpeeds(msgspec.Struct, frozen=True):
     """
 
     run_id: str
-    mode: _Mode
+    mode: Mode
     simulated: bool
     parts: tuple[PartSpeed, ...]
     client_bound: str = ""

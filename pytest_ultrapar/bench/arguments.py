@@ -6,9 +6,7 @@ import difflib
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.options import MODES
-from pytest_ultrapar.policy_names import ONE_AT_A_TIME
-from pytest_ultrapar.policy_names import OPTION as POLICY
+from pytest_ultrapar.pool.settings import MODES, ONE_AT_A_TIME, row_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -125,7 +123,7 @@ def pytest_arguments(passed_on: Sequence[str], *, mode: str, pool: str | None) -
     """
     arguments = list(passed_on)
     if mode in ONE_AT_A_TIME:
-        arguments = _without(arguments, POLICY)
+        arguments = _without(arguments, row_of("policy").option)
     if pool is not None:
         arguments.append(f"--ultrapar-pool={pool}")
     return [*arguments, f"--ultrapar-mode={mode}"]

@@ -24,7 +24,7 @@ from pytest_ultrapar.analysis.statistics import (
 )
 from pytest_ultrapar.analysis.statistics import Part as SpeedupPart
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.policy_names import ONE_AT_A_TIME
+from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
 from pytest_ultrapar.records import Case, EpisodeEnded
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.journal import JournalReader

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.analysis.paired import changed, equivalence, graded_pairs
 from pytest_ultrapar.bench.merged import base_run, full_speedup
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.policy_names import ONE_AT_A_TIME
+from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
 from pytest_ultrapar.report.summary import SIMULATED
 from pytest_ultrapar.report.text import counted, duration, percent, rate, text_table, visible
 

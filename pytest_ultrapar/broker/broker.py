@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.broker.adaptive.observation import Observation
 from pytest_ultrapar.broker.assignment import check_assignment
 from pytest_ultrapar.broker.failure_classes import ANSWERED, CLASSES, LIMITED
-from pytest_ultrapar.broker.health import PATIENCE_S
 from pytest_ultrapar.broker.lane_table import LaneTable, OrphanSeat
 from pytest_ultrapar.broker.lanes import (
     GroupBook,
@@ -38,6 +37,7 @@ from pytest_ultrapar.broker.scheduler import (
     other_lane,
     too_large,
 )
+from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -69,7 +69,7 @@ class LaneBroker:
         pool: Pool,
         *,
         seed: int = 0,
-        patience_s: float = PATIENCE_S,
+        episode_timeout_s: float = EPISODE_TIMEOUT_S,
         known: Iterable[KnownLane] = (),
     ) -> None:
         """Start with nothing in flight, and every lane up of which nothing else is known.
@@ -77,13 +77,15 @@ class LaneBroker:
         Args:
             pool: The lanes and limits.
             seed: For the jitter of pauses.
-            patience_s: How long an episode may last, > 0 seconds: a lane that has answered nothing
-                for so long is out.
+            episode_timeout_s: How long an episode may last, > 0 seconds: a lane that has answered
+                nothing for so long is out.
             known: Lanes that are out or pause when the first worker connects.
         """
         self._known = tuple(known)
         self._wakes = WakeQueue()
-        self._table = LaneTable(pool, self._wakes, random.Random(seed), patience_s=patience_s)
+        self._table = LaneTable(
+            pool, self._wakes, random.Random(seed), episode_timeout_s=episode_timeout_s
+        )
         self._groups = GroupBook(self._wakes)
         self._homes = Homes(self._table.lanes, self._wakes)
         self._workers: dict[str, WorkerState] = {}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pytest_ultrapar.broker.failure_classes import ANSWERED, CLASSES, NOBODY_LISTENS, Scope
+from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
 if TYPE_CHECKING:
     import random
@@ -275,8 +276,6 @@ UNREACHABLE_S = 120.0
 NEVER_REACHED_S, NEVER_ANSWERED_S = 2.0, 60.0
 """The same for a lane whose instance has never answered anything: a wrong address ends a run soon,
 and so does a server of which nothing but failures ever came."""
-PATIENCE_S = 900.0
-"""How long an episode may last unless told otherwise."""
 _LATE_S = 5.0
 _HOPELESS_COUNT = 5
 """Fewer failures than that in a row may be the requests' own fault, however long they took."""
@@ -324,11 +323,11 @@ class LaneHealth:
 
     __slots__ = (
         "_breaker",
+        "_episode_timeout_s",
         "_failed_reason",
         "_failed_until_s",
         "_has_answered",
         "_lane",
-        "_patience_s",
         "_rate_count",
         "_rate_reason",
         "_rate_since_s",
@@ -342,7 +341,7 @@ class LaneHealth:
         lane: Lane,
         rng: random.Random,
         *,
-        patience_s: float = PATIENCE_S,
+        episode_timeout_s: float = EPISODE_TIMEOUT_S,
         has_answered: Callable[[], bool] = _never,
     ) -> None:
         """Start healthy.
@@ -350,13 +349,13 @@ class LaneHealth:
         Args:
             lane: For names in reasons.
             rng: Source of all jitter, seeded by the caller.
-            patience_s: How long an episode may last, > 0 seconds. A lane that has answered nothing
-                for so long is out: no case that was open when it fell silent is still waiting.
+            episode_timeout_s: How long an episode may last, > 0 seconds. A lane that has answered
+                nothing for so long is out: no case that was open when it fell silent still waits.
             has_answered: Whether the lane's instance has ever answered.
         """
         self._lane = lane
         self._rng = rng
-        self._patience_s = patience_s
+        self._episode_timeout_s = episode_timeout_s
         self._has_answered = has_answered
         self._breaker = Breaker(rng)
         self._rate_until_s = self._failed_until_s = -math.inf
@@ -488,7 +487,7 @@ class LaneHealth:
                 self._rate_since_s = min(granted_s, now_s)
             self._rate_count += 1
         lane = self._lane.lane_id
-        longest_s = max(MAX_RETRY_AFTER_S, self._patience_s)
+        longest_s = max(MAX_RETRY_AFTER_S, self._episode_timeout_s)
         refused_s = now_s - self._rate_since_s
         if self._rate_count > _HOPELESS_COUNT and refused_s >= longest_s:
             return Out(
@@ -571,7 +570,7 @@ class LaneHealth:
             bound_s = UNREACHABLE_S if has_answered else NEVER_REACHED_S
         else:
             bound_s = math.inf if has_answered else NEVER_ANSWERED_S
-        return min(self._patience_s, bound_s)
+        return min(self._episode_timeout_s, bound_s)
 
     def _no_later_than_hopeless(self, until_s: float, now_s: float) -> float:
         breaker = self._breaker

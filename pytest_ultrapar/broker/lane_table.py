@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.adaptive.controller import AdaptiveController
 from pytest_ultrapar.broker.adaptive.seats import START
-from pytest_ultrapar.broker.health import PATIENCE_S, LaneHealth, Out, Pause, Resume
+from pytest_ultrapar.broker.health import LaneHealth, Out, Pause, Resume
 from pytest_ultrapar.broker.lanes import (
     MAX_SEND_BY_S,
     InstanceState,
@@ -22,6 +22,7 @@ from pytest_ultrapar.broker.lanes import (
 from pytest_ultrapar.broker.limits import HEADROOM, counted_over_s
 from pytest_ultrapar.broker.protocol import BIN, ModelCourse
 from pytest_ultrapar.pool.model import Limit
+from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
 if TYPE_CHECKING:
     import random
@@ -127,10 +128,10 @@ class LaneTable:
         wakes: WakeQueue,
         rng: random.Random,
         *,
-        patience_s: float = PATIENCE_S,
+        episode_timeout_s: float = EPISODE_TIMEOUT_S,
     ) -> None:
         self._wakes = wakes
-        self._patience_s = patience_s
+        self._episode_timeout_s = episode_timeout_s
         self._instances: dict[str, InstanceState] = {}
         self.started_s = math.inf
         self.courses = Courses()
@@ -402,7 +403,7 @@ class LaneTable:
         model = self.models.setdefault(lane.model, ModelState(lane.model))
         instance = self._instance(lane)
         health = LaneHealth(
-            lane, rng, patience_s=self._patience_s, has_answered=instance.has_answered
+            lane, rng, episode_timeout_s=self._episode_timeout_s, has_answered=instance.has_answered
         )
         state = LaneState(lane, model, tuple(path), instance, health)
         state.counted = counted

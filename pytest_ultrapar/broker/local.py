@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.broker.adaptive.observation import WRITE_EVERY_S, HistoryFile
 from pytest_ultrapar.broker.adaptive.server_load import LoadWatch, Place, watched
 from pytest_ultrapar.broker.broker import LaneBroker
-from pytest_ultrapar.broker.health import PATIENCE_S
 from pytest_ultrapar.broker.protocol import NOTHING_TOLD, Action, Grant, Told
 from pytest_ultrapar.errors import NoLaneError
+from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,7 +44,7 @@ class LocalBroker:
         *,
         worker: str = "main",
         seed: int = 0,
-        patience_s: float = PATIENCE_S,
+        episode_timeout_s: float = EPISODE_TIMEOUT_S,
         history: HistoryFile | None = None,
         known: Iterable[KnownLane] = (),
     ) -> None:
@@ -56,14 +56,14 @@ class LocalBroker:
             loop: Where futures live; it need not run yet.
             worker: Name of this process in assignments.
             seed: For the jitter of pauses.
-            patience_s: How long an episode may last, seconds.
+            episode_timeout_s: How long an episode may last, seconds.
             history: Where the changes of limits that are estimated go; closed by `close`.
             known: As for `LaneBroker`.
         """
         self._clock = clock
         self._loop = loop
         self._worker = worker
-        self._broker = LaneBroker(pool, seed=seed, patience_s=patience_s, known=known)
+        self._broker = LaneBroker(pool, seed=seed, episode_timeout_s=episode_timeout_s, known=known)
         self._broker.connect(worker, clock.now_s())
         self._futures: dict[int, asyncio.Future[Lease]] = {}
         self._timer: asyncio.TimerHandle | None = None

@@ -20,10 +20,10 @@ import msgspec
 import pytest_ultrapar
 from pytest_ultrapar.broker.adaptive.observation import FILE_NAME as HISTORY_NAME
 from pytest_ultrapar.broker.adaptive.server_load import watch_variables
-from pytest_ultrapar.broker.health import PATIENCE_S
 from pytest_ultrapar.broker.protocol import KnownLane
 from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.pool.model import Pool
+from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -161,7 +161,7 @@ class ServerConfig(msgspec.Struct, frozen=True):
             removes.
         token: What clients must know.
         seed: For the jitter of pauses.
-        patience_s: How long an episode may last, seconds.
+        episode_timeout_s: How long an episode may last, seconds.
         history_path: Where the changes of limits that are estimated go; None for nowhere.
         known: As for `LaneBroker`.
     """
@@ -170,7 +170,7 @@ class ServerConfig(msgspec.Struct, frozen=True):
     socket_path: str
     token: str
     seed: int = 0
-    patience_s: float = PATIENCE_S
+    episode_timeout_s: float = EPISODE_TIMEOUT_S
     history_path: str | None = None
     known: tuple[KnownLane, ...] = ()
 
@@ -249,7 +249,7 @@ class BrokerProcess:
         *,
         address: BrokerAddress | None = None,
         seed: int = 0,
-        patience_s: float = PATIENCE_S,
+        episode_timeout_s: float = EPISODE_TIMEOUT_S,
         inherited: Sequence[int] = (),
         known: Sequence[KnownLane] = (),
     ) -> BrokerProcess:
@@ -260,7 +260,7 @@ class BrokerProcess:
             directory: The run's directory. The history of the limits that are estimated goes there.
             address: Where it listens; None for a new one.
             seed: For the jitter of pauses.
-            patience_s: How long an episode may last, seconds.
+            episode_timeout_s: How long an episode may last, seconds.
             inherited: File descriptors that stay open while the process lives: the locks of the
                 keys that it grants leases for.
             known: As for `LaneBroker`.
@@ -272,7 +272,7 @@ class BrokerProcess:
         private = address.directory
         history = str(directory / HISTORY_NAME)
         config = ServerConfig(
-            pool, str(address.path), address.token, seed, patience_s, history, tuple(known)
+            pool, str(address.path), address.token, seed, episode_timeout_s, history, tuple(known)
         )
         with (private.path / STDERR_NAME).open("wb") as stderr:
             # -P: a msgspec.py in the user's directory must not become ours.

@@ -68,7 +68,10 @@ class BrokerServer:
         self._clock = clock
         self._loop = loop
         self._broker = LaneBroker(
-            config.pool, seed=config.seed, patience_s=config.patience_s, known=config.known
+            config.pool,
+            seed=config.seed,
+            episode_timeout_s=config.episode_timeout_s,
+            known=config.known,
         )
         self._connections: dict[str, Connection] = {}
         self._unflushed: dict[Connection, None] = {}

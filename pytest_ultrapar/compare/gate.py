@@ -42,6 +42,7 @@ from pytest_ultrapar.compare.rules import (
     selected,
 )
 from pytest_ultrapar.errors import ConfigError, ResultsError, UltraparError
+from pytest_ultrapar.pool.settings import Undecided
 from pytest_ultrapar.store.child import run_apart
 
 if TYPE_CHECKING:
@@ -57,7 +58,6 @@ ALIKE = (
     " other cases might show"
 )
 Verdict = Literal["pass", "undecided", "FAIL", "no figure"]
-Undecided = Literal["pass", "fail"]
 """What becomes of a run with undecided rules of which none fails."""
 
 

@@ -14,6 +14,7 @@ from pytest_ultrapar.compare.rules import (
     parse_rule,
 )
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.settings import row_of
 
 if TYPE_CHECKING:
     import argparse
@@ -65,8 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--undecided",
-        choices=("pass", "fail"),
-        default="pass",
+        choices=row_of("gate_undecided").choices,
+        default=row_of("gate_undecided").default,
         help="what becomes of the run where nothing decides a rule and none fails (default: pass)",
     )
     parser.add_argument(

@@ -6,13 +6,14 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.coordinator.policies import process_loads
 from pytest_ultrapar.engine.descriptors import most_connections
 from pytest_ultrapar.plan.expectations import Hint
+from pytest_ultrapar.plan.load import KeyLoad, key_load
 from pytest_ultrapar.plan.waste import Service, waste
-from pytest_ultrapar.policy_names import ONE_AT_A_TIME
+from pytest_ultrapar.pool.environment import effective
 from pytest_ultrapar.pool.model import Latency
 from pytest_ultrapar.pool.providers import mean_s
+from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
 from pytest_ultrapar.report.plan_report import key_lines
 from pytest_ultrapar.report.text import counted, duration
 from pytest_ultrapar.session import collection, process
@@ -22,12 +23,14 @@ from pytest_ultrapar.store.cases_file import read_taken
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    import pytest
+
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.coordinator.run import Run
     from pytest_ultrapar.plan.expectations import Expected
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
+    from pytest_ultrapar.pool.settings import Options
     from pytest_ultrapar.records import Case
-    from pytest_ultrapar.session.settings import Options
     from pytest_ultrapar.store.cases_file import Taken
 
 
@@ -141,7 +144,7 @@ def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> lis
     ]
     said = [
         f"{value.name} = {value.value} ({value.origin})"
-        for value in (*pool.effective, *options.effective)
+        for value in (*pool.effective, *effective(options))
         if any(words in value.origin for words in _NOT_OF_THE_FILE)
     ]
     if said:
@@ -203,6 +206,31 @@ def assignment_lines(
     return text
 
 
+def process_loads(
+    config: pytest.Config,
+    *,
+    lanes: Sequence[Lane],
+    cases: Sequence[Case],
+    assignment: Assignment,
+    mode: str,
+) -> tuple[KeyLoad, ...]:
+    """The load of each key by the processes that a suite's documents had.
+
+    Only where cases wait for each other or for a key: else all processes meet on all keys, and the
+    sum says nothing. Empty there, and where no suite names processes.
+    """
+    if not assignment.groups or mode in ONE_AT_A_TIME:
+        return ()
+    names = {
+        case.case_id: config.hook.pytest_ultrapar_process(config=config, case=case)
+        for case in cases
+    }
+    own = [case for case in cases if names[case.case_id] is not None]
+    pool = process.settings(config)[1]
+    loads = key_load(pool, lanes, own, assignment, process_of=lambda case: names[case.case_id])
+    return tuple(load for load in loads if load.processes)
+
+
 def not_asked(taken: Iterable[Taken]) -> Iterator[str]:
     """Which suites take answers of others instead of asking."""
     for one in taken:
@@ -224,12 +252,13 @@ def _waste(
 
 
 def _repeats(options: Options) -> str:
-    text = counted(options.repeats, "repetition")
-    if options.repeats_first is None:
+    text = counted(options.repeats.n, "repetition")
+    n_first = options.repeats.n_first
+    if n_first is None:
         return text
     return (
-        f"{text} of the first {options.repeats_first} values of the parameter that a suite counts "
-        "(of all where it has fewer)"
+        f"{text} of the first {n_first} values of the parameter that a suite counts (of all where "
+        "it has fewer)"
     )
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.clock import Clock
     from pytest_ultrapar.coordinator.waiting_line import WaitingLine
     from pytest_ultrapar.pool.model import Lane, Pool
-    from pytest_ultrapar.session.settings import KeyLock
+    from pytest_ultrapar.pool.settings import KeyLock
 
 
 _LOOK_S = 0.1

@@ -19,19 +19,20 @@ from pytest_ultrapar.coordinator.header import (
     known_services,
     not_asked,
     pool_hints,
+    process_loads,
     waste_of_pool,
 )
-from pytest_ultrapar.coordinator.policies import make_assignment, process_loads
+from pytest_ultrapar.coordinator.policies import make_assignment
 from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_sample
 from pytest_ultrapar.errors import ConfigError, ResultsError, UltraparError
-from pytest_ultrapar.options import MODES
 from pytest_ultrapar.plan.expectations import EarlierRun, expect, unjudged
 from pytest_ultrapar.plan.run_plan import Way, contradictions, make_plan
-from pytest_ultrapar.policy_names import PHASE, read_offered, settle_policy
 from pytest_ultrapar.pool.model import answered_by
+from pytest_ultrapar.pool.settings import MODES, PHASE, Mode
 from pytest_ultrapar.report.plan_report import plan_lines
 from pytest_ultrapar.report.text import counted, duration
 from pytest_ultrapar.session import collection, process
+from pytest_ultrapar.session.settings import read_offered, settle_policy
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST
 from pytest_ultrapar.store.manifest import Manifest, answers_differ, read_manifest
@@ -362,7 +363,7 @@ class Planning(collection.CollectOnly):
         cases = [case for case in collected if case.skipped is None]
         if not cases:
             return ["nothing to plan: no selected test asks a model"]
-        given = config.getoption("ultrapar_plan_from")
+        given = self._options.plan_from
         history = find_history(given, pool, process.data(config), cases)
         hints = pool_hints(pool)
         said = {case.case_id: said_of(items[case.index], hints[case.model]) for case in cases}
@@ -409,7 +410,7 @@ class Planning(collection.CollectOnly):
             width=reporter._tw.fullwidth if reporter else 100,  # noqa: SLF001 - pytest 9.2.0, terminal.py:405
         )
 
-    def _way(self, mode: str, cases: Sequence[Case]) -> Way:
+    def _way(self, mode: Mode, cases: Sequence[Case]) -> Way:
         """What a mode would make of the cases; the mode in force may not fail."""
         policy = ""
         try:
@@ -443,7 +444,7 @@ class Planning(collection.CollectOnly):
             return True
         return any(hook(config=self._config, case=case) is not None for case in cases)
 
-    def _policy(self, mode: str) -> str:
+    def _policy(self, mode: Mode) -> str:
         if mode == self._options.mode:
             return self._options.policy
         # What conftests offer for mode ultra is never its default.

@@ -1,76 +1,163 @@
-"""Where workers are at home and which models run together: policies and the assignment."""
+"""Policies: where workers are at home, and which models run together.
+
+A policy is a pure function of pool, workers, lanes and cases. Those of the first part give workers
+a home and leave the order of cases free; those of the second put cases into groups that wait for
+each other. A new one is a function and a line of `POLICIES`.
+"""
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ultrapar.broker.assignment import Assignment, Group, check_assignment
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.plan.load import KeyLoad, key_load
-from pytest_ultrapar.policy_names import PHASE, batch_size, is_called
 from pytest_ultrapar.pool.model import Lane, LaneId, Pool
+from pytest_ultrapar.pool.settings import PHASE
 from pytest_ultrapar.records import Case
 from pytest_ultrapar.session import process
+from pytest_ultrapar.session.settings import is_called
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import pytest
 
-
+Policy = Callable[[Pool, Sequence[str], Sequence[Lane], Sequence[Case]], Assignment]
 _UNLIMITED = 1_000_000
 _DEFAULT_LATENCY_S = 1.0
 
 
-def serial(
+# -- homes: any worker may take any case, and prefers its own lanes --------------------------------
+
+
+def even(
     pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
 ) -> Assignment:
-    """Models one after the other, in the pool's order, each on all its lanes (fix A)."""
-    return batch(pool, workers, lanes, cases, n_models=1)
+    """Workers to keys and instances by expected work (cases x latency), capped by seats.
 
-
-def batch(
-    pool: Pool,
-    workers: Sequence[str],
-    lanes: Sequence[Lane],
-    cases: Sequence[Case],
-    *,
-    n_models: int,
-) -> Assignment:
-    """Batches of `n_models` models in the pool's order, each after the one before (fix B).
-
-    The keys of a provider are dealt out among the models of a batch, so that with enough keys each
-    model has its own.
-
-    Args:
-        pool: For the order of models.
-        workers: Not used.
-        lanes: All lanes of the run.
-        cases: All cases of the run.
-        n_models: Models at once at most, >= 1.
+    None is left out.
     """
-    del workers
-    by_model = _cases_by_model(pool, cases)
-    models = list(by_model)
-    groups: list[Group] = []
-    before: tuple[str, ...] = ()
-    for start in range(0, len(models), n_models):
-        members = models[start : start + n_models]
-        keys = _deal_keys(members, lanes)
-        for model in members:
-            own = tuple(
-                lane.lane_id
-                for lane in lanes
-                if lane.model == model and lane.key_name in keys[model]
-            )
-            groups.append(Group(model, by_model[model], own, after=before))
-        before = tuple(members)
-    return Assignment(groups=tuple(groups))
+    units = _units(pool, lanes, cases, _tightest_limit)
+    return Assignment(home=_deal(units, workers, capped=True))
+
+
+def by_key(
+    pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
+) -> Assignment:
+    """Workers to keys, in proportion to the work that falls on each key."""
+    units = _units(pool, lanes, cases, lambda _, lane: lane.key_name)
+    return Assignment(home=_deal(units, workers, capped=False))
+
+
+def by_model(
+    pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
+) -> Assignment:
+    """Workers to models, in proportion to the work of each model."""
+    units = _units(pool, lanes, cases, lambda _, lane: lane.model)
+    return Assignment(home=_deal(units, workers, capped=False))
+
+
+def round_robin(
+    pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
+) -> Assignment:
+    """Lanes to workers in turn, whatever the work: every worker gets every n-th lane."""
+    del pool, cases
+    home: dict[str, list[LaneId]] = {worker: [] for worker in workers}
+    for position in range(max(len(lanes), len(workers))):
+        lane = lanes[position % len(lanes)].lane_id
+        home[workers[position % len(workers)]].append(lane)
+    return Assignment(home={worker: tuple(dict.fromkeys(own)) for worker, own in home.items()})
+
+
+class Unit(NamedTuple):
+    """Lanes that belong together.
+
+    Attributes:
+        seats: Requests in flight at once over all of them; a large number when unlimited.
+        work_s: Expected seconds of requests that fall on them.
+    """
+
+    name: str
+    lanes: tuple[LaneId, ...]
+    seats: int
+    work_s: float
+
+
+def _units(
+    pool: Pool, lanes: Sequence[Lane], cases: Sequence[Case], name_of: Callable[[Pool, Lane], str]
+) -> list[Unit]:
+    latency_s = _latencies_s(pool)
+    demand_s = {
+        model: count * latency_s.get(model, _DEFAULT_LATENCY_S)
+        for model, count in Counter(case.model for case in cases).items()
+    }
+    members: dict[str, list[Lane]] = {}
+    for lane in lanes:
+        members.setdefault(name_of(pool, lane), []).append(lane)
+    units_of_model = Counter(
+        model for own in members.values() for model in {lane.model for lane in own}
+    )
+    return [
+        Unit(
+            name=name,
+            lanes=tuple(lane.lane_id for lane in own),
+            seats=pool.seats(tuple(own)) or _UNLIMITED,
+            work_s=sum(
+                demand_s.get(model, 0.0) / units_of_model[model]
+                for model in dict.fromkeys(lane.model for lane in own)
+            ),
+        )
+        for name, own in members.items()
+    ]
+
+
+def _tightest_limit(pool: Pool, lane: Lane) -> str:
+    bounded = [pool.limits[name] for name in lane.limits if pool.limits[name].workers is not None]
+    # Of equally tight limits the outermost counts: it binds more lanes together.
+    inner = [limit for limit in bounded if limit.level not in {"pool", "provider"}] or bounded
+    if not inner:
+        return lane.key_name
+    return min(inner, key=lambda limit: limit.workers or 0).name
+
+
+def _deal(
+    units: Sequence[Unit], workers: Sequence[str], *, capped: bool
+) -> dict[str, tuple[LaneId, ...]]:
+    """Deal workers to units, or, where there are fewer workers, units to workers."""
+    if len(workers) < len(units):
+        return _share(units, workers)
+    count = [1] * len(units)
+    for _ in range(len(workers) - len(units)):
+        open_units = [
+            at for at, unit in enumerate(units) if not capped or count[at] < unit.seats
+        ] or list(range(len(units)))
+        # The unit with the most work per worker gets the next one; ties in the order of the file.
+        busiest = max(open_units, key=lambda at: (units[at].work_s / count[at], -at))
+        count[busiest] += 1
+    home: dict[str, tuple[LaneId, ...]] = {}
+    names = iter(workers)
+    for unit, own in zip(units, count, strict=True):
+        for _ in range(own):
+            home[next(names)] = unit.lanes
+    return home
+
+
+def _share(units: Sequence[Unit], workers: Sequence[str]) -> dict[str, tuple[LaneId, ...]]:
+    """Longest work first onto the least loaded worker."""
+    loads = [(0.0, position) for position in range(len(workers))]
+    home: dict[str, list[LaneId]] = {worker: [] for worker in workers}
+    for unit in sorted(units, key=lambda unit: -unit.work_s):
+        load_s, position = heapq.heappop(loads)
+        home[workers[position]] += unit.lanes
+        heapq.heappush(loads, (load_s + unit.work_s + 1e-9, position))
+    return {worker: tuple(lanes) for worker, lanes in home.items()}
+
+
+# -- groups: cases wait for each other, or for a key -----------------------------------------------
 
 
 def exclusive(
@@ -121,6 +208,52 @@ def _deal_cases(
     return shares
 
 
+def serial(
+    pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
+) -> Assignment:
+    """Models one after the other, in the pool's order, each on all its lanes (fix A)."""
+    return batch(pool, workers, lanes, cases)
+
+
+def batch(
+    pool: Pool,
+    workers: Sequence[str],
+    lanes: Sequence[Lane],
+    cases: Sequence[Case],
+    *,
+    n_models: int = 1,
+) -> Assignment:
+    """Batches of `n_models` models in the pool's order, each after the one before (fix B).
+
+    The keys of a provider are dealt out among the models of a batch, so that with enough keys each
+    model has its own.
+
+    Args:
+        pool: For the order of models.
+        workers: Not used.
+        lanes: All lanes of the run.
+        cases: All cases of the run.
+        n_models: Models at once at most, >= 1.
+    """
+    del workers
+    by_model = _cases_by_model(pool, cases)
+    models = list(by_model)
+    groups: list[Group] = []
+    before: tuple[str, ...] = ()
+    for start in range(0, len(models), n_models):
+        members = models[start : start + n_models]
+        keys = _deal_keys(members, lanes)
+        for model in members:
+            own = tuple(
+                lane.lane_id
+                for lane in lanes
+                if lane.model == model and lane.key_name in keys[model]
+            )
+            groups.append(Group(model, by_model[model], own, after=before))
+        before = tuple(members)
+    return Assignment(groups=tuple(groups))
+
+
 def _deal_keys(models: Sequence[str], lanes: Sequence[Lane]) -> dict[str, list[str]]:
     """Each key to the model that has fewest; a model left without one shares the least shared."""
     keys_of = {model: keys for model, keys in _keys_by_model(lanes).items() if model in models}
@@ -154,95 +287,6 @@ def _latencies_s(pool: Pool) -> dict[str, float]:
     return {model.name: model.latency_hint_s or _DEFAULT_LATENCY_S for model in models}
 
 
-_POLICIES_DEFAULT_LATENCY_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """Lanes that belong together.
-
-    Attributes:
-        seats: Requests in flight at once over all of them; a large number when unlimited.
-        work_s: Expected seconds of requests that fall on them.
-    """
-
-    name: str
-    lanes: tuple[LaneId, ...]
-    seats: int
-    work_s: float
-
-
-Policy = Callable[[Pool, Sequence[str], Sequence[Lane], Sequence[Case]], Assignment]
-
-
-def even(
-    pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
-) -> Assignment:
-    """Workers to keys and instances by expected work (cases x latency), capped by seats.
-
-    None is left out.
-    """
-    units = _units(pool, lanes, cases, _tightest_limit)
-    return Assignment(home=_deal(units, workers, capped=True))
-
-
-def by_key(
-    pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
-) -> Assignment:
-    """Workers to keys, in proportion to the work that falls on each key."""
-    units = _units(pool, lanes, cases, lambda _, lane: lane.key_name)
-    return Assignment(home=_deal(units, workers, capped=False))
-
-
-def by_model(
-    pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
-) -> Assignment:
-    """Workers to models, in proportion to the work of each model."""
-    units = _units(pool, lanes, cases, lambda _, lane: lane.model)
-    return Assignment(home=_deal(units, workers, capped=False))
-
-
-def round_robin(
-    pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
-) -> Assignment:
-    """Lanes to workers in turn, whatever the work: every worker gets every n-th lane."""
-    del pool, cases
-    home: dict[str, list[LaneId]] = {worker: [] for worker in workers}
-    for position in range(max(len(lanes), len(workers))):
-        lane = lanes[position % len(lanes)].lane_id
-        home[workers[position % len(workers)]].append(lane)
-    return Assignment(home={worker: tuple(dict.fromkeys(own)) for worker, own in home.items()})
-
-
-POLICIES: dict[str, Policy] = {
-    "even": even,
-    "by-key": by_key,
-    "by-model": by_model,
-    "round-robin": round_robin,
-    "exclusive": exclusive,
-    "serial": serial,
-}
-_BATCH = "batch:N"
-
-
-def find_policy(word: str, mode: str) -> Policy:
-    """The shipped policy of that name, for when nobody else gave an assignment.
-
-    Raises:
-        ConfigError: None is shipped under that name, or the mode's rules are not the plugin's.
-    """
-    if mode != PHASE:
-        if is_called(word, _BATCH):
-            return partial(batch, n_models=batch_size(word))
-        if word in POLICIES:
-            return POLICIES[word]
-    msg = (
-        f"--ultrapar-policy {word} (mode {mode}) is offered by a conftest or plugin, but no "
-        "pytest_ultrapar_assign gave an assignment for it"
-    )
-    raise ConfigError(msg)
-
-
 def one_at_a_time(
     lanes: Sequence[Lane], cases: Sequence[Case], *, lanes_per_model: int | None
 ) -> Assignment:
@@ -260,78 +304,56 @@ def one_at_a_time(
     return Assignment(groups=(group,))
 
 
-def _tightest_limit(pool: Pool, lane: Lane) -> str:
-    bounded = [pool.limits[name] for name in lane.limits if pool.limits[name].workers is not None]
-    # Of equally tight limits the outermost counts: it binds more lanes together.
-    inner = [limit for limit in bounded if limit.level not in {"pool", "provider"}] or bounded
-    if not inner:
-        return lane.key_name
-    return min(inner, key=lambda limit: limit.workers or 0).name
+# -- their names --------------------------------------------------------------------------------
+
+_BATCH = "batch:N"
+POLICIES: dict[str, Policy] = {
+    "even": even,
+    "by-key": by_key,
+    "by-model": by_model,
+    "round-robin": round_robin,
+    "exclusive": exclusive,
+    _BATCH: batch,
+    "serial": serial,
+}
 
 
-def _units(
-    pool: Pool, lanes: Sequence[Lane], cases: Sequence[Case], name_of: Callable[[Pool, Lane], str]
-) -> list[Unit]:
-    hints = {
-        model.name: model.latency_hint_s or _POLICIES_DEFAULT_LATENCY_S
-        for provider in pool.providers
-        for model in provider.models
-    }
-    demand_s = {
-        model: count * hints.get(model, _POLICIES_DEFAULT_LATENCY_S)
-        for model, count in Counter(case.model for case in cases).items()
-    }
-    members: dict[str, list[Lane]] = {}
-    for lane in lanes:
-        members.setdefault(name_of(pool, lane), []).append(lane)
-    units_of_model = Counter(
-        model for own in members.values() for model in {lane.model for lane in own}
+def shipped(mode: str) -> Sequence[str]:
+    """The words that a mode knows without any conftest; the rules of phases are the suites' own."""
+    return () if mode == PHASE else tuple(POLICIES)
+
+
+def find_policy(word: str, mode: str) -> Policy:
+    """The shipped policy of that name, for when nobody else gave an assignment.
+
+    Raises:
+        ConfigError: None is shipped under that name, its argument is not allowed, or the mode's
+            rules are not the plugin's.
+    """
+    for name in shipped(mode):
+        if is_called(word, name):
+            return partial(batch, n_models=batch_size(word)) if name == _BATCH else POLICIES[name]
+    msg = (
+        f"--ultrapar-policy {word} (mode {mode}) is offered by a conftest or plugin, but no "
+        "pytest_ultrapar_assign gave an assignment for it"
     )
-    return [
-        Unit(
-            name=name,
-            lanes=tuple(lane.lane_id for lane in own),
-            seats=pool.seats(tuple(own)) or 1_000_000,
-            work_s=sum(
-                demand_s.get(model, 0.0) / units_of_model[model]
-                for model in dict.fromkeys(lane.model for lane in own)
-            ),
-        )
-        for name, own in members.items()
-    ]
+    raise ConfigError(msg)
 
 
-def _deal(
-    units: Sequence[Unit], workers: Sequence[str], *, capped: bool
-) -> dict[str, tuple[LaneId, ...]]:
-    """Deal workers to units, or, where there are fewer workers, units to workers."""
-    if len(workers) < len(units):
-        return _share(units, workers)
-    count = [1] * len(units)
-    for _ in range(len(workers) - len(units)):
-        open_units = [
-            at for at, unit in enumerate(units) if not capped or count[at] < unit.seats
-        ] or list(range(len(units)))
-        # The unit with the most work per worker gets the next one; ties in the order of the file.
-        busiest = max(open_units, key=lambda at: (units[at].work_s / count[at], -at))
-        count[busiest] += 1
-    home: dict[str, tuple[LaneId, ...]] = {}
-    names = iter(workers)
-    for unit, own in zip(units, count, strict=True):
-        for _ in range(own):
-            home[next(names)] = unit.lanes
-    return home
+def batch_size(word: str) -> int:
+    """The N of `batch:N`.
+
+    Raises:
+        ConfigError: It is no number of models, >= 1.
+    """
+    text = word.partition(":")[2]
+    if not (text.isascii() and text.isdecimal() and len(text) <= 6 and int(text) >= 1):  # noqa: PLR2004 - a million models
+        msg = f"--ultrapar-policy {word!r}: batch:N needs how many models run at once, 1 to 999999"
+        raise ConfigError(msg)
+    return int(text)
 
 
-def _share(units: Sequence[Unit], workers: Sequence[str]) -> dict[str, tuple[LaneId, ...]]:
-    """Longest work first onto the least loaded worker."""
-    loads = [(0.0, position) for position in range(len(workers))]
-    home: dict[str, list[LaneId]] = {worker: [] for worker in workers}
-    for unit in sorted(units, key=lambda unit: -unit.work_s):
-        load_s, position = heapq.heappop(loads)
-        home[workers[position]] += unit.lanes
-        heapq.heappush(loads, (load_s + unit.work_s + 1e-9, position))
-    return {worker: tuple(lanes) for worker, lanes in home.items()}
+# -- the assignment of a run --------------------------------------------------------------------
 
 
 def make_assignment(
@@ -370,31 +392,6 @@ def make_assignment(
         mode=mode,
     )
     return checked(given, lanes=lanes, cases=cases)
-
-
-def process_loads(
-    config: pytest.Config,
-    *,
-    lanes: Sequence[Lane],
-    cases: Sequence[Case],
-    assignment: Assignment,
-    mode: str,
-) -> tuple[KeyLoad, ...]:
-    """The load of each key by the processes that a suite's documents had.
-
-    Only where cases wait for each other or for a key: else all processes meet on all keys, and the
-    sum says nothing. Empty there, and where no suite names processes.
-    """
-    if not assignment.groups or mode in {"serial", "rotate"}:
-        return ()
-    names = {
-        case.case_id: config.hook.pytest_ultrapar_process(config=config, case=case)
-        for case in cases
-    }
-    own = [case for case in cases if names[case.case_id] is not None]
-    pool = process.settings(config)[1]
-    loads = key_load(pool, lanes, own, assignment, process_of=lambda case: names[case.case_id])
-    return tuple(load for load in loads if load.processes)
 
 
 def checked(assignment: object, *, lanes: Sequence[Lane], cases: Sequence[Case]) -> Assignment:

@@ -20,6 +20,7 @@ from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_s
 from pytest_ultrapar.coordinator.services import Services
 from pytest_ultrapar.errors import ConfigError, ResultsError, UltraparError
 from pytest_ultrapar.plan.eta import ToAsk
+from pytest_ultrapar.pool.environment import effective
 from pytest_ultrapar.pool.model import answered_by
 from pytest_ultrapar.session import collection, process
 from pytest_ultrapar.session.collection import write_reused
@@ -98,11 +99,11 @@ def make_manifest(
         mode=options.mode,
         policy=options.policy,
         seed=options.seed,
-        repeats=options.repeats,
+        repeats=options.repeats.n,
         n_planned=len(cases),
         suite_digest=suite_digest(cases),
         arguments=tuple(map(redact, map(str, config.invocation_params.args))),
-        effective=(*pool.effective, *options.effective),
+        effective=(*pool.effective, *effective(options)),
         versions=describe_versions(),
         python=describe_python(),
         machine=describe_machine(),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.measured_run import find_measured_run
-from pytest_ultrapar.compare.gate import Undecided, judge_in_subprocess
+from pytest_ultrapar.compare.gate import judge_in_subprocess
 from pytest_ultrapar.compare.pairing import refuse_nothing_common
 from pytest_ultrapar.compare.report import failure_line, gate_section, text_lines
 from pytest_ultrapar.compare.rules import (
@@ -18,13 +18,14 @@ from pytest_ultrapar.compare.rules import (
     parse_rule,
 )
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.settings import Undecided
 from pytest_ultrapar.store.run_directory import resolve_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_ultrapar.pool.settings import Options
     from pytest_ultrapar.records import Case
-    from pytest_ultrapar.session.settings import Options
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,13 +122,15 @@ class Services:
             self._broker_address = BrokerAddress.make(self._directory)
         return self._broker_address
 
-    def start_broker(self, patience_s: float, known: Sequence[KnownLane] = ()) -> BrokerProcess:
+    def start_broker(
+        self, episode_timeout_s: float, known: Sequence[KnownLane] = ()
+    ) -> BrokerProcess:
         """Have a broker process; with xdist only.
 
         Only when the keys are ours: it keeps them while it lives.
 
         Args:
-            patience_s: How long an episode may last, seconds.
+            episode_timeout_s: How long an episode may last, seconds.
             known: Lanes of which something is known before the first request.
         """
         from pytest_ultrapar.broker.process import BrokerProcess  # noqa: PLC0415 - with xdist only
@@ -137,7 +139,7 @@ class Services:
             with_headroom(self._pool),
             self._directory,
             address=self.broker_address,
-            patience_s=patience_s,
+            episode_timeout_s=episode_timeout_s,
             inherited=self.inherited,
             known=known,
         )

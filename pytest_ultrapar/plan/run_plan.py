@@ -25,6 +25,7 @@ from pytest_ultrapar.plan.load import (
     seat_shares,
 )
 from pytest_ultrapar.plan.waste import seat_uses
+from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -276,7 +277,6 @@ CLIENT_S = 0.0005
 """What a client takes from a lease to the sending and from an answer to the next asking, where no
 earlier run tells: 0.4 ms and 0.2 ms were the medians of 8,043 requests of the five phases on 2
 cores."""
-ONE_AT_A_TIME = ("serial", "rotate")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.apis.registry import SIMULATED
 from pytest_ultrapar.pool.environment import (
-    RATE_MODES,
+    COMMAND_LINE,
+    ENVIRONMENT,
     Overrides,
     Sources,
-    option_of,
     read_environment,
 )
 from pytest_ultrapar.pool.fields import REPEATS, WORKERS, Location, check_different, check_word
@@ -31,9 +31,10 @@ from pytest_ultrapar.pool.limits import (
     one_keys,
     read_amounts,
 )
-from pytest_ultrapar.pool.model import EffectiveValue, Lane, Limit, Pool, Provider, RateMode
+from pytest_ultrapar.pool.model import EffectiveValue, Lane, Limit, Pool, Provider
 from pytest_ultrapar.pool.providers import build_provider
 from pytest_ultrapar.pool.secret import check_secrets
+from pytest_ultrapar.pool.settings import RATE_MODES, RateMode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -132,10 +133,10 @@ def _rate_modes(
     where = location.at("pool").at("rate_mode")
     if whole.rate_mode is not None:
         check_word(where, whole.rate_mode, RATE_MODES)
-    value = sources.rate_mode(whole.rate_mode)
-    word = check_word(_origin_place(value, where), str(value.value), RATE_MODES)
+    value = sources.resolve("rate_mode", whole.rate_mode)
+    word = check_word(_origin_place(value, where), str(value.value or RATE_MODES[0]), RATE_MODES)
     sources.note("rate_mode", word, value.origin)
-    is_for_all = value.origin.startswith(("command line ", "environment "))
+    is_for_all = value.origin.startswith((f"{COMMAND_LINE} ", f"{ENVIRONMENT} "))
     modes = [word] * len(tables)
     for index, table in enumerate(tables):
         if table.rate_mode is None:
@@ -153,7 +154,7 @@ def _add_pool_limit(
 ) -> None:
     amounts = read_amounts(location, table, mode)
     workers = amounts.get("workers")
-    value = book.sources.max_workers(None if workers is None else int(workers))
+    value = book.sources.resolve("max_workers", None if workers is None else int(workers))
     if isinstance(value.value, int):
         WORKERS.check(_origin_place(value, location.at("workers")), value.value)
         amounts["workers"] = value.value
@@ -161,8 +162,7 @@ def _add_pool_limit(
 
 
 def _origin_place(value: EffectiveValue, file_place: Location) -> Location:
-    if value.origin.startswith("command line "):
-        return Location("command line", option_of(value.name))
-    if value.origin.startswith("environment "):
-        return Location(*value.origin.split(" ", 1))
+    for source in (COMMAND_LINE, ENVIRONMENT):
+        if value.origin.startswith(f"{source} "):
+            return Location(source, value.origin.removeprefix(f"{source} "))
     return file_place

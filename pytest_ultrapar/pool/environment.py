@@ -1,49 +1,180 @@
-"""What the environment and the command line say, typed, and which of them wins."""
+"""What the command line and the environment say, read by the table of settings."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeVar
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
+from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.fields import (
     PORT,
     PROCESS_NUM,
     REPEATS,
-    WORKERS,
     Bounds,
     Location,
     check_word,
     shown,
 )
-from pytest_ultrapar.pool.model import EffectiveValue, RateMode
+from pytest_ultrapar.pool.model import EffectiveValue
+from pytest_ultrapar.pool.settings import SETTINGS, Options, Repeats, Setting, WhichLog, row_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-
+COMMAND_LINE, ENVIRONMENT, DEFAULT = "command line", "environment", "default"
+"""How origins begin."""
+_NOTHING: Mapping[str, object] = MappingProxyType({})
+_TRUE = frozenset({"true", "1", "yes", "on"})
+_FALSE = frozenset({"false", "0", "no", "off"})
 # Eighteen digits are more than any bound allows and few enough for int() and for messages.
-_FORM = re.compile(r"(-?[0-9]{1,18})(?:x(-?[0-9]{1,18}))?", re.ASCII)
+_DIGITS = 18
+_REPEATS = re.compile(r"(-?[0-9]{1,18})(?:x(-?[0-9]{1,18}))?", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Repeats:
-    """Repetitions of each cell.
+def settle(
+    given: Mapping[str, object],
+    environ: Mapping[str, str],
+    *,
+    file: Mapping[str, object] = _NOTHING,
+    file_name: str = "pool.toml",
+) -> Options:
+    """All settings with their origins, each checked for itself.
 
-    Attributes:
-        n: Repetitions, >= 1.
-        n_first: Only cells with one of so many first values of the parameter that the suite's mark
-            names, >= 1; None takes all.
+    Args:
+        given: By name, what the command line's parser made of the options; None was not given.
+        environ: The environment's variables, usually `os.environ`.
+        file: By name, what the pool file says of settings that are not the pool's own.
+        file_name: How origins call the pool file.
+
+    Raises:
+        ConfigError: A value is not allowed; the message names the option or variable, the value,
+            and what is allowed.
     """
+    environment = read_environment(environ)
+    values: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    for row in SETTINGS:
+        values[row.name], origin[row.name] = resolve(
+            row.name,
+            command_line=_of_option(row, given.get(row.name)),
+            environment=environment.get(row.name),
+            file=file.get(row.name),
+            file_name=file_name,
+        )
+    number = environment.get("debug_process_num")
+    if number is not None and values["debug_log"].is_on and _is_of_variable(origin["debug_log"]):
+        where = Location(ENVIRONMENT, row_of("debug_process_num").variable or "")
+        values["debug_log"] = WhichLog(is_on=True, number=number, location=where)
+        origin["debug_log"] += f" and {where.path}"
+    return Options(values, origin)
 
-    n: int
-    n_first: int | None = None
 
-    @property
-    def setting(self) -> int | str:
-        """As the user writes it: 20, or `20x3`."""
-        return self.n if self.n_first is None else f"{self.n}x{self.n_first}"
+def effective(options: Options) -> tuple[EffectiveValue, ...]:
+    """The values in force with their origins, as manifest and header show them."""
+    return tuple(
+        EffectiveValue(row.key, getattr(value, "setting", value), options.origin[row.name])
+        for row in SETTINGS
+        if row.is_recorded and (value := getattr(options, row.name)) is not None
+    )
+
+
+def resolve(
+    name: str,
+    *,
+    command_line: Any,  # noqa: ANN401 - of the row's own type, as the next two
+    environment: Any,  # noqa: ANN401
+    file: Any,  # noqa: ANN401
+    file_name: str = "pool.toml",
+) -> tuple[Any, str]:
+    """The value in force and its origin: command line over environment over file over default.
+
+    Args:
+        name: The setting.
+        command_line: None when the option was not given; the same for the next two.
+        environment: The variable's value as `read_environment` typed it.
+        file: The value in the pool file.
+        file_name: How the origin calls the pool file.
+    """
+    row = row_of(name)
+    if command_line is not None:
+        return command_line, f"{COMMAND_LINE} {row.option}"
+    if environment is not None:
+        return environment, f"{ENVIRONMENT} {row.variable}"
+    if file is not None:
+        return file, file_name
+    return row.default, DEFAULT
+
+
+def read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    """By the setting's name, what its variable says; one that is empty counts as unset.
+
+    Raises:
+        ConfigError: A variable has a value that is not allowed; the message names variable, value
+            and what is allowed.
+    """
+    texts = {row: environ.get(row.variable, "").strip() for row in SETTINGS if row.variable}
+    return {row.name: _of_variable(row, text) for row, text in texts.items() if text}
+
+
+def _of_option(row: Setting, given: Any) -> Any:  # noqa: ANN401 - argparse knows the types
+    if given is None:
+        return None
+    where = Location(COMMAND_LINE, row.option)
+    if row.type == "Repeats":
+        return parse_repeats(where, given.strip())
+    if row.type == "WhichLog":
+        return parse_which(where, given.strip())
+    if row.type == "Path":
+        return Path(given) if given else None
+    if row.bare is not None and row.choices and given not in row.choices:
+        # pytest's parser takes whatever follows the option for its word.
+        msg = (
+            f"{row.option} takes {' or '.join(row.choices)} (got {given!r}); before the path of a "
+            f"suite write {row.option}={row.bare}"
+        )
+        raise ConfigError(msg)
+    if row.between is not None:
+        least, most = row.between
+        if not least <= given <= most:
+            msg = f"{row.option} must be between {least:g} and {most:g} (got {given})"
+            raise ConfigError(msg)
+    return tuple(given) if row.type.startswith("tuple") else given
+
+
+def _of_variable(row: Setting, text: str) -> Any:  # noqa: ANN401 - of the row's type
+    where = Location(ENVIRONMENT, row.variable or "")
+    if row.by_truth is not None:
+        word = row.by_truth[0 if _truth(where, text) else 1]
+        return parse_which(where, word) if row.type == "WhichLog" else word
+    if row.choices is not None:
+        return check_word(where, text.lower(), row.choices)
+    if row.between is not None:
+        least, most = row.between
+        return _integer(where, text, Bounds(at_least=least, at_most=most))
+    if row.type == "Repeats":
+        return parse_repeats(where, text)
+    return _truth(where, text) if row.type == "bool" else parse_ports(where, text)
+
+
+def _is_of_variable(origin: str) -> bool:
+    return origin.startswith(f"{ENVIRONMENT} ")
+
+
+def _integer(where: Location, text: str, bounds: Bounds) -> int:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS):
+        where.refuse(f"must be an integer {bounds} (got {shown(text)})")
+    return bounds.check(where, int(text))
+
+
+def _truth(where: Location, text: str) -> bool:
+    if text.lower() not in _TRUE | _FALSE:
+        where.refuse(f'must be "true" or "false" (got {shown(text)})')
+    return text.lower() in _TRUE
 
 
 def parse_repeats(location: Location, text: str) -> Repeats:
@@ -56,7 +187,7 @@ def parse_repeats(location: Location, text: str) -> Repeats:
     Raises:
         ConfigError: It has another form, or a number is out of its bounds.
     """
-    found = _FORM.fullmatch(text)
+    found = _REPEATS.fullmatch(text)
     if found is None:
         location.refuse(
             'must be a number of repetitions such as "20", or "20x3" for the first 3 values of the '
@@ -72,6 +203,22 @@ def parse_repeats(location: Location, text: str) -> Repeats:
     if not least <= n_first <= most:
         location.refuse(f"must have between {least} and {most} after the x (got {shown(text)})")
     return Repeats(n, n_first)
+
+
+def parse_which(location: Location, text: str) -> WhichLog:
+    """The workers that `all`, `off` or a number from 1 mean.
+
+    Raises:
+        ConfigError: It is none of them.
+    """
+    if text in {"all", "off"}:
+        return WhichLog(is_on=text == "all")
+    if not (text.isascii() and text.isdecimal() and 0 < len(text) <= _DIGITS):
+        location.refuse(
+            'must be "all", "off" or the number of one worker process, from 1 for the first '
+            f"(got {shown(text)})"
+        )
+    return WhichLog(is_on=True, number=PROCESS_NUM.check(location, int(text)), location=location)
 
 
 MAX_PORTS = 1_000
@@ -112,22 +259,6 @@ def check_ports(location: Location, ports: Sequence[int]) -> tuple[int, ...]:
     return tuple(ports)
 
 
-StorageFormat = Literal["parquet", "json"]
-Setting = str | int | float | bool | None
-RATE_MODES: tuple[RateMode, ...] = ("fixed", "adaptive")
-STORAGE_FORMATS: tuple[StorageFormat, ...] = ("parquet", "json")
-VARIABLES: Mapping[str, str] = {
-    "repeats": "NUM_INSTANCES",
-    "storage": "STORAGE_FORMAT",
-    "mode": "USE_CONCURRENT",
-}
-"""Variables whose setting has another name; others are the setting's name in capitals."""
-_W = TypeVar("_W", bound=str)
-_TRUE = frozenset({"true", "1", "yes", "on"})
-_FALSE = frozenset({"false", "0", "no", "off"})
-_DIGITS = 18
-
-
 @dataclass(frozen=True, slots=True)
 class Overrides:
     """What the command line says about the pool; None was not given.
@@ -142,163 +273,35 @@ class Overrides:
 
 
 @dataclass(frozen=True, slots=True)
-class Environment:
-    """The variables that the program reads, by their own names; None is unset or empty.
-
-    Attributes:
-        num_instances: Repetitions of each cell, as `--ultrapar-repeats`.
-        debug_log: Whether workers write a detailed log.
-        debug_process_num: The one worker process that `debug_log` is for, counted from 1 as the
-            documents count their shards: 1 is `gw0`, or `main` without xdist.
-        max_workers: Requests in flight over the whole pool.
-        use_concurrent: False means mode `rotate`.
-        use_multi_vllm: False takes the first of several ports only.
-    """
-
-    rate_mode: RateMode | None = None
-    num_instances: Repeats | None = None
-    storage_format: StorageFormat | None = None
-    debug_log: bool | None = None
-    debug_process_num: int | None = None
-    max_workers: int | None = None
-    use_concurrent: bool | None = None
-    use_multi_vllm: bool | None = None
-    vllm_ports: tuple[int, ...] | None = None
-
-
-def read_environment(environ: Mapping[str, str]) -> Environment:
-    """The program's variables, typed; a variable that is empty counts as unset.
-
-    Raises:
-        ConfigError: A variable has a value that is not allowed; the message names variable, value
-            and what is allowed.
-    """
-    ports = _text(environ, "VLLM_PORTS")
-    repeats = _text(environ, "NUM_INSTANCES")
-    return Environment(
-        rate_mode=_word(environ, "RATE_MODE", RATE_MODES),
-        num_instances=parse_repeats(_place("NUM_INSTANCES"), repeats) if repeats else None,
-        storage_format=_word(environ, "STORAGE_FORMAT", STORAGE_FORMATS),
-        debug_log=_truth(environ, "DEBUG_LOG"),
-        debug_process_num=_integer(environ, "DEBUG_PROCESS_NUM", PROCESS_NUM),
-        max_workers=_integer(environ, "MAX_WORKERS", WORKERS),
-        use_concurrent=_truth(environ, "USE_CONCURRENT"),
-        use_multi_vllm=_truth(environ, "USE_MULTI_VLLM"),
-        vllm_ports=parse_ports(_place("VLLM_PORTS"), ports) if ports else None,
-    )
-
-
-def resolve(
-    name: str,
-    *,
-    command_line: Setting,
-    environment: Setting,
-    file: Setting,
-    default: Setting,
-    file_name: str = "pool.toml",
-) -> EffectiveValue:
-    """The value in force and its origin: command line over environment over file over default.
-
-    Args:
-        name: The setting, such as `max_workers`; names its option and its variable in the origin.
-        command_line: None when the option was not given; the same for the next two.
-        environment: The variable's value as `read_environment` typed it.
-        file: The value in the pool file.
-        default: In force when nobody says anything.
-        file_name: How the origin calls the pool file.
-    """
-    if command_line is not None:
-        return EffectiveValue(name, command_line, f"command line {option_of(name)}")
-    if environment is not None:
-        return EffectiveValue(name, environment, f"environment {variable_of(name)}")
-    if file is not None:
-        return EffectiveValue(name, file, file_name)
-    return EffectiveValue(name, default, "default")
-
-
-def option_of(name: str) -> str:
-    """The option of a setting: `max_workers` is `--ultrapar-max-workers`."""
-    return "--ultrapar-" + name.replace("_", "-")
-
-
-def variable_of(name: str) -> str:
-    """The environment variable of a setting: `repeats` is `NUM_INSTANCES`."""
-    return VARIABLES.get(name, name.upper())
-
-
-def _place(variable: str) -> Location:
-    return Location("environment", variable)
-
-
-def _text(environ: Mapping[str, str], variable: str) -> str | None:
-    return environ.get(variable, "").strip() or None
-
-
-def _word(environ: Mapping[str, str], variable: str, allowed: tuple[_W, ...]) -> _W | None:
-    text = _text(environ, variable)
-    return None if text is None else check_word(_place(variable), text.lower(), allowed)
-
-
-def _integer(environ: Mapping[str, str], variable: str, bounds: Bounds) -> int | None:
-    text = _text(environ, variable)
-    if text is None:
-        return None
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS):
-        _place(variable).refuse(f"must be an integer {bounds} (got {shown(text)})")
-    return bounds.check(_place(variable), int(text))
-
-
-def _truth(environ: Mapping[str, str], variable: str) -> bool | None:
-    text = _text(environ, variable)
-    if text is None:
-        return None
-    if text.lower() not in _TRUE | _FALSE:
-        _place(variable).refuse(f'must be "true" or "false" (got {shown(text)})')
-    return text.lower() in _TRUE
-
-
-@dataclass(frozen=True, slots=True)
 class Sources:
     """Command line, environment and file of one load.
 
     Attributes:
         overrides: What the command line says.
         environ: All variables, since `ports_env` may name any.
-        environment: The program's own variables, typed.
+        environment: What the program's own variables say, by the setting's name.
         file_name: How origins call the pool file.
         effective: The values noted so far.
     """
 
     overrides: Overrides
     environ: Mapping[str, str]
-    environment: Environment
+    environment: Mapping[str, Any]
     file_name: str
     effective: list[EffectiveValue] = field(default_factory=list)
 
-    def note(self, name: str, value: Setting, origin: str | None = None) -> None:
+    def note(self, name: str, value: str | float | None, origin: str | None = None) -> None:
         """Note a value in force, by default one of the file; None is nothing to note."""
         if value is not None:
             self.effective.append(EffectiveValue(name, value, origin or self.file_name))
 
-    def max_workers(self, file: int | None) -> EffectiveValue:
-        """The bound on requests in flight over the whole pool; None is unlimited."""
-        return resolve(
-            "max_workers",
-            command_line=self.overrides.max_workers,
-            environment=self.environment.max_workers,
+    def resolve(self, name: str, file: str | float | None) -> EffectiveValue:
+        """One of the pool's own settings in force, `max_workers` or `rate_mode`."""
+        value, origin = resolve(
+            name,
+            command_line=getattr(self.overrides, name),
+            environment=self.environment.get(name),
             file=file,
-            default=None,
             file_name=self.file_name,
         )
-
-    def rate_mode(self, file: str | None) -> EffectiveValue:
-        """The rate mode in force, `fixed` unless somebody says otherwise."""
-        return resolve(
-            "rate_mode",
-            command_line=self.overrides.rate_mode,
-            environment=self.environment.rate_mode,
-            file=file,
-            default="fixed",
-            file_name=self.file_name,
-        )
+        return EffectiveValue(name, value, origin)

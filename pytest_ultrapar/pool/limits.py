@@ -24,13 +24,13 @@ from pytest_ultrapar.pool.model import (
     Limit,
     Model,
     Provider,
-    RateMode,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_ultrapar.pool.file import ModelTable, PoolFile
+    from pytest_ultrapar.pool.settings import RateMode
 
 
 _N = TypeVar("_N", int, float)

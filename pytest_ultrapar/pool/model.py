@@ -8,12 +8,12 @@ from typing import Any, Literal, NamedTuple, NewType
 
 from pytest_ultrapar.apis.registry import SIMULATED
 from pytest_ultrapar.pool.fields import RATE, TOKENS, WORKERS, Bounds
+from pytest_ultrapar.pool.settings import RateMode
 
 # At run time too, for msgspec reads the annotations of what goes to the broker's process.
 LaneId = NewType("LaneId", str)
 """`provider/instance/key`, unique in a pool and safe to show."""
 Level = Literal["pool", "provider", "key", "key_model", "instance", "lane"]
-RateMode = Literal["fixed", "adaptive"]
 PersonaName = Literal["echo", "obedient", "repairing", "sloppy"]
 
 

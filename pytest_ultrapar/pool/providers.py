@@ -308,7 +308,7 @@ def ports_in_force(
             )
     if listed is None:
         return None
-    if sources.environment.use_multi_vllm is False:
+    if sources.environment.get("use_multi_vllm") is False:
         listed = listed[:1]
         origin += ", first port only by environment USE_MULTI_VLLM"
     sources.note(f"{label} ports", ",".join(map(str, listed)), origin)

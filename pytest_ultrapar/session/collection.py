@@ -25,8 +25,8 @@ from pytest_ultrapar.store.publish import write_whole
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
+    from pytest_ultrapar.pool.settings import Options
     from pytest_ultrapar.session.prefetch import CaseInfo
-    from pytest_ultrapar.session.settings import Options
 
 
 Question = tuple[str, str, int, tuple[tuple[str, str], ...]]
@@ -396,7 +396,7 @@ def first_values(config: pytest.Config, items: Sequence[pytest.Item]) -> FirstVa
     """
     options, _ = process.settings(config)
     found: FirstValues = {}
-    if options.repeats_first is None:
+    if options.repeats.n_first is None:
         return found
     named: dict[int, object] = {}
     for item in items:
@@ -405,7 +405,7 @@ def first_values(config: pytest.Config, items: Sequence[pytest.Item]) -> FirstVa
             continue
         if _parameters(item).get(name, internals.NO_VALUE) is not internals.NO_VALUE:
             values = found.setdefault((item.path, name), set())
-            if len(values) < options.repeats_first:
+            if len(values) < options.repeats.n_first:
                 values.add(params_of(item).get(name))
     return found
 
@@ -471,14 +471,13 @@ def _fault(item: pytest.Item, counted: object, options: Options) -> str | None:
     allowed = f"its parameters are {', '.join(own)}" if own else "it has no parameters"
     if counted is not None and counted not in own:
         return f"{where}: mark ultrapar({ARGUMENT}={counted!r}) names no parameter; {allowed}"
-    if counted is None and options.repeats_first is not None:
-        origin = next(one.origin for one in options.effective if one.name == "repeats")
-        asked = f"{options.repeats}x{options.repeats_first}"
+    repeats = options.repeats
+    if counted is None and repeats.n_first is not None:
         return (
-            f"{where}: {asked} ({origin}) takes the first {options.repeats_first} values of a "
-            f"parameter, but the suite does not say of which; mark it with "
+            f"{where}: {repeats} ({options.origin['repeats']}) takes the first {repeats.n_first} "
+            f"values of a parameter, but the suite does not say of which; mark it with "
             f'pytest.mark.ultrapar({ARGUMENT}="..."), where {allowed}, or ask for '
-            f"{options.repeats}"
+            f"{repeats.n}"
         )
     return None
 
@@ -693,7 +692,7 @@ def parametrize_repeats(metafunc: pytest.Metafunc) -> None:
     options, _ = process.settings(metafunc.config)
     if REPEAT not in metafunc.fixturenames:
         metafunc.fixturenames.append(REPEAT)
-    numbers = range(options.repeats)
+    numbers = range(options.repeats.n)
     metafunc.parametrize(REPEAT, numbers, ids=[f"r{number}" for number in numbers])
 
 
@@ -750,7 +749,7 @@ def collect(config: pytest.Config, items: Sequence[pytest.Item]) -> Collected:
     """The cases among pytest's items, and all that is wrong with the suite."""
     options, pool = process.settings(config)
     collected = collect_cases(
-        items, run_seed=options.seed, models=process.models(config), repeats=options.repeats
+        items, run_seed=options.seed, models=process.models(config), repeats=options.repeats.n
     )
     collected.faults[:0] = config.stash.get(mark_faults_key, None) or ()
     collected.cases[:] = _without_secrets(collected.cases, process.redactor(pool).text)

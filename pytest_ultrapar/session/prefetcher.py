@@ -323,7 +323,7 @@ class Prefetcher:
             case_id=case_id,
             seed=seed,
             run_seed=self._runtime.options.seed,
-            repeat=repetition(item, self._runtime.options.repeats),
+            repeat=repetition(item, self._runtime.options.repeats.n),
             model=model,
             params=callspec.params if callspec is not None else {},
             markers=tuple(mark.name for mark in item.iter_markers()),

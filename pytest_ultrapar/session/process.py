@@ -11,7 +11,8 @@ from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.model import Lane, Pool
 from pytest_ultrapar.pool.network import check_routes, route_secrets
 from pytest_ultrapar.pool.secret import check_secrets
-from pytest_ultrapar.session.settings import Options, read_options, read_overrides, selected_models
+from pytest_ultrapar.pool.settings import Options
+from pytest_ultrapar.session.settings import read_options, read_overrides, selected_models
 from pytest_ultrapar.store.redact import Redactor
 
 _settings_key = pytest.StashKey[tuple[Options, Pool]]()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pytest_ultrapar.session.settings import Options
+    from pytest_ultrapar.pool.settings import Options
     from pytest_ultrapar.store.redact import Redactor
 
 

@@ -6,7 +6,7 @@ import os
 import platform
 from datetime import datetime
 from importlib import metadata
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,6 +14,7 @@ from pytest_ultrapar.broker.protocol import LaneStatus
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.plan.bound import Bound
 from pytest_ultrapar.pool.model import EffectiveValue, Lane, Limit
+from pytest_ultrapar.pool.settings import StorageFormat
 from pytest_ultrapar.store.publish import write_whole
 from pytest_ultrapar.store.timing import MeasuredPart
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 FILE_NAME = "manifest.json"
 SCHEMA = 1
-StorageFormat = Literal["parquet", "json"]
 _PACKAGES = (
     "pytest-ultrapar",
     "pytest",

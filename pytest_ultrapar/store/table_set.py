@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from pytest_ultrapar.pool.settings import StorageFormat
     from pytest_ultrapar.records import Case, EpisodeEnded, Grade
-    from pytest_ultrapar.store.manifest import Manifest, StorageFormat
+    from pytest_ultrapar.store.manifest import Manifest
     from pytest_ultrapar.store.tables import Row, TableWriter
 
 

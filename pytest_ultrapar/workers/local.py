@@ -85,7 +85,7 @@ class LocalSession:
             MonotonicClock(),
             self._loop,
             worker=WORKER,
-            patience_s=run.options.episode_timeout_s,
+            episode_timeout_s=run.options.episode_timeout_s,
             history=HistoryFile(run.directory.path / HISTORY_NAME),
             known=run.known,
         )

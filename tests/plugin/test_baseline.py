@@ -215,9 +215,9 @@ def test_it(answer, request, grade):
         (["--ultrapar-baseline=99"], "--ultrapar-baseline 99: the suite has 40 cases here, there"),
         (
             ["--ultrapar-baseline=3", "--ultrapar-mode=serial"],
-            "has no sense in mode serial (command line --ultrapar-mode), which runs all cases one",
+            "makes no sense in mode serial (command line --ultrapar-mode), which runs all cases",
         ),
-        (["--ultrapar-baseline=3", "--ultrapar-mode=rotate"], "has no sense in mode rotate"),
+        (["--ultrapar-baseline=3", "--ultrapar-mode=rotate"], "makes no sense in mode rotate"),
         (
             ["--ultrapar-baseline=3", "--ultrapar-resume=latest"],
             "cannot be used together with --ultrapar-resume",

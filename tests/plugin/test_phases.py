@@ -159,7 +159,7 @@ def test_selections_find_their_cases():
         (["--ultrapar-phase-scale=0"], "--ultrapar-phase-scale belongs to --ultrapar-mode phase"),
         (
             ["--ultrapar-mode=serial", "--ultrapar-policy=exclusive"],
-            "--ultrapar-policy 'exclusive' has no say in mode serial, which runs one case at a",
+            "--ultrapar-policy 'exclusive' has no effect in mode serial, which runs one case at a",
         ),
         (["--ultrapar-repeats=0"], "command line: --ultrapar-repeats must be between 1 and 1"),
         (["--ultrapar-repeats=3x0"], "command line: --ultrapar-repeats must have between 1"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ultrapar.options import POLICIES
+from pytest_ultrapar.coordinator.policies import POLICIES
 
 ROOT = Path(__file__).parents[2]
 CASES = """

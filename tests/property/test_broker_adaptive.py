@@ -66,7 +66,7 @@ class Play:
     def __init__(self, pool: Pool, courses: list, wanted: int) -> None:
         self.pool = pool
         self.lanes = {lane.lane_id: lane for lane in pool.lanes}
-        self.broker = LaneBroker(pool, patience_s=math.inf)
+        self.broker = LaneBroker(pool, episode_timeout_s=math.inf)
         self.courses = itertools.cycle(courses)
         self.now_s = 0.0
         self.coming: list = []

@@ -10,11 +10,11 @@ import pytest
 from pyarrow import parquet
 
 from bench_suites.documented import plugin as documented
-from pytest_ultrapar import cli, hooks, options
+from pytest_ultrapar import cli, hooks
 from pytest_ultrapar.bench.arguments import check_passed_on, parse_modes
 from pytest_ultrapar.compare.rules import DEFAULT_RULES, parse_rule
+from pytest_ultrapar.coordinator.policies import POLICIES
 from pytest_ultrapar.pool import file, model
-from pytest_ultrapar.pool.environment import read_environment
 from pytest_ultrapar.pool.providers import DEFAULT_TIMEOUT_S
 from pytest_ultrapar.store import tables
 
@@ -38,7 +38,6 @@ def section(text: str, title: str) -> str:
     return text.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
 
 
-OPTIONS = page("reference/options.md")
 POOL = page("reference/pool.md")
 RESULTS = page("reference/results.md")
 HOOKS = page("reference/hooks.md")
@@ -62,68 +61,10 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
-class RecordingParser:
-    """Takes the place of pytest's parser, and of the group that it hands out."""
-
-    def __init__(self) -> None:
-        self.help_of: dict[str, str] = {}
-        self.ini: list[str] = []
-
-    def getgroup(self, *_: str) -> RecordingParser:
-        return self
-
-    def addoption(self, name: str, *, help: str, **_: object) -> None:  # noqa: A002 - argparse's word
-        self.help_of[name] = help
-
-    def addini(self, name: str, *_: str, **__: str) -> None:
-        self.ini.append(name)
-
-
-@pytest.fixture(scope="module")
-def declared() -> RecordingParser:
-    parser = RecordingParser()
-    options.add_options(parser)
-    return parser
-
-
 def test_readme_shows_the_two_commands_and_ci_runs_the_second():
     assert f"\n    {RUN}\n" in README
     assert f"\n    {TEST}\n" in README
     assert f"\n{TEST}\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-
-
-def test_every_option_stands_in_the_reference_with_its_default_and_variable(declared):
-    table = {named(row[0])[0].split()[0]: row for row in rows(OPTIONS.split("\n## ")[0])}
-    assert list(table) == list(declared.help_of)
-    for name, (_, default, variable, meaning) in table.items():
-        text = declared.help_of[name]
-        found = re.search(r"default: ([^;)]+?)(?:, with [^)]*)?[;)]", text)
-        if found is not None:
-            assert found[1].removesuffix(" of the pool") == default.replace("`", "").replace(
-                " models", ""
-            ), name
-        else:
-            assert default == "none", name
-        for word in re.findall(r"\b[A-Z]+_[A-Z_]+\b", text):
-            assert named(variable) == [word], name
-        assert meaning
-
-
-def test_every_ini_setting_stands_in_the_reference(declared):
-    assert declared.ini
-    assert all(f"`{name} = " in OPTIONS for name in declared.ini)
-
-
-def test_choices_stand_in_the_reference():
-    table = {named(row[0])[0].split()[0]: row[3] for row in rows(OPTIONS.split("\n## ")[0])}
-    assert all(f"`{one}`" in table["--ultrapar-mode"] for one in options.MODES)
-    assert all(f"`{one}`" in table["--ultrapar-policy"] for one in options.POLICIES)
-
-
-def test_variables_of_the_environment_stand_in_the_reference():
-    known = [name.upper() for name in read_environment({}).__dataclass_fields__]
-    assert "NUM_INSTANCES" in known
-    assert [name for name in known if name not in OPTIONS] == []
 
 
 REFERENCE = {
@@ -302,19 +243,19 @@ def test_first_suite_of_the_readme_and_policy_of_the_reference_work(pytester, mo
     refused.stderr.fnmatch_lines(["*LAB_KEY_0, which is not set or empty*LAB_KEY_1"])
 
 
-POLICIES = page("reference/policies.md")
+POLICIES_PAGE = page("reference/policies.md")
 
 
 def test_every_policy_stands_in_the_page_on_policies():
-    names = [named(row[0])[0] for row in rows(POLICIES.split("\n## Mode")[0])]
-    assert names == [*options.POLICIES, *documented.POLICIES]
+    names = [named(row[0])[0] for row in rows(POLICIES_PAGE.split("\n## Mode")[0])]
+    assert names == [*POLICIES, *documented.POLICIES]
 
 
 @pytest.mark.slow
 def test_policy_of_the_page_on_policies_works(pytester, monkeypatch):
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
         monkeypatch.delenv(name, raising=False)
-    (policy,) = blocks(POLICIES, "python")
+    (policy,) = blocks(POLICIES_PAGE, "python")
     assert len(policy.strip().splitlines()) <= 12
     pytester.path.joinpath("pool.toml").write_text(
         blocks(section(README, "A first suite"), "toml")[0]
@@ -347,4 +288,4 @@ def test_it(answer):
     assert last <= min(row["t_send_s"] for row in attempts if not hard[row["case_id"]])
     refused = pytester.runpytest_subprocess(*run, "easy-first", timeout=300)
     assert refused.ret == 4
-    refused.stderr.fnmatch_lines([f"*{', '.join(options.POLICIES)}, hard-first"])
+    refused.stderr.fnmatch_lines([f"*{', '.join(POLICIES)}, hard-first"])

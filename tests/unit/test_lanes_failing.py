@@ -120,7 +120,7 @@ def test_turn_that_waits_for_its_lane_moves_when_that_becomes_a_probe_of_another
 
 
 def test_lane_silent_for_an_episodes_time_is_out_and_refuses_who_waits():
-    play = one_lane(patience_s=60.0)
+    play = one_lane(episode_timeout_s=60.0)
     break_lane(play, outcome="timeout")
     waiting = [play.ask() for _ in range(2)]
     play.wait(5.5)
@@ -136,7 +136,7 @@ def test_lane_silent_for_an_episodes_time_is_out_and_refuses_who_waits():
 
 @pytest.mark.parametrize("how", ["withdraw", "disconnect"])
 def test_who_leaves_at_the_moment_a_lane_goes_out_is_told_nothing_and_all_others_are(how):
-    play = one_lane(patience_s=60.0)
+    play = one_lane(episode_timeout_s=60.0)
     break_lane(play, outcome="timeout")
     asked = {worker: play.ask(worker=worker) for worker in ("gw0", "gw1", "gw2")}
     play.wait(50.0)
@@ -215,7 +215,7 @@ def test_retry_that_waits_for_its_budget_goes_when_new_requests_let_it_grow():
 
 
 def test_probes_of_an_instance_that_answers_nothing_go_at_most_twice_a_minute():
-    play = one_lane(workers=1000, patience_s=1e6)
+    play = one_lane(workers=1000, episode_timeout_s=1e6)
     play.back(play.ask())
     for request_id in [play.ask(lane=A, after=A) for _ in range(10)]:
         play.back(request_id, "malformed")

@@ -9,11 +9,13 @@ from pytest_ultrapar.broker.health import LaneHealth, Out, Pause, Resume
 from tests.property.broker_judge import lane
 
 
-def health(seed: int = 0, *, answered: bool = False, patience_s: float = 900.0) -> LaneHealth:
+def health(
+    seed: int = 0, *, answered: bool = False, episode_timeout_s: float = 900.0
+) -> LaneHealth:
     return LaneHealth(
         lane("dep-1", "key0"),
         random.Random(seed),
-        patience_s=patience_s,
+        episode_timeout_s=episode_timeout_s,
         has_answered=lambda: answered,
     )
 
@@ -41,13 +43,15 @@ def test_rate_pauses_differ_between_lanes():
 
 
 def test_rate_waits_as_long_as_it_is_asked_to_while_an_episode_may_last():
-    pause = health(patience_s=600.0).decide("rate", 500.0, 0.0, 0.0)
+    pause = health(episode_timeout_s=600.0).decide("rate", 500.0, 0.0, 0.0)
     assert 500.0 <= pause.until_s <= 550.0
 
 
-@pytest.mark.parametrize(("patience_s", "longest_s"), [(600.0, 600.0), (5.0, 120.0)])
-def test_rate_takes_a_lane_out_that_asks_for_longer_than_an_episode_may_last(patience_s, longest_s):
-    one = health(patience_s=patience_s)
+@pytest.mark.parametrize(("episode_timeout_s", "longest_s"), [(600.0, 600.0), (5.0, 120.0)])
+def test_rate_takes_a_lane_out_that_asks_for_longer_than_an_episode_may_last(
+    episode_timeout_s, longest_s
+):
+    one = health(episode_timeout_s=episode_timeout_s)
     assert isinstance(one.decide("rate", longest_s, 0.0, 0.0), Pause)
     out = one.decide("rate", 86_400.0, 1e6, 1e6)
     assert out.scope == "lane"
@@ -55,7 +59,7 @@ def test_rate_takes_a_lane_out_that_asks_for_longer_than_an_episode_may_last(pat
 
 
 def test_rate_without_end_takes_the_lane_out():
-    one, now_s, n = health(patience_s=60.0), 0.0, 0
+    one, now_s, n = health(episode_timeout_s=60.0), 0.0, 0
     while isinstance(verdict := one.decide("rate", None, now_s, now_s), Pause):
         now_s = verdict.until_s
         n += 1
@@ -270,7 +274,7 @@ def test_probe_without_news_lets_the_next_one_through(outcome):
 
 
 def test_lane_that_answers_nothing_for_as_long_as_an_episode_may_last_is_out():
-    one = health(patience_s=60.0, answered=True)
+    one = health(episode_timeout_s=60.0, answered=True)
     for n in range(5):
         verdict = one.decide("timeout", None, 100.0 + n, 110.0 + n)
     now_s = 114.0
@@ -299,7 +303,7 @@ def test_lane_of_which_nothing_but_failures_ever_came_is_out_after_a_minute():
 
 
 def test_probe_that_hangs_does_not_keep_a_silent_lane_from_going_out():
-    one = health(patience_s=60.0)
+    one = health(episode_timeout_s=60.0)
     for n in range(5):
         opened = one.decide("timeout", None, 100.0 + n, 110.0 + n)
     assert one.wake(opened.until_s) is None
@@ -309,7 +313,7 @@ def test_probe_that_hangs_does_not_keep_a_silent_lane_from_going_out():
 
 
 def test_pause_that_ends_late_and_before_the_breakers_time_goes_on_until_then():
-    one = health(patience_s=30.0, answered=True)
+    one = health(episode_timeout_s=30.0, answered=True)
     for n in range(5):
         pause = one.decide("overload", None, n, n)
     for _ in range(2):
@@ -324,7 +328,7 @@ def test_pause_that_ends_late_and_before_the_breakers_time_goes_on_until_then():
 
 
 def test_clock_that_jumps_takes_no_lane_out():
-    one = health(patience_s=60.0)
+    one = health(episode_timeout_s=60.0)
     for n in range(5):
         one.decide("overload", None, n, n)
     assert one.wake(3600.0) is None

@@ -216,7 +216,7 @@ def test_request_that_is_cancelled_as_its_lane_goes_out_takes_no_refusal_from_ot
         loop.set_exception_handler(lambda _, context: broken.append(context))
         of = pool([lane("a", "k0", "k0")], Limit("k0", "key", workers=1))
         clock = SetClock()
-        broker = LocalBroker(of, clock, loop, worker="gw0", patience_s=4.0)
+        broker = LocalBroker(of, clock, loop, worker="gw0", episode_timeout_s=4.0)
         for number in range(5):
             broker.release(await broker.acquire(LeaseRequest(number, "m")), "timeout")
         waiting = [broker.acquire(LeaseRequest(number, "m")) for number in range(5, 8)]

@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.broker.assignment import Assignment
-from pytest_ultrapar.coordinator.policies import find_policy
+from pytest_ultrapar.coordinator.policies import POLICIES, batch_size, find_policy
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.options import POLICIES
-from pytest_ultrapar.policy_names import batch_size, is_called, read_offered, settle_policy
+from pytest_ultrapar.session.settings import is_called, read_offered, settle_policy
 from tests.unit.policy_play import (
     AZURE,
     QWENS,
@@ -51,7 +50,7 @@ def test_policy_defaults_to_even_and_in_mode_phase_to_the_first_that_is_offered(
 
 @pytest.mark.parametrize("word", WORDS)
 def test_shipped_policy_is_known_and_found(word):
-    assert settle_policy(word, mode="ultra", offered=[]) == word
+    assert settle_policy(word, mode="ultra", offered=[*POLICIES]) == word
     assert isinstance(assignment(word, QWENS), Assignment)
 
 
@@ -64,7 +63,7 @@ def test_offered_policy_is_known_also_with_an_argument():
 @pytest.mark.parametrize("word", ["mystery", "Even", "", "batch", "even:2", "serial ", "cut"])
 def test_unknown_policy_is_refused_with_all_names(word):
     with pytest.raises(ConfigError) as caught:
-        settle_policy(word, mode="ultra", offered=["cut:N"])
+        settle_policy(word, mode="ultra", offered=[*POLICIES, "cut:N"])
     for name in (*POLICIES, "cut:N", repr(word)):
         assert name in str(caught.value)
 
@@ -74,7 +73,7 @@ def test_unknown_policy_is_refused_with_all_names(word):
 )
 def test_batch_needs_a_number_of_models(word):
     with pytest.raises(ConfigError, match=r"batch:N needs how many models run at once, 1 to"):
-        settle_policy(word, mode="ultra", offered=[])
+        find_policy(word, "ultra")
 
 
 @given(st.integers(1, 999_999))

@@ -3,18 +3,19 @@
 import pytest
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.environment import Environment, Repeats, read_environment
+from pytest_ultrapar.pool.environment import read_environment
+from pytest_ultrapar.pool.settings import Repeats
 
 
 def test_environment_without_our_variables_says_nothing():
-    assert read_environment({"PATH": "/bin"}) == Environment()
+    assert read_environment({"PATH": "/bin"}) == {}
 
 
 def test_empty_variable_counts_as_unset():
     variables = ["RATE_MODE", "NUM_INSTANCES", "STORAGE_FORMAT", "DEBUG_LOG", "MAX_WORKERS"]
     variables += ["DEBUG_PROCESS_NUM", "USE_CONCURRENT", "USE_MULTI_VLLM", "VLLM_PORTS"]
 
-    assert read_environment(dict.fromkeys(variables, " ")) == Environment()
+    assert read_environment(dict.fromkeys(variables, " ")) == {}
 
 
 def test_every_variable_is_read_as_what_it_is():
@@ -30,17 +31,19 @@ def test_every_variable_is_read_as_what_it_is():
         "VLLM_PORTS": "8001,8002, 8003",
     }
 
-    assert read_environment(environ) == Environment(
-        rate_mode="adaptive",
-        num_instances=Repeats(20, 3),
-        storage_format="json",
-        debug_log=True,
-        debug_process_num=1,
-        max_workers=4,
-        use_concurrent=False,
-        use_multi_vllm=False,
-        vllm_ports=(8001, 8002, 8003),
-    )
+    found = read_environment(environ)
+
+    assert found.pop("debug_log").setting == "all"
+    assert found == {
+        "rate_mode": "adaptive",
+        "repeats": Repeats(20, 3),
+        "storage": "json",
+        "debug_process_num": 1,
+        "max_workers": 4,
+        "mode": "rotate",
+        "use_multi_vllm": False,
+        "vllm_ports": (8001, 8002, 8003),
+    }
 
 
 @pytest.mark.parametrize(

@@ -32,21 +32,19 @@ def load(tmp_path, monkeypatch):
         ),
         ({"command_line": None, "environment": 2, "file": 3}, 2, "environment MAX_WORKERS"),
         ({"command_line": None, "environment": None, "file": 3}, 3, "pool.toml"),
-        ({"command_line": None, "environment": None, "file": None}, 4, "default"),
+        ({"command_line": None, "environment": None, "file": None}, None, "default"),
     ],
 )
 def test_resolve_takes_the_first_that_says_something(given, value, origin):
-    effective = resolve("max_workers", **given, default=4)
-
-    assert effective == EffectiveValue("max_workers", value, origin)
+    assert resolve("max_workers", **given) == (value, origin)
 
 
 def test_resolve_takes_false_and_zero_for_something():
-    falsy = resolve("debug_log", command_line=None, environment=False, file=True, default=True)
-    zero = resolve("seed", command_line=0, environment=None, file=None, default=5)
+    falsy = resolve("use_multi_vllm", command_line=None, environment=False, file=True)
+    zero = resolve("seed", command_line=0, environment=None, file=5)
 
-    assert falsy == EffectiveValue("debug_log", False, "environment DEBUG_LOG")
-    assert zero == EffectiveValue("seed", 0, "command line --ultrapar-seed")
+    assert falsy == (False, "environment USE_MULTI_VLLM")
+    assert zero == (0, "command line --ultrapar-seed")
 
 
 @pytest.mark.parametrize(
@@ -59,9 +57,10 @@ def test_resolve_takes_false_and_zero_for_something():
     ],
 )
 def test_resolve_names_the_variable_of_a_setting(name, variable):
-    effective = resolve(name, command_line=None, environment="x", file=None, default=None)
-
-    assert effective.origin == f"environment {variable}"
+    assert resolve(name, command_line=None, environment="x", file=None) == (
+        "x",
+        f"environment {variable}",
+    )
 
 
 @pytest.mark.parametrize(

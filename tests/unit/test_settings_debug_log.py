@@ -22,11 +22,11 @@ from pytest_ultrapar.engine.llm import Llm, Wire
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.watch import WatchedPort
 from pytest_ultrapar.errors import BadRequestError, ConfigError, InfraError, ResultsError
-from pytest_ultrapar.pool.environment import Environment
+from pytest_ultrapar.pool.environment import parse_which, settle
 from pytest_ultrapar.pool.fields import Location
 from pytest_ultrapar.pool.model import LaneId, Limit
+from pytest_ultrapar.pool.settings import number_of
 from pytest_ultrapar.records import EpisodeEnded, TurnMessage
-from pytest_ultrapar.session.settings import in_environment, number_of, parse_which
 from tests.property.broker_judge import lane, pool
 
 OPTION = Location("command line", "--ultrapar-debug-log")
@@ -83,21 +83,21 @@ def test_process_zero_and_one_too_many_are_refused():
 @pytest.mark.parametrize(
     ("log", "number", "setting", "origin"),
     [
-        (None, None, "off", "default"),
-        (None, 1, "off", "default"),
-        (False, 1, "off", "environment DEBUG_LOG"),
-        (True, None, "all", "environment DEBUG_LOG"),
-        (True, 1, 1, "environment DEBUG_LOG and DEBUG_PROCESS_NUM"),
+        ("", "", "off", "default"),
+        ("", "1", "off", "default"),
+        ("false", "1", "off", "environment DEBUG_LOG"),
+        ("true", "", "all", "environment DEBUG_LOG"),
+        ("true", "1", 1, "environment DEBUG_LOG and DEBUG_PROCESS_NUM"),
     ],
 )
 def test_environment_names_workers_as_the_documents_do(log, number, setting, origin):
-    which, whence = in_environment(Environment(debug_log=log, debug_process_num=number))
+    options = settle({}, {"DEBUG_LOG": log, "DEBUG_PROCESS_NUM": number})
 
-    assert (which.setting, whence) == (setting, origin)
+    assert (options.debug_log.setting, options.origin["debug_log"]) == (setting, origin)
 
 
 def test_number_of_the_environment_that_does_not_exist_is_refused_by_its_variable():
-    which, _ = in_environment(Environment(debug_log=True, debug_process_num=9))
+    which = settle({}, {"DEBUG_LOG": "true", "DEBUG_PROCESS_NUM": "9"}).debug_log
 
     with pytest.raises(ConfigError, match="environment: DEBUG_PROCESS_NUM must be between 1 and 2"):
         which.check(2)

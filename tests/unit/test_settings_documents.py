@@ -10,8 +10,8 @@ import pytest
 
 from pytest_ultrapar import options
 from pytest_ultrapar.broker.assignment import check_assignment
-from pytest_ultrapar.pool.environment import read_environment
 from pytest_ultrapar.pool.file import ModelTable, ProviderTable, WholePoolTable
+from pytest_ultrapar.pool.settings import SETTINGS
 from tests.unit.policy_play import QWENS, cases
 
 ROOT = Path(__file__).parents[2]
@@ -96,7 +96,7 @@ def test_every_variable_of_the_documents_has_a_line(variable):
 def test_variables_that_are_the_same_here_are_those_that_are_read():
     same = {row[0].strip("`") for row in table("Variables") if row[1] == "the same"}
 
-    assert same == {name.upper() for name in read_environment({}).__dataclass_fields__}
+    assert same == {row.variable for row in SETTINGS if row.variable}
 
 
 def test_what_has_no_counterpart_says_why():

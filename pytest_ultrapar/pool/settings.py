@@ -1,0 +1,458 @@
+"""Every setting of a run: one row says all there is to say of it.
+
+`Options` is the table and the type at once: a row is an attribute with its option, variable, range,
+default and help. pytest's parser (`options.py`), the reading with its precedence and checks
+(`pool/environment.py`) and the test of the documentation go through `SETTINGS`, so a new setting is
+one row here and whoever reads `options.<name>`.
+
+Every pytest run imports this module, with a pool or without: it must stay free of anything heavy,
+which is why `Options` is no dataclass (1.4 ms for this many fields, half of what the plugin costs).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pytest_ultrapar.pool.fields import Location
+
+Mode = Literal["serial", "rotate", "phase", "ultra"]
+RateMode = Literal["fixed", "adaptive"]
+StorageFormat = Literal["parquet", "json"]
+KeyLock = Literal["wait", "fail"]
+LaneCheck = Literal["fail", "warn"]
+Undecided = Literal["pass", "fail"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+ONE_AT_A_TIME: tuple[Mode, ...] = ("serial", "rotate")
+"""The modes that run one case at a time."""
+PHASE: Mode = "phase"
+"""The mode whose rules are a benchmark's own: only policies offered for it can be used in it."""
+RATE_MODES: tuple[RateMode, ...] = get_args(RateMode)
+EPISODE_TIMEOUT_S = 900.0
+
+
+class Repeats:
+    """Repetitions of each cell.
+
+    Attributes:
+        n: Repetitions, >= 1.
+        n_first: Only cells with one of so many first values of the parameter that the suite's mark
+            names (`repeats_over`), >= 1; None takes all.
+    """
+
+    __slots__ = ("n", "n_first")
+
+    def __init__(self, n: int, n_first: int | None = None) -> None:
+        self.n = n
+        self.n_first = n_first
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Repeats) and self.setting == other.setting
+
+    def __hash__(self) -> int:
+        return hash(self.setting)
+
+    def __str__(self) -> str:
+        return str(self.setting)
+
+    @property
+    def setting(self) -> int | str:
+        """As the user writes it: 20, or `20x3`."""
+        return self.n if self.n_first is None else f"{self.n}x{self.n_first}"
+
+
+class WhichLog:
+    """Which workers write a debug log.
+
+    Attributes:
+        is_on: Whether any does.
+        number: Only this one, from 1: `gw0` is 1, `gw1` is 2; without xdist `main` is 1. None takes
+            all. Counting from 1 makes `DEBUG_PROCESS_NUM=1` a process that every run has.
+        location: Where `number` stands, for the message when there is no such worker.
+    """
+
+    __slots__ = ("is_on", "location", "number")
+
+    def __init__(
+        self, *, is_on: bool = False, number: int | None = None, location: Location | None = None
+    ) -> None:
+        self.is_on = is_on
+        self.number = number
+        self.location = location
+
+    def __str__(self) -> str:
+        return str(self.setting)
+
+    @property
+    def setting(self) -> int | str:
+        """As the user writes it: `off`, `all`, or a number."""
+        if not self.is_on:
+            return "off"
+        return "all" if self.number is None else self.number
+
+    def includes(self, worker: str) -> bool:
+        """Whether the worker of that name writes one."""
+        return self.is_on and self.number in {None, number_of(worker)}
+
+    def check(self, n_workers: int) -> None:
+        """Make sure that the one worker is among those that the run starts.
+
+        Raises:
+            ConfigError: There are fewer.
+        """
+        if self.location is not None and self.number is not None and self.number > n_workers:
+            self.location.refuse(
+                f"must be between 1 and {n_workers}, the number of worker processes "
+                f"(got {self.number})"
+            )
+
+
+def number_of(worker: str) -> int:
+    """A worker's number from 1: `gw0` and `main` are 1, `gw1` is 2."""
+    digits = worker.removeprefix("gw")
+    return int(digits) + 1 if digits.isdecimal() else 1
+
+
+class Setting:
+    """One row of the table.
+
+    Attributes:
+        name: The attribute of `Options`.
+        type: Its annotation, by which texts are parsed.
+        option: `--ultrapar-...`; None for a setting that has a variable only.
+        metavar: What follows the option; None for a flag.
+        help: For `pytest --help`, without default and variable.
+        default: In force when nobody says anything.
+        by_default: The default in words, where the value alone does not tell.
+        variable: Of the environment, if there is one.
+        by_truth: The words that "true" and "false" in the variable stand for, where it is a switch.
+        file: The field of the pool file's `[pool]`, if there is one.
+        ini: Its name in pytest's own configuration, if it is read there, too; else empty.
+        between: The least and the largest value allowed.
+        choices: The words allowed.
+        bare: The word that the option alone stands for, where it may stand alone.
+        is_recorded: Whether its value and origin go to the manifest. Names of files and runs do
+            not: the manifest has fields for those that matter.
+    """
+
+    __slots__ = (
+        "bare",
+        "between",
+        "by_default",
+        "by_truth",
+        "choices",
+        "default",
+        "file",
+        "help",
+        "ini",
+        "is_recorded",
+        "metavar",
+        "name",
+        "option",
+        "type",
+        "variable",
+    )
+
+    def __init__(
+        self,
+        spelling: str | None,
+        said: str = "",
+        *,
+        default: object = None,
+        by_default: str | None = None,
+        variable: str | None = None,
+        by_truth: tuple[str, str] | None = None,
+        file: str | None = None,
+        ini: str = "",
+        between: tuple[float, float] | None = None,
+        choices: tuple[str, ...] | None = None,
+        bare: str | None = None,
+        is_recorded: bool = True,
+    ) -> None:
+        self.option, _, metavar = (spelling or "").partition(" ")
+        self.metavar = metavar.strip("[]") if bare is not None else metavar
+        self.help = said
+        self.default = default
+        self.by_default = by_default
+        self.variable = variable
+        self.by_truth = by_truth
+        self.file = file
+        self.ini = ini
+        self.between = between
+        self.choices = choices
+        self.bare = bare
+        self.is_recorded = is_recorded
+        self.name = self.type = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+        self.type = owner.__annotations__[name].removesuffix(" | None")
+
+    @property
+    def spelling(self) -> str:
+        """The option as it is documented: `--ultrapar-seed N`, `--ultrapar-check [WORD]`."""
+        metavar = f"[{self.metavar}]" if self.bare is not None else self.metavar
+        return f"{self.option} {metavar}".rstrip()
+
+    @property
+    def key(self) -> str:
+        """Its name in manifest and header: the option's, `episode_timeout` for one in seconds."""
+        return self.option.removeprefix("--ultrapar-").replace("-", "_") or self.name
+
+    @property
+    def dest(self) -> str:
+        """Its name for `config.getoption`."""
+        return f"ultrapar_{self.key}"
+
+    @property
+    def default_text(self) -> str:
+        """What is in force when nobody says anything, in words; empty where there is nothing."""
+        if self.by_default is not None:
+            return self.by_default
+        if isinstance(self.default, float):
+            return f"{self.default:g}"
+        has_none = self.default is None or self.default is False or self.default == ()
+        return "" if has_none else str(self.default)
+
+    @property
+    def help_text(self) -> str:
+        """What `pytest --help` says, with default and variable."""
+        more = [f"default: {self.default_text}"] if self.default_text else []
+        if self.variable:
+            more.append(f"environment: {self.variable}")
+        return f"{self.help} ({'; '.join(more)})." if more else f"{self.help}."
+
+
+def setting(spelling: str | None, said: str = "", **facts: Any) -> Any:  # noqa: ANN401
+    """A row, of whatever type its attribute is declared to have; see `Setting`."""
+    return Setting(spelling, said, **facts)
+
+
+class Options:
+    """The settings in force: command line over environment over pool file over default.
+
+    `max_workers` and `rate_mode` are settled by the pool, which knows its file: None here means as
+    the pool says.
+
+    Attributes:
+        origin: By name, whence a value is: `default`, `command line --ultrapar-seed`, ...
+    """
+
+    pool: str | None = setting(
+        "--ultrapar-pool FILE",
+        "Pool of providers, keys and limits to run on (ini: ultrapar_pool). Without it nothing of "
+        "this plugin acts",
+        ini="ultrapar_pool",
+        is_recorded=False,
+    )
+    out: Path | None = setting(
+        "--ultrapar-out DIR",
+        "The run's own directory; .ultrapar/latest points at the newest run",
+        by_default=".ultrapar/<time>-<id>",
+        is_recorded=False,
+    )
+    models: tuple[str, ...] = setting(
+        "--ultrapar-model PATTERN",
+        "Only models whose name matches; may be repeated, patterns such as 'qwen*' work",
+        default=(),
+        by_default="all models",
+        is_recorded=False,
+    )
+    repeats: Repeats = setting(
+        "--ultrapar-repeats N[xM]",
+        "Repetitions of each cell; NxM takes N of the first M values of the parameter that the "
+        "suite's mark names with repeats_over",
+        default=Repeats(1),
+        variable="NUM_INSTANCES",
+        file="repeats",
+    )
+    seed: int = setting(
+        "--ultrapar-seed N",
+        "Seed of the run: same suite, pool of models and seed give the same cases and prompts",
+        default=0,
+        between=(0, 2**63 - 1),
+    )
+    mode: Mode = setting(
+        "--ultrapar-mode MODE",
+        "How cases meet lanes: 'serial' one at a time on one lane, 'rotate' one at a time over all "
+        "lanes in turn, 'phase' as the suites' own documents say, 'ultra' all that the pool "
+        "allows; USE_CONCURRENT=false means rotate",
+        default="ultra",
+        choices=MODES,
+        variable="USE_CONCURRENT",
+        by_truth=("ultra", "rotate"),
+    )
+    baseline: int | None = setting(
+        "--ultrapar-baseline N",
+        "Run a random sample of N cases one at a time first, as mode 'serial' does, and measure "
+        "the speed-up of the others against it; 30 often tell enough. The sample counts in results "
+        "and scores, not in makespan and throughput. Without it the serial time is estimated from "
+        "the run's own service times",
+    )
+    policy: str = setting(
+        "--ultrapar-policy POLICY",
+        "How models meet keys and instances: a shipped policy or a word that a conftest offers; an "
+        "unknown word lists them all. Mode phase has its own",
+        default="even",
+    )
+    rate_mode: RateMode | None = setting(
+        "--ultrapar-rate-mode MODE",
+        "fixed: limits are as the pool declares them; adaptive: each lane finds its own, below "
+        "what is declared for adaptive",
+        by_default="as the pool says, else fixed",
+        choices=RATE_MODES,
+        variable="RATE_MODE",
+        file="rate_mode",
+        is_recorded=False,
+    )
+    max_workers: int | None = setting(
+        "--ultrapar-max-workers N",
+        "Requests in flight over the whole pool at most",
+        by_default="as the pool says",
+        between=(1, 100_000),
+        variable="MAX_WORKERS",
+        file="workers",
+        is_recorded=False,
+    )
+    max_attempts: int = setting(
+        "--ultrapar-max-attempts N",
+        "Tries of one request before its case is 'infra'; time-outs and unreadable answers are "
+        "tried once more at most, 429 and dead keys do not count. With 1 nothing is ever sent "
+        "again, not after 429 either",
+        default=3,
+        between=(1, 100),
+    )
+    episode_timeout_s: float = setting(
+        "--ultrapar-episode-timeout SECONDS",
+        "Deadline of one episode, all waiting included",
+        default=EPISODE_TIMEOUT_S,
+        between=(0.001, 7 * 86_400),
+    )
+    coverage: float = setting(
+        "--ultrapar-coverage SHARE",
+        "Least share of planned cases that must be graded, else exit code 1",
+        default=0.98,
+        between=(0, 1),
+    )
+    gate: tuple[str, ...] = setting(
+        "--ultrapar-gate RULE",
+        "A rule that the run must keep, else exit code 1, such as 'throughput>=-10%%' or "
+        "'solved_rate[model=m]>=0.7'; may be repeated ('ultrapar gate --help' explains them)",
+        default=(),
+        is_recorded=False,
+    )
+    gate_baseline: str | None = setting(
+        "--ultrapar-gate-baseline RUN",
+        "The earlier run that the rules of --ultrapar-gate compare with (its directory, its id, or "
+        "'latest'); without a rule the default ones hold",
+        is_recorded=False,
+    )
+    gate_undecided: Undecided = setting(
+        "--ultrapar-gate-undecided WORD",
+        "What becomes of a run with a rule that nothing decides (too few cases, or a client that "
+        "was the limit itself) and none that fails",
+        default="pass",
+        choices=get_args(Undecided),
+        is_recorded=False,
+    )
+    storage: StorageFormat = setting(
+        "--ultrapar-storage FORMAT",
+        "Format of the results",
+        default="parquet",
+        choices=get_args(StorageFormat),
+        variable="STORAGE_FORMAT",
+    )
+    resume: str | None = setting(
+        "--ultrapar-resume RUN",
+        "Finish an interrupted run: its directory, or 'latest'. Name the same suite and pool "
+        "again; finished episodes cost no request",
+        is_recorded=False,
+    )
+    reuse: str | None = setting(
+        "--ultrapar-reuse RUN",
+        "Take over graded answers of an earlier run (its directory, its id, or 'latest') where a "
+        "suite says that it takes cases from another one",
+        is_recorded=False,
+    )
+    plan: bool = setting(
+        "--ultrapar-plan",
+        "Send nothing: show calls, tokens, time, cost, the load of keys and limits, and a forecast "
+        "for each mode; refuse an inconsistent pool. -n says for how many workers",
+        default=False,
+        is_recorded=False,
+    )
+    plan_from: str | None = setting(
+        "--ultrapar-plan-from RUN",
+        "The earlier run that the plan's turns, tokens and times come from: its directory, its "
+        "id, 'latest', or 'none'",
+        by_default="the newest that covers most of the cases",
+        is_recorded=False,
+    )
+    check: LaneCheck | None = setting(
+        "--ultrapar-check [WORD]",
+        "Before the first case, send one smallest request to each lane that the selected cases "
+        "need: where one failed, 'fail' ends the run with exit code 4 and names it, 'warn' says so "
+        "and goes on without it; without a word: fail. 'ultrapar check' does so without a run",
+        choices=get_args(LaneCheck),
+        bare="fail",
+    )
+    simulator: str | None = setting(
+        "--ultrapar-simulator URL",
+        "Use a simulated provider that 'ultrapar simulate' already runs, instead of starting one",
+        is_recorded=False,
+    )
+    key_lock: KeyLock = setting(
+        "--ultrapar-key-lock HOW",
+        "What to do while another run of this host sends with one of the pool's keys: 'wait' for "
+        "its end, saying whom for, or 'fail' with exit code 4",
+        default="wait",
+        choices=get_args(KeyLock),
+    )
+    faults: Path | None = setting(
+        "--ultrapar-faults FILE",
+        "Have the run's own simulated provider fail as this TOML file says: errors, hangs, dropped "
+        "connections, limits that change ('ultrapar simulate --help' shows an example)",
+        is_recorded=False,
+    )
+    debug_log: WhichLog = setting(
+        "--ultrapar-debug-log WHICH",
+        "Write every lease, request, retry and episode to debug-<worker>.log in the run's "
+        "directory: 'all' workers, 'off', or one by its number, from 1",
+        default=WhichLog(),
+        variable="DEBUG_LOG",
+        by_truth=("all", "off"),
+    )
+    debug_process_num: int | None = setting(
+        None, between=(1, 100_000), variable="DEBUG_PROCESS_NUM", is_recorded=False
+    )
+    """The one worker that `DEBUG_LOG=true` is for; alone it asks for nothing."""
+    use_multi_vllm: bool | None = setting(None, variable="USE_MULTI_VLLM", is_recorded=False)
+    """False takes the first of several ports only."""
+    vllm_ports: tuple[int, ...] | None = setting(None, variable="VLLM_PORTS", is_recorded=False)
+    """Read where a pool names it in `ports_env`, and checked in any case."""
+
+    def __init__(self, values: Mapping[str, Any], origin: Mapping[str, str]) -> None:
+        """Settle.
+
+        Args:
+            values: By name; the others have their default.
+            origin: By name, whence; the others are `default`.
+        """
+        for row in SETTINGS:
+            setattr(self, row.name, values.get(row.name, row.default))
+        self.origin = {row.name: origin.get(row.name, "default") for row in SETTINGS}
+
+
+SETTINGS: tuple[Setting, ...] = tuple(
+    row for row in vars(Options).values() if isinstance(row, Setting)
+)
+
+
+def row_of(name: str) -> Setting:
+    """The row of that name."""
+    row = vars(Options)[name]
+    assert isinstance(row, Setting)
+    return row

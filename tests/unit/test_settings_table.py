@@ -1,0 +1,139 @@
+"""The table of settings: the options that it declares, what is read by it, and its reference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_ultrapar.coordinator.policies import POLICIES
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.options import add_options
+from pytest_ultrapar.pool.environment import effective, settle
+from pytest_ultrapar.pool.file import WholePoolTable
+from pytest_ultrapar.pool.settings import SETTINGS, Options, Setting, row_of, setting
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "reference" / "options.md").read_text(encoding="utf-8")
+OPTIONS = [row for row in SETTINGS if row.option]
+
+
+def reference() -> dict[str, list[str]]:
+    """By option as it is spelt, the other cells of its row: default, variable, meaning."""
+    lines = [line for line in PAGE.split("\n## ")[0].splitlines() if line.startswith("| `")]
+    cells = [
+        [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")]
+        for line in lines
+    ]
+    return {first.strip("`"): rest for first, *rest in cells}
+
+
+def test_reference_lists_the_options_in_the_order_of_the_table():
+    assert list(reference()) == [row.spelling for row in OPTIONS]
+
+
+@pytest.mark.parametrize("row", OPTIONS, ids=lambda row: row.name)
+def test_reference_has_default_variable_and_choices_of_an_option(row: Setting):
+    default, variable, meaning = reference()[row.spelling]
+
+    assert default.replace("`", "") == (row.default_text or "none")
+    assert variable.replace("`", "") == (row.variable or "")
+    assert meaning
+    if row.name != "rate_mode":
+        assert [word for word in row.choices or () if f"`{word}`" not in meaning + default] == []
+
+
+def test_reference_names_every_policy_variable_and_ini_setting():
+    meaning = reference()[row_of("policy").spelling][-1]
+    assert [name for name in POLICIES if f"`{name}`" not in meaning] == []
+    assert [row.variable for row in SETTINGS if (row.variable or "") not in PAGE] == []
+    assert [row.ini for row in SETTINGS if row.ini and f"`{row.ini} = " not in PAGE] == []
+
+
+class Recording:
+    """Takes the place of pytest's parser, and of the group that it hands out."""
+
+    def __init__(self) -> None:
+        self.declared: dict[str, dict[str, object]] = {}
+
+    def getgroup(self, *_: str) -> Recording:
+        return self
+
+    def addoption(self, name: str, **facts: object) -> None:
+        self.declared[name] = facts
+
+    def addini(self, *_: object, **__: object) -> None: ...
+
+
+def test_every_option_of_the_table_is_declared_with_its_default_and_variable_in_its_help():
+    parser = Recording()
+    add_options(parser)  # type: ignore[arg-type]
+
+    assert list(parser.declared) == [row.option for row in OPTIONS]
+    for row in OPTIONS:
+        facts = parser.declared[row.option]
+        said = str(facts["help"])
+        # None tells "not given" from "given as it is by default".
+        assert facts["default"] is None
+        assert f"default: {row.default_text}" in said or not row.default_text
+        assert (row.variable or "") in said
+        assert said.endswith(".")
+        assert "%" not in said.replace("%%", "")
+
+
+def test_fields_of_the_pool_file_are_fields():
+    assert {row.file for row in SETTINGS if row.file} <= {*WholePoolTable.__struct_fields__}
+
+
+def test_settings_without_a_word_are_the_defaults():
+    options = settle({}, {})
+
+    assert [row.name for row in SETTINGS if getattr(options, row.name) is not row.default] == []
+    assert set(options.origin.values()) == {"default"}
+
+
+def test_value_in_force_is_recorded_with_its_origin():
+    options = settle({"seed": 7}, {"NUM_INSTANCES": "3x2"}, file={"repeats": None})
+
+    values = {one.name: (one.value, one.origin) for one in effective(options)}
+    assert values["seed"] == (7, "command line --ultrapar-seed")
+    assert values["repeats"] == ("3x2", "environment NUM_INSTANCES")
+    assert values["episode_timeout"] == (900, "default")
+    assert values["debug_log"] == ("off", "default")
+    assert {"baseline", "check", "out", "gate"}.isdisjoint(values)
+
+
+def test_one_row_makes_an_option_with_a_variable(monkeypatch):
+    """What a new setting takes: its row. Reading, checks, help and origin come with it."""
+
+    class More(Options):
+        grace_s: int = setting(
+            "--ultrapar-grace SECONDS",
+            "How long to wait",
+            default=5,
+            between=(1, 60),
+            variable="GRACE",
+        )
+
+    row = vars(More)["grace_s"]
+    for module in ("pool.settings", "pool.environment", "options"):
+        monkeypatch.setattr(f"pytest_ultrapar.{module}.SETTINGS", (*SETTINGS, row))
+    monkeypatch.setattr(Options, "grace_s", row, raising=False)
+    parser = Recording()
+    add_options(parser)  # type: ignore[arg-type]
+
+    assert parser.declared["--ultrapar-grace"] == {
+        "dest": "ultrapar_grace",
+        "default": None,
+        "help": "How long to wait (default: 5; environment: GRACE).",
+        "metavar": "SECONDS",
+        "type": int,
+    }
+    assert settle({}, {}).grace_s == 5  # type: ignore[attr-defined]
+    assert settle({"grace_s": 9}, {"GRACE": "7"}).grace_s == 9  # type: ignore[attr-defined]
+    told = settle({}, {"GRACE": "7"})
+    assert (told.grace_s, told.origin["grace_s"]) == (7, "environment GRACE")  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match=r"--ultrapar-grace must be between 1 and 60 \(got 61\)"):
+        settle({"grace_s": 61}, {})
+    with pytest.raises(ConfigError, match=r"environment: GRACE must be <= 60 \(got 61\)"):
+        settle({}, {"GRACE": "61"})
