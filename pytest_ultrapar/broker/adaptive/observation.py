@@ -12,6 +12,7 @@ import msgspec
 
 from pytest_ultrapar.broker.failure_classes import ANSWERED, CLASSES
 from pytest_ultrapar.broker.protocol import NOTHING_TOLD, LeaseOutcome, Told
+from pytest_ultrapar.records import Microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -77,7 +78,7 @@ class LimitChange(msgspec.Struct, frozen=True):
 
     Attributes:
         limit: Its name: that of a limit of the pool, or a lane's.
-        t_s: When, monotonic seconds of the host.
+        t_s: When, monotonic seconds of the host, as in `attempts`.
         workers: Requests at once from then on.
         qps: Sends per second from then on; None is unbounded.
         in_flight: Seats taken at that moment.
@@ -96,10 +97,10 @@ class LimitRecord(msgspec.Struct, frozen=True):
     """A change as the file holds it, with the time that people read.
 
     Attributes:
-        at_us: Microseconds since the epoch, UTC.
+        at_us: When, UTC.
     """
 
-    at_us: int
+    at_us: Microseconds
     change: LimitChange
 
 
