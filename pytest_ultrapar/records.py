@@ -33,13 +33,13 @@ class Case(msgspec.Struct, frozen=True):
 
     Attributes:
         index: Position in pytest's collection, the same in every worker.
-        case_id: 16 hex digits, the same in every run with the same suite, models and seed.
-        nodeid: pytest's name of the item.
+        case_id: The case: 16 hex digits, the same in every run of the same suite, models and seed.
+        nodeid: pytest's id of the test.
         suite: Name of the test module's folder, such as `phase53`.
         model: As in the pool.
         repeat: Which repetition, from 0.
         params: The suite's own parameters as plain values, without `model` and `repeat`.
-        seed: The case's own: `hash(run seed, case id)`, 0 <= seed < 2**63.
+        seed: The case's own, made of the run's seed and the case id; from 0 to 2^63 - 1.
         skipped: Why a mark keeps the episode from starting, else None.
         cluster: What it shares with the cases that depend on it, as text: the values of the
             parameters that the mark's `cluster` names, and the repetition. None: it depends on no
@@ -85,11 +85,11 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         t_first_token_s: When the first content, reasoning or tool call of a stream came.
         t_end_s: When the answer was complete, or the request had failed.
         status: HTTP status.
-        outcome: What became of it: a failure class, or `ok`.
+        outcome: What became of it: `ok`, or a failure class.
         retry_after_s: How long the server asked to be left alone.
         tokens_in: Tokens of the prompt.
         tokens_out: Tokens of the answer.
-        in_flight_at_send: Requests in flight on this lane when it was sent, itself included.
+        in_flight_at_send: Requests in flight on this lane when it was sent, this one included.
         maybe_billed: Whether the provider may have charged for it although no answer came.
         seat_wait_s: Of the time until its lease, what it waited for a seat.
         rate_wait_s: What it waited for a rate or the end of a pause.
@@ -145,6 +145,8 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
     """An episode is over; this is all that grading, replay and the tables will ever know of it.
 
     Attributes:
+        case_id: The case.
+        worker: Who ran it: `gw0`, `gw1`, ..., or `main` without `-n`.
         kind: One word for `refused`, `infra` and `error`: `timeout`, `context_length`,
             `ValueError`, ...
         detail: Message or traceback for people.
@@ -177,12 +179,13 @@ class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):
     """The final word on a case: its outcome as a measurement, and pytest's own result beside it.
 
     Attributes:
-        worker: `gw0`, `gw1`, ..., or `main` without `-n`.
-        outcome: The measurement.
+        worker: Who ran its episode: `gw0`, `gw1`, ..., or `main` without `-n`.
+        outcome: The measurement: what became of the case.
         test: pytest's own result: `passed`, `failed`, `error`, `skipped`, `xfailed`, `xpassed`.
-        kind: Why it is `infra`, why the provider refused it, or the exception of an `error`.
+        kind: One word more: why it is `infra`, why the provider refused it, or the exception of an
+            `error`.
         scores: Numbers by name; bool counts as a number. Never NaN or infinite.
-        error: What went wrong, for people.
+        error: What went wrong, as a message or the beginning of a traceback.
     """
 
     case_id: str

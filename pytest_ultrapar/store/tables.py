@@ -119,12 +119,13 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         backoff_s: All waiting before further attempts.
         service_s: What is left of `duration_s` without waiting, back-off and refused requests: what
             the episode would take alone.
-        duration_s: From the episode's first lease to its end.
+        duration_s: From the episode's first lease to its end; the summary's latencies are those of
+            it.
         started_at_us: The first lease, UTC.
         ended_at_us: The episode's end, UTC.
         provider: Of the last request.
         instance: Of the last request.
-        key: Of the last request.
+        key: Name of the last request's key.
     """
 
     n_attempts: int | None = 0
