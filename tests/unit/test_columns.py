@@ -40,21 +40,29 @@ run = make_run(Path(sys.argv[2]), [case(0)], storage_format=sys.argv[3])
 attempts = [attempt(1.0, 1.5, outcome="rate"), attempt(2.0, 3.0, price=0.25)]
 write_journal(run, "gw0", episode(0, 1.0, 3.0, attempts=attempts), grade(0))
 compact(run.path)
+
+from tests.column_tables import made
+
+print(made("attempts"))
 """
 
 
 def run_with_a_price(path, storage_format):
-    subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", PROGRAM, records.__file__, str(path), storage_format],
         check=True,
         cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
     )
+    return done.stdout
 
 
 @pytest.mark.parametrize("storage_format", ["parquet", "json"])
 def test_new_field_of_an_attempt_is_a_column_without_more_ado(tmp_path, storage_format):
     run = tmp_path / "out"
-    run_with_a_price(run, storage_format)
+    reference = run_with_a_price(run, storage_format)
+    assert "| `price` | double or null | What it cost, by the pool's prices |" in reference
     if storage_format == "parquet":
         field = pq.read_schema(run / "attempts.parquet").field("price")
         assert (str(field.type), field.nullable) == ("double", True)
