@@ -1,10 +1,23 @@
-"""What a run leaves behind, as typed records: written by engines and graders, read by the rest."""
+"""What a run leaves behind, as typed records: written by engines and graders, read by the rest.
+
+The fields of these records are the journal's, and most columns of the tables are made of them with
+their names, types and meanings (`store.tables`). So a field stands once, with what it means.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
+Long = Annotated[int, "int64"]
+"""A whole number whose column has 64 bits; others have 32."""
+Microseconds = Annotated[int, "timestamp"]
+"""Since the epoch, UTC. The field's name ends in `_us`; its column is a timestamp without that."""
+NO_COLUMN = "no column"
+NoColumn = Annotated[T, NO_COLUMN]
+"""Of the journal alone."""
 
 Outcome = Literal["solved", "partial", "unsolved", "infra", "error", "skipped"]
 """What became of a case as a measurement; only `solved`, `partial`, `unsolved` count in scores."""
@@ -20,12 +33,13 @@ class Case(msgspec.Struct, frozen=True):
 
     Attributes:
         index: Position in pytest's collection, the same in every worker.
-        case_id: 16 hex digits; holds nothing of lanes, keys, workers or order.
-        nodeid: pytest's name of the item.
+        case_id: The case: 16 hex digits, the same in every run of the same suite, models and seed.
+        nodeid: pytest's id of the test.
         suite: Name of the test module's folder, such as `phase53`.
-        repeat: Repetition number, from 0.
+        model: As in the pool.
+        repeat: Which repetition, from 0.
         params: The suite's own parameters as plain values, without `model` and `repeat`.
-        seed: `hash(run seed, case id)`, 0 <= seed < 2**63.
+        seed: The case's own, made of the run's seed and the case id; from 0 to 2^63 - 1.
         skipped: Why a mark keeps the episode from starting, else None.
         cluster: What it shares with the cases that depend on it, as text: the values of the
             parameters that the mark's `cluster` names, and the repetition. None: it depends on no
@@ -39,7 +53,7 @@ class Case(msgspec.Struct, frozen=True):
     model: str
     repeat: int
     params: dict[str, Scalar]
-    seed: int
+    seed: Long
     skipped: str | None = None
     cluster: str | None = None
 
@@ -55,16 +69,30 @@ def function_of(nodeid: str) -> str:
     return f"{path}::{name.split('[')[0]}"
 
 
-class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
+class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One HTTP request on one lane. All `t_*_s` are monotonic seconds of the host.
 
     Attributes:
         turn: Which call of `llm.chat` in the episode, from 0.
         attempt: Which try of that turn, from 0.
-        outcome: A `LeaseOutcome`.
-        t_first_byte_s: When the headers of its answer had come.
+        provider: As in the pool.
+        instance: As in the pool.
+        key: The key's name in the pool.
+        t_ready_s: When the episode asked for the request.
+        t_lease_s: When it was allowed.
+        t_send_s: When it was sent.
+        t_first_byte_s: When the answer's headers had come.
         t_first_token_s: When the first content, reasoning or tool call of a stream came.
+        t_end_s: When the answer was complete, or the request had failed.
+        status: HTTP status.
+        outcome: What became of it: `ok`, or a failure class.
+        retry_after_s: How long the server asked to be left alone.
+        tokens_in: Tokens of the prompt.
+        tokens_out: Tokens of the answer.
+        in_flight_at_send: Requests in flight on this lane when it was sent, this one included.
         maybe_billed: Whether the provider may have charged for it although no answer came.
+        seat_wait_s: Of the time until its lease, what it waited for a seat.
+        rate_wait_s: What it waited for a rate or the end of a pause.
     """
 
     turn: int
@@ -75,22 +103,29 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     t_ready_s: float
     t_lease_s: float
     t_send_s: float
-    t_end_s: float
-    outcome: str
-    in_flight_at_send: int
     t_first_byte_s: float | None = None
-    status: int | None = None
-    retry_after_s: float | None = None
-    tokens_in: int | None = None
-    tokens_out: int | None = None
-    maybe_billed: bool = False
-    seat_wait_s: float = 0.0
-    rate_wait_s: float = 0.0
     t_first_token_s: float | None = None
+    t_end_s: float
+    status: int | None = None
+    outcome: str
+    retry_after_s: float | None = None
+    tokens_in: Long | None = None
+    tokens_out: Long | None = None
+    in_flight_at_send: int
+    maybe_billed: bool = False
+    seat_wait_s: NoColumn[float] = 0.0
+    rate_wait_s: NoColumn[float] = 0.0
 
 
 class TurnMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message of the conversation; a turn's record holds only what the turn before had not."""
+    """One message of the conversation; a turn's record holds only what the turn before had not.
+
+    Attributes:
+        turn: Which call of `llm.chat` it belongs to, from 0.
+        role: `system`, `user`, `assistant`, `tool`, or what else the suite calls it.
+        content: Its text; what is no text is shown as JSON.
+        tool_calls: Names and arguments of the calls in an answer, as JSON.
+    """
 
     turn: int
     role: str
@@ -110,6 +145,8 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
     """An episode is over; this is all that grading, replay and the tables will ever know of it.
 
     Attributes:
+        case_id: The case.
+        worker: Who ran it: `gw0`, `gw1`, ..., or `main` without `-n`.
         kind: One word for `refused`, `infra` and `error`: `timeout`, `context_length`,
             `ValueError`, ...
         detail: Message or traceback for people.
@@ -134,7 +171,6 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
     messages: list[TurnMessage] = []
     n_turns: int = 0
     backoff_s: float = 0.0
-    queue_wait_s: float = 0.0
     stdout: str = ""
     log: str = ""
 
@@ -143,8 +179,13 @@ class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):
     """The final word on a case: its outcome as a measurement, and pytest's own result beside it.
 
     Attributes:
+        worker: Who ran its episode: `gw0`, `gw1`, ..., or `main` without `-n`.
+        outcome: The measurement: what became of the case.
         test: pytest's own result: `passed`, `failed`, `error`, `skipped`, `xfailed`, `xpassed`.
+        kind: One word more: why it is `infra`, why the provider refused it, or the exception of an
+            `error`.
         scores: Numbers by name; bool counts as a number. Never NaN or infinite.
+        error: What went wrong, as a message or the beginning of a traceback.
     """
 
     case_id: str

@@ -41,7 +41,7 @@ from pytest_ultrapar.store.manifest import Manifest, read_manifest, write_manife
 from pytest_ultrapar.store.publish import TEMPORARY_SUFFIX, write_whole
 from pytest_ultrapar.store.recovered import read_history
 from pytest_ultrapar.store.table_set import TableSet, admission, write_limits
-from pytest_ultrapar.store.tables import TABLES, RunWords, parameter_columns, score_columns
+from pytest_ultrapar.store.tables import TABLES, parameter_columns, score_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -191,7 +191,7 @@ def _write_tables(
 ) -> tuple[list[CaseMeasure], list[Path], TableSet]:
     grades = [found.grade for found in history.cases.values() if found.grade is not None]
     tables = TableSet(
-        RunWords(manifest.run_id, manifest.mode, manifest.rate_mode),
+        manifest,
         parameter_columns(cases),
         score_columns(grades),
         admission(run_dir, manifest.storage_format, simulated=manifest.simulated),

@@ -191,7 +191,7 @@ class DebugLog:
             turns=ended.n_turns,
             attempts=len(ended.attempts),
             duration_s=ended.duration_s,
-            queue_wait_s=ended.queue_wait_s,
+            seat_wait_s=sum((each.seat_wait_s for each in ended.attempts), 0.0),
             backoff_s=ended.backoff_s,
         )
 

@@ -99,7 +99,6 @@ async def run_episode(
         messages=conversation.messages,
         n_turns=conversation.n_turns,
         backoff_s=conversation.backoff_s,
-        queue_wait_s=conversation.queue_wait_s,
         stdout=output.stdout,
         log=output.log,
     )

@@ -46,7 +46,6 @@ class Conversation:
     messages: list[TurnMessage] = field(default_factory=list)
     n_turns: int = 0
     backoff_s: float = 0.0
-    queue_wait_s: float = 0.0
     failure: InfraError | PromptRefused | BadRequestError | None = None
     last_trouble: str = ""
     _said: list[Mapping[str, Any]] = field(default_factory=list)
@@ -310,7 +309,6 @@ class Llm:
         except ConnectionError as error:
             self._fail(InfraError("broker", f"the broker is gone: {error}"), error)
         self._lane = lease.lane
-        self.conversation.queue_wait_s += lease.seat_wait_s
         return lease
 
     async def _send(

@@ -54,6 +54,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Everything needed to read, resume and compare a run.
 
     Attributes:
+        run_id: The run: when it began, and six hex digits.
+        mode: `serial`, `rotate`, `phase` or `ultra`.
+        rate_mode: `fixed` or `adaptive`.
         models: Names of the pool's models, in the order of its file.
         answered_by: Who answers for each model, in the words of `pool.answered_by`.
         simulated: Whether any answer came from the simulated provider.

@@ -15,8 +15,8 @@ from pytest_ultrapar.store.tables import (
     LIMITS_COLUMNS,
     TRANSCRIPTS_COLUMNS,
     Column,
-    RunWords,
     attempt_rows,
+    limit_row,
     result_row,
     results_columns,
     transcript_rows,
@@ -98,7 +98,7 @@ class TableSet:
     """Takes cases and episodes one by one.
 
     Args:
-        run: What all rows have in common.
+        manifest: Of the run.
         params: The suite's parameters as columns.
         scores: The scores as columns.
         open_table: Makes the writer of a table by its name and columns.
@@ -106,12 +106,12 @@ class TableSet:
 
     def __init__(
         self,
-        run: RunWords,
+        manifest: Manifest,
         params: Sequence[Column],
         scores: Sequence[Column],
         open_table: Callable[[str, Sequence[Column]], TableWriter],
     ) -> None:
-        self._run = run
+        self._manifest = manifest
         self._params = params
         self._scores = scores
         self.n_requests = self.n_maybe_billed = 0
@@ -147,7 +147,7 @@ class TableSet:
             had_episode: Whether there was one.
         """
         row = result_row(
-            self._run,
+            self._manifest,
             case,
             grade,
             episode,
@@ -157,7 +157,7 @@ class TableSet:
         )
         self._results.add(row)
         if episode is not None:
-            for message in transcript_rows(self._run, episode):
+            for message in transcript_rows(self._manifest, episode):
                 self._transcripts.add(message)
             self._text_pending += sum(len(message.content) for message in episode.messages)
         self._n_pending += 1
@@ -166,7 +166,7 @@ class TableSet:
 
     def add_requests(self, episode: EpisodeEnded) -> None:
         """All requests of one episode, graded or not."""
-        for row in attempt_rows(self._run, episode):
+        for row in attempt_rows(self._manifest, episode):
             self._attempts.add(row)
         self.n_requests += len(episode.attempts)
         self.n_maybe_billed += sum(attempt.maybe_billed for attempt in episode.attempts)
@@ -226,19 +226,7 @@ def write_limits(run_dir: Path, manifest: Manifest) -> Path | None:
     table = make("limits", LIMITS_COLUMNS)
     try:
         for n, record in enumerate(records, start=1):
-            change = record.change
-            table.add(
-                (
-                    manifest.run_id,
-                    change.limit,
-                    change.t_s,
-                    record.at_us,
-                    change.workers,
-                    change.qps,
-                    change.in_flight,
-                    change.reason,
-                )
-            )
+            table.add(limit_row(manifest, record))
             if n % _ROWS_PER_GROUP == 0:
                 table.flush()
         table.finish()

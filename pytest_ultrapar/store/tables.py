@@ -1,17 +1,39 @@
-"""The tables of a run: their columns, their rows, and how they are put in place together."""
+"""The tables of a run: which columns they have, and how records become their rows.
+
+A column is a field of a record, with its name and type: `attempts` has those of `Attempt`,
+`transcripts` those of `TurnMessage`, `limits` those of `LimitChange`, each with a few that say of
+which run and case a row is. `results` joins what the case, its grade and its episode say. Whoever
+adds a field to `Attempt` has added a column; the order of the columns there are is part of the
+format and stays.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, get_args
 
+import msgspec
+
+from pytest_ultrapar.broker.adaptive.observation import LimitChange, LimitRecord
+from pytest_ultrapar.records import (
+    NO_COLUMN,
+    Attempt,
+    Case,
+    EpisodeEnded,
+    Grade,
+    Long,
+    Microseconds,
+    Outcome,
+    TurnMessage,
+)
+from pytest_ultrapar.store.manifest import Manifest
 from pytest_ultrapar.store.timing import service_s, total_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from pytest_ultrapar.records import Case, EpisodeEnded, Grade, Scalar
+    from pytest_ultrapar.records import Scalar
 
 
 Kind = Literal["string", "int32", "int64", "double", "bool", "timestamp"]
@@ -20,33 +42,166 @@ SIMULATED_KEY = "ultrapar.simulated"
 """Key of the tables' own metadata that says `true` or `false`."""
 TABLES = ("results", "attempts", "transcripts", "limits")
 _INT64_BOUND = 2**63
+_KINDS: dict[object, Kind] = {
+    str: "string",
+    Outcome: "string",
+    int: "int32",
+    Long: "int64",
+    float: "double",
+    bool: "bool",
+    Microseconds: "timestamp",
+}
 
 
 class Column(NamedTuple):
-    """One column: its name, the kind of its values, and whether a value may be missing."""
+    """One column.
+
+    Attributes:
+        name: Its name.
+        kind: The kind of its values.
+        nullable: Whether a value may be missing.
+        record: The record that has it as a field; None for parameters and scores.
+    """
 
     name: str
     kind: Kind
     nullable: bool = False
+    record: type[msgspec.Struct] | None = None
+
+    @property
+    def field(self) -> str:
+        """Name of the record's field."""
+        return f"{self.name}_us" if self.kind == "timestamp" else self.name
 
 
-EPISODE_COLUMNS = (
-    Column("n_attempts", "int32", nullable=True),
-    Column("n_turns", "int32", nullable=True),
-    Column("tokens_in", "int64", nullable=True),
-    Column("tokens_out", "int64", nullable=True),
-    Column("queue_wait_s", "double", nullable=True),
-    Column("rate_wait_s", "double", nullable=True),
-    Column("backoff_s", "double", nullable=True),
-    Column("service_s", "double", nullable=True),
-    Column("duration_s", "double", nullable=True),
-    Column("started_at", "timestamp", nullable=True),
-    Column("ended_at", "timestamp", nullable=True),
-    Column("provider", "string", nullable=True),
-    Column("instance", "string", nullable=True),
-    Column("key", "string", nullable=True),
+def columns_of(record: type[msgspec.Struct], *names: str) -> tuple[Column, ...]:
+    """The columns that the fields of a record are.
+
+    Args:
+        record: Its fields are text, numbers, `Long` or `Microseconds`, perhaps or None.
+        names: Those wanted, in this order; without any, all that are not marked `NoColumn`.
+    """
+    hints = {field.name: field.type for field in msgspec.structs.fields(record)}
+    found = []
+    for name in names or hints:
+        hint = hints[name]
+        if NO_COLUMN in getattr(hint, "__metadata__", ()):
+            continue
+        nullable = type(None) in get_args(hint)
+        if nullable:
+            (hint,) = set(get_args(hint)) - {type(None)}
+        kind = _KINDS[hint]
+        column = name.removesuffix("_us") if kind == "timestamp" else name
+        found.append(Column(column, kind, nullable, record))
+    return tuple(found)
+
+
+def _with(columns: Sequence[Column], *more: Column, after: str) -> tuple[Column, ...]:
+    """Columns of another record where earlier versions have put them."""
+    at = [column.name for column in columns].index(after) + 1
+    return (*columns[:at], *more, *columns[at:])
+
+
+class Spent(msgspec.Struct, frozen=True, kw_only=True):
+    """What the episode of a graded case took, as `results` has it.
+
+    As it stands here it is that of a case without an episode, but for both timestamps. All is None
+    where there was an episode whose record was damaged since.
+
+    Attributes:
+        n_attempts: Requests sent, those that failed included.
+        n_turns: Calls of `llm.chat`.
+        tokens_in: Tokens of all prompts; null where the provider does not say.
+        tokens_out: Tokens of all answers; null where the provider does not say.
+        queue_wait_s: All waiting for seats, also for the first lease, which comes before
+            `started_at`.
+        rate_wait_s: All waiting for rates and pauses, likewise.
+        backoff_s: All waiting before further attempts.
+        service_s: What is left of `duration_s` without waiting, back-off and refused requests: what
+            the episode would take alone.
+        duration_s: From the episode's first lease to its end; the summary's latencies are those of
+            it.
+        started_at_us: The first lease, UTC.
+        ended_at_us: The episode's end, UTC.
+        provider: Of the last request.
+        instance: Of the last request.
+        key: Name of the last request's key.
+    """
+
+    n_attempts: int | None = 0
+    n_turns: int | None = 0
+    tokens_in: Long | None = None
+    tokens_out: Long | None = None
+    queue_wait_s: float | None = 0.0
+    rate_wait_s: float | None = 0.0
+    backoff_s: float | None = 0.0
+    service_s: float | None = 0.0
+    duration_s: float | None = 0.0
+    started_at_us: Microseconds | None
+    ended_at_us: Microseconds | None
+    provider: str | None = ""
+    instance: str | None = ""
+    key: str | None = ""
+
+
+_UNREADABLE = Spent(**dict.fromkeys(Spent.__struct_fields__))
+
+
+def _spent(episode: EpisodeEnded) -> Spent:
+    attempts = episode.attempts
+    last = attempts[-1] if attempts else None
+    return Spent(
+        n_attempts=len(attempts),
+        n_turns=episode.n_turns,
+        tokens_in=total_tokens(each.tokens_in for each in attempts),
+        tokens_out=total_tokens(each.tokens_out for each in attempts),
+        queue_wait_s=sum((each.seat_wait_s for each in attempts), 0.0),
+        rate_wait_s=sum((each.rate_wait_s for each in attempts), 0.0),
+        backoff_s=episode.backoff_s,
+        service_s=service_s(episode),
+        duration_s=episode.duration_s,
+        started_at_us=episode.started_at_us,
+        ended_at_us=episode.ended_at_us,
+        provider=last.provider if last is not None else "",
+        instance=last.instance if last is not None else "",
+        key=last.key if last is not None else "",
+    )
+
+
+EPISODE_COLUMNS = columns_of(Spent)
+"""Of `results`: what the graded episode says."""
+ATTEMPTS_COLUMNS = _with(
+    (*columns_of(Manifest, "run_id"), *columns_of(EpisodeEnded, "case_id"), *columns_of(Attempt)),
+    *columns_of(EpisodeEnded, "worker"),
+    *columns_of(Manifest, "mode"),
+    after="key",
 )
-"""Of `results`: what the graded episode says; null where its record cannot be read."""
+"""Of `attempts`, a row per request. All `t_*_s` are on the monotonic clock of the host."""
+TRANSCRIPTS_COLUMNS = (
+    *columns_of(Manifest, "run_id"),
+    *columns_of(EpisodeEnded, "case_id"),
+    *columns_of(TurnMessage),
+)
+"""Of `transcripts`, a row per message of the graded episode; `tool_calls` is JSON."""
+LIMITS_COLUMNS = _with(
+    (*columns_of(Manifest, "run_id"), *columns_of(LimitChange)),
+    *columns_of(LimitRecord, "at_us"),
+    after="t_s",
+)
+"""Of `limits`, a row per change of a limit that was estimated; `t_s` is on the clock of
+`attempts`."""
+_RESULTS_BEFORE = (
+    *columns_of(Manifest, "run_id"),
+    *columns_of(Case, "case_id", "nodeid", "suite", "model", "repeat"),
+    *columns_of(Manifest, "mode", "rate_mode"),
+    *columns_of(Grade, "outcome", "test", "kind"),
+)
+_RESULTS_AFTER = (
+    *EPISODE_COLUMNS,
+    *columns_of(Grade, "worker"),
+    *columns_of(Case, "seed"),
+    *columns_of(Grade, "error"),
+)
 
 
 def results_columns(params: Iterable[Column], scores: Iterable[Column]) -> tuple[Column, ...]:
@@ -56,73 +211,7 @@ def results_columns(params: Iterable[Column], scores: Iterable[Column]) -> tuple
         params: What `parameter_columns` found.
         scores: What `score_columns` found.
     """
-    return (
-        Column("run_id", "string"),
-        Column("case_id", "string"),
-        Column("nodeid", "string"),
-        Column("suite", "string"),
-        Column("model", "string"),
-        Column("repeat", "int32"),
-        Column("mode", "string"),
-        Column("rate_mode", "string"),
-        Column("outcome", "string"),
-        Column("test", "string"),
-        Column("kind", "string", nullable=True),
-        *params,
-        *scores,
-        *EPISODE_COLUMNS,
-        Column("worker", "string"),
-        Column("seed", "int64"),
-        Column("error", "string", nullable=True),
-    )
-
-
-ATTEMPTS_COLUMNS = (
-    Column("run_id", "string"),
-    Column("case_id", "string"),
-    Column("turn", "int32"),
-    Column("attempt", "int32"),
-    Column("provider", "string"),
-    Column("instance", "string"),
-    Column("key", "string"),
-    Column("worker", "string"),
-    Column("mode", "string"),
-    Column("t_ready_s", "double"),
-    Column("t_lease_s", "double"),
-    Column("t_send_s", "double"),
-    Column("t_first_byte_s", "double", nullable=True),
-    Column("t_first_token_s", "double", nullable=True),
-    Column("t_end_s", "double"),
-    Column("status", "int32", nullable=True),
-    Column("outcome", "string"),
-    Column("retry_after_s", "double", nullable=True),
-    Column("tokens_in", "int64", nullable=True),
-    Column("tokens_out", "int64", nullable=True),
-    Column("in_flight_at_send", "int32"),
-    Column("maybe_billed", "bool"),
-)
-"""Of `attempts`, a row per request. All `t_*_s` are on the monotonic clock of the host."""
-TRANSCRIPTS_COLUMNS = (
-    Column("run_id", "string"),
-    Column("case_id", "string"),
-    Column("turn", "int32"),
-    Column("role", "string"),
-    Column("content", "string"),
-    Column("tool_calls", "string", nullable=True),
-)
-"""Of `transcripts`, a row per message of the graded episode; `tool_calls` is JSON."""
-LIMITS_COLUMNS = (
-    Column("run_id", "string"),
-    Column("limit", "string"),
-    Column("t_s", "double"),
-    Column("at", "timestamp"),
-    Column("workers", "int32"),
-    Column("qps", "double", nullable=True),
-    Column("in_flight", "int32"),
-    Column("reason", "string"),
-)
-"""Of `limits`, a row per change of a limit that was estimated; `t_s` is on the clock of
-`attempts`."""
+    return (*_RESULTS_BEFORE, *params, *scores, *_RESULTS_AFTER)
 
 
 def parameter_columns(cases: Iterable[Case]) -> tuple[Column, ...]:
@@ -184,16 +273,21 @@ Row = tuple[object, ...]
 """Values in the order of the table's columns."""
 
 
-class RunWords(NamedTuple):
-    """What every row of a run has in common."""
+def _reader(columns: Iterable[Column], *records: type[msgspec.Struct]) -> Callable[..., Row]:
+    """What makes rows of one of each of these records, given in this order."""
+    cells = [(records.index(each.record), each.field) for each in columns if each.record]
+    return lambda *given: tuple([getattr(given[at], field) for at, field in cells])
 
-    run_id: str
-    mode: str
-    rate_mode: str
+
+_before = _reader(_RESULTS_BEFORE, Manifest, Case, Grade)
+_after = _reader(_RESULTS_AFTER, Spent, Case, Grade)
+_attempt = _reader(ATTEMPTS_COLUMNS, Manifest, EpisodeEnded, Attempt)
+_message = _reader(TRANSCRIPTS_COLUMNS, Manifest, EpisodeEnded, TurnMessage)
+_limit = _reader(LIMITS_COLUMNS, Manifest, LimitRecord, LimitChange)
 
 
 def result_row(
-    run: RunWords,
+    manifest: Manifest,
     case: Case,
     grade: Grade,
     episode: EpisodeEnded | None,
@@ -209,95 +303,34 @@ def result_row(
     episode and its record cannot be read any more.
     """
     if episode is not None:
-        measured = _measured(episode)
+        spent = _spent(episode)
+        # In a resumed run another worker may have graded it, and it is the requests that count.
+        grade = msgspec.structs.replace(grade, worker=episode.worker)
     elif had_episode:
-        measured = (None,) * len(EPISODE_COLUMNS)
+        spent = _UNREADABLE
     else:
-        none_at_us = grade.at_us
-        measured = (0, 0, None, None, 0.0, 0.0, 0.0, 0.0, 0.0, none_at_us, none_at_us, "", "", "")
+        spent = Spent(started_at_us=grade.at_us, ended_at_us=grade.at_us)
     return (
-        run.run_id,
-        case.case_id,
-        case.nodeid,
-        case.suite,
-        case.model,
-        case.repeat,
-        run.mode,
-        run.rate_mode,
-        grade.outcome,
-        grade.test,
-        grade.kind,
+        *_before(manifest, case, grade),
         *(fit(case.params.get(each.name.partition(".")[2]), each.kind) for each in params),
         *(grade.scores.get(each.name.partition(".")[2]) for each in scores),
-        *measured,
-        episode.worker if episode is not None else grade.worker,
-        case.seed,
-        grade.error,
+        *_after(spent, case, grade),
     )
 
 
-def _measured(episode: EpisodeEnded) -> Row:
-    """The values of `EPISODE_COLUMNS`."""
-    attempts = episode.attempts
-    lane = attempts[-1] if attempts else None
-    return (
-        len(attempts),
-        episode.n_turns,
-        total_tokens(attempt.tokens_in for attempt in attempts),
-        total_tokens(attempt.tokens_out for attempt in attempts),
-        episode.queue_wait_s,
-        sum(attempt.rate_wait_s for attempt in attempts),
-        episode.backoff_s,
-        service_s(episode),
-        episode.duration_s,
-        episode.started_at_us,
-        episode.ended_at_us,
-        lane.provider if lane is not None else "",
-        lane.instance if lane is not None else "",
-        lane.key if lane is not None else "",
-    )
-
-
-def attempt_rows(run: RunWords, episode: EpisodeEnded) -> Iterator[Row]:
+def attempt_rows(manifest: Manifest, episode: EpisodeEnded) -> Iterator[Row]:
     """The rows of `attempts` for one episode, in the order sent."""
-    for attempt in episode.attempts:
-        yield (
-            run.run_id,
-            episode.case_id,
-            attempt.turn,
-            attempt.attempt,
-            attempt.provider,
-            attempt.instance,
-            attempt.key,
-            episode.worker,
-            run.mode,
-            attempt.t_ready_s,
-            attempt.t_lease_s,
-            attempt.t_send_s,
-            attempt.t_first_byte_s,
-            attempt.t_first_token_s,
-            attempt.t_end_s,
-            attempt.status,
-            attempt.outcome,
-            attempt.retry_after_s,
-            attempt.tokens_in,
-            attempt.tokens_out,
-            attempt.in_flight_at_send,
-            attempt.maybe_billed,
-        )
+    return (_attempt(manifest, episode, each) for each in episode.attempts)
 
 
-def transcript_rows(run: RunWords, episode: EpisodeEnded) -> Iterator[Row]:
+def transcript_rows(manifest: Manifest, episode: EpisodeEnded) -> Iterator[Row]:
     """The rows of `transcripts` for one episode, in the order of the conversation."""
-    for message in episode.messages:
-        yield (
-            run.run_id,
-            episode.case_id,
-            message.turn,
-            message.role,
-            message.content,
-            message.tool_calls,
-        )
+    return (_message(manifest, episode, each) for each in episode.messages)
+
+
+def limit_row(manifest: Manifest, record: LimitRecord) -> Row:
+    """The row of `limits` for one change."""
+    return _limit(manifest, record, record.change)
 
 
 class TableWriter(Protocol):

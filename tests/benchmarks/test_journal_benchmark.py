@@ -10,7 +10,21 @@ from pytest_ultrapar.store.journal import JournalReader, JournalWriter
 from pytest_ultrapar.store.recovered import RecoveredIndex
 from pytest_ultrapar.store.redact import Redactor
 
-ATTEMPT = Attempt(0, 0, "azure", "deployment-1", "key0", 1.0, 1.1, 1.2, 1.4, "ok", 7, 1.3, 200)
+ATTEMPT = Attempt(
+    turn=0,
+    attempt=0,
+    provider="azure",
+    instance="deployment-1",
+    key="key0",
+    t_ready_s=1.0,
+    t_lease_s=1.1,
+    t_send_s=1.2,
+    t_end_s=1.4,
+    outcome="ok",
+    in_flight_at_send=7,
+    t_first_byte_s=1.3,
+    status=200,
+)
 
 
 @pytest.fixture

@@ -32,7 +32,18 @@ def case(index, model="m1", **params):
 
 def attempt(start_s, end_s, number=0, outcome="ok", **fields):
     return Attempt(
-        0, number, "azure", "dep0", "key0", start_s, start_s, start_s, end_s, outcome, 3, **fields
+        turn=0,
+        attempt=number,
+        provider="azure",
+        instance="dep0",
+        key="key0",
+        t_ready_s=start_s,
+        t_lease_s=start_s,
+        t_send_s=start_s,
+        t_end_s=end_s,
+        outcome=outcome,
+        in_flight_at_send=3,
+        **fields,
     )
 
 

@@ -16,7 +16,7 @@ from pytest_ultrapar.compare.rules import DEFAULT_RULES, parse_rule
 from pytest_ultrapar.coordinator.policies import POLICIES
 from pytest_ultrapar.pool import file, model
 from pytest_ultrapar.pool.providers import DEFAULT_TIMEOUT_S
-from pytest_ultrapar.store import tables
+from tests import column_tables
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -98,22 +98,8 @@ def test_defaults_of_a_pool_are_those_of_the_reference():
     assert f"{standard.latency.median_s:g} s {standard.latency.kind}" in POOL
 
 
-@pytest.mark.parametrize(
-    ("table", "columns"),
-    [
-        ("results", tables.results_columns((), ())),
-        ("attempts", tables.ATTEMPTS_COLUMNS),
-        ("transcripts", tables.TRANSCRIPTS_COLUMNS),
-        ("limits", tables.LIMITS_COLUMNS),
-    ],
-)
-def test_columns_of_a_table_stand_in_the_reference_with_their_types(table, columns):
-    shown = rows(section(RESULTS, f"Columns of `{table}`"))
-    assert [(named(name)[0], kind) for name, kind, _ in shown if "<" not in name] == [
-        (column.name, f"{column.kind} or null" if column.nullable else column.kind)
-        for column in columns
-    ]
-    assert all(meaning for _, _, meaning in shown)
+def test_columns_in_the_reference_are_made_of_the_records():
+    assert column_tables.replaced(RESULTS) == RESULTS, "run python -m tests.column_tables"
 
 
 def test_every_hook_stands_in_the_reference_with_its_arguments():

@@ -21,6 +21,7 @@ from pytest_ultrapar.store.tables import Column
 from tests.unit.finished_run import (
     NOW,
     T0_US,
+    attempt,
     case,
     episode,
     grade,
@@ -121,6 +122,14 @@ def test_compact_result_row_holds_what_was_measured(run):
     assert (marked["duration_s"], marked["n_attempts"], marked["provider"]) == (0.0, 0, "")
     assert marked["started_at"] == marked["ended_at"]
     assert rows_by_case(run)["case0"]["param.mixed"] == "1"
+
+
+def test_wait_for_the_seat_of_the_first_request_counts_like_that_of_others(tmp_path):
+    run = make_run(tmp_path / "out", [case(0)])
+    attempts = [attempt(1.0, 2.0, seat_wait_s=0.75), attempt(3.0, 4.0, seat_wait_s=0.5)]
+    write_journal(run, "gw0", episode(0, 1.0, 4.0, attempts=attempts), grade(0))
+    compact(run.path)
+    assert rows_by_case(run)["case0"]["queue_wait_s"] == 1.25
 
 
 def test_compact_attempts_are_all_requests_ever_sent(run):

@@ -18,13 +18,13 @@ from pytest_ultrapar.analysis.statistics import (
     serial_times,
     with_serial_times,
 )
-from pytest_ultrapar.records import Attempt, Case, EpisodeEnded, Grade
+from pytest_ultrapar.records import Case, EpisodeEnded, Grade
 from pytest_ultrapar.store.timing import MeasuredPart
-from tests.unit.finished_run import case, episode, grade, make_run, write_journal
+from tests.unit.finished_run import attempt, case, episode, grade, make_run, write_journal
 
 
 def measure(start_s, end_s, ending="returned", *, sampled):
-    ran = Attempt(0, 0, "p", "i", "k", start_s, start_s, start_s, end_s, "ok", 1)
+    ran = attempt(start_s, end_s)
     ended = EpisodeEnded("c", "gw0", ending, 1, 2, end_s - start_s, attempts=[ran])
     return measure_case(
         Case(0, "c", "n", "phase51", "m", 0, {}, 1),

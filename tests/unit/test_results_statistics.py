@@ -24,7 +24,19 @@ times = st.floats(0, 1e4, allow_nan=False)
 
 
 def attempt(ready_s, lease_s, send_s, end_s, outcome="ok"):
-    return Attempt(0, 0, "p", "i", "k", ready_s, lease_s, send_s, end_s, outcome, 1)
+    return Attempt(
+        turn=0,
+        attempt=0,
+        provider="p",
+        instance="i",
+        key="k",
+        t_ready_s=ready_s,
+        t_lease_s=lease_s,
+        t_send_s=send_s,
+        t_end_s=end_s,
+        outcome=outcome,
+        in_flight_at_send=1,
+    )
 
 
 def episode(attempts, duration_s, ending="returned", **fields):

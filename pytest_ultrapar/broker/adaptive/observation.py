@@ -12,6 +12,7 @@ import msgspec
 
 from pytest_ultrapar.broker.failure_classes import ANSWERED, CLASSES
 from pytest_ultrapar.broker.protocol import NOTHING_TOLD, LeaseOutcome, Told
+from pytest_ultrapar.records import Microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -76,12 +77,12 @@ class LimitChange(msgspec.Struct, frozen=True):
     """One change of a limit.
 
     Attributes:
-        limit: Its name: that of a limit of the pool, or a lane's.
-        t_s: When, monotonic seconds of the host.
-        workers: Requests at once from then on.
-        qps: Sends per second from then on; None is unbounded.
-        in_flight: Seats taken at that moment.
-        reason: A few words for people.
+        limit: Its name: that of a limit of the pool, such as `lab/key0`, or a lane's.
+        t_s: When, on the monotonic clock of the host, as in `attempts`.
+        workers: Requests in flight allowed from then on.
+        qps: Sends per second allowed from then on; without a value any number.
+        in_flight: Requests in flight at that moment.
+        reason: Why it changed, in a few words.
     """
 
     limit: str
@@ -96,10 +97,10 @@ class LimitRecord(msgspec.Struct, frozen=True):
     """A change as the file holds it, with the time that people read.
 
     Attributes:
-        at_us: Microseconds since the epoch, UTC.
+        at_us: When, UTC.
     """
 
-    at_us: int
+    at_us: Microseconds
     change: LimitChange
 
 

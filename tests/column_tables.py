@@ -1,0 +1,67 @@
+"""The tables of columns in docs/reference/results.md, made of the records whose fields they are.
+
+`python -m tests.column_tables` puts them into the page.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+from pytest_ultrapar.store.tables import (
+    ATTEMPTS_COLUMNS,
+    LIMITS_COLUMNS,
+    TRANSCRIPTS_COLUMNS,
+    Column,
+    results_columns,
+)
+
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "results.md"
+_OF_A_SUITE = {
+    "param.<name>": ("by its values, or null", "A column for each parameter of the suite"),
+    "score.<name>": ("double or null", "A column for each score that `grade` was given"),
+}
+TABLES = {
+    "results": results_columns(
+        [Column("param.<name>", "string")], [Column("score.<name>", "double")]
+    ),
+    "attempts": ATTEMPTS_COLUMNS,
+    "transcripts": TRANSCRIPTS_COLUMNS,
+    "limits": LIMITS_COLUMNS,
+}
+
+
+def meanings(record: type) -> dict[str, str]:
+    """What the `Attributes` of a record's docstring say of its fields, without the full stop."""
+    _, _, listed = (inspect.getdoc(record) or "").partition("Attributes:\n")
+    found = re.findall(r"^    (\w+): (.*(?:\n     .*)*)", listed, re.MULTILINE)
+    return {name: " ".join(text.split()).removesuffix(".") for name, text in found}
+
+
+def made(name: str) -> str:
+    """The table of one table's columns, as Markdown."""
+    lines = ["| column | type | meaning |", "| --- | --- | --- |"]
+    for column in TABLES[name]:
+        if column.record is None:
+            kind, meaning = _OF_A_SUITE[column.name]
+        else:
+            kind = f"{column.kind} or null" if column.nullable else column.kind
+            meaning = meanings(column.record)[column.field]
+        lines.append(f"| `{column.name}` | {kind} | {meaning} |")
+    return "\n".join(lines)
+
+
+def replaced(page: str) -> str:
+    """The page with all of its tables of columns made anew."""
+    for name in TABLES:
+        before, heading, below = page.partition(f"\n## Columns of `{name}`\n")
+        table = re.search(r"^\| column .*\n(?:\|.*\n)*", below, re.MULTILINE)
+        assert table, f"{PAGE} has no table below 'Columns of `{name}`'"
+        below = f"{below[: table.start()]}{made(name)}\n{below[table.end() :]}"
+        page = f"{before}{heading}{below}"
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
