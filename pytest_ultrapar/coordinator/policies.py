@@ -380,7 +380,7 @@ def process_loads(
     assignment: Assignment,
     mode: str,
 ) -> tuple[KeyLoad, ...]:
-    """The load of each key by the processes that a suite's documents had.
+    """The load of each key by the processes of the scripts that ran a suite before.
 
     Only where cases wait for each other or for a key: else all processes meet on all keys, and the
     sum says nothing. Empty there, and where no suite names processes.
