@@ -127,7 +127,7 @@ def test_documented_phases_refuse_a_suite_that_they_do_not_have(project, workers
     result = project.run(*documented, workers, "--ultrapar-mode", "phase")
     said = refusal(result, project)
     assert "--ultrapar-mode phase has no suite" in said
-    assert "they have phase51, phase52, phase53, phase54, phase55" in said
+    assert "it has phase51, phase52, phase53, phase54, phase55" in said
 
 
 @pytest.mark.parametrize("policy", ["exclusive", "batch:3", "serial", "by-key"])
