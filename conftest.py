@@ -22,7 +22,7 @@ _OVERHEAD = Path(__file__).parent / "bench_suites" / "overhead"
 
 pytest_plugins = [
     "pytester",
-    "bench_suites.documented.plugin",
+    "bench_suites.original_scripts.plugin",
     "bench_suites.workflow_results.plugin",
 ]
 

@@ -73,7 +73,7 @@ def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
 
 @pytest.hookspec(firstresult=True)
 def pytest_ultrapar_process(config: pytest.Config, case: Case) -> str | None:
-    """Name the operating-system process in which a suite's documents ran a case, if they had one.
+    """Name the process in which the scripts that ran a suite before ran a case, if any did.
 
     Called in the controller, main thread, before the first request, for each case, where the
     assignment has groups. The header and the plan then say how many of these processes meet on each

@@ -33,7 +33,7 @@ class Outcome:
 
     Attributes:
         utilisation: Answers / what the provider would have given at best.
-        refused: Share of attempts that were refused as too much.
+        refused: Share of attempts that were refused for rate limits.
         n_refused_late: Refusals of requests that were sent after the first answer had come.
         t90_s: Until ten seconds' mean reached 90 % of the best; infinity for never.
         recovery_s: The same after the last change of what the provider bears; None without one.

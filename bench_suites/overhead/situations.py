@@ -81,7 +81,7 @@ SITUATIONS = (
         n_processes=2,
     ),
     Situation(
-        "documents' processes",
+        "original scripts' processes",
         _pool(_KEYS + _SPREAD + "per_key = { workers = 2, qps = 10 }", *_QWENS),
         (
             "bench_suites/phase52",

@@ -37,7 +37,7 @@ class Flaw:
     """One way to spoil a plan.
 
     Attributes:
-        group: Which of the documents' three groups it belongs to.
+        group: Which of WorkflowBench's three groups it belongs to.
         severity: How much of the plan it touches.
     """
 
@@ -105,7 +105,7 @@ _DOCUMENT = [
 
 
 def flaw(name: str, *, severity: str = "severe") -> Flaw:
-    """The flaw of that name, with or without the documents' prefix `flawed_`.
+    """The flaw of that name, with or without WorkflowBench's prefix `flawed_`.
 
     Raises:
         FlawError: There is no such flaw or severity.

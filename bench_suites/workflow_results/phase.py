@@ -23,7 +23,7 @@ class Phase:
 
     Attributes:
         suite: Its name in the results.
-        number: As the documents count it.
+        number: As WorkflowBench counts it.
         question: In a few words.
         level: What it varies; None where it only compares models.
         reference: Prompt type of the cases of other phases that it is compared with and never asks

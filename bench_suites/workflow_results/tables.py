@@ -17,7 +17,7 @@ from bench_suites.workflow_results.phase_cells import Cell, PhaseCells, phase_ce
 from pytest_ultrapar.report.text import markdown_table
 
 SIMULATED = (
-    "SIMULATED: all of this comes from the simulated provider and says nothing of a real model"
+    "SIMULATED: all of this comes from the simulated provider and says nothing about a real model"
 )
 LEGEND = (
     "n: measured cases; unscored: those of them that were refused prompts: counted as not solved,"

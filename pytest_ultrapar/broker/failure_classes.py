@@ -43,7 +43,7 @@ class FailureClass:
 
     Attributes:
         examples: What ends with it, for people.
-        out: What of the lane is out for the rest of the run; None: nothing.
+        out: What of the lane is removed for the rest of the run; None: nothing.
         pauses: Whether the lane pauses, for as long as the provider asks or by a back-off.
         breaker: By which rule it counts for the lane's breaker; None: not at all.
         again: How often the request is sent again.
@@ -128,9 +128,9 @@ LIMITED: frozenset[str] = frozenset(
 
 _LANE: dict[Scope, str] = {
     "lane": "out",
-    "key": "its key is out",
-    "key_model": "its key is out for the model",
-    "instance": "its instance is out",
+    "key": "its key is removed",
+    "key_model": "its key is removed for the model",
+    "instance": "its instance is removed",
 }
 _TRIES: dict[Again, str] = {
     "free": "while a lane is left",

@@ -293,7 +293,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Out:
-    """The lane, or what of it `scope` says, is out for the rest of the run."""
+    """The lane, or what of it `scope` says, is removed for the rest of the run."""
 
     scope: Scope
     reason: str
@@ -470,7 +470,7 @@ class LaneHealth:
                 "(a private CA goes into ca_file)"
             ),
         }[outcome]
-        return f"{said}: out for the rest of the run"
+        return f"{said}: removed for the rest of the run"
 
     def _limited(
         self, retry_after_s: float | None, granted_s: float, now_s: float, *, rest_s: float | None
@@ -493,14 +493,15 @@ class LaneHealth:
             return Out(
                 "lane",
                 f"lane {lane} has answered nothing but refusals for {refused_s:.0f} s: "
-                "out for the rest of the run",
+                "removed for the rest of the run",
             )
         if retry_after_s is not None:
             if retry_after_s > longest_s:
                 return Out(
                     "lane",
                     f"lane {lane} was rate limited and asked for {retry_after_s:,.0f} s, longer "
-                    f"than the {longest_s:g} s that a case may wait: out for the rest of the run",
+                    f"than the {longest_s:g} s that a case may wait: "
+                    "removed for the rest of the run",
                 )
             pause_s = retry_after_s * (1 + self._rng.uniform(0, RETRY_AFTER_JITTER))
             said = f"and asked for {retry_after_s:g} s"
@@ -561,7 +562,7 @@ class LaneHealth:
         return Out(
             "lane",
             f"lane {self._lane.lane_id} {what} {breaker.n_in_row} times in a row over "
-            f"{now_s - since_s:.1f} s: out for the rest of the run",
+            f"{now_s - since_s:.1f} s: removed for the rest of the run",
         )
 
     def _bound_s(self) -> float:

@@ -318,7 +318,7 @@ class LaneTable:
         """
         lane = self.lanes[known.lane_id]
         if known.out:
-            self.apply(lane, Out("lane", f"{known.out}: out for the rest of the run"), now_s)
+            self.apply(lane, Out("lane", f"{known.out}: removed for the rest of the run"), now_s)
             return
         at_s = known.at_s
         verdict = lane.health.decide("rate", known.retry_after_s, at_s, at_s)

@@ -287,7 +287,7 @@ class Way:
         policy: The policy that it would take.
         assignment: What that makes of the cases; None where the mode cannot run them.
         refusal: Why not.
-        processes: Load of each key by the documents' processes; empty where none are bound.
+        processes: Load of each key by the original scripts' processes; empty where none are bound.
     """
 
     mode: str

@@ -21,7 +21,7 @@ _NAMED = 4
 
 
 def key_lines(loads: Sequence[KeyLoad]) -> list[str]:
-    """The documents' sum for each key: how many processes meet there, and what they would send.
+    """For each key, how many of the original scripts' processes share it, and what they would send.
 
     Returns:
         A line each, in the pool's order, below one that says what they are; none when no key has a
@@ -41,8 +41,8 @@ def key_lines(loads: Sequence[KeyLoad]) -> list[str]:
     if found:
         found.insert(
             0,
-            "load: processes of the documents that meet on a key, at 1 QPS for each of their "
-            f"workers and {QPS_PER_PROCESS} at most (the limits hold over all of them)",
+            "load: processes of the original scripts that share a key, at 1 QPS per worker and "
+            f"{QPS_PER_PROCESS} at most (here the limits hold over all of them)",
         )
     return found
 
@@ -51,7 +51,7 @@ _SEATS_NAMED = 3
 
 
 def seat_lines(shares: Sequence[SeatShare]) -> list[str]:
-    """A line for each provider that bounds requests in flight, as the documents write their sums.
+    """A line for each provider that bounds requests in flight, as sums.
 
     Neighbours that have as many seats each are one summand: `6 + 4 = 10: 6 shared by a and 4 more;
     4 x 1 for b, c, d and 1 more`.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MOST_LANES = 24
 """Lines of their own; the manifest has all lanes."""
 _LONGEST = 200
-_OUT = ": out for the rest of the run"
+_OUT = ": removed for the rest of the run"
 _FAILURES = frozenset(CLASSES) - ANSWERED
 """Outcomes that are the lane's, and not of what was asked."""
 
@@ -41,16 +41,16 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     found = {name: one for name, one in found.items() if one.n_cuts or not one.declared}
     yield from map(_found_line, list(found.values())[:MOST_LANES])
     if len(found) > MOST_LANES:
-        yield f"... and {len(found) - MOST_LANES:,} more limits found; `limits` has all of them"
+        yield f"... and {len(found) - MOST_LANES:,} more estimated limits; `limits` has all of them"
     n_refused = sum(lane.n_rate_limited for lane in lanes)
     n_granted = sum(lane.granted for lane in lanes)
     if n_refused:
         were = "was" if n_granted == 1 else "were"
-        yield f"{n_refused:,} of {counted(n_granted, 'request')} {were} refused as too much"
+        yield f"{n_refused:,} of {counted(n_granted, 'request')} {were} refused for rate limits"
     n_lost = sum(lane.outcomes.get("lost", 0) for lane in lanes)
     if n_lost:
         yield (
-            f"{counted(n_lost, 'request')} of workers that died or hung stand in no table, and may "
+            f"{counted(n_lost, 'request')} of workers that died or hung are in no table, and may "
             "have been billed"
         )
 
@@ -69,14 +69,14 @@ def _found_line(found: EstimatedLimit) -> str:
     if not parts:
         return visible(f"limit of {found.limit} not reached: {found.peak} in flight at most")
     cuts = f"; refusals lowered it {_times(found.n_cuts)}" if found.n_cuts else ""
-    return visible(f"limit found of {found.limit}: {', '.join(parts)}{cuts}")
+    return visible(f"estimated limit of {found.limit}: {', '.join(parts)}{cuts}")
 
 
 def _lowered_line(found: EstimatedLimit) -> str:
     """What became of a declared limit that the provider refused requests below."""
     refused = f"refusals lowered {found.limit} {_times(found.n_cuts)} below what the pool declares"
     if found.is_back:
-        return f"{refused}; it is back there"
+        return f"{refused}; it has recovered"
     allowed, fields = [], []
     if found.workers is not None:
         allowed.append(f"{found.workers} in flight")
@@ -107,7 +107,7 @@ def _out(reason: str, group: Sequence[LaneStatus]) -> str:
     if len(group) > 1 or reason.startswith(f"{said} "):
         head = reason
     else:
-        head = f"{said}: {reason}" if reason.endswith(_OUT) else f"{said} is out: {reason}"
+        head = f"{said}: {reason}" if reason.endswith(_OUT) else f"{said} was removed: {reason}"
     # What a provider said stands before the last words, which must not be cut off.
     shown = visible(head.removesuffix(_OUT), _LONGEST) + (_OUT if head.endswith(_OUT) else "")
     after_s = [lane.out_after_s for lane in group if lane.out_after_s is not None]
@@ -182,17 +182,17 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
     """
     if summary.bound_s is not None and summary.efficiency is not None:
         yield (
-            f"no schedule{summary.session} takes less than {duration(summary.bound_s)}"
-            f" ({visible(summary.binding or '')}): efficiency {percent(summary.efficiency)}"
+            f"lower bound{summary.session} {duration(summary.bound_s)}"
+            f" ({visible(summary.binding or '')}); efficiency {percent(summary.efficiency)}"
         )
     elif summary.rate_mode != "fixed" and summary.statistics.makespan_s is not None:
         looked = dict.fromkeys(lane.lane.split("/")[0] for lane in lanes if lane.found is not None)
         of_whom = f" of {visible(', '.join(looked))}" if looked else ""
-        yield f"no bound is known: limits{of_whom} were estimated"
+        yield f"no lower bound: limits{of_whom} were estimated"
     if summary.attribution is not None:
         idle = "client"
         if any(lane.state == "out" for lane in lanes):
-            idle = "client or lanes that were out"
+            idle = "client or removed lanes"
         elif any(lane.found is not None and lane.found.declared for lane in lanes):
             idle = "client or lowered limits"
         yield _parts(summary.attribution.run, summary.attribution.makespan_s, idle)
@@ -204,7 +204,7 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
         n_graded = counted(summary.statistics.n_graded, "graded case")
         yield (
             f"{summary.n_without_request:,} of {n_graded} sent no request through llm; what they"
-            " may have sent by other means is under no limit and in no count"
+            " may have sent by other means is neither limited nor counted"
         )
 
 
@@ -218,19 +218,19 @@ def _parts(parts: Parts, makespan_s: float, idle: str) -> str:
         for name, seconds in sorted(amounts.items(), key=lambda item: -item[1])
         if seconds >= _LEAST_SHARE * makespan_s
     ]
-    more = f"; beyond the bound: {', '.join(shown)}" if shown else ""
-    return f"of {duration(makespan_s)}, {percent(parts.used_s / makespan_s)} is the bound{more}"
+    bound = f"bound {duration(parts.used_s)} ({percent(parts.used_s / makespan_s)})"
+    return f"where the time went: {', '.join([bound, *shown])}"
 
 
 def _audit(summary: RunSummary) -> Iterator[str]:
     audited = summary.audit
     passed = [one for one in audited if one.passed]
     for one in passed:
-        yield f"LIMIT PASSED ({', '.join(one.passed)}): {_fall(one)}"
+        yield f"LIMIT EXCEEDED ({', '.join(one.passed)}): {_fall(one)}"
     fullest = sorted(audited, key=lambda one: -_use(one))[:MOST_LIMITS]
     n_more = len(audited) - len(fullest)
     more = f"; {n_more} more in summary.json" if n_more > 0 else ""
-    held = "the limits" if passed else "no limit was passed by requests sent through llm"
+    held = "the limits" if passed else "no limit was exceeded by requests sent through llm"
     falls = "; ".join(map(_fall, fullest))
     yield (
         f"{counted(summary.peak_in_flight, 'request')}{summary.session} in flight at most; {held},"
@@ -256,15 +256,14 @@ def _use(one: LimitAudit) -> float:
 MOST_ROWS = 100
 MOST_SHOWN = 5
 SIMULATED = (
-    "SIMULATED: all of this comes from the simulated provider and says nothing of a real model"
+    "SIMULATED: all of this comes from the simulated provider and says nothing about a real model"
 )
 _MOST_SHOWN = 200
 _LEGEND = (
-    "n: graded cases, each in the suite that asked it; 95 % interval: of solved, by Wilson,"
-    " cases that the suite says depend on each other counted as one cluster; scores: means over the"
-    " cases that have them, in the order in which tests gave them"
+    "n: graded cases, each in the suite that asked it; 95 % interval: of solved, Wilson's, with"
+    " dependent cases counted as one cluster; scores: means over the cases that have them"
 )
-_NO_INTERVAL = "; all has no interval, since its cases may share tasks"
+_NO_INTERVAL = "; no interval for all, whose cases may share tasks"
 _BASIS: dict[Basis, str] = {
     "estimated": (
         "estimated from their own service times, usually too high; ultrapar bench measures it"
@@ -382,7 +381,7 @@ def _speed(summary: RunSummary) -> Iterator[str]:
         and summary.mode != "serial"
     ):
         yield (
-            f"one after another they would take {duration(statistics.serial_s)}"
+            f"one after another, they would take {duration(statistics.serial_s)}"
             f" ({_BASIS[statistics.basis]}): speed-up {times(statistics.speedup)}"
             f"{_between(statistics.speedup_interval)}"
         )
@@ -400,11 +399,11 @@ def _speed(summary: RunSummary) -> Iterator[str]:
             )
         n_more = summary.n_requests - statistics.n_attempts
         if n_more:
-            yield f"{counted(n_more, 'request')} more, of episodes that were begun and do not count"
+            yield f"{counted(n_more, 'request')} more, in interrupted episodes that do not count"
         if summary.n_maybe_billed:
             yield (
-                f"{counted(summary.n_maybe_billed, 'request')} brought no answer and may have been "
-                "billed all the same"
+                f"{counted(summary.n_maybe_billed, 'request')} got no answer and may have been "
+                "billed"
             )
 
 
@@ -419,7 +418,7 @@ def _unharmed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]
     counts = summary.statistics.counts
     n_failed = n_failed_requests(lanes)
     if n_failed and not counts["infra"] + counts["error"] + summary.n_never_ran:
-        yield f"{counted(n_failed, 'failed request')}, and no case was lost"
+        yield f"{counted(n_failed, 'failed request')}, but no case was lost"
 
 
 def _troubles(summary: RunSummary) -> Iterator[str]:
@@ -439,8 +438,8 @@ def _troubles(summary: RunSummary) -> Iterator[str]:
     for damage in summary.damage[:MOST_SHOWN]:
         yield (
             f"  journal damaged: {damage.segment}, {counted(damage.length, 'byte')} from"
-            f" {damage.offset}: {visible(damage.reason, _MOST_SHOWN)}; --ultrapar-resume runs what"
-            " was lost there again"
+            f" {damage.offset}: {visible(damage.reason, _MOST_SHOWN)}; --ultrapar-resume runs"
+            " again what was lost"
         )
 
 

@@ -59,9 +59,9 @@ def test_limits_are_found_below_the_ceiling_and_their_history_is_kept(adaptive, 
     assert max(row["in_flight_at_send"] for row in attempts) <= 12
     result.stdout.fnmatch_lines(
         [
-            "no bound is known: limits of sim were estimated",
-            "*limit found of sim/key0: * in flight*",
-            "*limit found of sim/key1: * in flight*",
+            "no lower bound: limits of sim were estimated",
+            "*estimated limit of sim/key0: * in flight*",
+            "*estimated limit of sim/key1: * in flight*",
         ]
     )
     result.stdout.no_fnmatch_line("*efficiency*")

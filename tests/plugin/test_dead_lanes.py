@@ -10,6 +10,7 @@ import pytest
 from pytest_ultrapar.store.manifest import read_manifest
 from tests.plugin.conftest import CANARY
 
+REMOVED = "removed for the rest of the run"
 SUITE = """
 @pytest.mark.parametrize("prompt", [f"say {n}" for n in range(40)])
 def test_it(answer): pass
@@ -32,10 +33,8 @@ def test_what_is_dead_is_left_out_and_the_rest_runs(project, workers):
     result = project.run(workers)
     assert result.ret == 1
     assert outcomes(project) == {("solved", None): 40, ("infra", "no_lane"): 40}
-    key1 = (
-        "key p/key1 was refused (401, or a 400 that rejects the key): out for the rest of the run"
-    )
-    model_n = "instance p/n was not found (404): out for the rest of the run"
+    key1 = f"key p/key1 was refused (401, or a 400 that rejects the key): {REMOVED}"
+    model_n = f"instance p/n was not found (404): {REMOVED}"
     found = reasons(project)
     assert {lane: found[lane] for lane in ("p/m/key0", "p/m/key1", "p/m/key2")} == {
         "p/m/key0": "",
@@ -61,8 +60,7 @@ def test_wrong_keys_end_the_run(project, workers):
     assert result.ret == 1
     assert outcomes(project) == {("infra", "no_lane"): 40}
     assert reasons(project) == {
-        f"p/m/key{n}": f"key p/key{n} may not use the model m (403): out for the rest of the run"
-        for n in range(3)
+        f"p/m/key{n}": f"key p/key{n} may not use the model m (403): {REMOVED}" for n in range(3)
     }
     assert len(project.server.prompts) <= 3 * 4
     result.stdout.fnmatch_lines(["*40 infra in *"])

@@ -40,9 +40,9 @@ def test_a_run_says_how_it_compares_with_what_its_pool_allowed(project, workers)
     result = project.run(workers)
     result.stdout.fnmatch_lines(
         [
-            "no schedule takes less than * s (*): efficiency *.* %",
-            "of * s, *.* % is the bound*",
-            "* in flight at most; no limit was passed by requests sent through llm, by *: p/key0 *",
+            "lower bound * s (*); efficiency *.* %",
+            "where the time went: bound * s (*.* %)*",
+            "* in flight at most; no limit was exceeded by requests sent through llm, *: p/key0 *",
         ]
     )
     summary = json.loads((project.directory / "summary.json").read_text())
@@ -115,7 +115,7 @@ def test_an_interrupted_or_empty_measurement_has_no_bound(project):
     project.suite("@pytest.mark.skip\n" + ASKING.lstrip())
     result = project.run("-n0")
     result.assert_outcomes(skipped=12)
-    result.stdout.no_fnmatch_line("no schedule takes*")
+    result.stdout.no_fnmatch_line("lower bound *")
     summary = json.loads((project.directory / "summary.json").read_text())
     assert (summary["bound_s"], summary["attribution"], summary["audit"]) == (None, None, [])
 
@@ -150,7 +150,7 @@ def test_a_run_counts_cases_that_sent_nothing_through_llm(project, monkeypatch):
     assert result.ret == 0, result.stdout.str()
     result.stdout.fnmatch_lines(
         [
-            "* no limit was passed by requests sent through llm, by our own records: p/key0 *",
+            "* no limit was exceeded by requests sent through llm, by our own records: p/key0 *",
             "3 of 6 graded cases sent no request through llm; *",
         ]
     )

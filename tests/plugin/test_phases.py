@@ -353,7 +353,7 @@ def test_plan_of_phase_52_is_the_documents_sum_and_names_the_binding_key(
     assert re.search(r"^cost, in the currency .* 0\.1\d ", done.stdout, re.MULTILINE)
     assert "is assumed" not in done.stdout
     assert re.search(r"^  binding key: ideallab/key[01] \(qps\)", done.stdout, re.MULTILINE)
-    assert "mode phase, policy model-key: load: processes of the documents" in done.stdout
+    assert "mode phase, policy model-key: load: processes of the original scripts" in done.stdout
     assert "names the environment variable AZURE_OPENAI_API_KEY, which is not set" in done.stdout
 
 

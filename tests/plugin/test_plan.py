@@ -379,7 +379,7 @@ def test_phase_of_a_conftest_is_forecast_with_its_processes(project, planned):
     # Ten episodes of 4 s one after another, the others beside them.
     assert rows(said)["phase"][0] == "halves"
     assert rows(said)["phase"][1].startswith("40.0 s")
-    assert "mode phase, policy halves: load: processes of the documents" in said
+    assert "mode phase, policy halves: load: processes of the original scripts" in said
     assert "load: p/key0: 4 at once, 8 QPS: even, odd" in said
     assert "binding key: p/key0 (workers), which alone needs 7.27 s" in said
 

@@ -15,7 +15,7 @@ CASES = """
 def test_it(answer, grade):
     grade("solved")
 """
-DOCUMENTED = ("-p", "bench_suites.documented.plugin")
+DOCUMENTED = ("-p", "bench_suites.original_scripts.plugin")
 
 
 @pytest.fixture
@@ -126,8 +126,8 @@ def test_documented_phases_refuse_a_suite_that_they_do_not_have(project, workers
     project.suite(CASES)
     result = project.run(*documented, workers, "--ultrapar-mode", "phase")
     said = refusal(result, project)
-    assert "--ultrapar-mode phase: the documents have no suite" in said
-    assert "they have phase51, phase52, phase53, phase54, phase55" in said
+    assert "--ultrapar-mode phase has no suite" in said
+    assert "it has phase51, phase52, phase53, phase54, phase55" in said
 
 
 @pytest.mark.parametrize("policy", ["exclusive", "batch:3", "serial", "by-key"])

@@ -134,7 +134,7 @@ def scale(folder: Path, *args: str, seats: int = 20, suite: str = "phase52") -> 
     path = folder / suite / "test_scale.py"
     path.parent.mkdir()
     path.write_text(SUITE)
-    documented = ("-p", "bench_suites.documented.plugin")
+    documented = ("-p", "bench_suites.original_scripts.plugin")
     return pytest_run(folder, write_pool(folder, seats), *documented, str(path), *args)
 
 
@@ -232,7 +232,7 @@ persona = "echo"
     )
     options = ("--ultrapar-mode", "phase", "--ultrapar-phase-variant", variant)
     run = pytest_run(
-        tmp_path, pool, "-p", "bench_suites.documented.plugin", str(suite), "-n2", *options
+        tmp_path, pool, "-p", "bench_suites.original_scripts.plugin", str(suite), "-n2", *options
     )
     assert len({request.instance for request in run.log.requests}) == instances
     assert run.log.max_in_flight() <= 2 * instances

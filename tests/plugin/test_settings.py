@@ -1,4 +1,4 @@
-"""Variables and options of the documents: each acts, says so in the first lines, or is refused."""
+"""Variables and options of the original scripts: each acts and says so at once, or is refused."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from bench_suites.documented import plugin as documented
+from bench_suites.original_scripts import plugin as documented
 from pytest_ultrapar import cli, hooks
 from pytest_ultrapar.bench.arguments import check_passed_on, parse_modes
 from pytest_ultrapar.compare.rules import DEFAULT_RULES, parse_rule

@@ -215,7 +215,9 @@ def test_last_lane_out_refuses_all_that_wait_and_all_that_come():
     play.back(first, "auth")
     later = play.ask()
     assert set(play.refused) == {waiting, turn, later}
-    why = "key p/k0 was refused (401, or a 400 that rejects the key): out for the rest of the run"
+    why = (
+        "key p/k0 was refused (401, or a 400 that rejects the key): removed for the rest of the run"
+    )
     assert set(play.refused.values()) == {f"no lane of the model 'm' is left: {why}"}
     assert play.broker.status(play.now_s).waiting == 0
 
@@ -235,7 +237,7 @@ def test_lane_known_to_be_dead_is_out_from_the_start_and_no_other_is():
     play = Play(pool(lanes), known=[dead])
     refused = play.ask(model="m")
     assert play.refused[refused] == (
-        "no lane of the model 'm' is left: it does not answer: out for the rest of the run"
+        "no lane of the model 'm' is left: it does not answer: removed for the rest of the run"
     )
     assert play.lane(play.ask(model="n")) == "p/b/k0"
 

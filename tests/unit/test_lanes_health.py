@@ -121,23 +121,23 @@ def test_an_answer_resets_the_back_off(answer):
             "auth",
             "key",
             "key p/key0 was refused (401, or a 400 that rejects the key):"
-            " out for the rest of the run",
+            " removed for the rest of the run",
         ),
         (
             "forbidden",
             "key_model",
-            "key p/key0 may not use the model m (403): out for the rest of the run",
+            "key p/key0 may not use the model m (403): removed for the rest of the run",
         ),
         (
             "not_found",
             "instance",
-            "instance p/dep-1 was not found (404): out for the rest of the run",
+            "instance p/dep-1 was not found (404): removed for the rest of the run",
         ),
         (
             "tls",
             "instance",
             "instance p/dep-1 showed a certificate that does not verify (a private CA goes into "
-            "ca_file): out for the rest of the run",
+            "ca_file): removed for the rest of the run",
         ),
     ],
 )

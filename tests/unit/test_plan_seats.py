@@ -1,4 +1,4 @@
-"""Seats of models: which share them, and the sums of the documents' pools."""
+"""Seats of models: which share them, and the sums of the original scripts' pools."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The documents' policies and mode `phase`: what seeds 000 and 002 say, and that it can be run."""
+"""The original scripts' policies and mode `phase`: as seeds 000 and 002, and that they run."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_suites.documented.group_key import group_key
-from bench_suites.documented.key_rule import any_key, bind, lanes_on_key
-from bench_suites.documented.model_key import key_of_model, model_key
-from bench_suites.documented.phase_mode import phase_assignment
-from bench_suites.documented.process import PART_OF, process_of
-from bench_suites.documented.waves import VARIANTS
+from bench_suites.original_scripts.group_key import group_key
+from bench_suites.original_scripts.key_rule import any_key, bind, lanes_on_key
+from bench_suites.original_scripts.model_key import key_of_model, model_key
+from bench_suites.original_scripts.phase_mode import phase_assignment
+from bench_suites.original_scripts.process import PART_OF, process_of
+from bench_suites.original_scripts.waves import VARIANTS
 from pytest_ultrapar import ConfigError
 from tests.unit.policy_play import (
     AZURE,
@@ -213,7 +213,7 @@ def test_qwens_of_seed_000_have_one_worker():
     assert [group.at_once for group in made.groups] == [1] * 5
 
 
-def test_suite_that_the_documents_do_not_have_is_refused_by_name():
+def test_suite_that_is_no_phase_is_refused_by_name():
     own = cases(QWENS[:1], "phase99")
     with pytest.raises(ConfigError) as caught:
         phase(own)

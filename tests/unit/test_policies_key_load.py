@@ -1,4 +1,4 @@
-"""The load of each key: the documents' sums by hand, and what the fixes make of them."""
+"""The load of each key: the scripts' sums by hand, and what the fixes make of them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 import msgspec
 import pytest
 
-from bench_suites.documented.fix_a import one_after_the_other
-from bench_suites.documented.group_key import group_key
-from bench_suites.documented.key_rule import any_key, bind
-from bench_suites.documented.model_key import model_key
-from bench_suites.documented.phase_mode import phase_assignment
-from bench_suites.documented.process import process_of
+from bench_suites.original_scripts.fix_a import one_after_the_other
+from bench_suites.original_scripts.group_key import group_key
+from bench_suites.original_scripts.key_rule import any_key, bind
+from bench_suites.original_scripts.model_key import model_key
+from bench_suites.original_scripts.phase_mode import phase_assignment
+from bench_suites.original_scripts.process import process_of
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.coordinator.policies import find_policy
 from pytest_ultrapar.plan.load import key_load
@@ -56,7 +56,7 @@ def in_phase(own, found):
 
 
 def sums(found):
-    """Processes at once and requests per second of each key, as the documents write them."""
+    """Processes at once and requests per second of each key, as the scripts counted them."""
     return [(load.most_at_once, load.qps) for load in found]
 
 
@@ -115,7 +115,7 @@ def test_fix_a_has_one_process_at_a_time():
 
 def test_header_names_who_meets_on_a_key_and_what_it_may_send():
     lines = key_lines(loads(PHASE_52, bind(SEED_003, LANES, PHASE_52, model_key)))
-    assert lines[0].startswith("load: processes of the documents")
+    assert lines[0].startswith("load: processes of the original scripts")
     assert lines[1] == (
         "load: ideallab/key0: 4 at once, 8 of 10 QPS: phase52 qwen2.5-72b-instruct very_easy, "
         "phase52 qwen2.5-72b-instruct medium, phase52 qwen2.5-7b-instruct very_easy, "

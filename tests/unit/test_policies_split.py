@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from bench_suites.documented.split import split
+from bench_suites.original_scripts.split import split
 from tests.unit.policy_play import cases, lanes_of, pool
 
 

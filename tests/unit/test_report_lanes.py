@@ -5,7 +5,7 @@ import msgspec
 from pytest_ultrapar.broker.protocol import LaneStatus
 from pytest_ultrapar.report.summary import MOST_LANES, lane_lines, n_failed_requests
 
-OUT = ": out for the rest of the run"
+OUT = ": removed for the rest of the run"
 
 
 def lane(name="p/a/k", state="up", reason="", **more):
@@ -78,4 +78,4 @@ def test_lanes_with_trouble_have_a_bounded_number_of_lines():
 
 
 def test_refusals_are_for_too_much_of_anything():
-    assert lines(lane(n_rate_limited=7)) == ["7 of 40 requests were refused as too much"]
+    assert lines(lane(n_rate_limited=7)) == ["7 of 40 requests were refused for rate limits"]

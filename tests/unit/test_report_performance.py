@@ -25,23 +25,23 @@ def lines(summary, *lanes):
 
 def test_bound_is_shown_with_the_parts_beyond_it():
     assert lines(MEASURED, lane()) == [
-        "no schedule takes less than 6.00 s (p/k (qps)): efficiency 60.0 %",
-        "of 10.0 s, 60.0 % is the bound; beyond the bound: client 3.00 s, uneven end 1.00 s",
+        "lower bound 6.00 s (p/k (qps)); efficiency 60.0 %",
+        "where the time went: bound 6.00 s (60.0 %), client 3.00 s, uneven end 1.00 s",
     ]
 
 
 def test_empty_seats_of_lanes_that_were_out_are_not_laid_to_the_client():
-    assert "client or lanes that were out 3.00 s" in lines(MEASURED, lane(), lane(state="out"))[1]
+    assert "client or removed lanes 3.00 s" in lines(MEASURED, lane(), lane(state="out"))[1]
 
 
 def test_run_that_looked_for_limits_has_no_bound_and_says_whose():
     adaptive = msgspec.structs.replace(SUMMARY, rate_mode="adaptive")
     found = EstimatedLimit("ideallab/k", 5, None, 0)
     lanes = [lane("ideallab/a/k", found=found), lane("ideallab/b/k", found=found), lane()]
-    said = "no bound is known: limits of ideallab were estimated"
+    said = "no lower bound: limits of ideallab were estimated"
     assert lines(adaptive, *lanes) == [said]
     assert lines(msgspec.structs.replace(MEASURED, rate_mode="mixed"), lane())[0].startswith(
-        "no sch"
+        "lower"
     )
     assert lines(SUMMARY, lane()) == []
 
@@ -64,8 +64,8 @@ AUDITED = msgspec.structs.replace(
 def test_audit_speaks_of_what_was_seen():
     (line,) = lines(AUDITED)
     assert line == (
-        "2 requests in flight at most; no limit was passed by requests sent through llm, by our own"
-        " records: p/k 2 of 5 in flight, 3 in 1 s, 3 in 60 s"
+        "2 requests in flight at most; no limit was exceeded by requests sent through llm, by our"
+        " own records: p/k 2 of 5 in flight, 3 in 1 s, 3 in 60 s"
     )
 
 
@@ -73,6 +73,6 @@ def test_cases_that_sent_nothing_through_llm_are_counted():
     said = list(lines(msgspec.structs.replace(AUDITED, n_without_request=12)))[-1]
     assert said == (
         "12 of 24 graded cases sent no request through llm; what they may have sent by other means"
-        " is under no limit and in no count"
+        " is neither limited nor counted"
     )
     assert lines(msgspec.structs.replace(SUMMARY, n_without_request=1))[0].startswith("1 of 24 ")

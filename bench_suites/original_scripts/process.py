@@ -1,4 +1,4 @@
-"""What was one operating-system process in the documents: a model and a part of its phase."""
+"""What was one operating-system process of the scripts: a model and a part of its phase."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def process_of(case: Case) -> Process:
     """The process that would have run a case.
 
     Raises:
-        ConfigError: The documents say nothing of its suite, or the case lacks the parameter by
+        ConfigError: Its suite is no phase, or the case lacks the parameter by
             which its phase is split.
     """
     if case.suite not in PART_OF:
         msg = (
-            f"--ultrapar-mode phase: the documents have no suite {case.suite!r} ({case.nodeid}); "
-            f"they have {', '.join(PART_OF)}"
+            f"--ultrapar-mode phase has no suite {case.suite!r} ({case.nodeid}); "
+            f"it has {', '.join(PART_OF)}"
         )
         raise ConfigError(msg)
     parameter = PART_OF[case.suite]

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench_suites.documented.model_key import key_of_model
+from bench_suites.original_scripts.model_key import key_of_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench_suites.documented.key_rule import KeyRule
+    from bench_suites.original_scripts.key_rule import KeyRule
     from pytest_ultrapar.records import Case
 
 PARAMETER = "flaw_group"

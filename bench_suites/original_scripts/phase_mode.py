@@ -1,19 +1,19 @@
-"""Mode `phase`: the phases as the documents ran them, as groups of an assignment."""
+"""Mode `phase`: the phases as the scripts ran them, as groups of an assignment."""
 
 from __future__ import annotations
 
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from bench_suites.documented.key_rule import lanes_on_key
-from bench_suites.documented.process import cases_by_process
-from bench_suites.documented.waves import Variant, starts_s, waves
+from bench_suites.original_scripts.key_rule import lanes_on_key
+from bench_suites.original_scripts.process import cases_by_process
+from bench_suites.original_scripts.waves import Variant, starts_s, waves
 from pytest_ultrapar import Assignment, Group
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench_suites.documented.key_rule import KeyRule
+    from bench_suites.original_scripts.key_rule import KeyRule
     from pytest_ultrapar.pool.model import Lane, Pool
     from pytest_ultrapar.records import Case
 
@@ -44,7 +44,7 @@ def phase_assignment(
         scale: Factor of the seconds between staggered starts, >= 0.
 
     Raises:
-        ConfigError: The documents say nothing of a suite.
+        ConfigError: A suite is no phase.
     """
     by_id = {case.case_id: case for case in cases}
     by_process = cases_by_process(pool.models, cases)

@@ -1,11 +1,11 @@
-"""Policy `serial` for the phases: one process of the documents after the other."""
+"""Policy `serial` for the phases: one process of the scripts after the other."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from bench_suites.documented.process import cases_by_process
+from bench_suites.original_scripts.process import cases_by_process
 from pytest_ultrapar import Assignment, Group
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def one_after_the_other(models: Sequence[str], cases: Sequence[Case]) -> Assignm
 
     Args:
         models: The pool's, in the order in which they run.
-        cases: All of the run, of the documents' phases only.
+        cases: All of the run, of the phases only.
 
     Raises:
         ConfigError: As `process_of`.

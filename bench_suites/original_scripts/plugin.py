@@ -1,4 +1,4 @@
-"""Joins the documents' policies and mode `phase` with pytest, by the public hooks.
+"""Policies and mode `phase` of the original WorkflowBench scripts, by the public hooks.
 
 The root conftest names it in `pytest_plugins`. The two options carry the plugin's prefix, since
 they mean nothing without its mode `phase`, but are registered here: what they choose between is the
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench_suites.documented.process import PART_OF, process_of
-from bench_suites.documented.waves import VARIANTS
+from bench_suites.original_scripts.process import PART_OF, process_of
+from bench_suites.original_scripts.waves import VARIANTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ultrapar_policies(config: pytest.Config, mode: str) -> Sequence[str]:
-    """The documents' own key assignments.
+    """The original scripts' key assignments.
 
     Raises:
         pytest.UsageError: An option of mode `phase` was given for another one.
@@ -64,7 +64,7 @@ def pytest_ultrapar_policies(config: pytest.Config, mode: str) -> Sequence[str]:
 
 
 def pytest_ultrapar_process(case: Case) -> str | None:
-    """The documents' process: a run then says at its start what they found out after theirs."""
+    """The scripts' process: so a run says at its start which keys they would have overloaded."""
     return None if case.suite not in PART_OF else process_of(case).name
 
 
@@ -76,20 +76,20 @@ def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
     policy: str,
     mode: str,
 ) -> Assignment | None:
-    """Mode `phase`, and the documents' policies in mode `ultra`; all else is the plugin's.
+    """Mode `phase`, and the scripts' policies in mode `ultra`; all else is the plugin's.
 
-    Policy `serial` is the documents' where all cases are of their phases.
+    Policy `serial` is the scripts' where all cases are of their phases.
     """
     documented = all(case.suite in PART_OF for case in cases)
     if mode != "phase" and policy not in POLICIES and not (policy == "serial" and documented):
         return None
     # Not before: each of these imports what a run without a pool does not need.
-    from bench_suites.documented.fix_a import one_after_the_other  # noqa: PLC0415
-    from bench_suites.documented.group_key import group_key  # noqa: PLC0415
-    from bench_suites.documented.key_rule import any_key, bind  # noqa: PLC0415
-    from bench_suites.documented.model_key import model_key  # noqa: PLC0415
-    from bench_suites.documented.phase_mode import phase_assignment  # noqa: PLC0415
-    from bench_suites.documented.split import split  # noqa: PLC0415
+    from bench_suites.original_scripts.fix_a import one_after_the_other  # noqa: PLC0415
+    from bench_suites.original_scripts.group_key import group_key  # noqa: PLC0415
+    from bench_suites.original_scripts.key_rule import any_key, bind  # noqa: PLC0415
+    from bench_suites.original_scripts.model_key import model_key  # noqa: PLC0415
+    from bench_suites.original_scripts.phase_mode import phase_assignment  # noqa: PLC0415
+    from bench_suites.original_scripts.split import split  # noqa: PLC0415
 
     if policy == "split":
         return split(lanes, cases)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal, get_args
 
-from bench_suites.documented.model_key import is_qwen
+from bench_suites.original_scripts.model_key import is_qwen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench_suites.documented.process import Process
+    from bench_suites.original_scripts.process import Process
 
 Variant = Literal["document", "ultra-document"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
