@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+import uuid
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 
 class Clock(Protocol):
@@ -27,3 +29,55 @@ class MonotonicClock:
 def utc_now_us() -> int:
     """Microseconds since the epoch, for timestamps people read; never for limits or durations."""
     return time.time_ns() // 1000
+
+
+class Instant(NamedTuple):
+    """One moment by both clocks of the host, for what outlasts a process.
+
+    Attributes:
+        wall_s: Seconds since the epoch; may jump.
+        boot_s: Seconds since the host started, times of sleep included.
+        boot_id: Names the start of the host; `boot_s` compares within one only.
+    """
+
+    wall_s: float
+    boot_s: float
+    boot_id: str
+
+
+class DayClock(Protocol):
+    """Says what a time of the broker is by both clocks of the host."""
+
+    def at(self, now_s: float) -> Instant:
+        """The instant that the broker calls `now_s`, which is now."""
+        ...
+
+
+class HostDayClock:
+    """The clocks of this host."""
+
+    __slots__ = ("_boot_id",)
+
+    def __init__(self) -> None:
+        try:
+            self._boot_id = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        except OSError:
+            # A sandbox without /proc: no other process compares with ours.
+            self._boot_id = uuid.uuid4().hex
+
+    def at(self, now_s: float) -> Instant:
+        """Read both clocks."""
+        return Instant(time.time(), time.clock_gettime(time.CLOCK_BOOTTIME), self._boot_id)
+
+
+class PlayedDayClock:
+    """Clocks that agree, for virtual time: the broker's 0 is `start_s` by the wall clock."""
+
+    __slots__ = ("start_s",)
+
+    def __init__(self, start_s: float) -> None:
+        self.start_s = start_s
+
+    def at(self, now_s: float) -> Instant:
+        """Both clocks stand `now_s` after the start."""
+        return Instant(self.start_s + now_s, now_s, "played")
