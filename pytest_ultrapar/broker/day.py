@@ -22,7 +22,7 @@ end. Spans begin and end at the bounds of cells (`_cell`), so that the file stay
 
 **Written ahead.** Units are granted out of a block that is in the file, as sent at any time of the
 present cell and `late_s` more. With the next write only what was really sent stays in, and with
-`correct` what was really used; a killed run's last block stays as if it had been used. So the file
+`settle` what was really used; a killed run's last block stays as if it had been used. So the file
 never counts less than what was sent. A block is a fiftieth of the amount: a kill costs at most 2 %
 of a day and what was in flight, and a whole day's amount some 50 writes of 0.6 ms (40 ms on a disk
 that spins: 2 s).
@@ -36,13 +36,13 @@ from collections import Counter
 from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo
 
 from pytest_ultrapar.broker.day_memory import DayCount
 from pytest_ultrapar.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from zoneinfo import ZoneInfo
 
     from pytest_ultrapar.broker.day_memory import DayMemory, Span
     from pytest_ultrapar.clock import DayClock, Instant
@@ -65,22 +65,8 @@ _RETRY_S = 5.0
 """How long a file that could not be written is left alone."""
 
 
-def day_zone(name: str) -> ZoneInfo:
-    """The time zone of that name, such as `America/Los_Angeles`.
-
-    Raises:
-        ValueError: There is none.
-    """
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError) as error:
-        # OSError: "America" is a directory of the zones (IsADirectoryError up to Python 3.12).
-        msg = f"no time zone {name!r}"
-        raise ValueError(msg) from error
-
-
 class DayReservation:
-    """Units of one send; what `DayLedger.take` returns and `correct` wants back.
+    """Units of one send; what `DayLedger.reserve` returns and `settle` wants back.
 
     Attributes:
         units: Reserved; what was used once that is known.
@@ -195,7 +181,7 @@ class DayLedger:
         # Another run may have been there before us.
         return now_s if units <= self._spare else now_s + self._free_in_s(units)
 
-    def take(self, units: int, now_s: float) -> DayReservation:
+    def reserve(self, units: int, now_s: float) -> DayReservation:
         """Count one send at `now_s`.
 
         Raises:
@@ -209,7 +195,7 @@ class DayLedger:
         self._count(self._block, units)
         return DayReservation(units, self._block)
 
-    def correct(self, reservation: DayReservation, units: int, now_s: float) -> None:
+    def settle(self, reservation: DayReservation, units: int, now_s: float) -> None:
         """Say how many units a send took, when its lease comes back; 0 if nothing was sent.
 
         To be said of requests, too (with 1): until then a send counts for `late_s` longer, and for

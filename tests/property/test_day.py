@@ -1,0 +1,361 @@
+"""The memory of a day: whatever happens to processes and clocks, no day has too many units."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import HealthCheck, event, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from pytest_ultrapar.broker import day_memory
+from pytest_ultrapar.broker.day import DayLedger
+from pytest_ultrapar.broker.day_memory import DayMemory
+from pytest_ultrapar.clock import Instant
+from pytest_ultrapar.errors import ConfigError
+
+LATE_S = 300.0
+DAY_S = 86_400.0
+PROCESSES = ("one", "two")
+RIGHT_S = 4.0
+"""A clock that is less wrong than this is right."""
+
+
+class Killed(BaseException):
+    """The process ends between two calls of the system."""
+
+
+class System:
+    """`os` as the memory of a day sees it; ends the process, or fails, before its n-th write."""
+
+    def __init__(self) -> None:
+        self.in_calls: int | None = None
+        self.error: BaseException | None = None
+
+    def _count(self) -> None:
+        if self.in_calls is not None:
+            self.in_calls -= 1
+            if self.in_calls < 0:
+                self.in_calls = None
+                raise self.error
+
+    def open(self, *args):
+        self._count()
+        return os.open(*args)
+
+    def fsync(self, fd):
+        self._count()
+        # Nobody pulls the plug here, and a thousand examples would wait for the disk.
+
+    def replace(self, *args):
+        self._count()
+        os.replace(*args)  # noqa: PTH105 - it stands for it
+
+    def __getattr__(self, name):
+        return getattr(os, name)
+
+
+class World:
+    """The true time, and what the host's clocks make of it."""
+
+    def __init__(self, true_s: float) -> None:
+        self.true_s = true_s
+        self.wrong_s = 0.0
+        self.boot = 0
+        self.booted_s = true_s - 1000.0
+
+    @property
+    def wall_s(self) -> float:
+        return self.true_s + self.wrong_s
+
+    def at(self, now_s: float) -> Instant:
+        assert now_s == self.true_s
+        return Instant(self.wall_s, self.true_s - self.booted_s, f"boot {self.boot}")
+
+
+@dataclass
+class Sent:
+    """A send: granted, and counted by the provider at some time from then on."""
+
+    process: str
+    granted_s: float
+    reservation: object
+    units: int
+    counted_s: float | None = None
+
+
+ZONES = (None, "America/Los_Angeles", "America/Sao_Paulo", "Asia/Kathmandu")
+STARTS = {
+    None: datetime(2026, 5, 1, 12, tzinfo=UTC),
+    # The clocks go forward on 2026-03-08, and back on 2026-11-01.
+    "America/Los_Angeles": datetime(2026, 10, 31, 12, tzinfo=UTC),
+    # 2018-11-04 began at 1:00.
+    "America/Sao_Paulo": datetime(2018, 11, 3, 20, tzinfo=UTC),
+    "Asia/Kathmandu": datetime(2026, 5, 1, 17, tzinfo=UTC),
+}
+
+
+class DayMachine(RuleBasedStateMachine):
+    """Two processes send on one count; they and the host's clocks suffer all that may happen."""
+
+    @initialize(amount=st.sampled_from([1, 3, 20, 200]), zone=st.sampled_from(ZONES))
+    def start(self, amount: int, zone: str | None) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="day"))
+        self.system = System()
+        self.amount = amount
+        self.zone = None if zone is None else ZoneInfo(zone)
+        self.world = World(STARTS[zone].timestamp())
+        self.ledgers: dict[str, DayLedger] = {}
+        self.were_two = False
+        self.in_flight: list[Sent] = []
+        self.provider: list[Sent] = []
+        # The smallest error of the wall clock with which the file was written.
+        self.written_wrong_s = 0.0
+        self.inode = 0
+
+    def teardown(self) -> None:
+        if hasattr(self, "directory"):
+            for sent in self.in_flight:
+                sent.counted_s = sent.granted_s + LATE_S
+                self.provider.append(sent)
+            self.judge()
+            shutil.rmtree(self.directory)
+
+    # What processes do.
+
+    @rule(process=st.sampled_from(PROCESSES))
+    def open(self, process: str) -> None:
+        if process in self.ledgers:
+            return
+        world = self.world
+        self.were_two = bool(self.ledgers)
+        try:
+            self.ledgers[process] = DayLedger(
+                self.amount,
+                world,
+                world.true_s,
+                zone=self.zone,
+                memory=DayMemory(self.directory / "state", "count", "requests per day of k"),
+                late_s=LATE_S,
+            )
+            self.call(partial(self.ledgers[process].claim, world.true_s), process)
+        except ConfigError as error:
+            if world.boot == 0 or "was written at" not in str(error):
+                raise
+            self.ledgers.pop(process, None)
+            # As it says: the clock is set right.
+            world.wrong_s = self.written_wrong_s
+
+    @rule(process=st.sampled_from(PROCESSES), units=st.integers(1, 40), n=st.integers(1, 30))
+    def send(self, process: str, units: int, n: int) -> None:
+        for _ in range(n):
+            if process not in self.ledgers:
+                return
+            ledger, now_s = self.ledgers[process], self.world.true_s
+            left = ledger.left(now_s)
+            ready_s = self.call(partial(ledger.ready_at_s, units, now_s), process)
+            if ready_s is None:
+                return
+            assert ready_s >= now_s
+            assert (units <= self.amount) == (ready_s < float("inf"))
+            if ready_s > now_s:
+                assert units > left or ledger.trouble or self.were_two
+                return
+            reservation = ledger.reserve(units, now_s)
+            self.in_flight.append(Sent(process, now_s, reservation, units))
+
+    @precondition(lambda self: self.in_flight)
+    @rule(data=st.data())
+    def answer(self, data: st.DataObject) -> None:
+        sent = data.draw(st.sampled_from(self.in_flight))
+        used = data.draw(st.integers(0, sent.units) | st.just(sent.units))
+        share = data.draw(st.sampled_from([0.0, 0.5, 1.0]))
+        self.answered(sent, used, share)
+
+    @precondition(lambda self: self.in_flight)
+    @rule(share=st.sampled_from([0.0, 1.0]))
+    def answer_all(self, share: float) -> None:
+        for sent in list(self.in_flight):
+            self.answered(sent, sent.units, share)
+
+    @rule(process=st.sampled_from(PROCESSES))
+    def close(self, process: str) -> None:
+        if process in self.ledgers:
+            for sent in [one for one in self.in_flight if one.process == process]:
+                self.answered(sent, sent.units, 1.0)
+            self.call(partial(self.ledgers[process].close, self.world.true_s), process)
+            self.ledgers.pop(process, None)
+
+    @rule(process=st.sampled_from(PROCESSES), share=st.sampled_from([0.0, 1.0]))
+    def kill(self, process: str, share: float) -> None:
+        self.ledgers.pop(process, None)
+        for sent in [one for one in self.in_flight if one.process == process]:
+            self.in_flight.remove(sent)
+            sent.counted_s = sent.granted_s + share * LATE_S
+            self.provider.append(sent)
+
+    @rule(n=st.integers(0, 6))
+    def kill_in_next_write(self, n: int) -> None:
+        self.system.in_calls, self.system.error = n, Killed()
+
+    @rule(n=st.integers(0, 6))
+    def fill_the_disk_in_next_write(self, n: int) -> None:
+        self.system.in_calls = n
+        self.system.error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    # What time does.
+
+    @rule(
+        seconds=st.sampled_from([0.01, 1.0, 4.9, 31.0, 61.0, 700.0, 3600.0, 7.0 * 3600])
+        | st.floats(-200.0, 200.0).map(lambda more_s: DAY_S + more_s)
+        | st.floats(0.0, 2 * DAY_S)
+    )
+    def pass_time(self, seconds: float) -> None:
+        self.go_to(self.world.true_s + seconds)
+
+    @precondition(lambda self: self.zone is not None)
+    @rule(from_midnight_s=st.floats(-8.0, 8.0))
+    def go_to_midnight(self, from_midnight_s: float) -> None:
+        at_s = self.world.true_s
+        while self.date(at_s) == self.date(self.world.true_s):
+            at_s += 900.0
+        self.go_to(max(self.world.true_s, at_s // 900 * 900 + from_midnight_s))
+
+    def go_to(self, true_s: float) -> None:
+        # Nothing takes longer than was said.
+        while due := [one for one in self.in_flight if one.granted_s + LATE_S < true_s]:
+            self.world.true_s = max(self.world.true_s, due[0].granted_s + LATE_S)
+            self.answered(due[0], due[0].units, 1.0)
+        self.world.true_s = true_s
+
+    @precondition(lambda self: self.may_be_wrong())
+    @rule(by_s=st.sampled_from([30.0, 3600.0, 40 * 3600.0, 1e9]), sign=st.sampled_from([-1, 1]))
+    def set_the_wall_clock_wrong(self, by_s: float, sign: int) -> None:
+        self.jump(self.world.wrong_s + sign * by_s)
+
+    @rule()
+    def set_the_wall_clock_right(self) -> None:
+        self.jump(0.0)
+
+    def jump(self, wrong_s: float) -> None:
+        self.look()
+        self.world.true_s += 1e-3
+        self.world.wrong_s = wrong_s
+        self.look()
+
+    @rule(behind_s=st.sampled_from([0.0, 100.0, 3000.0]))
+    def start_the_host_anew(self, behind_s: float) -> None:
+        for process in PROCESSES:
+            self.kill(process, 0.0)
+        world = self.world
+        self.go_to(world.true_s + 20.0)
+        world.boot += 1
+        world.booted_s = world.true_s - 5.0
+        # A wall clock that has gone on by more than was true nobody can know of.
+        world.wrong_s = min(self.written_wrong_s, world.wrong_s)
+        if self.zone is None:
+            world.wrong_s -= behind_s
+
+    # What must hold.
+
+    @invariant()
+    def nothing_is_forgotten(self) -> None:
+        """Who may send still counts all that the provider has counted."""
+        if not hasattr(self, "provider"):
+            return
+        now_s = self.world.true_s
+        counted = sum(one.units for one in self.provider if self.is_today(one.counted_s, now_s))
+        out = sum(one.units for one in self.in_flight)
+        for ledger in self.ledgers.values():
+            # Of two, one hears of what the other has sent with its next block.
+            if not self.were_two:
+                assert ledger.left(now_s) <= max(0, self.amount - counted - out)
+        if self.zone is not None and self.ledgers and abs(self.world.wrong_s) <= RIGHT_S:
+            event("calendar day, clock right")
+
+    def judge(self) -> None:
+        """By the provider's own list: no day has too many."""
+        for first in self.provider:
+            of_day = [one for one in self.provider if self.same_day(first, one)]
+            assert sum(one.units for one in of_day) <= self.amount
+
+    def same_day(self, first: Sent, other: Sent) -> bool:
+        if self.zone is not None:
+            return self.date(first.counted_s) == self.date(other.counted_s)
+        return first.counted_s <= other.counted_s < first.counted_s + DAY_S
+
+    def is_today(self, at_s: float, now_s: float) -> bool:
+        if self.zone is not None:
+            return self.date(at_s) == self.date(now_s)
+        return now_s - DAY_S < at_s
+
+    def date(self, at_s: float):
+        return datetime.fromtimestamp(at_s, self.zone).date()
+
+    def answered(self, sent: Sent, used: int, share: float) -> None:
+        now_s = self.world.true_s
+        self.in_flight.remove(sent)
+        self.ledgers[sent.process].settle(sent.reservation, used, now_s)
+        sent.units = used
+        sent.counted_s = sent.granted_s + share * (now_s - sent.granted_s)
+        self.provider.append(sent)
+
+    def may_be_wrong(self) -> bool:
+        """A calendar day needs one right clock: the wall clock, or the ledgers' time."""
+        if self.zone is None:
+            return True
+        self.look()
+        times = [ledger._time_s for ledger in self.ledgers.values()]
+        return bool(times) and all(abs(one - self.world.true_s) < RIGHT_S for one in times)
+
+    def look(self) -> None:
+        for ledger in self.ledgers.values():
+            ledger.left(self.world.true_s)
+
+    def call(self, what, process: str):
+        """What a process does with its file; None if it is killed on the way."""
+        path = self.directory / "state" / "count.day"
+        day_memory.os = self.system
+        try:
+            return what()
+        except Killed:
+            event("killed while it wrote")
+            self.kill(process, 1.0)
+            return None
+        except ConfigError as error:
+            if "No space left" not in str(error):
+                raise
+            event("disk full at the start")
+            self.kill(process, 0.0)
+            return None
+        finally:
+            day_memory.os = os
+            if path.exists() and path.stat().st_ino != self.inode:
+                self.inode = path.stat().st_ino
+                self.written_wrong_s = self.world.wrong_s
+
+
+class TestDay(DayMachine.TestCase):
+    settings = settings(
+        max_examples=60,
+        stateful_step_count=30,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+
+
+@pytest.mark.slow
+class TestDayAtLength(DayMachine.TestCase):
+    settings = settings(
+        max_examples=1000,
+        stateful_step_count=50,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
