@@ -7,7 +7,7 @@ import itertools
 import math
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from bench_suites.overhead.provider_play import Serving
 from pytest_ultrapar.apis.failure import Failure
@@ -19,6 +19,7 @@ from pytest_ultrapar.pool.model import Instance, Key, Lane, LaneId, Limit, Model
 
 if TYPE_CHECKING:
     from bench_suites.overhead.provider_play import Provider as Played
+    from pytest_ultrapar.apis.outcome import FailedOutcome
     from pytest_ultrapar.broker.protocol import Action, Lease, LeaseOutcome
     from pytest_ultrapar.pool.model import RateMode
 
@@ -163,7 +164,7 @@ class LimitPlay:
             self._over()
             return
         job.failed.append(outcome)
-        if self._retry.decide(Failure(outcome, ""), job.failed) != "again":
+        if self._retry.decide(Failure(cast("FailedOutcome", outcome), ""), job.failed) != "again":
             self._n_infra += 1
             self._over()
             return

@@ -1,26 +1,57 @@
-"""What Azure OpenAI does otherwise than OpenAI: the address, and the header with the key."""
+"""What Azure OpenAI does otherwise than OpenAI: addresses, and the header with the key."""
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import quote, urlsplit
 
-from pytest_ultrapar.apis.openai import MODELS_PATH, PATH
+from pytest_ultrapar.apis.openai import CHAT_PATH, MODELS_PATH, OpenAi, encode_request
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-def url(base_url: str, deployment: str, api_version: str) -> str:
-    """Where requests for a deployment go."""
-    return _resource(base_url, f"/deployments/{quote(deployment, safe='')}{PATH}", api_version)
-
-
-def models_url(base_url: str, api_version: str) -> str:
-    """Where an account lists the models that it could deploy; its deployments are not listed."""
-    return _resource(base_url, MODELS_PATH, api_version)
+    from pytest_ultrapar.apis.reply import Messages
 
 
-def authentication(token: str) -> dict[str, str]:
-    """The header that opens the door."""
-    return {"api-key": token}
+class Azure(OpenAi):
+    """`api = "azure-openai"`: instances are deployments, named by the URL and not by the body."""
+
+    version_example: ClassVar[str | None] = "2024-10-21"
+    endpoint_noun: ClassVar[str] = "deployment"
+    # The list is of models that the account could deploy, under names of no deployment.
+    lists_endpoints: ClassVar[bool] = False
+    base_url_hint: ClassVar[str] = ""
+
+    def flaw_of(self, base_url: str) -> str | None:
+        """A path that is ours to write."""
+        if "/openai" in urlsplit(base_url).path:
+            # ".../openai/v1" is OpenAI's own API.
+            return (
+                'must be the resource\'s address without "/openai" and what follows (api = "openai"'
+                ' is for Azure\'s ".../openai/v1")'
+            )
+        return None
+
+    def url(self, base_url: str, name: str, version: str | None) -> str:
+        """That of the deployment."""
+        return _resource(base_url, f"/deployments/{quote(name, safe='')}{CHAT_PATH}", version)
+
+    def models_url(self, base_url: str, version: str | None) -> str:
+        """The account's list of models."""
+        return _resource(base_url, MODELS_PATH, version)
+
+    def headers(self, token: str) -> dict[str, str]:
+        """The authentication header."""
+        return {"api-key": token}
+
+    def request(self, name: str, messages: Messages, parameters: Mapping[str, Any]) -> bytes:
+        """The body, which names no model."""
+        return encode_request(None, messages, parameters)
 
 
-def _resource(base_url: str, path: str, api_version: str) -> str:
-    return f"{base_url.rstrip('/')}/openai{path}?api-version={quote(api_version, safe='')}"
+def _resource(base_url: str, path: str, version: str | None) -> str:
+    query = f"api-version={quote(version or '', safe='')}"
+    return f"{base_url.rstrip('/')}/openai{path}?{query}"
+
+
+API = Azure()

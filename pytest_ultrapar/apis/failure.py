@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from pytest_ultrapar.broker.protocol import Exceeded, LeaseOutcome
+from pytest_ultrapar.apis.outcome import Exceeded, FailedOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -300,7 +300,7 @@ def _bounded(seconds: float) -> float | None:
     return min(seconds, LONGEST_S) if seconds > 0 else None
 
 
-_BY_STATUS: dict[int, LeaseOutcome] = {
+_BY_STATUS: dict[int, FailedOutcome] = {
     400: "bad_request",
     401: "auth",
     402: "quota",
@@ -339,7 +339,7 @@ class Failure:
             `congestion` where the instance answers others meanwhile.
     """
 
-    outcome: LeaseOutcome
+    outcome: FailedOutcome
     message: str
     refused_kind: str | None = None
     retry_after_s: float | None = None
@@ -349,7 +349,7 @@ class Failure:
     is_wordless: bool = False
 
 
-def _of_class(status: int) -> LeaseOutcome:
+def _of_class(status: int) -> FailedOutcome:
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return "overload"
     return "bad_request" if status >= HTTPStatus.BAD_REQUEST else "malformed"

@@ -1,80 +1,319 @@
-"""OpenAI's chat-completions protocol, as Azure, vLLM and most gateways speak it too."""
+"""OpenAI's chat completions, as vLLM, the simulated provider and most gateways speak them too.
+
+First the API as the rest of the package sees it, then what it reads: a whole answer, a stream, the
+errors in either, and the shapes on the wire.
+"""
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import msgspec
 
-from pytest_ultrapar.apis.failure import Failure, classify_status
+from pytest_ultrapar.apis.events import EventReader
+from pytest_ultrapar.apis.failure import Failure, classify_status, parse_retry_after
+from pytest_ultrapar.apis.rate_headers import parse_allowance
 from pytest_ultrapar.apis.reply import Messages, Reply, ToolCall
+from pytest_ultrapar.apis.sanitise import MOST_OBJECTS, has_too_many_objects, sanitised
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.pool.model import LaneId
+    from collections.abc import Mapping
+
+    from pytest_ultrapar.apis.outcome import Allowance
+
+T = TypeVar("T")
+CHAT_PATH = "/chat/completions"
+MODELS_PATH = "/models"
 
 
-_LARGEST_BYTES = 1024 * 1024
-"""Mending takes up to 13 times the text's size for a moment."""
-_BOM = b"\xef\xbb\xbf"
-_ESCAPE = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-    rb"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
-    re.DOTALL,
-)
-# A string without its end is one to the end of the text, or each quote in it would be tried anew.
-_NO_NUMBER = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+"?)|-?\b(?:NaN|Infinity)\b', re.DOTALL)
-_NO_UTF8 = re.compile("[\udc80-\udcff]")
+class OpenAi:
+    """`api = "openai"`; see `registry.Api` for what each attribute and method means."""
+
+    version_example: ClassVar[str | None] = None
+    endpoint_noun: ClassVar[str] = "model"
+    lists_endpoints: ClassVar[bool] = True
+    base_url_hint: ClassVar[str] = " (does it end in /v1?)"
+    streamed: ClassVar[Mapping[str, Any]] = {
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+    def flaw_of(self, base_url: str) -> str | None:
+        """None: gateways serve this API below all sorts of paths."""
+        return None
+
+    def url(self, base_url: str, name: str, version: str | None) -> str:
+        """The same for all models."""
+        return base_url.rstrip("/") + CHAT_PATH
+
+    def models_url(self, base_url: str, version: str | None) -> str:
+        """The server's list of models."""
+        return base_url.rstrip("/") + MODELS_PATH
+
+    def headers(self, token: str) -> dict[str, str]:
+        """The authentication header."""
+        return {"authorization": f"Bearer {token}"}
+
+    def request(self, name: str, messages: Messages, parameters: Mapping[str, Any]) -> bytes:
+        """The body, which names the model."""
+        return encode_request(name, messages, parameters)
+
+    def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
+        """The reply in a whole answer."""
+        return decode_response(body, lane, latency_s)
+
+    def stream(self) -> ChatStream:
+        """An empty stream."""
+        return ChatStream()
+
+    def failure(
+        self, status: int, body: bytes, headers: Mapping[str, str], *, epoch_s: float
+    ) -> Failure:
+        """By the status, the error's own words, and the headers."""
+        return classify_status(status, body, parse_retry_after(headers, epoch_s=epoch_s), headers)
+
+    def allowance(self, headers: Mapping[str, str]) -> Allowance | None:
+        """What the headers `x-ratelimit-*` say."""
+        return parse_allowance(headers)
+
+    def models(self, body: bytes) -> list[str] | None:
+        """The ids in a list of models."""
+        try:
+            return [one.id for one in msgspec.json.decode(body, type=_Models).data]
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
 
 
-def sanitised(content: bytes) -> bytes | None:
-    r"""JSON text that can be read and stored, or None where nothing was found to mend.
-
-    Escapes of lone surrogates and bytes that are no UTF-8 become text that shows them: `\ud800`,
-    `\xff`. Numbers that are none become null. A mark of the byte order at the beginning is left
-    out.
+def encode_request(model: str | None, messages: Messages, parameters: Mapping[str, Any]) -> bytes:
+    """The request's body.
 
     Args:
-        content: JSON text, perhaps; above 1 MiB it is not looked at.
+        model: The name that the API knows; None where it stands in the URL.
+        messages: The conversation.
+        parameters: Everything else.
+
+    Raises:
+        TypeError: A message or parameter is nothing that JSON can hold.
     """
-    if len(content) > _LARGEST_BYTES:
+    if model is None:
+        return _encoder.encode({"messages": list(messages), **parameters})
+    return _encoder.encode({"model": model, "messages": list(messages), **parameters})
+
+
+def decode_response(body: bytes, lane: str, latency_s: float) -> Reply | Failure:
+    """The reply in a 200 response, or what is wrong with it."""
+    completion = parse_completion(body)
+    if isinstance(completion, Failure):
+        return completion
+    if (failure := error_of(completion, body)) is not None:
+        return failure
+    if not completion.choices:
+        return _malformed("the answer has no choices")
+    choice = completion.choices[0]
+    if choice.message is None:
+        return _malformed("the answer's choice has no message")
+    if choice.message.is_blank and not _may_be_blank(choice, completion.counted):
+        return _malformed("the answer's message has no content, not even an empty one")
+    calls: tuple[ToolCall, ...] = ()
+    if choice.message.tool_calls:
+        calls = tuple(
+            ToolCall(call.id or "", call.function.name or "", call.function.arguments_text)
+            for call in choice.message.tool_calls
+        )
+    return reply_of(choice, calls, completion.counted, lane, latency_s)
+
+
+def _may_be_blank(choice: Choice, usage: Usage | None) -> bool:
+    """Whether the model itself may have left its message without content.
+
+    OpenAI and DeepSeek: `content` is null beside a call, a refusal, reasoning, or an early end. Its
+    tokens may also all have gone into reasoning that the API does not show.
+    """
+    details = usage.details if usage is not None else None
+    return choice.finish_reason in _ENDS_WITHOUT_CONTENT or bool(
+        details is not None and details.reasoning_tokens
+    )
+
+
+def error_of(completion: Completion, content: bytes) -> Failure | None:
+    """The failure for which an answer of status 200 or a piece of it stands, if it is an error."""
+    if completion.error is not _NOTHING and bytes(completion.error) != b"null":
+        return failure_in_answer(bytes(completion.error))
+    return failure_in_answer(content) if completion.object == "error" else None
+
+
+def reply_of(
+    choice: Choice,
+    tool_calls: tuple[ToolCall, ...],
+    usage: Usage | None,
+    lane: str,
+    latency_s: float,
+) -> Reply | Failure:
+    """The reply that a choice with a whole message is, unless the provider stopped it."""
+    message = choice.message or WireMessage()
+    if choice.finish_reason == "content_filter":
+        return Failure(
+            "refused", "the provider's content filter stopped the answer", "content_filter"
+        )
+    usage = usage or _NO_USAGE
+    details = usage.details
+    return Reply(
+        text=message.text or message.refusal or "",
+        reasoning=message.reasoning_content or message.reasoning,
+        tool_calls=tool_calls,
+        finish_reason=choice.finish_reason,
+        tokens_in=_count(usage.prompt_tokens),
+        tokens_out=_count(usage.completion_tokens),
+        lane=lane,
+        latency_s=latency_s,
+        refusal=message.refusal or None,
+        reasoning_tokens=None if details is None else _count(details.reasoning_tokens),
+    )
+
+
+def _count(figure: msgspec.Raw) -> int | None:
+    """A number of tokens; None where none is said that can be believed."""
+    try:
+        number = float(bytes(figure))
+    except ValueError:
         return None
-    text = content.removeprefix(_BOM).decode("utf-8", "surrogateescape")
-    whole = _NO_UTF8.sub(_shown_byte, text).encode()
-    whole = _ESCAPE.sub(_shown_surrogate, whole)
-    whole = _NO_NUMBER.sub(_string_or_null, whole)
-    return whole if whole != content else None
+    return int(number) if 0 <= number <= MOST_TOKENS else None
 
 
-def _string_or_null(match: re.Match[bytes]) -> bytes:
-    return match[1] or b"null"
+def _malformed(reason: str) -> Failure:
+    return Failure("malformed", reason, maybe_billed=True)
 
 
-def _shown_byte(match: re.Match[str]) -> str:
-    return f"\\\\x{ord(match[0]) - 0xDC00:02x}"
+_LAST = b"[DONE]"
+_MOST_TOOL_CALLS = 1_000
+"""OpenAI allows 128 tools; a bound keeps a hostile stream from growing by calls without content."""
 
 
-def _shown_surrogate(match: re.Match[bytes]) -> bytes:
-    return match[0] if match[1] is None else b"\\\\" + match[1]
+@dataclass(slots=True)
+class _Call:
+    call_id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
 
 
-MOST_OBJECTS = 10_000
-_SMALL_BYTES = 256 * 1024
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+class ChatStream:
+    """The pieces of one answer so far; fed by whoever reads it, until `done` or its end.
 
-
-def has_too_many_objects(content: bytes) -> bool:
-    """Whether a JSON text has more objects than an answer needs.
-
-    16 MiB of `{},{},` would become 5.6 million objects of 100 bytes and more. A small text may hold
-    what it likes: 256 KiB make 10 MB.
+    Attributes:
+        done: Nothing that comes now matters: the server said that this was all, or it cannot be
+            read.
+        t_first_token_s: When the first content, reasoning or tool call came, by the clock of
+            whoever feeds; None before.
     """
-    if len(content) <= _SMALL_BYTES or content.count(b"{") <= MOST_OBJECTS:
-        return False
-    # Braces are also what code is made of: only those outside strings are objects.
-    return _STRING.sub(b"", content).count(b"{") > MOST_OBJECTS
+
+    def __init__(self) -> None:
+        self.done = False
+        self.t_first_token_s: float | None = None
+        self._events = EventReader()
+        self._texts: list[str] = []
+        self._reasonings: list[str] = []
+        self._refusals: list[str] = []
+        self._calls: dict[int, _Call] = {}
+        self._finish_reason: str | None = None
+        self._usage: Usage | None = None
+        self._failure: Failure | None = None
+        self._has_answer = False
+        self._said_done = False
+
+    def feed(self, piece: bytes, now_s: float) -> None:
+        """Take the next bytes of the body, which came at `now_s`."""
+        self._take_all(self._events.feed(piece), now_s)
+
+    def end(self, now_s: float) -> None:
+        """Take note that the body came to its end as HTTP has it."""
+        self._take_all(self._events.end(), now_s)
+        self.done = True
+
+    def reply(self, lane: str, latency_s: float) -> Reply | Failure:
+        """The reply, or why there is none: an error in the stream, or an end before its end."""
+        if self._failure is not None:
+            return self._failure
+        # Some servers forget `[DONE]`, some a reason for the end; without both it was cut off.
+        if not self._has_answer or not (self._said_done or self._finish_reason):
+            came = "before its end" if self._has_answer else "without an answer"
+            return Failure("malformed", f"the stream ended {came}", maybe_billed=True)
+        message = WireMessage(
+            content="".join(self._texts),
+            reasoning_content="".join(self._reasonings) or None,
+            refusal="".join(self._refusals) or None,
+        )
+        calls = tuple(
+            ToolCall(call.call_id, call.name, "".join(call.arguments))
+            for _, call in sorted(self._calls.items())
+        )
+        whole = Choice(message=message, finish_reason=self._finish_reason)
+        return reply_of(whole, calls, self._usage, lane, latency_s)
+
+    def _take_all(self, events: list[bytes], now_s: float) -> None:
+        for data in events:
+            if self.done:
+                return
+            if data.strip() == _LAST:
+                self._said_done = self.done = True
+            elif data.strip():
+                self._take(data, now_s)
+
+    def _take(self, data: bytes, now_s: float) -> None:
+        completion = parse_completion(data)
+        failure = completion if isinstance(completion, Failure) else error_of(completion, data)
+        if failure is not None or isinstance(completion, Failure):
+            self._fail(failure)
+            return
+        self._usage = completion.counted or self._usage
+        for choice in completion.choices or ():
+            if not choice.index:
+                self._take_choice(choice, now_s)
+
+    def _take_choice(self, choice: Choice, now_s: float) -> None:
+        self._has_answer = True
+        self._finish_reason = choice.finish_reason or self._finish_reason
+        delta = choice.delta or choice.message
+        if delta is None:
+            return
+        reasoning = delta.reasoning_content or delta.reasoning
+        pairs = (
+            (self._texts, delta.text),
+            (self._reasonings, reasoning),
+            (self._refusals, delta.refusal),
+        )
+        for pieces, piece in pairs:
+            if piece:
+                pieces.append(piece)
+                self._note_token(now_s)
+        for call in delta.tool_calls or ():
+            self._take_call(call)
+            self._note_token(now_s)
+
+    def _take_call(self, piece: WireToolCall) -> None:
+        index = piece.index
+        if index is None:
+            # Servers that number no calls send each whole, or its further pieces without an id.
+            last = max(self._calls, default=-1)
+            index = last + 1 if piece.id or last < 0 else last
+        if index not in self._calls and len(self._calls) >= _MOST_TOOL_CALLS:
+            reason = f"the stream has more than {_MOST_TOOL_CALLS} tool calls"
+            self._fail(Failure("malformed", reason, maybe_billed=True))
+            return
+        call = self._calls.setdefault(index, _Call())
+        call.call_id = call.call_id or piece.id or ""
+        call.name = call.name or piece.function.name or ""
+        if arguments := piece.function.arguments_text:
+            call.arguments.append(arguments)
+
+    def _note_token(self, now_s: float) -> None:
+        if self.t_first_token_s is None:
+            self.t_first_token_s = now_s
+
+    def _fail(self, failure: Failure | None) -> None:
+        self._failure = failure
+        self.done = True
 
 
 _STATUS_OF_WORD = {
@@ -97,12 +336,12 @@ _STATUS_OF_WORD = {
 """HTTP statuses that the words in `code` and `type` stand for."""
 
 
-class _Error(msgspec.Struct):
+class _ErrorCode(msgspec.Struct):
     code: str | int | None = None
     type: str | None = None
 
 
-_decoder = msgspec.json.Decoder(_Error)
+_error_decoder = msgspec.json.Decoder(_ErrorCode)
 
 
 def failure_in_answer(error: bytes) -> Failure:
@@ -122,7 +361,7 @@ def failure_in_answer(error: bytes) -> Failure:
 
 def _status(error: bytes) -> int:
     try:
-        found = _decoder.decode(error)
+        found = _error_decoder.decode(error)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return HTTPStatus.INTERNAL_SERVER_ERROR
     code = str(found.code)
@@ -135,11 +374,6 @@ def _status(error: bytes) -> int:
     return HTTPStatus.INTERNAL_SERVER_ERROR
 
 
-T = TypeVar("T")
-PATH = "/chat/completions"
-MODELS_PATH = "/models"
-RESERVED = frozenset({"model", "messages", "stream", "stream_options"})
-"""Parameters that a suite may not set: they are the client's own business."""
 MOST_TOKENS = 10**9
 """Larger counts of one answer are not believed: a thousand times the longest context there is, and
 sums of 10^9 such counts still fit in 64 bits."""
@@ -248,53 +482,18 @@ class Completion(msgspec.Struct):
         return _read(self.usage, Usage)
 
 
-def _read(text: msgspec.Raw, kind: type[T]) -> T | None:
-    """What a part of an answer says; None where it is something else or nothing."""
-    try:
-        return msgspec.json.decode(text, type=kind)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        return None
+class _Listed(msgspec.Struct):
+    id: str
 
 
-_openai_api_decoder = msgspec.json.Decoder(Completion)
-_encoder = msgspec.json.Encoder()
-
-
-def url(base_url: str) -> str:
-    """Where requests go."""
-    return base_url.rstrip("/") + PATH
-
-
-def models_url(base_url: str) -> str:
-    """Where the server lists its models."""
-    return base_url.rstrip("/") + MODELS_PATH
-
-
-def authentication(token: str) -> dict[str, str]:
-    """The header that opens the door."""
-    return {"authorization": f"Bearer {token}"}
-
-
-def encode_request(model: str | None, messages: Messages, parameters: dict[str, Any]) -> bytes:
-    """The request's body.
-
-    Args:
-        model: The name that the API knows; None where it stands in the URL.
-        messages: The conversation.
-        parameters: Everything else.
-
-    Raises:
-        TypeError: A message or parameter is nothing that JSON can hold.
-    """
-    if model is None:
-        return _encoder.encode({"messages": list(messages), **parameters})
-    return _encoder.encode({"model": model, "messages": list(messages), **parameters})
+class _Models(msgspec.Struct):
+    data: list[_Listed]
 
 
 def parse_completion(content: bytes) -> Completion | Failure:
     """A completion or a piece of one, or what is wrong with it.
 
-    Text that no file can hold comes back with it escaped (`mending.mended`).
+    Text that no file can hold comes back with it escaped (`sanitise.sanitised`).
     """
     if has_too_many_objects(content):
         return _malformed(f"the answer holds more than {MOST_OBJECTS} objects")
@@ -309,85 +508,14 @@ def parse_completion(content: bytes) -> Completion | Failure:
         return _malformed(f"the answer is no chat completion: {error}")
 
 
-def decode_response(body: bytes, lane: LaneId, latency_s: float) -> Reply | Failure:
-    """The reply in a 200 response, or what is wrong with it."""
-    completion = parse_completion(body)
-    if isinstance(completion, Failure):
-        return completion
-    if (failure := error_of(completion, body)) is not None:
-        return failure
-    if not completion.choices:
-        return _malformed("the answer has no choices")
-    choice = completion.choices[0]
-    if choice.message is None:
-        return _malformed("the answer's choice has no message")
-    if choice.message.is_blank and not _may_be_blank(choice, completion.counted):
-        return _malformed("the answer's message has no content, not even an empty one")
-    calls: tuple[ToolCall, ...] = ()
-    if choice.message.tool_calls:
-        calls = tuple(
-            ToolCall(call.id or "", call.function.name or "", call.function.arguments_text)
-            for call in choice.message.tool_calls
-        )
-    return reply_of(choice, calls, completion.counted, lane, latency_s)
-
-
-def _may_be_blank(choice: Choice, usage: Usage | None) -> bool:
-    """Whether the model itself may have left its message without content.
-
-    OpenAI and DeepSeek: `content` is null beside a call, a refusal, reasoning, or an early end. Its
-    tokens may also all have gone into reasoning that the API does not show.
-    """
-    details = usage.details if usage is not None else None
-    return choice.finish_reason in _ENDS_WITHOUT_CONTENT or bool(
-        details is not None and details.reasoning_tokens
-    )
-
-
-def error_of(completion: Completion, content: bytes) -> Failure | None:
-    """The failure for which an answer of status 200 or a piece of it stands, if it is an error."""
-    if completion.error is not _NOTHING and bytes(completion.error) != b"null":
-        return failure_in_answer(bytes(completion.error))
-    return failure_in_answer(content) if completion.object == "error" else None
-
-
-def reply_of(
-    choice: Choice,
-    tool_calls: tuple[ToolCall, ...],
-    usage: Usage | None,
-    lane: LaneId,
-    latency_s: float,
-) -> Reply | Failure:
-    """The reply that a choice with a whole message is, unless the provider stopped it."""
-    message = choice.message or WireMessage()
-    if choice.finish_reason == "content_filter":
-        return Failure(
-            "refused", "the provider's content filter stopped the answer", "content_filter"
-        )
-    usage = usage or _NO_USAGE
-    details = usage.details
-    return Reply(
-        text=message.text or message.refusal or "",
-        reasoning=message.reasoning_content or message.reasoning,
-        tool_calls=tool_calls,
-        finish_reason=choice.finish_reason,
-        tokens_in=_count(usage.prompt_tokens),
-        tokens_out=_count(usage.completion_tokens),
-        lane=lane,
-        latency_s=latency_s,
-        refusal=message.refusal or None,
-        reasoning_tokens=None if details is None else _count(details.reasoning_tokens),
-    )
-
-
-def _count(figure: msgspec.Raw) -> int | None:
-    """A number of tokens; None where none is said that can be believed."""
+def _read(text: msgspec.Raw, kind: type[T]) -> T | None:
+    """What a part of an answer says; None where it is something else or nothing."""
     try:
-        number = float(bytes(figure))
-    except ValueError:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return None
-    return int(number) if 0 <= number <= MOST_TOKENS else None
 
 
-def _malformed(reason: str) -> Failure:
-    return Failure("malformed", reason, maybe_billed=True)
+_openai_api_decoder = msgspec.json.Decoder(Completion)
+_encoder = msgspec.json.Encoder()
+API = OpenAi()

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_ultrapar.pool.model import LaneId
-
 # At run time too, for msgspec reads the annotations of a reply that an episode returns.
 Message = Mapping[str, Any]
 """One message as the chat-completions API has it: `role`, `content`, perhaps `tool_calls`."""
@@ -41,7 +39,7 @@ class Reply:
         finish_reason: As the API says: `stop`, `length`, `tool_calls`, ...
         tokens_in: Prompt tokens as counted by the API; None when it does not say.
         tokens_out: Completion tokens as counted by the API; None when it does not say.
-        lane: Which lane answered.
+        lane: Which lane answered: `provider/instance/key`.
         latency_s: Send to last byte of the attempt that succeeded, in seconds.
         refusal: The model's own words for not answering where the API sends them apart, else None.
         reasoning_tokens: How many of `tokens_out` were reasoning; None when the API does not say.
@@ -53,7 +51,7 @@ class Reply:
     finish_reason: str | None
     tokens_in: int | None
     tokens_out: int | None
-    lane: LaneId
+    lane: str
     latency_s: float
     refusal: str | None = None
     reasoning_tokens: int | None = None

@@ -193,8 +193,8 @@ def _cause(
                 "base_url is wrong"
             )
         if _is_page(seen):
-            ends = "" if endpoint.api == "azure-openai" else " (does it end in /v1?)"
-            return f"{address} is a web page, not an API: base_url is wrong{ends}"
+            hint = endpoint.api.base_url_hint
+            return f"{address} is a web page, not an API: base_url is wrong{hint}"
     if failure.message.startswith(_NO_CONNECTION):
         return failure.message.removeprefix(_NO_CONNECTION)
     is_no_http = failure.outcome == "transport" or "status line" in failure.message
@@ -217,12 +217,9 @@ def _not_found(endpoint: Endpoint, address: str, status: int | None) -> str:
         if status == HTTPStatus.OK:
             return f"{endpoint.api_name} is not in the list of models at {address}"
         return f"there is no list of models at {address} ({status})"
-    what = "deployment" if endpoint.api == "azure-openai" else "model"
-    fields = "base_url or api_version" if endpoint.api == "azure-openai" else "base_url"
-    return (
-        f"the {what} {endpoint.api_name} was not found at {address} ({status}): "
-        f"its name or {fields} is wrong"
-    )
+    fields = "base_url or api_version" if endpoint.api.version_example else "base_url"
+    what = f"{endpoint.api.endpoint_noun} {endpoint.api_name}"
+    return f"the {what} was not found at {address} ({status}): its name or {fields} is wrong"
 
 
 def _in_brackets(seen: Seen, failure: Failure) -> str:

@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Self
 
-import msgspec
-
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.broker.holding import acquire_lease
 from pytest_ultrapar.broker.limits import with_headroom
@@ -68,7 +66,7 @@ class SmallestChat:
     @staticmethod
     def read(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) -> Failure | None:
         """What is wrong with an answer that took so long; None when nothing is."""
-        result = read_answer(answer, endpoint.lane, latency_s)
+        result = read_answer(answer, endpoint, latency_s)
         # A prompt that is refused was read: the lane works.
         if not isinstance(result, Failure) or result.outcome == "refused":
             return None
@@ -98,14 +96,12 @@ class ModelList:
     def read(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) -> Failure | None:
         """What is wrong with an answer that took so long; None when nothing is."""
         if isinstance(answer, Failure) or answer.status != HTTPStatus.OK:
-            result = read_answer(answer, endpoint.lane, latency_s)
+            result = read_answer(answer, endpoint, latency_s)
             return result if isinstance(result, Failure) else None
-        try:
-            models = [one.id for one in msgspec.json.decode(answer.body, type=_Models).data]
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        models = endpoint.api.models(answer.body)
+        if models is None:
             return Failure("malformed", "the answer is not a list of models")
-        # Azure lists what could be deployed, under names that are none of a deployment.
-        if endpoint.api == "azure-openai" or endpoint.api_name in models:
+        if not endpoint.api.lists_endpoints or endpoint.api_name in models:
             return None
         more = f" and {len(models) - _SHOWN} more" if len(models) > _SHOWN else ""
         listed = ", ".join(models[:_SHOWN]) or "nothing"
@@ -113,14 +109,6 @@ class ModelList:
 
 
 Question = SmallestChat | ModelList
-
-
-class _Listed(msgspec.Struct):
-    id: str
-
-
-class _Models(msgspec.Struct):
-    data: list[_Listed]
 
 
 _STOP_S = 5.0

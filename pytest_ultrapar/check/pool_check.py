@@ -71,7 +71,7 @@ def lane_answers(
         for lane_id, one in declared.items()
     }
     variable_of = {
-        (provider.name, key.name): None if provider.api == "simulated" else key.env
+        (provider.name, key.name): None if provider.is_simulated else key.env
         for provider in pool.providers
         for key in provider.keys
     }
@@ -202,7 +202,7 @@ def _simulated(pool: Pool, running_at: str | None) -> Generator[Mapping[str, str
         ConfigError: The URL cannot be used, or the pool has no such provider.
     """
     of_lanes = {lane.provider for lane in pool.lanes}
-    names = [one.name for one in pool.providers if one.api == "simulated" and one.name in of_lanes]
+    names = [one.name for one in pool.providers if one.is_simulated and one.name in of_lanes]
     if running_at is not None:
         if not names:
             msg = (

@@ -40,7 +40,7 @@ def pool_hints(pool: Pool) -> dict[str, Hint]:
     found: dict[str, Hint] = {}
     for provider in pool.providers:
         for model in provider.models:
-            if provider.api == "simulated":
+            if provider.is_simulated:
                 own = Hint(1.0, model.simulation.latency)
             else:
                 own = Hint(
@@ -240,7 +240,7 @@ def _variables(pool: Pool, lanes: Sequence[Lane]) -> list[str]:
         f"{provider.name}/{key.name} (environment {key.env})"
         for provider in pool.providers
         for key in provider.keys
-        if key.env is not None and provider.api != "simulated" and (provider.name, key.name) in used
+        if key.env is not None and not provider.is_simulated and (provider.name, key.name) in used
     ]
     if not named:
         return []

@@ -63,7 +63,7 @@ def locked_keys(
         simulator: URL of a simulated provider that already runs.
     """
     secrets = read_secrets(pool, environ, {lane.model for lane in lanes})
-    simulated = {provider.name for provider in pool.providers if provider.api == "simulated"}
+    simulated = {provider.name for provider in pool.providers if provider.is_simulated}
     url_of = {
         (provider.name, instance.name): instance.base_url
         for provider in pool.providers

@@ -247,7 +247,7 @@ def _other_latency(manifest: Manifest, pool: Pool) -> set[str]:
     return {
         model.name
         for provider in pool.providers
-        if provider.api == "simulated"
+        if provider.is_simulated
         for model in provider.models
         for name in now
         if name.startswith(f"{provider.name}/{model.name} latency ") and then.get(name) != now[name]

@@ -58,7 +58,7 @@ class Services:
             ConfigError: The URL is no loopback address, nothing listens there, the faults cannot be
                 had, or the process cannot be started.
         """
-        names = [provider.name for provider in self._pool.providers if provider.api == "simulated"]
+        names = [provider.name for provider in self._pool.providers if provider.is_simulated]
         if not names:
             for option, given in (("simulator", running_at), ("faults", faults)):
                 if given is not None:
@@ -166,7 +166,7 @@ class Services:
 
 def _simulated_part(pool: Pool) -> Pool:
     """The lanes of simulated providers, with their limits: no fault of the others' would happen."""
-    simulated = {provider.name for provider in pool.providers if provider.api == "simulated"}
+    simulated = {provider.name for provider in pool.providers if provider.is_simulated}
     lanes = tuple(lane for lane in pool.lanes if lane.provider in simulated)
     names = {name for lane in lanes for name in lane.limits}
     limits = {name: limit for name, limit in pool.limits.items() if name in names}

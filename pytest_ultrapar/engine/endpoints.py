@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_ultrapar.apis import azure, openai
-from pytest_ultrapar.apis.openai import encode_request
-from pytest_ultrapar.pool.model import Api, LaneId
+from pytest_ultrapar.apis.registry import Api, api_named
+from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.pool.network import DIRECT, Route, place_of, route_to
 
 if TYPE_CHECKING:
@@ -35,6 +34,7 @@ class Endpoint:
             limits; those of failures are in any case.
         route: How its server is reached.
         method: How it is asked.
+        api: How requests and answers look there.
     """
 
     lane: LaneId
@@ -45,7 +45,7 @@ class Endpoint:
     token: str
     api_name: str
     timeout_s: float
-    api: Api = "openai"
+    api: Api = field(default_factory=lambda: api_named("openai"))
     stream: bool = False
     parameters: Mapping[str, str | None] = field(default_factory=dict)
     reads_allowance: bool = False
@@ -54,15 +54,8 @@ class Endpoint:
 
     @property
     def authentication(self) -> dict[str, str]:
-        """The header that carries the secret."""
-        if self.api == "azure-openai":
-            return azure.authentication(self.token)
-        return openai.authentication(self.token)
-
-    @property
-    def model_in_body(self) -> str | None:
-        """The model's name in a request's body; None where only the URL names it."""
-        return None if self.api == "azure-openai" else self.api_name
+        """The headers of its API, among them the one that carries the secret."""
+        return self.api.headers(self.token)
 
     def __repr__(self) -> str:
         return f"Endpoint({self.lane!r}, url={self.url!r}, token='***')"
@@ -70,16 +63,12 @@ class Endpoint:
 
 def chat_url(provider: Provider, instance: Instance, base_url: str) -> str:
     """Where an instance's chat completions are."""
-    if provider.api == "azure-openai":
-        return azure.url(base_url, instance.api_name, provider.api_version or "")
-    return openai.url(base_url)
+    return api_named(provider.api).url(base_url, instance.api_name, provider.api_version)
 
 
-def models_url(provider: Provider, instance: Instance, base_url: str) -> str:
+def models_url(provider: Provider, _: Instance, base_url: str) -> str:
     """Where an instance's server lists its models."""
-    if provider.api == "azure-openai":
-        return azure.models_url(base_url, provider.api_version or "")
-    return openai.models_url(base_url)
+    return api_named(provider.api).models_url(base_url, provider.api_version)
 
 
 def endpoints(
@@ -122,7 +111,7 @@ def endpoints(
             token=token_of(provider.name, lane.key),
             api_name=instance.api_name,
             timeout_s=provider.timeout_s,
-            api=provider.api,
+            api=api_named(provider.api),
             stream=model.stream,
             parameters=model.parameters,
             reads_allowance=provider.rate_mode == "adaptive",
@@ -136,7 +125,7 @@ def without_surrogates(value: Any) -> Any:  # noqa: ANN401 - any plain data
 
     JSON in UTF-8 has none, but a model can write them as escapes, and a suite that reads these and
     sends back what it found is not at fault. It is the same form in which answers have them
-    (`mending`).
+    (`apis.sanitise`).
     """
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
@@ -169,9 +158,6 @@ def check_request(messages: Messages, parameters: Mapping[str, Any]) -> None:
         raise TypeError(msg)
 
 
-_STREAMED: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
-
-
 def request_body(endpoint: Endpoint, messages: Messages, parameters: dict[str, Any]) -> bytes:
     """The request as the endpoint's provider wants it; lone surrogates as text that shows them.
 
@@ -185,15 +171,15 @@ def request_body(endpoint: Endpoint, messages: Messages, parameters: dict[str, A
             sent under one name.
     """
     if endpoint.stream:
-        parameters = {**parameters, **_STREAMED}
+        parameters = {**parameters, **endpoint.api.streamed}
     if endpoint.parameters:
         parameters = _as_sent(endpoint, parameters)
     try:
-        return encode_request(endpoint.model_in_body, messages, parameters)
+        return endpoint.api.request(endpoint.api_name, messages, parameters)
     except UnicodeEncodeError:
         # Looking for them beforehand would take as long as encoding the request.
-        return encode_request(
-            endpoint.model_in_body, without_surrogates(messages), without_surrogates(parameters)
+        return endpoint.api.request(
+            endpoint.api_name, without_surrogates(messages), without_surrogates(parameters)
         )
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import httpx
 
 from pytest_ultrapar.apis.failure import Failure, beginning
-from pytest_ultrapar.apis.stream import ChatStream
+from pytest_ultrapar.apis.registry import Stream
 from pytest_ultrapar.engine.transport import (
     Address,
     Body,
@@ -57,7 +57,7 @@ class Answer:
     headers: httpx.Headers
     body: bytes
     t_first_byte_s: float
-    stream: ChatStream | None = None
+    stream: Stream | None = None
 
 
 class _Client(httpx.AsyncClient):
@@ -122,7 +122,7 @@ class HttpClient:
                 try:
                     stream, content = None, b""
                     if _is_stream(endpoint, response):
-                        stream = await _follow(response, self._largest_bytes)
+                        stream = await _follow(endpoint.api.stream(), response, self._largest_bytes)
                     else:
                         content = await _read(response, self._largest_bytes)
                 finally:
@@ -166,8 +166,7 @@ def _is_stream(endpoint: Endpoint, response: httpx.Response) -> bool:
     return kind.lower().startswith("text/event-stream")
 
 
-async def _follow(response: httpx.Response, largest_bytes: int) -> ChatStream:
-    chat = ChatStream()
+async def _follow(chat: Stream, response: httpx.Response, largest_bytes: int) -> Stream:
     async with aclosing(_decoded(response, largest_bytes)) as pieces:
         async for piece in pieces:
             chat.feed(piece, time.monotonic())

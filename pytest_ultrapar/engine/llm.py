@@ -12,7 +12,6 @@ from typing import Any, NoReturn, Protocol, TypeGuard
 import msgspec
 
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.openai import RESERVED
 from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.broker.failure_classes import CLASSES
 from pytest_ultrapar.broker.holding import acquire_lease
@@ -89,6 +88,8 @@ def _as_text(content: object) -> str:
 
 
 _HOLD_FIRST_LEASE_S = 1.0
+RESERVED = frozenset({"model", "messages", "stream", "stream_options"})
+"""Parameters that a suite may not set, whatever the API: they are the client's own business."""
 MOST_CROWDED = 10
 """A request that was refused so often while others were answered is refused for its own sake: it
 may bring its server down each time. From then on a 503 is a failure of the request."""
@@ -336,7 +337,7 @@ class Llm:
         result: Reply | Failure | None = None
         try:
             answer = await wire.exchange.exchange(endpoint, body, timeout_s=endpoint.timeout_s)
-            result = read_answer(answer, lease.lane, wire.clock.now_s() - t_send_s)
+            result = read_answer(answer, endpoint, wire.clock.now_s() - t_send_s)
             if lease.is_answering and n_crowded < MOST_CROWDED and _is_wordless(result):
                 result = replace(result, outcome="congestion")
             outcome = "ok" if isinstance(result, Reply) else result.outcome

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.apis.registry import SIMULATED
 from pytest_ultrapar.pool.environment import (
     RATE_MODES,
     Overrides,
@@ -113,7 +114,7 @@ def _held(
 ) -> dict[str, Limit]:
     """The limits that a simulated provider holds: those of fixed mode, which others look for."""
     held_modes: list[RateMode] = [
-        "fixed" if table.api == "simulated" else mode
+        "fixed" if table.api == SIMULATED else mode
         for table, mode in zip(file.provider, modes, strict=True)
     ]
     if held_modes == list(modes):

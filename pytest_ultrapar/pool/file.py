@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from pytest_ultrapar.pool.fields import Location, kind_of, looks_like_secret, shown, shown_text
+from pytest_ultrapar.apis.registry import api_names
+from pytest_ultrapar.pool.fields import (
+    Location,
+    kind_of,
+    looks_like_secret,
+    one_of,
+    shown,
+    shown_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -295,7 +303,7 @@ _SOME_VALUE = "..."
 _PATH = re.compile(r" - at `\$(.*)`\Z")
 _REPEATED = frozenset({"provider", "provider.model", "fault", "capacity", "rate_headers"})
 _HINTS = {
-    "api": 'it must be "openai" or "azure-openai" or "simulated"',
+    "api": f"it must be {one_of(api_names())}",
     "name": "it is what results, limits and messages say",
     "schema": f"write schema = {SCHEMA} at the top of the file",
 }

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.apis.registry import SIMULATED
 from pytest_ultrapar.pool.fields import (
     Location,
     check_different,
@@ -14,7 +15,7 @@ from pytest_ultrapar.pool.fields import (
     shown,
     shown_text,
 )
-from pytest_ultrapar.pool.model import Api, Key
+from pytest_ultrapar.pool.model import Key
 from pytest_ultrapar.pool.network import address_of, is_loopback, server_of
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def key_identity(url: str, secret: str) -> str:
 
 
 def build_keys(
-    location: Location, tables: list[KeyTable], api: Api, base_url: str
+    location: Location, tables: list[KeyTable], api: str, base_url: str
 ) -> tuple[Key, ...]:
     """The keys of a provider in the order of the file.
 
@@ -83,14 +84,14 @@ def chosen_keys(
     return tuple(key for key in keys if key.name in names)
 
 
-def _key(location: Location, table: KeyTable, api: Api, base_url: str) -> Key:
+def _key(location: Location, table: KeyTable, api: str, base_url: str) -> Key:
     if looks_like_secret(table.name):
         location.at("name").refuse(
             "looks like a secret (it is not shown); a key's name stands in all results, so give it"
             ' one such as "key0"'
         )
     check_name(location.at("name"), table.name)
-    if table.env is None and api != "simulated" and not is_loopback(base_url):
+    if table.env is None and api != SIMULATED and not is_loopback(base_url):
         location.at("env").refuse(
             f'is missing: api = "{api}" needs the environment variable that holds the key'
         )

@@ -316,7 +316,7 @@ def _identities(
 ) -> Iterator[tuple[Listing, str]]:
     """Who each listing is at each of the servers that it is used on."""
     for of in providers:
-        if of.provider.api == "simulated":
+        if of.provider.is_simulated:
             # The simulated provider tells keys apart by name.
             continue
         used = {
@@ -537,7 +537,7 @@ def _lane(
 
 def _graces_s(provider: Provider, model: Model) -> tuple[float, float | None]:
     """`orphan_grace_s` and `longest_grace_s` of a model's lanes."""
-    if provider.api == "simulated":
+    if provider.is_simulated:
         return SIMULATED_GRACE_S, None
     if model.latency_hint_s is None:
         return DEFAULT_GRACE_S, provider.timeout_s

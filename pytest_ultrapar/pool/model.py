@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NewType
 
+from pytest_ultrapar.apis.registry import SIMULATED
+
 # At run time too, for msgspec reads the annotations of what goes to the broker's process.
 LaneId = NewType("LaneId", str)
 """`provider/instance/key`, unique in a pool and safe to show."""
-Api = Literal["openai", "azure-openai", "simulated"]
 Level = Literal["pool", "provider", "key", "key_model", "instance", "lane"]
 RateMode = Literal["fixed", "adaptive"]
 PersonaName = Literal["echo", "obedient", "repairing", "sloppy"]
@@ -135,13 +136,14 @@ class Provider:
     """One API account family.
 
     Attributes:
+        api: Its wire format, one of `registry.api_names`.
         timeout_s: Total deadline of one request, > 0 seconds.
         simulation_seed: Seed of the simulated provider's answers and latencies.
         rate_mode: Whether its limits are as declared, or found below what is declared.
     """
 
     name: str
-    api: Api
+    api: str
     base_url: str
     keys: tuple[Key, ...]
     models: tuple[Model, ...]
@@ -150,6 +152,11 @@ class Provider:
     simulation_seed: int = 0
     rate_mode: RateMode = "fixed"
     network: Network = field(default_factory=Network)
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether a run starts its server itself."""
+        return self.api == SIMULATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +241,7 @@ class Pool:
     @property
     def is_simulated(self) -> bool:
         """Whether any answer of this pool comes from the simulated provider."""
-        return any(provider.api == "simulated" for provider in self.providers)
+        return any(provider.is_simulated for provider in self.providers)
 
     def lanes_of(self, model: str) -> tuple[Lane, ...]:
         """The lanes that can answer for `model`, in the order of the file."""
@@ -285,7 +292,7 @@ def answered_by(pool: Pool) -> dict[str, str]:
 
 
 def _who(provider: Provider, model: Model) -> str:
-    if provider.api == "simulated":
+    if provider.is_simulated:
         acted = model.simulation
         seed = provider.simulation_seed
         return f"simulated {acted.persona} of skill {acted.skill:g}, simulation seed {seed}"

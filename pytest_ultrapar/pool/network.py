@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
+from pytest_ultrapar.apis.registry import SIMULATED
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.fields import Location, shown, shown_text
 from pytest_ultrapar.pool.file import InstanceTable
@@ -345,7 +346,7 @@ def place_of(pool: Pool, index: int) -> Location:
 
 def _providers(pool: Pool) -> Iterator[tuple[Location, Provider]]:
     for index, provider in enumerate(pool.providers):
-        if provider.api != "simulated":
+        if not provider.is_simulated:
             yield place_of(pool, index), provider
 
 
@@ -453,7 +454,7 @@ def build_network(location: Location, table: ProviderTable, sources: Sources) ->
     given = [field for field in _FIELDS if getattr(table, field) is not None]
     if not given:
         return Network()
-    if table.api == "simulated":
+    if table.api == SIMULATED:
         location.at(given[0]).refuse('is not for api = "simulated"; leave it out')
     if not any(url.startswith("https:") for url in _network_addresses(table)):
         location.at(given[0]).refuse(

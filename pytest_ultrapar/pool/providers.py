@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from pytest_ultrapar.apis.registry import SIMULATED, api_named, api_names
 from pytest_ultrapar.pool.environment import check_ports, parse_ports
 from pytest_ultrapar.pool.fields import (
     DEADLINE_S,
@@ -24,6 +25,7 @@ from pytest_ultrapar.pool.fields import (
     check_name,
     check_word,
     kind_of,
+    one_of,
     shown,
 )
 from pytest_ultrapar.pool.file import (
@@ -35,7 +37,6 @@ from pytest_ultrapar.pool.file import (
 )
 from pytest_ultrapar.pool.keys import build_keys
 from pytest_ultrapar.pool.model import (
-    Api,
     Instance,
     Key,
     Latency,
@@ -226,7 +227,7 @@ def _checked(location: Location, url: str | None, api: str) -> str | None:
     if url is None:
         return None
     where = location.at("metrics_url")
-    if api == "simulated":
+    if api == SIMULATED:
         where.refuse('is not for api = "simulated"; leave it out')
     return check_base_url(where, url)
 
@@ -366,7 +367,7 @@ def build_model(
     sources.note(f"{label} price_per_mtok_in", price_in)
     sources.note(f"{label} price_per_mtok_out", price_out)
     simulation = Simulation()
-    if provider.api == "simulated":
+    if provider.api == SIMULATED:
         simulation = build_simulation(location, table, provider_place, provider)
         hint_s = hint_s or mean_s(simulation.latency) or None
         _note_simulation(label, simulation, table, provider, sources)
@@ -412,7 +413,6 @@ def _note_simulation(
     sources.note(f"{label} latency sigma", latency.sigma, latency_origin)
 
 
-APIS: tuple[Api, ...] = ("openai", "azure-openai", "simulated")
 DEFAULT_TIMEOUT_S = 150.0
 
 
@@ -425,10 +425,10 @@ def build_provider(location: Location, table: ProviderTable, sources: Sources) -
     name = check_name(location.at("name"), table.name)
     if name == "pool":
         location.at("name").refuse('must not be "pool", the name of the whole pool\'s limit')
-    api = check_word(location.at("api"), table.api, APIS)
+    api = check_word(location.at("api"), table.api, api_names())
     base_url = _base_url(location.at("base_url"), table, api)
     api_version = _api_version(location.at("api_version"), table, api)
-    if api != "simulated":
+    if api != SIMULATED:
         refuse_simulation(location, table, api)
     keys = build_keys(location.at("keys"), table.keys, api, base_url)
     timeout_s, timeout_origin = DEFAULT_TIMEOUT_S, "default"
@@ -451,8 +451,8 @@ def build_provider(location: Location, table: ProviderTable, sources: Sources) -
     )
 
 
-def _base_url(location: Location, table: ProviderTable, api: Api) -> str:
-    if api == "simulated":
+def _base_url(location: Location, table: ProviderTable, api: str) -> str:
+    if api == SIMULATED:
         if table.base_url is not None:
             location.refuse(
                 'is not used by api = "simulated", whose server the run starts itself; leave it out'
@@ -461,22 +461,20 @@ def _base_url(location: Location, table: ProviderTable, api: Api) -> str:
     if table.base_url is None:
         location.refuse(f'is missing: api = "{api}" needs it')
     url = check_base_url(location, table.base_url)
-    if api == "azure-openai" and "/openai" in urlsplit(url).path:
-        # The path to a deployment is ours to write, and ".../openai/v1" is OpenAI's own API.
-        location.refuse(
-            'must be the resource\'s address without "/openai" and what follows (api = "openai" is'
-            ' for Azure\'s ".../openai/v1")'
-        )
+    if (flaw := api_named(api).flaw_of(url)) is not None:
+        location.refuse(flaw)
     return url
 
 
-def _api_version(location: Location, table: ProviderTable, api: Api) -> str | None:
-    if api != "azure-openai":
+def _api_version(location: Location, table: ProviderTable, api: str) -> str | None:
+    example = api_named(api).version_example
+    if example is None:
         if table.api_version is not None:
-            location.refuse(f'is for api = "azure-openai" only (got api = "{api}")')
+            versioned = tuple(name for name in api_names() if api_named(name).version_example)
+            location.refuse(f'is for api = {one_of(versioned)} only (got api = "{api}")')
         return None
     if table.api_version is None:
-        location.refuse('is missing: api = "azure-openai" needs it, such as "2024-10-21"')
+        location.refuse(f'is missing: api = "{api}" needs it, such as "{example}"')
     return check_name(location, table.api_version)
 
 

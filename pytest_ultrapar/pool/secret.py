@@ -100,7 +100,7 @@ class _Need:
 
 def _named(pool: Pool) -> Iterator[_Need]:
     for p, provider in enumerate(pool.providers):
-        if provider.api == "simulated":
+        if provider.is_simulated:
             continue
         for k, key in enumerate(provider.keys):
             if key.env is not None:

@@ -31,7 +31,7 @@ def lane_endpoints(
         ConfigError: The environment variable of a key, or of a proxy, is not set.
     """
     secrets = read_secrets(pool, os.environ)
-    simulated = {provider.name for provider in pool.providers if provider.api == "simulated"}
+    simulated = {provider.name for provider in pool.providers if provider.is_simulated}
 
     def token_of(provider: str, key: str) -> str:
         if provider in simulated:

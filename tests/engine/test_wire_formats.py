@@ -10,10 +10,11 @@ import httpx
 import pytest
 import respx
 
+from pytest_ultrapar.apis.outcome import Allowance
 from pytest_ultrapar.apis.reply import ToolCall
 from pytest_ultrapar.broker.holding import acquire_lease
 from pytest_ultrapar.broker.local import LocalBroker
-from pytest_ultrapar.broker.protocol import Allowance, LeaseRequest
+from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.endpoints import endpoints
 from pytest_ultrapar.engine.http import HttpClient

@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_ultrapar.apis.outcome import Allowance
 from pytest_ultrapar.broker.adaptive.controller import AdaptiveController
 from pytest_ultrapar.broker.adaptive.observation import Observation
-from pytest_ultrapar.broker.protocol import Allowance, Told
+from pytest_ultrapar.broker.protocol import Told
 
 OUTCOMES = ("ok", "ok", "ok", "rate", "overload", "timeout", "transport", "cancelled", "refused")
 TOLD = st.builds(

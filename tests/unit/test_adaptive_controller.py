@@ -5,11 +5,12 @@ import math
 
 import pytest
 
+from pytest_ultrapar.apis.outcome import Allowance
 from pytest_ultrapar.broker.adaptive.controller import LEAST_SPREAD_S, WARY, AdaptiveController
 from pytest_ultrapar.broker.adaptive.observation import Observation
 from pytest_ultrapar.broker.adaptive.seats import Curve, span_s
 from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
-from pytest_ultrapar.broker.protocol import NOTHING_TOLD, Allowance, Told
+from pytest_ultrapar.broker.protocol import NOTHING_TOLD, Told
 
 
 def served(controller, granted_s, now_s, at_grant, told=NOTHING_TOLD):

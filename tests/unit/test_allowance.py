@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.broker.protocol import Allowance
-from pytest_ultrapar.engine.answers import parse_allowance
+from pytest_ultrapar.apis.outcome import Allowance
+from pytest_ultrapar.apis.rate_headers import parse_allowance
 
 
 def headers(requests=(None,) * 3, tokens=(None,) * 3) -> httpx.Headers:

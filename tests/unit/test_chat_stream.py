@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.openai import decode_response
+from pytest_ultrapar.apis.openai import ChatStream, decode_response
 from pytest_ultrapar.apis.reply import Reply, ToolCall
-from pytest_ultrapar.apis.stream import ChatStream
 
 LANE = "p/i/k"
 

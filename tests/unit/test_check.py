@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.apis.registry import api_named
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.broker.failure_classes import CLASSES
 from pytest_ultrapar.broker.protocol import KnownLane
@@ -66,7 +67,7 @@ def answered(status, body, headers=()):
 def answer_of(lane, said, *, question=CHAT, url=OPENAI, **fields) -> LaneAnswer:
     """What is said of a lane of which that came: an answer, or a failure without one."""
     api = "azure-openai" if "deployments" in url else "openai"
-    fields = {"timeout_s": 20.0, "api": api, **fields}
+    fields = {"timeout_s": 20.0, "api": api_named(api), **fields}
     endpoint = question.prepared(
         Endpoint(lane.lane_id, lane.provider, lane.instance, lane.key, url, CANARY, "a", **fields)
     )

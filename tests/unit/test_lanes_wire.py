@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_ultrapar.apis.outcome import Allowance
 from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.broker.process import ServerConfig
-from pytest_ultrapar.broker.protocol import Allowance, BrokerStatus, Lease, LeaseRequest, Told
+from pytest_ultrapar.broker.protocol import BrokerStatus, Lease, LeaseRequest, Told
 from pytest_ultrapar.pool.model import Limit
 from tests.property.broker_judge import lane, pool
 from tests.unit.broker_play import Play

@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = Path(pytest_ultrapar.__file__).parent
 LEVELS = (
     {"errors", "clock", "records", "critical_values"},
+    {"apis"},
     {"pool"},
     {"broker"},
-    {"apis"},
     {"engine"},
     {"plan"},
     {"store"},

@@ -6,9 +6,8 @@ from typing import get_args
 
 import pytest
 
-from pytest_ultrapar.apis.openai import decode_response
+from pytest_ultrapar.apis.openai import ChatStream, decode_response
 from pytest_ultrapar.apis.reply import Reply
-from pytest_ultrapar.apis.stream import ChatStream
 from pytest_ultrapar.simulator.answer import Pieces, Whole
 from pytest_ultrapar.simulator.faults.book import disturbed_answer
 from pytest_ultrapar.simulator.faults.script import Malformed, MalformedForm

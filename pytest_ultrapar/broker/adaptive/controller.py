@@ -11,9 +11,9 @@ from pytest_ultrapar.broker.adaptive.queueing_server import PlateauSearch, Queue
 from pytest_ultrapar.broker.adaptive.seats import START, SeatSearch
 
 if TYPE_CHECKING:
+    from pytest_ultrapar.apis.outcome import Allowance
     from pytest_ultrapar.broker.adaptive.observation import Observation
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
-    from pytest_ultrapar.broker.protocol import Allowance
 
 MOST_VOTES = 3
 """The votes of refusals are kept within +-3, so that a few speak against many old ones."""

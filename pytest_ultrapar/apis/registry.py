@@ -1,0 +1,162 @@
+"""The APIs there are, a line for each, and what the rest of the package asks of one.
+
+A new API is a module with an `API` that has what `Api` lists, and its line in `MODULES`: whoever
+checks a pool, sends a request, reads an answer or explains a failure goes through here.
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_ultrapar.apis.failure import Failure
+    from pytest_ultrapar.apis.outcome import Allowance
+    from pytest_ultrapar.apis.reply import Messages, Reply
+
+
+SIMULATED = "simulated"
+"""The provider that a run starts itself."""
+MODULES = {
+    "openai": "pytest_ultrapar.apis.openai",
+    "azure-openai": "pytest_ultrapar.apis.azure",
+    SIMULATED: "pytest_ultrapar.apis.openai",
+}
+"""The module of each API, by the word in `pool.toml`. Imported when a pool asks for it: reading
+answers takes 5 ms to load, and a run that has no use for an API should not pay for it."""
+
+
+def api_names() -> tuple[str, ...]:
+    """What `api` in `pool.toml` may be."""
+    return tuple(MODULES)
+
+
+@functools.cache
+def api_named(name: str) -> Api:
+    """The API of that name, which must be one of `api_names`."""
+    return cast("Api", import_module(MODULES[name]).API)
+
+
+class Api(Protocol):
+    """One wire format, without any state.
+
+    Attributes:
+        version_example: What `api_version` may look like; None: the API has none, and
+            a pool may not say one.
+        endpoint_noun: What an instance of a pool is there, for people.
+        lists_endpoints: Whether the server's list of models has the names of the instances.
+        base_url_hint: What to look at where `base_url` is wrong, for people; perhaps empty.
+        streamed: The parameters that ask for a stream.
+    """
+
+    @property
+    def version_example(self) -> str | None: ...  # noqa: D102
+    @property
+    def endpoint_noun(self) -> str: ...  # noqa: D102
+    @property
+    def lists_endpoints(self) -> bool: ...  # noqa: D102
+    @property
+    def base_url_hint(self) -> str: ...  # noqa: D102
+    @property
+    def streamed(self) -> Mapping[str, Any]: ...  # noqa: D102
+
+    def flaw_of(self, base_url: str) -> str | None:
+        """What is wrong with a `base_url`, to stand behind the field's name; None: nothing."""
+        ...
+
+    def url(self, base_url: str, name: str, version: str | None) -> str:
+        """Where requests go.
+
+        Args:
+            base_url: Of the instance.
+            name: The instance's `api_name`.
+            version: The provider's `api_version`.
+        """
+        ...
+
+    def models_url(self, base_url: str, version: str | None) -> str:
+        """Where the server lists its models."""
+        ...
+
+    def headers(self, token: str) -> dict[str, str]:
+        """The headers that only this API has, that with the key among them."""
+        ...
+
+    def request(self, name: str, messages: Messages, parameters: Mapping[str, Any]) -> bytes:
+        """The body of a request.
+
+        Args:
+            name: The instance's `api_name`.
+            messages: The conversation, as chat completions have it.
+            parameters: Everything else, under the names under which it is sent.
+
+        Raises:
+            TypeError: A message or parameter is nothing that can be sent.
+            UnicodeEncodeError: A text holds a lone surrogate; the caller writes it out and tries
+                again.
+        """
+        ...
+
+    def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
+        """The reply in the body of a 200 response, usage included, or what is wrong with it.
+
+        Args:
+            body: Of any content; at most as long as the client reads.
+            lane: Which lane answered.
+            latency_s: How long it took, seconds.
+        """
+        ...
+
+    def stream(self) -> Stream:
+        """What takes the pieces of one answer that comes as a stream."""
+        ...
+
+    def failure(
+        self, status: int, body: bytes, headers: Mapping[str, str], *, epoch_s: float
+    ) -> Failure:
+        """What a response means that is neither 200 nor a stream.
+
+        Args:
+            status: HTTP status.
+            body: Of any content; its beginning may be quoted.
+            headers: With lower-case lookup.
+            epoch_s: Wall time, seconds since the epoch, for dates in headers.
+        """
+        ...
+
+    def allowance(self, headers: Mapping[str, str]) -> Allowance | None:
+        """What an answer's headers say of the provider's own limits; None: nothing."""
+        ...
+
+    def models(self, body: bytes) -> list[str] | None:
+        """The names in a list of models; None where the body is none."""
+        ...
+
+
+class Stream(Protocol):
+    """One answer that comes in pieces; whoever reads it feeds it until `done` or its end.
+
+    Attributes:
+        done: Nothing that comes now matters: the server said that this was all, or it cannot be
+            read.
+        t_first_token_s: When the first content, reasoning or tool call came, by the clock of
+            whoever feeds; None before.
+    """
+
+    done: bool
+    t_first_token_s: float | None
+
+    def feed(self, piece: bytes, now_s: float) -> None:
+        """Take the next bytes of the body, which came at `now_s`."""
+        ...
+
+    def end(self, now_s: float) -> None:
+        """Take note that the body came to its end as HTTP has it."""
+        ...
+
+    def reply(self, lane: str, latency_s: float) -> Reply | Failure:
+        """The reply, or why there is none; arguments as of `Api.reply`."""
+        ...

@@ -1,0 +1,65 @@
+"""JSON as servers write it, made readable, storable and small enough, for all APIs."""
+
+from __future__ import annotations
+
+import re
+
+_LARGEST_BYTES = 1024 * 1024
+"""Mending takes up to 13 times the text's size for a moment."""
+_BOM = b"\xef\xbb\xbf"
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+# A string without its end is one to the end of the text, or each quote in it would be tried anew.
+_NO_NUMBER = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+"?)|-?\b(?:NaN|Infinity)\b', re.DOTALL)
+_NO_UTF8 = re.compile("[\udc80-\udcff]")
+
+
+def sanitised(content: bytes) -> bytes | None:
+    r"""JSON text that can be read and stored, or None where nothing was found to mend.
+
+    Escapes of lone surrogates and bytes that are no UTF-8 become text that shows them: `\ud800`,
+    `\xff`. Numbers that are none become null. A mark of the byte order at the beginning is left
+    out.
+
+    Args:
+        content: JSON text, perhaps; above 1 MiB it is not looked at.
+    """
+    if len(content) > _LARGEST_BYTES:
+        return None
+    text = content.removeprefix(_BOM).decode("utf-8", "surrogateescape")
+    whole = _NO_UTF8.sub(_shown_byte, text).encode()
+    whole = _ESCAPE.sub(_shown_surrogate, whole)
+    whole = _NO_NUMBER.sub(_string_or_null, whole)
+    return whole if whole != content else None
+
+
+def _string_or_null(match: re.Match[bytes]) -> bytes:
+    return match[1] or b"null"
+
+
+def _shown_byte(match: re.Match[str]) -> str:
+    return f"\\\\x{ord(match[0]) - 0xDC00:02x}"
+
+
+def _shown_surrogate(match: re.Match[bytes]) -> bytes:
+    return match[0] if match[1] is None else b"\\\\" + match[1]
+
+
+MOST_OBJECTS = 10_000
+_SMALL_BYTES = 256 * 1024
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+
+
+def has_too_many_objects(content: bytes) -> bool:
+    """Whether a JSON text has more objects than an answer needs.
+
+    16 MiB of `{},{},` would become 5.6 million objects of 100 bytes and more. A small text may hold
+    what it likes: 256 KiB make 10 MB.
+    """
+    if len(content) <= _SMALL_BYTES or content.count(b"{") <= MOST_OBJECTS:
+        return False
+    # Braces are also what code is made of: only those outside strings are objects.
+    return _STRING.sub(b"", content).count(b"{") > MOST_OBJECTS

@@ -1,0 +1,146 @@
+"""A new API is one module and one line of the registry: a pool that names it runs."""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from pytest_ultrapar.apis.registry import MODULES, api_named
+from pytest_ultrapar.cli import main
+from tests.plugin.conftest import CANARY
+
+MODULE = Path(__file__).with_name("toy_api.py")
+
+
+class ToyServer(ThreadingHTTPServer):
+    """Speaks the toy API; the second request is refused, and all are kept as they came."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.seen: list[tuple[str, str, str, str | None]] = []
+        self._thread = threading.Thread(target=self.serve_forever, daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/toys"
+
+    def stop(self) -> None:
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"])).decode()
+        key = self.headers["x-toy-key"]
+        self.server.seen.append((self.path, key, body, self.headers["authorization"]))
+        if len(self.server.seen) == 2:
+            self._answer(418, "text/plain", b"No more toys.")
+        elif "stream=yes" in body:
+            self._answer(200, "text/event-stream", b"A bear.")
+        else:
+            self._answer(200, "text/plain", b"3 4 A bear.")
+
+    def do_GET(self) -> None:
+        self.server.seen.append((self.path, self.headers["x-toy-key"], "", None))
+        self._answer(200, "text/plain", b"m another")
+
+    def _answer(self, status: int, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def toys():
+    server = ToyServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def toy_project(project, toys, monkeypatch):
+    """The toy's module in the project, and its line; a real API's stands in `MODULES` itself."""
+    monkeypatch.setitem(MODULES, "toy", "toy_api")
+    project.pytester.path.joinpath("toy_api.py").write_text(MODULE.read_text())
+    project.pytester.makeconftest(
+        "from pytest_ultrapar.apis.registry import MODULES\nMODULES['toy'] = 'toy_api'\n"
+    )
+    monkeypatch.syspath_prepend(project.pytester.path)
+    project.write_pool(base_url=toys.url)
+    pool = project.pytester.path / "pool.toml"
+    pool.write_text(pool.read_text().replace('"openai"', '"toy"'))
+    yield project
+    api_named.cache_clear()
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_pool_of_a_new_api_runs(toy_project, toys, workers, streams):
+    pool = toy_project.pytester.path / "pool.toml"
+    pool.write_text(
+        pool.read_text().replace(
+            "timeout_s", "stream = true\ntimeout_s" if streams else "timeout_s"
+        )
+    )
+    toy_project.suite("""
+@pytest.mark.parametrize("prompt", ["a", "b", "c"])
+def test_answer(answer):
+    assert answer == "A bear."
+""")
+    result = toy_project.run(workers)
+    assert result.ret == 0
+    given = "stream=yes\n" if streams else ""
+    assert sorted({body for _, _, body, _ in toys.seen}) == [f"{given}user: {p}" for p in "abc"]
+    assert {(path, key, other) for path, key, _, other in toys.seen} == {
+        ("/toys/m", f"{CANARY}-0", None)
+    }
+    rows = toy_project.rows("attempts")
+    assert sorted(row["outcome"] for row in rows) == ["ok", "ok", "ok", "rate"]
+    assert {(row["tokens_in"], row["tokens_out"]) for row in rows if row["outcome"] == "ok"} == {
+        (3, 4)
+    }
+    assert all(
+        (row["t_first_token_s"] is not None) == streams for row in rows if row["status"] == 200
+    )
+    assert f"{CANARY}-0" not in result.stdout.str() + result.stderr.str()
+
+
+def test_pool_of_a_new_api_is_checked_by_its_own_rules(toy_project, toys):
+    toy_project.write_pool(base_url=toys.url.removesuffix("/toys"))
+    pool = toy_project.pytester.path / "pool.toml"
+    pool.write_text(pool.read_text().replace('"openai"', '"toy"'))
+    toy_project.suite("def test_answer(answer): pass")
+    result = toy_project.run("-n0")
+    assert result.ret == 4
+    assert "provider[0].base_url must end in /toys" in result.stderr.str()
+    assert toys.seen == []
+
+
+def test_unknown_api_is_refused_with_the_names_of_the_registry(toy_project, toys):
+    pool = toy_project.pytester.path / "pool.toml"
+    pool.write_text(pool.read_text().replace('"toy"', '"tow"'))
+    toy_project.suite("def test_answer(answer): pass")
+    result = toy_project.run("-n0")
+    assert result.ret == 4
+    assert (
+        'provider[0].api must be "openai" or "azure-openai" or "simulated" or "toy" (got "tow"); '
+        'did you mean "toy"?'
+    ) in result.stderr.str()
+    assert toys.seen == []
+
+
+def test_lanes_of_a_new_api_are_checked(toy_project, toys):
+    assert main(["check", "--pool", "pool.toml", "--ask", "models"]) == 0
+    assert toys.seen == [("/toys", f"{CANARY}-0", "", None)]
