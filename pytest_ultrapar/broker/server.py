@@ -8,7 +8,6 @@ ends: the controller holds the other end, so it never outlives it, however it di
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hmac
 import math
 import os
@@ -28,6 +27,7 @@ from pytest_ultrapar.broker.adaptive.server_load import LoadWatch, Place, watche
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.process import READY_LINE, BrokerProcess, ServerConfig
 from pytest_ultrapar.broker.protocol import Action, Grant
+from pytest_ultrapar.child import parent_gone, tell_parent
 from pytest_ultrapar.clock import Clock, MonotonicClock
 from pytest_ultrapar.errors import ConfigError
 
@@ -329,29 +329,17 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-async def _serve(config: ServerConfig, stdin_fd: int) -> None:
+async def _serve(config: ServerConfig) -> None:
     loop = asyncio.get_running_loop()
     is_over = asyncio.Event()
     server = BrokerServer(config, MonotonicClock(), loop, on_broken=is_over.set)
-
-    def read_stdin() -> None:
-        if not os.read(stdin_fd, 4096):
-            loop.remove_reader(stdin_fd)
-            is_over.set()
-
     listener = await loop.create_unix_server(server.connection, config.socket_path, backlog=1024)
-    loop.add_reader(stdin_fd, read_stdin)
-    loop.add_signal_handler(signal.SIGTERM, is_over.set)
-    _say_ready(sys.stdout.buffer.write, sys.stdout.buffer.flush)
+    watching = asyncio.ensure_future(parent_gone())
+    watching.add_done_callback(lambda _: is_over.set())
+    tell_parent(READY_LINE)
     await is_over.wait()
     listener.close()
     server.write_history()
-
-
-def _say_ready(write: Callable[[bytes], int], flush: Callable[[], None]) -> None:
-    with contextlib.suppress(OSError):
-        write(READY_LINE)
-        flush()
 
 
 def main() -> None:
@@ -360,9 +348,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     config = msgspec.json.decode(sys.stdin.buffer.readline(), type=ServerConfig)
     with asyncio.Runner(loop_factory=_new_loop) as runner:
-        runner.run(_serve(config, sys.stdin.fileno()))
-    # After a failure the directory stays, since it holds our standard error; the controller removes
-    # it.
+        runner.run(_serve(config))
     shutil.rmtree(Path(config.socket_path).parent, ignore_errors=True)
 
 
