@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.analysis.compactor import WAIT, unheard
+from pytest_ultrapar.child import line_from_parent
 from pytest_ultrapar.errors import ResultsError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     gc.disable()
     if options.wait:
         _prepare()
-        if not sys.stdin.buffer.readline():
+        if not line_from_parent():
             return 0
     try:
         summary = compact(options.run_dir, _Saying() if options.wait else unheard)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from pytest_ultrapar.child import Child
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.store.child import failure_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
 
@@ -40,7 +36,7 @@ class Compactor:
     It ends with `compact` or `stop`, and by itself when the process that started it is gone.
     """
 
-    def __init__(self, run_dir: Path, child: subprocess.Popen[bytes], cwd: Path | None) -> None:
+    def __init__(self, run_dir: Path, child: Child, cwd: Path | None) -> None:
         self._run_dir = run_dir
         self._child = child
         self._cwd = cwd
@@ -67,18 +63,21 @@ class Compactor:
         """
         from pytest_ultrapar.analysis.run_summary import RunSummary  # noqa: PLC0415
 
-        if self._child.poll() is not None:
+        if not self._child.is_alive:
             # Whatever ended it while it waited has nothing to do with this run's tables.
+            self._child.stop()
             self._child = _spawn(self._run_dir, self._cwd)
+        child, said = self._child, b""
         try:
-            said = self._say_go_and_listen(written)
-            _, stderr = self._child.communicate()
-        except BaseException:
-            self._child.kill()
-            self._child.communicate()
-            raise
-        if self._child.returncode != 0:
-            why = failure_text(MODULE, stderr, self._child.returncode)
+            child.tell(_GO)
+            for said in child.lines():  # the last is the summary, if all went well
+                if said.startswith(b"["):
+                    written(*msgspec.json.decode(said, type=tuple[int, int]))
+            code = child.wait()
+        finally:
+            self.stop()
+        if code != 0:
+            why = child.said() or f"python -m {MODULE} ended with exit code {code}"
             msg = (
                 f"no tables were written: {why}\n"
                 f"The journal is whole; try again with: python -m {MODULE} {self._run_dir}"
@@ -86,45 +85,15 @@ class Compactor:
             raise ResultsError(msg)
         return msgspec.json.decode(said, type=RunSummary)
 
-    def _say_go_and_listen(self, written: Callable[[int, int], None]) -> bytes:
-        """Returns the last line: the summary, if all went well."""
-        child, line = self._child, b""
-        assert child.stdin is not None
-        assert child.stdout is not None
-        with suppress(BrokenPipeError):
-            child.stdin.write(_GO)
-            child.stdin.flush()
-        for line in child.stdout:
-            if line.startswith(b"["):
-                written(*msgspec.json.decode(line, type=tuple[int, int]))
-        return line
-
     def kill(self) -> None:
         """End the process whatever it does, and wait for nothing."""
         self._child.kill()
 
     def stop(self) -> None:
         """End the process if it still waits. Idempotent."""
-        if self._child.returncode is None:
-            self.kill()
-            self._child.communicate()
+        self.kill()
+        self._child.stop()
 
 
-def _spawn(run_dir: Path, cwd: Path | None) -> subprocess.Popen[bytes]:
-    package_root = str(Path(__file__).parents[2])
-    python_path = os.environ.get("PYTHONPATH")
-    return subprocess.Popen(  # noqa: S603 - our own interpreter and module, no shell
-        [sys.executable, "-m", MODULE, WAIT, str(run_dir.absolute())],
-        cwd=cwd,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, (package_root, python_path))),
-            # Without it, `-m` would put the suite's own directory first among the modules.
-            "PYTHONSAFEPATH": "1",
-        },
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        # Ctrl-C goes to our whole group, and what has run by then is compacted afterwards.
-        start_new_session=True,
-    )
+def _spawn(run_dir: Path, cwd: Path | None) -> Child:
+    return Child.start(MODULE, WAIT, str(run_dir.absolute()), cwd=cwd)

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
+from pytest_ultrapar.child import run_child
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.plan.expectations import EarlierEpisode, EarlierRun
 from pytest_ultrapar.records import function_of
-from pytest_ultrapar.store.child import run_apart
 from pytest_ultrapar.store.graded import GRADED
 from pytest_ultrapar.store.table_rows import read_rows
 from pytest_ultrapar.store.timing import NO_SERVICE
@@ -28,7 +28,7 @@ def earlier_in_subprocess(run_dir: Path) -> EarlierRun:
     Raises:
         ResultsError: It has no readable tables.
     """
-    return msgspec.json.decode(run_apart(__name__, str(run_dir.absolute())), type=EarlierRun)
+    return msgspec.json.decode(run_child(__name__, str(run_dir.absolute())), type=EarlierRun)
 
 
 def earlier(run_dir: Path) -> EarlierRun:

@@ -6,7 +6,6 @@ checks a pool, sends a request, reads an answer or explains a failure goes throu
 
 from __future__ import annotations
 
-import functools
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -34,7 +33,6 @@ def api_names() -> tuple[str, ...]:
     return tuple(MODULES)
 
 
-@functools.cache
 def api_named(name: str) -> Api:
     """The API of that name, which must be one of `api_names`."""
     return cast("Api", import_module(MODULES[name]).API)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio  # noqa: TC003 - the loop and futures are what this is about
-import math
-import os
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.broker.adaptive.observation import WRITE_EVERY_S, HistoryFile
-from pytest_ultrapar.broker.adaptive.server_load import LoadWatch, Place, watched
-from pytest_ultrapar.broker.broker import LaneBroker
+from pytest_ultrapar.broker.host import BrokerHost
 from pytest_ultrapar.broker.protocol import NOTHING_TOLD, Action, Grant, Told
 from pytest_ultrapar.errors import NoLaneError
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
@@ -17,7 +13,7 @@ from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
+    from pytest_ultrapar.broker.adaptive.observation import HistoryFile
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.broker.protocol import (
         BrokerStatus,
@@ -60,19 +56,23 @@ class LocalBroker:
             history: Where the changes of limits that are estimated go; closed by `close`.
             known: As for `LaneBroker`.
         """
-        self._clock = clock
         self._loop = loop
         self._worker = worker
-        self._broker = LaneBroker(pool, seed=seed, episode_timeout_s=episode_timeout_s, known=known)
+        self._host = BrokerHost(
+            pool,
+            clock,
+            loop,
+            carry_out=self._deliver,
+            on_broken=self._broken,
+            seed=seed,
+            episode_timeout_s=episode_timeout_s,
+            known=known,
+            history=history,
+        )
+        self._broker = self._host.broker
         self._broker.connect(worker, clock.now_s())
         self._futures: dict[int, asyncio.Future[Lease]] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_s = math.inf
         self._is_closed = False
-        self._watch = LoadWatch(watched(pool, os.environ), loop, self._load_reported)
-        self._history = history
-        if history is not None:
-            loop.call_later(WRITE_EVERY_S, self._write_history)
 
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
         """A future of the lease, done already when a lane is free; cancelling it withdraws."""
@@ -81,7 +81,7 @@ class LocalBroker:
             future.set_exception(ConnectionError("the broker is closed"))
             return future
         request_id = request.request_id
-        now_s = self._clock.now_s()
+        now_s = self._host.now_s()
         self._futures[request_id] = future
         self._carry_out(self._broker.request(self._worker, request, now_s))
         if not future.done():
@@ -93,7 +93,7 @@ class LocalBroker:
     def release(self, lease: Lease, outcome: LeaseOutcome, told: Told = NOTHING_TOLD) -> None:
         """Give a lease back with what became of its request."""
         if not self._is_closed:
-            now_s = self._clock.now_s()
+            now_s = self._host.now_s()
             self._carry_out(
                 self._broker.release(self._worker, lease.lease_id, outcome, told, now_s)
             )
@@ -101,7 +101,7 @@ class LocalBroker:
     def episode_ended(self, case_id: str, group: str) -> None:
         """Say that a case needs no further lease."""
         if not self._is_closed:
-            now_s = self._clock.now_s()
+            now_s = self._host.now_s()
             self._carry_out(self._broker.episode_ended(self._worker, case_id, group, now_s))
 
     async def assign(self, assignment: Assignment) -> None:
@@ -110,25 +110,20 @@ class LocalBroker:
         Raises:
             ConfigError: When it cannot be carried out on this pool.
         """
-        self._carry_out(self._broker.assign(assignment, self._clock.now_s()))
+        self._carry_out(self._broker.assign(assignment, self._host.now_s()))
 
     async def status(self) -> BrokerStatus:
         """A snapshot for progress and summary."""
-        return self._broker.status(self._clock.now_s())
+        return self._broker.status(self._host.now_s())
 
     async def close(self) -> None:
         """Give all leases back and fail what still waits with `ConnectionError`."""
         if self._is_closed:
             return
         self._is_closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-        self._watch.stop()
-        self._broker.disconnect(self._worker, self._clock.now_s())
+        self._broker.disconnect(self._worker, self._host.now_s())
         self._fail_all("the broker was closed")
-        if self._history is not None:
-            self._history.append(self._broker.take_changes())
-            self._history.close()
+        self._host.close()
 
     def _fail_all(self, reason: str) -> None:
         for future in self._futures.values():
@@ -136,24 +131,23 @@ class LocalBroker:
                 future.set_exception(ConnectionError(reason))
         self._futures.clear()
 
-    def _load_reported(self, place: Place, load: ServerLoad) -> None:
-        if not self._is_closed:
-            self._carry_out(self._broker.load_reported(*place, load, self._clock.now_s()))
-
-    def _write_history(self) -> None:
-        if self._history is not None and not self._is_closed:
-            self._history.append(self._broker.take_changes())
-            self._loop.call_later(WRITE_EVERY_S, self._write_history)
+    def _broken(self, error: Exception) -> None:
+        self._is_closed = True
+        self._fail_all(f"the broker failed: {error!r}")
 
     def _withdraw(self, request_id: int, future: asyncio.Future[Lease]) -> None:
         if not (future.cancelled() and self._futures.get(request_id) is future):
             return
         del self._futures[request_id]
         if not self._is_closed:
-            now_s = self._clock.now_s()
+            now_s = self._host.now_s()
             self._carry_out(self._broker.withdraw(self._worker, request_id, now_s))
 
     def _carry_out(self, actions: list[Action]) -> None:
+        self._deliver(actions)
+        self._host.arm()
+
+    def _deliver(self, actions: list[Action]) -> None:
         unwanted = []
         for action in actions:
             # Gone when its withdrawal is what brought this: time goes on first, and may end a lane.
@@ -169,28 +163,3 @@ class LocalBroker:
                 future.set_exception(NoLaneError(action.reason))
         for lease in unwanted:
             self.release(lease, "unsent")
-        self._arm()
-
-    def _arm(self) -> None:
-        wake_s = self._broker.next_wake_s()
-        if wake_s is None or wake_s >= self._timer_s:
-            # A timer that comes too early costs one look; cancelling it every time costs more.
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_s = wake_s
-        delay_s = max(0.0, wake_s - self._clock.now_s())
-        self._timer = self._loop.call_at(self._loop.time() + delay_s, self._tick)
-
-    def _tick(self) -> None:
-        self._timer = None
-        self._timer_s = math.inf
-        if self._is_closed:
-            return
-        try:
-            self._carry_out(self._broker.tick(self._clock.now_s()))
-        except Exception as error:
-            # Nobody would be served again, and all would wait for ever.
-            self._is_closed = True
-            self._fail_all(f"the broker failed: {error!r}")
-            raise

@@ -6,10 +6,7 @@ import contextlib
 import fcntl
 import os
 import secrets
-import select
 import shutil
-import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,10 +14,10 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-import pytest_ultrapar
 from pytest_ultrapar.broker.adaptive.observation import FILE_NAME as HISTORY_NAME
 from pytest_ultrapar.broker.adaptive.server_load import watch_variables
 from pytest_ultrapar.broker.protocol import KnownLane
+from pytest_ultrapar.child import Child
 from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.pool.model import Pool
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
@@ -32,7 +29,7 @@ if TYPE_CHECKING:
 MAX_PATH_BYTES = 100
 """A Unix socket's path ends at 108 bytes on Linux and at 104 on BSD, the closing zero included."""
 SOCKET_NAME = "s"
-STDERR_NAME = "stderr"
+_STDERR_NAME = "stderr"  # of earlier versions
 _LOCK_NAME = "lock"
 _IN_RUN = "broker-"
 _ELSEWHERE = "ultrapar-broker-"
@@ -128,7 +125,7 @@ def _remove_if_left(path: Path) -> None:
     try:
         if _lock(fd):
             # Only what a broker's directory holds: in any other one there is more, and it stays.
-            for name in (SOCKET_NAME, STDERR_NAME, _LOCK_NAME):
+            for name in (SOCKET_NAME, _STDERR_NAME, _LOCK_NAME):
                 (path / name).unlink(missing_ok=True)
             path.rmdir()
     finally:
@@ -178,9 +175,6 @@ class ServerConfig(msgspec.Struct, frozen=True):
         return f"ServerConfig(socket_path={self.socket_path!r})"
 
 
-START_S = 30.0
-"""A process that imports msgspec and uvloop is up in 0.2 s; this is for a machine that swaps."""
-STOP_S = 5.0
 _KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV", "SYSTEMROOT")
 _KEPT_PREFIXES = ("PYTHON", "LC_", "COVERAGE_")
 
@@ -231,12 +225,12 @@ class BrokerProcess:
         pid: The process.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], address: BrokerAddress) -> None:
-        self._process = process
+    def __init__(self, child: Child, address: BrokerAddress) -> None:
+        self._child = child
         self._directory = address.directory
         self.path = address.path
         self.token = address.token
-        self.pid = process.pid
+        self.pid = child.pid
 
     def __repr__(self) -> str:
         return f"BrokerProcess(pid={self.pid}, path={str(self.path)!r})"
@@ -274,84 +268,40 @@ class BrokerProcess:
         config = ServerConfig(
             pool, str(address.path), address.token, seed, episode_timeout_s, history, tuple(known)
         )
-        with (private.path / STDERR_NAME).open("wb") as stderr:
-            # -P: a msgspec.py in the user's directory must not become ours.
-            child = subprocess.Popen(  # noqa: S603 - our own interpreter and module, no shell
-                [sys.executable, "-P", "-m", SERVER_MODULE],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                env=_environment(watch_variables(pool)),
-                start_new_session=True,
-                pass_fds=[*inherited, private.fd],
-            )
-        assert child.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            child.stdin.write(msgspec.json.encode(config) + b"\n")
-            child.stdin.flush()
+        child = Child.start(
+            SERVER_MODULE,
+            stdin=msgspec.json.encode(config) + b"\n",
+            environ=_environment(watch_variables(pool)),
+            inherited=[*inherited, private.fd],
+        )
         broker = cls(child, address)
-        broker._wait_ready()
+        try:
+            child.ready_line()
+        except UltraparError as error:
+            broker.stop()
+            msg = f"the broker's process {error}"
+            raise UltraparError(msg) from None
         return broker
 
     @property
     def is_alive(self) -> bool:
         """Whether the process runs."""
-        return self._process.poll() is None
-
-    def _wait_ready(self) -> None:
-        """Wait until the process listens.
-
-        Raises:
-            UltraparError: When it ended instead or takes longer than `START_S`.
-        """
-        stdout = self._process.stdout
-        assert stdout is not None
-        readable, _, _ = select.select([stdout], [], [], START_S)
-        line = stdout.readline() if readable else b""
-        if line == READY_LINE:
-            return
-        said = self.said() or "nothing"
-        # The end of its output without a word: it is about to end, or has.
-        ended = bool(readable) and not line
-        self.stop()
-        code = self._process.returncode
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        what = f"ended before it was ready: {how}" if ended else f"was not ready in {START_S:g} s"
-        msg = f"the broker's process {what}; it said {said}"
-        raise UltraparError(msg)
+        return self._child.is_alive
 
     def said(self) -> str:
-        """What the process wrote to its standard error, the last 4 KiB: empty unless it failed."""
-        try:
-            written = (self._directory.path / STDERR_NAME).read_bytes()
-        except OSError:
-            return ""
-        return written[-4096:].decode(errors="replace").strip()
+        """What the process wrote to its standard error, the last of it: empty unless it failed."""
+        return self._child.said()
 
     def stop(self) -> None:
         """End the process and remove its directory; at once, and any number of times."""
-        process = self._process
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
-        try:
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        self._child.stop()
         self._directory.remove()
 
 
 def _environment(also: Collection[str]) -> dict[str, str]:
     """The variables an interpreter needs and `also` some others: the broker needs no key."""
-    environment = {
+    return {
         name: value
         for name, value in os.environ.items()
         if name in _KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES) or name in also
     }
-    # The package may have been found through sys.path alone (pytest's `pythonpath`).
-    root = str(Path(pytest_ultrapar.__file__).parent.parent)
-    known = environment.get("PYTHONPATH", "")
-    environment["PYTHONPATH"] = f"{known}{os.pathsep}{root}" if known else root
-    return environment

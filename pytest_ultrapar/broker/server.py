@@ -8,9 +8,7 @@ ends: the controller holds the other end, so it never outlives it, however it di
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hmac
-import math
 import os
 import shutil
 import signal
@@ -23,18 +21,16 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from pytest_ultrapar.broker import wire
-from pytest_ultrapar.broker.adaptive.observation import WRITE_EVERY_S, HistoryFile
-from pytest_ultrapar.broker.adaptive.server_load import LoadWatch, Place, watched
-from pytest_ultrapar.broker.broker import LaneBroker
+from pytest_ultrapar.broker.adaptive.observation import HistoryFile
+from pytest_ultrapar.broker.host import BrokerHost
 from pytest_ultrapar.broker.process import READY_LINE, BrokerProcess, ServerConfig
 from pytest_ultrapar.broker.protocol import Action, Grant
+from pytest_ultrapar.child import parent_gone, tell_parent
 from pytest_ultrapar.clock import Clock, MonotonicClock
 from pytest_ultrapar.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
 
 __all__ = ["BrokerProcess", "BrokerServer", "main"]
 
@@ -65,33 +61,21 @@ class BrokerServer:
             on_broken: Called when the broker itself failed and nobody would be served again.
         """
         self._token = config.token.encode()
-        self._clock = clock
         self._loop = loop
-        self._broker = LaneBroker(
+        self._host = BrokerHost(
             config.pool,
+            clock,
+            loop,
+            carry_out=self._tell,
+            on_broken=lambda _: on_broken(),
             seed=config.seed,
             episode_timeout_s=config.episode_timeout_s,
             known=config.known,
+            history=HistoryFile(Path(config.history_path)) if config.history_path else None,
         )
+        self._broker = self._host.broker
         self._connections: dict[str, Connection] = {}
         self._unflushed: dict[Connection, None] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_s = math.inf
-        self._on_broken = on_broken
-        self._history = HistoryFile(Path(config.history_path)) if config.history_path else None
-        if self._history is not None:
-            self.write_history()
-        self._watch = LoadWatch(watched(config.pool, os.environ), loop, self._load_reported)
-
-    def _load_reported(self, place: Place, load: ServerLoad) -> None:
-        self._carry_out(self._broker.load_reported(*place, load, self._clock.now_s()))
-        self.flush()
-
-    def write_history(self) -> None:
-        """Write what became of limits that are estimated, now and every second from then on."""
-        if self._history is not None:
-            self._history.append(self._broker.take_changes())
-            self._loop.call_later(WRITE_EVERY_S, self.write_history)
 
     def connection(self) -> Connection:
         """A protocol for one new connection."""
@@ -111,7 +95,7 @@ class BrokerServer:
             msg = "a client must have a name"
             raise ValueError(msg)
         if hello.role == "worker":
-            actions = self._broker.connect(hello.worker, self._clock.now_s())
+            actions = self._broker.connect(hello.worker, self._host.now_s())
             self._connections[hello.worker] = connection
             self._carry_out(actions)
         self.answer(connection, wire.Welcome())
@@ -174,14 +158,14 @@ class BrokerServer:
 
     def now_s(self) -> float:
         """The server's time, the same clock as in its clients."""
-        return self._clock.now_s()
+        return self._host.now_s()
 
     def gone(self, connection: Connection) -> None:
         """A connection ended, for whatever reason: everything its worker held comes back."""
         self._unflushed.pop(connection, None)
         if self._connections.get(connection.worker) is connection:
             del self._connections[connection.worker]
-            self._carry_out(self._broker.disconnect(connection.worker, self._clock.now_s()))
+            self._carry_out(self._broker.disconnect(connection.worker, self._host.now_s()))
             self.flush()
 
     def answer(self, connection: Connection, message: wire.ServerMessage) -> None:
@@ -195,7 +179,15 @@ class BrokerServer:
             unflushed, self._unflushed = self._unflushed, {}
             for connection in unflushed:
                 connection.flush()
-        self._arm()
+        self._host.arm()
+
+    def close(self) -> None:
+        """Serve nobody any more; the last of the history is written."""
+        self._host.close()
+
+    def _tell(self, actions: list[Action]) -> None:
+        self._carry_out(actions)
+        self.flush()
 
     def _carry_out(self, actions: list[Action]) -> None:
         for action in actions:
@@ -204,26 +196,6 @@ class BrokerServer:
                 self.answer(connection, wire.Granted(action.request_id, action.lease))
             else:
                 self.answer(connection, wire.Refused(action.request_id, action.reason))
-
-    def _arm(self) -> None:
-        wake_s = self._broker.next_wake_s()
-        if wake_s is None or wake_s >= self._timer_s:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_s = wake_s
-        delay_s = max(0.0, wake_s - self._clock.now_s())
-        self._timer = self._loop.call_at(self._loop.time() + delay_s, self._tick)
-
-    def _tick(self) -> None:
-        self._timer = None
-        self._timer_s = math.inf
-        try:
-            self._carry_out(self._broker.tick(self._clock.now_s()))
-        except Exception:
-            self._on_broken()
-            raise
-        self.flush()
 
 
 class Connection(asyncio.Protocol):
@@ -332,29 +304,17 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-async def _serve(config: ServerConfig, stdin_fd: int) -> None:
+async def _serve(config: ServerConfig) -> None:
     loop = asyncio.get_running_loop()
     is_over = asyncio.Event()
     server = BrokerServer(config, MonotonicClock(), loop, on_broken=is_over.set)
-
-    def read_stdin() -> None:
-        if not os.read(stdin_fd, 4096):
-            loop.remove_reader(stdin_fd)
-            is_over.set()
-
     listener = await loop.create_unix_server(server.connection, config.socket_path, backlog=1024)
-    loop.add_reader(stdin_fd, read_stdin)
-    loop.add_signal_handler(signal.SIGTERM, is_over.set)
-    _say_ready(sys.stdout.buffer.write, sys.stdout.buffer.flush)
+    watching = asyncio.ensure_future(parent_gone())
+    watching.add_done_callback(lambda _: is_over.set())
+    tell_parent(READY_LINE)
     await is_over.wait()
     listener.close()
-    server.write_history()
-
-
-def _say_ready(write: Callable[[bytes], int], flush: Callable[[], None]) -> None:
-    with contextlib.suppress(OSError):
-        write(READY_LINE)
-        flush()
+    server.close()
 
 
 def main() -> None:
@@ -363,9 +323,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     config = msgspec.json.decode(sys.stdin.buffer.readline(), type=ServerConfig)
     with asyncio.Runner(loop_factory=_new_loop) as runner:
-        runner.run(_serve(config, sys.stdin.fileno()))
-    # After a failure the directory stays, since it holds our standard error; the controller removes
-    # it.
+        runner.run(_serve(config))
     shutil.rmtree(Path(config.socket_path).parent, ignore_errors=True)
 
 

@@ -18,6 +18,7 @@ from pytest_ultrapar.analysis.paired import (
 )
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_speeds import judged_run, not_measured, read_speeds
+from pytest_ultrapar.child import run_child
 from pytest_ultrapar.compare.figures import (
     SERVICE_MEANS,
     Figure,
@@ -43,7 +44,6 @@ from pytest_ultrapar.compare.rules import (
 )
 from pytest_ultrapar.errors import ConfigError, ResultsError, UltraparError
 from pytest_ultrapar.pool.settings import Undecided
-from pytest_ultrapar.store.child import run_apart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -426,7 +426,7 @@ def judge_in_subprocess(
     """
     base = str(baseline) if baseline is not None else None
     order = Order(str(run_dir), base, rules, undecided)
-    said = run_apart(__name__, stdin=msgspec.json.encode(order))
+    said = run_child(__name__, stdin=msgspec.json.encode(order))
     return msgspec.json.decode(said, type=GateResult)
 
 

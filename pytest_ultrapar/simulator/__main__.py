@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 
 import msgspec
 
+from pytest_ultrapar.child import parent_gone, tell_parent
 from pytest_ultrapar.errors import UltraparError
-from pytest_ultrapar.simulator.parent import parent_gone
 from pytest_ultrapar.simulator.server import Server
 from pytest_ultrapar.simulator.settings import Ready, Settings
 
@@ -20,7 +19,6 @@ def main() -> int:
     """Serve until the controller has gone; called by `python -m pytest_ultrapar.simulator`."""
     # Ctrl-C in the terminal is the controller's business, which still needs its answers then.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    stdin = sys.stdin.fileno()
     try:
         settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings)
         server = Server(settings)
@@ -28,12 +26,12 @@ def main() -> int:
         _say(Ready(error=str(error)))
         return _USAGE
     _say(Ready(port=server.port))
-    server.run(lambda: parent_gone(stdin, settings.parent_pid))
+    server.run(parent_gone)
     return 0
 
 
 def _say(ready: Ready) -> None:
-    os.write(sys.stdout.fileno(), msgspec.json.encode(ready) + b"\n")
+    tell_parent(msgspec.json.encode(ready) + b"\n")
 
 
 if __name__ == "__main__":

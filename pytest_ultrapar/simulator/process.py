@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import select
-import subprocess
-import sys
-import tempfile
-from typing import IO, TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.child import Child
+from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.simulator.faults.script import FaultScript
 from pytest_ultrapar.simulator.refusals import refusal_faults
 from pytest_ultrapar.simulator.served import base_path, default_token
@@ -27,9 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SimulatorProcess", "default_token"]
 
-_START_S = 60.0
-_STOP_S = 5.0
-_SHOWN_CHARACTERS = 2000
+_MODULE = "pytest_ultrapar.simulator"
 
 
 class SimulatorProcess:
@@ -40,7 +33,7 @@ class SimulatorProcess:
         pid: Its process id.
     """
 
-    def __init__(self, child: subprocess.Popen[bytes], port: int) -> None:
+    def __init__(self, child: Child, port: int) -> None:
         self._child = child
         self.port = port
         self.pid = child.pid
@@ -78,18 +71,17 @@ class SimulatorProcess:
             log_path=log_path,
             port=port,
             faults=(faults or FaultScript()).preceded_by(refusal_faults(pool, refusals or {})),
-            parent_pid=os.getpid(),
         )
-        with tempfile.TemporaryFile() as stderr:
-            child = _spawn(stderr)
-            try:
-                ready = _hand_over(child, msgspec.json.encode(settings) + b"\n")
-            except BaseException:
-                _end(child)
-                raise
-            if ready is None or ready.error is not None:
-                _end(child)
-                raise ConfigError(_why(ready, stderr))
+        child = Child.start(_MODULE, stdin=msgspec.json.encode(settings) + b"\n")
+        try:
+            ready = msgspec.json.decode(child.ready_line(), type=Ready)
+        except UltraparError as error:
+            msg = f"the simulated provider {error}"
+            raise ConfigError(msg) from None
+        if ready.error is not None:
+            child.stop()
+            msg = f"the simulated provider cannot start: {ready.error}"
+            raise ConfigError(msg)
         return cls(child, ready.port)
 
     def base_url(self, provider: str) -> str:
@@ -98,7 +90,7 @@ class SimulatorProcess:
 
     def stop(self) -> None:
         """End the server; its log is complete when this returns. Does nothing at a second call."""
-        _end(self._child)
+        self._child.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -110,49 +102,3 @@ class SimulatorProcess:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
-
-
-def _spawn(stderr: IO[bytes]) -> subprocess.Popen[bytes]:
-    # It imports what we would import; `-P` keeps the working directory out unless our path has it.
-    path = [os.fspath(entry) or os.getcwd() for entry in sys.path]  # noqa: PTH109 - text is wanted
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "pytest_ultrapar.simulator"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
-        # Ctrl-C goes to our whole group, and the server must outlive our last request.
-        start_new_session=True,
-    )
-
-
-def _hand_over(child: subprocess.Popen[bytes], settings: bytes) -> Ready | None:
-    """The server's one line, or None when it died or said nothing in time."""
-    assert child.stdin is not None
-    assert child.stdout is not None
-    with contextlib.suppress(BrokenPipeError):
-        child.stdin.write(settings)
-        child.stdin.flush()
-    readable, _, _ = select.select([child.stdout], [], [], _START_S)
-    line = child.stdout.readline() if readable else b""
-    return msgspec.json.decode(line, type=Ready) if line else None
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    for pipe in (child.stdin, child.stdout):
-        if pipe is not None:
-            with contextlib.suppress(BrokenPipeError):
-                pipe.close()
-    try:
-        child.wait(_STOP_S)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
-
-
-def _why(ready: Ready | None, stderr: IO[bytes]) -> str:
-    if ready is not None:
-        return f"the simulated provider cannot start: {ready.error}"
-    stderr.seek(0)
-    said = stderr.read().decode(errors="replace").strip()[-_SHOWN_CHARACTERS:]
-    return f"the simulated provider ended before it was ready: {said or 'it said nothing'}"

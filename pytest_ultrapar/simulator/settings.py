@@ -26,7 +26,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         tokens: (provider, key, token); keys that are not here have their default token.
         log_path: Where the server's own log goes; None for none.
         port: On 127.0.0.1; 0 takes any free one.
-        controller_pid: Who started the server; it ends when its parent is another.
         faults: What goes wrong, and when.
     """
 
@@ -37,7 +36,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tokens: tuple[tuple[str, str, str], ...] = ()
     log_path: str | None = None
     port: int = 0
-    parent_pid: int | None = None
     faults: FaultScript = FaultScript()
 
     @classmethod
@@ -49,7 +47,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         log_path: Path | None,
         port: int,
         faults: FaultScript,
-        parent_pid: int | None = None,
     ) -> Settings:
         """The settings that serve all providers of a pool, with the limits that these hold."""
         return cls(
@@ -60,7 +57,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             tokens=tuple((*place, token) for place, token in tokens.items()),
             log_path=None if log_path is None else str(log_path),
             port=port,
-            parent_pid=parent_pid,
             faults=faults,
         )
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pytest_ultrapar.child import run_child
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.store.child import run_apart
 from pytest_ultrapar.store.table_rows import read_rows
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def graded_in_subprocess(run_dir: Path) -> frozenset[str]:
         ResultsError: It has no readable table of results.
     """
     return frozenset(
-        msgspec.json.decode(run_apart(__name__, str(run_dir.absolute())), type=list[str])
+        msgspec.json.decode(run_child(__name__, str(run_dir.absolute())), type=list[str])
     )
 
 

@@ -179,6 +179,6 @@ def test_refusal_of_nothing_is_a_config_error(tmp_path):
 
 def test_server_that_cannot_even_begin_is_a_config_error_with_its_last_words(tmp_path, monkeypatch):
     (tmp_path / "uvicorn.py").write_text("raise ImportError('broken on purpose')")
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(ConfigError, match="broken on purpose"):
         SimulatorProcess.start(simulated_pool(), log_path=tmp_path / "log")

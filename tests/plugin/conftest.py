@@ -12,7 +12,7 @@ from tests.plugin.scripted_server import ScriptedServer
 
 # What a run in this process (`run_here`) is the first to import is forgotten after it, but not by
 # its package; half an import is worse than none.
-for _name in ("coordinator.coordinator", "workers.local", "workers.controller"):
+for _name in ("apis.openai", "coordinator.coordinator", "workers.local", "workers.controller"):
     import_module(f"pytest_ultrapar.{_name}")
 
 CANARY = "sk-canary-4f9a1c77e2b05d"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ultrapar.apis.registry import MODULES, api_named
+from pytest_ultrapar.apis.registry import MODULES
 from pytest_ultrapar.cli import main
 from tests.plugin.conftest import CANARY
 
@@ -82,8 +82,7 @@ def toy_project(project, toys, monkeypatch):
     project.write_pool(base_url=toys.url)
     pool = project.pytester.path / "pool.toml"
     pool.write_text(pool.read_text().replace('"openai"', '"toy"'))
-    yield project
-    api_named.cache_clear()
+    return project
 
 
 @pytest.mark.parametrize("streams", [False, True])

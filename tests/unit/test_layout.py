@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = Path(pytest_ultrapar.__file__).parent
 LEVELS = (
     {"errors", "clock", "records", "critical_values"},
+    {"child"},
     {"apis"},
     {"pool"},
     {"broker"},

@@ -72,7 +72,6 @@ def test_settings_survive_the_pipe():
         log_path=Path("x.log"),
         port=8123,
         faults=FaultScript(faults=(Fault("f", Where(key="key0"), When(), Error(401, "", ())),)),
-        parent_pid=7,
     )
     arrived = msgspec.json.decode(msgspec.json.encode(settings), type=Settings)
     assert arrived == settings

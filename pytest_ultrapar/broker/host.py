@@ -1,0 +1,124 @@
+"""The broker on an event loop: what it wants to do later, and what comes to it from elsewhere.
+
+The broker itself only answers: each method takes the time and returns what to tell whom. Whoever
+has requests to bring (`local.py` in the process, `server.py` behind a socket) brings them to
+`broker` and says `arm` afterwards; everything else that moves it is here.
+"""
+
+from __future__ import annotations
+
+import asyncio  # noqa: TC003 - the loop and its timers are what this is about
+import math
+import os
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.broker.adaptive.observation import WRITE_EVERY_S, HistoryFile
+from pytest_ultrapar.broker.adaptive.server_load import LoadWatch, Place, watched
+from pytest_ultrapar.broker.broker import LaneBroker
+from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
+    from pytest_ultrapar.broker.protocol import Action, KnownLane
+    from pytest_ultrapar.clock import Clock
+    from pytest_ultrapar.pool.model import Pool
+
+
+class BrokerHost:
+    """Wakes the broker when it wants to, tells it how busy servers are, writes its history.
+
+    Attributes:
+        broker: Called by whoever brings requests, on the loop's thread; `arm` follows.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        carry_out: Callable[[list[Action]], None],
+        on_broken: Callable[[Exception], object],
+        seed: int = 0,
+        episode_timeout_s: float = EPISODE_TIMEOUT_S,
+        known: Iterable[KnownLane] = (),
+        history: HistoryFile | None = None,
+    ) -> None:
+        """Start with nothing in flight.
+
+        Args:
+            pool: The lanes and limits.
+            clock: Source of all times.
+            loop: Where timers are; it need not run yet.
+            carry_out: Told what follows from time going by and from servers' load.
+            on_broken: Called when the broker itself failed and nobody would be served again.
+            seed: For the jitter of pauses.
+            episode_timeout_s: How long an episode may last, seconds.
+            known: As for `LaneBroker`.
+            history: Where the changes of limits that are estimated go; closed by `close`.
+        """
+        self.broker = LaneBroker(pool, seed=seed, episode_timeout_s=episode_timeout_s, known=known)
+        self._clock = clock
+        self._loop = loop
+        self._carry_out = carry_out
+        self._on_broken = on_broken
+        self._history = history
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = math.inf
+        self._is_closed = False
+        self._watch = LoadWatch(watched(pool, os.environ), loop, self._load_reported)
+        if history is not None:
+            loop.call_later(WRITE_EVERY_S, self._write_history)
+
+    def now_s(self) -> float:
+        """The time, by the clock of all leases."""
+        return self._clock.now_s()
+
+    def arm(self) -> None:
+        """See to it that the broker is woken when it wants to; after every call of it."""
+        wake_s = self.broker.next_wake_s()
+        if wake_s is None or wake_s >= self._timer_s:
+            # A timer that comes too early costs one look; cancelling it every time costs more.
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_s = wake_s
+        delay_s = max(0.0, wake_s - self.now_s())
+        self._timer = self._loop.call_at(self._loop.time() + delay_s, self._tick)
+
+    def close(self) -> None:
+        """Wake the broker no more; the last of its history is written. Idempotent."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._watch.stop()
+        if self._history is not None:
+            self._history.append(self.broker.take_changes())
+            self._history.close()
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._timer_s = math.inf
+        if self._is_closed:
+            return
+        try:
+            self._carry_out(self.broker.tick(self.now_s()))
+            self.arm()
+        except Exception as error:
+            # All would wait for ever.
+            self._on_broken(error)
+            raise
+
+    def _load_reported(self, place: Place, load: ServerLoad) -> None:
+        if not self._is_closed:
+            self._carry_out(self.broker.load_reported(*place, load, self.now_s()))
+            self.arm()
+
+    def _write_history(self) -> None:
+        if self._history is not None and not self._is_closed:
+            self._history.append(self.broker.take_changes())
+            self._loop.call_later(WRITE_EVERY_S, self._write_history)
