@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-_OTHER_CASES = "it selects by what ran before, and all modes must run the same cases"
+_OTHER_CASES = "it selects by earlier runs, but all modes must run the same cases"
 _NOTHING_RUNS = "it runs nothing; pytest itself knows it"
-_OWN_RUNS = "every mode is a run of its own from its beginning"
+_OWN_RUNS = "every mode is a run of its own"
 _SERIAL = "bench runs all cases serially where serial is among --modes"
 _ONE_FILE = "each mode would write over the file of the one before"
-_ONE_RUN = "a gate judges one run: ultrapar gate DIR judges the bench when it has ended"
+_ONE_RUN = "a gate judges one run: use ultrapar gate DIR after the bench"
 ON_THE_COMMAND_LINE = {
     "--ultrapar-mode": "--modes names the modes",
     "--ultrapar-out": "--out DIR names the directory, and each mode has its own below it",
@@ -80,7 +80,8 @@ def parse_modes(text: str) -> tuple[str, ...]:
             near = difflib.get_close_matches(mode.lower(), MODES, n=1)
             meant = f"; did you mean {near[0]}?" if near else ""
             msg = (
-                f"--modes {text!r}: {mode!r} is no mode; allowed are {', '.join(MODES)}, each once,"
+                f"--modes {text!r}: {mode!r} is not a mode; allowed are {', '.join(MODES)}, each "
+                "once,"
                 f" with commas between them{meant}"
             )
             raise ConfigError(msg)

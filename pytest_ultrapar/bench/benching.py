@@ -222,7 +222,7 @@ def finish(directory: Path, ended: Sequence[Ended], missing: Sequence[str]) -> i
     said = [f"{one.mode} {one.said}" for one in ended if one.said]
     said += [f"{mode} did not run" for mode in missing]
     said += [
-        f"{one.mode} ended with exit code {one.code}: see what pytest said above"
+        f"{one.mode} ended with exit code {one.code}: see pytest's output above"
         for one in ended
         if one.run is not None and one.code != _PASSED
     ]
@@ -232,7 +232,7 @@ def finish(directory: Path, ended: Sequence[Ended], missing: Sequence[str]) -> i
     if benchmark is None:
         for line in said:
             _say(line)
-        _say(f"no case was completed in any mode that came to its end; see {directory}")
+        _say(f"no case was completed in any finished mode; see {directory}")
         return worst if worst > _FAILED else _BAD_INPUT
     write_whole(directory / BENCHMARK_FILE, msgspec.json.encode(benchmark))
     width = max(_LEAST_WIDTH, shutil.get_terminal_size((_LEAST_WIDTH, 24)).columns)
@@ -264,7 +264,7 @@ def _check_same_cases(runs: Sequence[ModeRun]) -> None:
         if run.manifest.suite_digest != runs[0].manifest.suite_digest:
             msg = (
                 f"{runs[0].mode} ran {counted(len(runs[0].cases), 'case')} and {run.mode} ran "
-                f"others ({len(run.cases)}), so they cannot be compared: give options that select "
+                f"others ({len(run.cases)}), so they cannot be compared: use options that select "
                 f"the same cases in every mode; the runs are in {runs[0].directory.parent}"
             )
             raise ConfigError(msg)

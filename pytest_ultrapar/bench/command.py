@@ -40,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=_MODES,
         metavar="MODES",
         help="serial, rotate, phase, ultra: which to run, in this order, with commas between "
-        "(default: %(default)s); speed-ups are over serial, without it over rotate; without both "
-        "they are only estimated",
+        "(default: %(default)s); speed-ups are over serial, or over rotate where serial is not "
+        "run; without both they are estimated",
     )
     parser.add_argument(
         "--out",

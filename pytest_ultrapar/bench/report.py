@@ -86,10 +86,11 @@ def _basis(runs: Sequence[ModeRun]) -> Iterator[str]:
             " with serial among --modes it is measured"
         )
     elif len(runs) > 1:
-        like_serial = ", which has one case under way at a time, as serial has"
+        like_serial = ", which also runs one case at a time"
         yield (
             f"speed-up over {base.mode}{like_serial if base.mode != 'serial' else ''}: measured on"
-            " the same cases; interval by bootstrap over cases, with 3 to 7 cases Student's at 99 %"
+            " the same cases; interval by bootstrap over cases; for 3 to 7 cases Student's t at "
+            "99 %"
         )
 
 

@@ -12,9 +12,9 @@ NAME = "compare"
 SUMMARY = "show two or more finished runs side by side, paired by case"
 DESCRIPTION = """\
 Show finished runs beside the first of them, paired by case: speed, latency, coverage, scores of
-each model, and which cells changed. Cases that are not in both runs are left out, and it says so,
-as it says what else was not the same. The verdict stands first. Of the scores only those are listed
-that moved beyond chance; --all lists the rest. A run is named by its directory, its id, or latest.
+each model, and which cells changed. The verdict comes first. Cases that only one run has are left
+out; these and all other differences between the runs are listed. Only scores that changed beyond
+chance are shown; --all shows every score. A run is named by its directory, its id, or latest.
 
     ultrapar compare runs/main latest
     ultrapar compare runs/main runs/a runs/b --markdown

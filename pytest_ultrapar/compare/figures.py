@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     Pair = tuple[CaseRow, CaseRow]
 
 
-UNTIMED = "no case of it was timed"
-UNGRADED = "no case of it was graded"
+UNTIMED = "none of its cases was timed"
+UNGRADED = "none of its cases was graded"
 
 
 class Figure(NamedTuple):
@@ -153,7 +153,7 @@ def missing(metric: str) -> str:
     """What to say where no row has a metric's number."""
     if metric in {"service", "latency.mean"}:
         return UNTIMED
-    return f"no graded case of it has {metric}"
+    return f"none of its graded cases has {metric}"
 
 
 def quantile_of(
@@ -226,7 +226,7 @@ def speedup_of(speeds: RunSpeeds, filters: Filters) -> Figure:
     if part is None:
         raise NoFigureError(UNTIMED)
     if part.basis != speeds.basis:
-        msg = "no case of it was completed one after the other, so its speed-up is only estimated"
+        msg = "none of its cases ran serially, so its speed-up is only estimated"
         raise NoFigureError(msg)
     return _factor(part, is_base=speeds.mode == part.over)
 
@@ -248,7 +248,7 @@ def _coverage(run: MeasuredRun, own: Sequence[CaseRow], wanted: Collection[str])
     n_skipped = sum(row.outcome == "skipped" for row in own)
     n = sum(case.case_id in wanted for case in run.cases) - n_skipped
     if n <= 0:
-        msg = "no case of it was to be measured"
+        msg = "none of its cases was to be measured"
         raise NoFigureError(msg)
     return _single(sum(row.graded for row in own) / n, n, None)
 
@@ -408,8 +408,8 @@ def _check_common(pairing: Pairing) -> None:
         raise NoFigureError(UNTIMED)
     if pairing.timed_share < ENOUGH_COMMON:
         msg = (
-            f"only {pairing.timed_share * 100:.0f} % of the timed cases are in both runs, and the"
-            " speed of different work is not compared; give both runs the same cases, repetitions"
+            f"only {pairing.timed_share * 100:.0f} % of the timed cases are in both runs, so "
+            "their speeds cannot be compared; give both runs the same cases, repetitions"
             " and --ultrapar-baseline, or judge by service, which pairs the common cases"
         )
         raise NoFigureError(msg)
@@ -486,7 +486,7 @@ def _mean(
 
 
 def _no_part_of(base: float) -> str:
-    return f"the baseline's figure is {base:g}, and nothing is a part of that"
+    return f"the baseline's figure is {base:g}, so there is no relative change"
 
 
 NONE = "-"
@@ -510,8 +510,8 @@ def speedup_notes(runs: Mapping[str, MeasuredRun | RunSpeeds]) -> Iterator[str]:
             yield f"the speed-up of {name} stands on {times}"
     if "estimated" in bases.values():
         yield (
-            "an estimated speed-up is no measure of a regression: it rises where the provider gets"
-            " slower; judge by throughput and service"
+            "an estimated speed-up does not show a regression: it rises when the provider gets "
+            "slower; use throughput and service"
         )
 
 

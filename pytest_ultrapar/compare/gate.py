@@ -213,7 +213,7 @@ def judge_file(rules: Sequence[Rule], path: Path, *, undecided: Undecided = "pas
     for rule in rules:
         if rule.metric != "speedup":
             msg = (
-                f"gate rule {rule.text!r}: a benchmark file has nothing but speed-ups; name the"
+                f"gate rule {rule.text!r}: a benchmark file holds only speed-ups; name the"
                 " directory of the run or of the bench"
             )
             raise ConfigError(msg)
@@ -223,7 +223,7 @@ def judge_file(rules: Sequence[Rule], path: Path, *, undecided: Undecided = "pas
         raise ConfigError(str(error)) from error
     if not runs:
         msg = (
-            f"{path} holds no speed-ups as this version of ultrapar writes them; name the"
+            f"{path} holds no speed-ups in the format of this version; name the"
             f" {BENCHMARK_FILE} of a bench"
         )
         raise ConfigError(msg)
@@ -375,7 +375,7 @@ def _same_answers(rule: Rule, pairing: Pairing) -> Judged:
         for rows in (pairing.base_rows, pairing.new_rows)
     )
     if not {row.case_id for row in base} & {row.case_id for row in new}:
-        msg = "no case of it was graded in both runs"
+        msg = "none of its cases was graded in both runs"
         raise NoFigureError(msg)
     found: Equivalence = equivalence(base, new)
     verdicts: dict[str, Verdict] = {"same": "pass", "different": "FAIL", "undecided": "undecided"}
@@ -385,25 +385,25 @@ def _same_answers(rule: Rule, pairing: Pairing) -> Judged:
 
 
 def _judged_mode(mode: str) -> str:
-    return f"of the modes of the bench {mode} is judged"
+    return f"mode {mode} of the bench is judged"
 
 
 def _notes(run: MeasuredRun, pairing: Pairing | None, judged: Sequence[Judged]) -> tuple[str, ...]:
     measured = {"the run": run} | ({"the baseline": pairing.base} if pairing is not None else {})
     notes = [_judged_mode(run.manifest.mode)] if run.bench is not None else []
     if any(each.rule.confidence != CONFIDENCE for each in judged):
-        notes.append("the intervals of all models' solved rates hold together (Bonferroni)")
+        notes.append("the intervals of all models' solved rates hold jointly (Bonferroni)")
     if any(each.rule.metric == "speedup" for each in judged):
         notes += speedup_notes(measured)
     if any(each.rule.metric == "service" and each.form == "relative" for each in judged):
         notes.append(SERVICE_MEANS)
     if pairing is not None:
         notes += [f"left out: {each}" for each in pairing.left_out]
-        notes += [f"not the same: {each}" for each in (*pairing.questions, *pairing.conditions)]
+        notes += [f"different: {each}" for each in (*pairing.questions, *pairing.conditions)]
     speed = [each for each in judged if each.rule.metric in {"throughput", "makespan"}]
     compared = any(each.base is not None for each in speed)
     if compared and pairing is not None and not pairing.same_timed:
-        notes.append("throughput and makespan are those of the common cases alone")
+        notes.append("throughput and makespan cover only the common cases")
     return tuple(notes)
 
 

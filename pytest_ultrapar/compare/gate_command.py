@@ -20,12 +20,10 @@ if TYPE_CHECKING:
     import argparse
 
 NAME = "gate"
-SUMMARY = (
-    "judge a finished run by rules, beside a baseline or without one; exit code 1 if one fails"
-)
+SUMMARY = "judge a finished run by rules, with or without a baseline; exit code 1 if a rule fails"
 _WIDTH = max(len(metric.name) for metric in METRICS)
 DESCRIPTION = f"""\
-Judge a finished run by rules. Exit code 0 when none fails, 1 with a table when one does, 4 when
+Judge a finished run by rules. Exit code 0 when no rule fails, 1 with a table when one does, 4 when
 runs or rules cannot be used.
 
     ultrapar gate latest --rule 'solved_rate>=0.7' --rule 'latency.p95<=2.5s'
@@ -33,9 +31,8 @@ runs or rules cannot be used.
     ultrapar gate latest --baseline runs/main
     ultrapar gate .ultrapar/bench-1 --rule 'speedup>=3' --rule 'speedup[model=small]>=2'
 
-Of a bench its run with most under way is judged: ultra, else phase, else rotate. Name a run below
-it (.ultrapar/bench-1/phase) to judge another one, and the bench's benchmark.json to judge speed-ups
-alone.
+Of a bench, the run in mode ultra is judged, else phase, else rotate. To judge another mode, name
+its run (.ultrapar/bench-1/phase); to judge only speed-ups, the bench's benchmark.json.
 
 {GRAMMAR}
 Metrics:
@@ -68,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--undecided",
         choices=row_of("gate_undecided").choices,
         default=row_of("gate_undecided").default,
-        help="what becomes of the run where nothing decides a rule and none fails (default: pass)",
+        help="whether a run passes where a rule is undecided and none fails (default: pass)",
     )
     parser.add_argument(
         "--markdown", action="store_true", help="print the table as GitHub-flavoured Markdown"
@@ -83,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     rules = [parse_rule(text) for text in arguments.rule]
     if not rules and arguments.baseline is None:
-        msg = "nothing to judge by: give --rule RULE, or --baseline RUN for the default rules"
+        msg = "no rule is given: add --rule RULE, or --baseline RUN for the default rules"
         raise ConfigError(msg)
 
     # msgspec's structs of a whole run: 60 ms that `--help` need not take.

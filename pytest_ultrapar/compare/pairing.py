@@ -66,7 +66,7 @@ def refuse_same(base: MeasuredRun, new: MeasuredRun) -> None:
         ConfigError: They are one and the same.
     """
     if base.directory == new.directory or base.run_id == new.run_id:
-        msg = f"cannot compare a run with itself: {base.directory} and {new.directory} are one run"
+        msg = f"cannot compare a run with itself: {base.directory} and {new.directory} are the same"
         raise ConfigError(msg)
 
 
@@ -110,7 +110,7 @@ def pair(
     """Two runs on their common cases, in the order of the baseline.
 
     Raises:
-        ConfigError: They are one run, or have no graded case in common.
+        ConfigError: They are the same run, or have no graded case in common.
     """
     refuse_same(base, new)
     refuse_nothing_common(base, new.cases, seed=new.manifest.seed, what=str(new.directory))
@@ -199,7 +199,7 @@ def _conditions(base: Manifest, new: Manifest) -> Iterable[str]:
         lanes = f"{counted(len(base.pool_lanes), 'lane')} and are {len(new.pool_lanes)}"
         yield f"the pool's lanes were {lanes}"
     elif base.pool_digest != new.pool_digest:
-        yield "the pool file was another one (its digest differs)"
+        yield "the pool file has changed (its digest differs)"
     if base.faults != new.faults:
         told = [
             "none" if run.faults is None else f"those of a file ({run.faults[:8]})"
@@ -216,7 +216,7 @@ def _conditions(base: Manifest, new: Manifest) -> Iterable[str]:
             yield f"{package} was {then} and is {now}"
     for word, run in (("baseline", base), ("new", new)):
         if run.measured_from is not None:
-            yield f"of the {word} run only the part after {run.measured_from:%H:%M:%S} UTC is timed"
+            yield f"only the part of the {word} run after {run.measured_from:%H:%M:%S} UTC is timed"
 
 
 def _limits(base: Iterable[Limit], new: Iterable[Limit]) -> Iterable[str]:
@@ -225,7 +225,7 @@ def _limits(base: Iterable[Limit], new: Iterable[Limit]) -> Iterable[str]:
     for name in sorted(changed)[:_MOST_NAMED]:
         yield f"the limit of {name} was {_numbers(then[name])} and is {_numbers(now[name])}"
     if len(changed) > _MOST_NAMED:
-        yield f"{len(changed) - _MOST_NAMED} more limits are not the same"
+        yield f"{len(changed) - _MOST_NAMED} more limits differ"
     for word, names in (
         ("gone", then.keys() - now.keys()),
         ("new", now.keys() - then.keys()),

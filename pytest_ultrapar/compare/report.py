@@ -86,7 +86,7 @@ MOST_CELLS = 50
 _ANSWERS = {
     "same": "the answers are the same",
     "different": "the answers are DIFFERENT",
-    "undecided": "whether the answers are the same is not decided",
+    "undecided": "whether the answers are the same is undecided",
 }
 
 
@@ -96,7 +96,7 @@ def every_look(looks: Sequence[Look]) -> tuple[Look, ...]:
 
 
 def telling_looks(looks: Sequence[Look]) -> tuple[Look, ...]:
-    """Solved rates, and scores that moved beyond chance: with an interval that leaves 0 out."""
+    """Solved rates, and scores that changed beyond chance: with an interval that leaves 0 out."""
     return tuple(look for look in looks if look.figure == "solved_rate" or _moved(look))
 
 
@@ -140,14 +140,14 @@ def _verdict(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
             measured = "; ".join(changes)
             slowed = _slowed(base, name, comparison)
             undecided = (
-                f"undecided, for the client itself was the limit of {' and of '.join(slowed)};"
-                " measured were "
+                f"undecided, since the client itself was the limit of {' and of '.join(slowed)};"
+                " measured: "
             )
             notes.append(f"{prefix}speed: {undecided if slowed else ''}{measured}")
         n_changed = sum(cell.changed for cell in comparison.cells)
         notes.append(
             f"{prefix}{n_changed} of {counted(comparison.n_cells, 'cell')} changed;"
-            f" {pairing.n_kept:,} of {counted(pairing.n_base, 'case')} of the baseline kept"
+            f" {pairing.n_kept:,} of {counted(pairing.n_base, 'case')} of the baseline retained"
         )
     others = ", ".join(comparison.pairing.new.run_id for comparison in comparisons)
     return Section(title=f"{others} against {base.run_id}", notes=tuple(notes))
@@ -180,7 +180,7 @@ def _runs(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
         prefix = f"{name}: " if len(comparisons) > 1 else ""
         notes += [f"{prefix}left out: {each}" for each in pairing.left_out]
         notes += [
-            f"{prefix}not the same: {each}" for each in (*pairing.questions, *pairing.conditions)
+            f"{prefix}different: {each}" for each in (*pairing.questions, *pairing.conditions)
         ]
     if any(run.manifest.simulated for run in runs):
         notes.append(SIMULATED)
@@ -218,8 +218,8 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
         rows.append(tuple(row))
     notes = [
         SERVICE_MEANS,
-        "intervals are those of other cases of the kind; another machine or another day changes"
-        " more",
+        "intervals cover what other cases of this kind would show; another machine or day may "
+        "change more",
     ]
     for name, comparison in _named(comparisons):
         if "throughput" not in comparison.figures:
@@ -229,7 +229,7 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
                 " timed cases are in both runs"
             )
         elif not comparison.pairing.same_timed:
-            notes.append(f"{name}: throughput and makespan are those of the common cases alone")
+            notes.append(f"{name}: throughput and makespan cover only the common cases")
     measured = {"the baseline": comparisons[0].pairing.base} | {
         name: comparison.pairing.new for name, comparison in _named(comparisons)
     }
@@ -245,7 +245,7 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
 
 def _answers(comparison: Comparison, looks: Sequence[Look]) -> Section:
     n_hidden = len(comparison.looks) - len(looks)
-    hidden = (f"{counted(n_hidden, 'more figure')} did not move beyond chance; --all lists them",)
+    hidden = (f"{counted(n_hidden, 'more figure')} did not change beyond chance; --all lists them",)
     return Section(
         title=f"answers{_of(comparison)}",
         header=("model", "figure", "n", "baseline", "new", "change", "95 % interval", "p"),
@@ -253,10 +253,10 @@ def _answers(comparison: Comparison, looks: Sequence[Look]) -> Section:
         n_names=2,
         notes=(
             *(hidden if n_hidden else ()),
-            "p: exact McNemar test of the cases solved in one run only; intervals hold for each row"
-            " alone, the sentence at the top for all of them together, where changes up to"
-            f" {RATE_MARGIN:g} of a rate and {SCORE_MARGIN_SD:g} standard deviations of a score (at"
-            f" least {SCORE_MARGIN_LEAST * 100:g} % of its largest value) are taken as none",
+            "p: exact McNemar test of the cases solved in only one run; an interval holds for its"
+            " row alone, the verdict at the top for all rows; there changes of a rate up to"
+            f" {RATE_MARGIN:g} and of a score up to {SCORE_MARGIN_SD:g} standard deviations (at"
+            f" least {SCORE_MARGIN_LEAST * 100:g} % of its largest value) count as none",
         ),
     )
 
@@ -285,13 +285,13 @@ def _cells(comparison: Comparison) -> Section:
         notes.append(f"{counted(len(changed) - len(shown), 'more cell')} changed")
     if others:
         notes.append(
-            f"{counted(len(others), 'cell')} more with another solved rate, which chance explains;"
-            f" the least likely: {_words(others[0])}"
+            f"{counted(len(others), 'cell')} more changed within chance; the least likely: "
+            f"{_words(others[0])}"
         )
     notes.append(
         f"of {counted(comparison.n_cells, 'cell')} by {', '.join(by)}; p: exact McNemar test,"
-        f" adjusted by Benjamini and Hochberg: of the cells listed {CHANCE * 100:.0f} % at most are"
-        " expected to be chance"
+        f" adjusted by Benjamini and Hochberg: at most {CHANCE * 100:.0f} % of the cells listed "
+        "are expected to be chance"
     )
     return Section(
         title=f"changed cells{_of(comparison)}: {len(changed)} of {comparison.n_cells}",
@@ -372,8 +372,8 @@ def gate_section(result: GateResult) -> Section:
     notes = [f"{each.rule.text}: {each.note}" for each in result.judged if each.note]
     if any(each.verdict == "undecided" and not each.note for each in result.judged):
         notes.append(
-            "undecided: the interval holds the bound, so chance may have done it; n to decide:"
-            " about so many cases would tell, if the figure stays what it is (-: it lies on the"
+            "undecided: the interval contains the bound, so it may be chance; n to decide: about "
+            "so many cases would decide, if the figure stays the same (-: it lies on the"
             " bound, or more than a million cases are needed)"
         )
     if result.n_undecided and result.undecided == "pass":

@@ -110,9 +110,7 @@ METRICS = (
     ),
     Metric("solved_rate", "share", "solved cases / graded cases"),
     Metric(f"{SCORE}NAME", "number", "mean of a score of the suite over graded cases"),
-    Metric(
-        "changed", "share", "cases whose outcome is another one than in the baseline", paired=True
-    ),
+    Metric("changed", "share", "cases whose outcome differs from the baseline's", paired=True),
     Metric(
         SAME_ANSWERS,
         "none",
@@ -149,15 +147,14 @@ since a shell reads [, > and < itself. The bound's form says what is compared:
     solved_rate.point>=0.7       with .point: the figure itself decides, whatever its interval
 
 Times have a unit: latency.p95<=2.5s, latency.p95<=+300ms. A filter is model=NAME, suite=NAME or
-PARAMETER=VALUE; a value with , or ] or spaces around it stands in double quotes. All filters of a
-rule must fit. Values are
-taken as they stand, without patterns. Metrics of the whole run take none, and
-speedup takes those two.
+PARAMETER=VALUE; put a value with , or ] or outer spaces in double quotes. All filters of a rule
+must match; values are literal, without patterns. Metrics of the whole run take no filter, speedup
+takes model and suite.
 
-A rule fails only when it is passed over with confidence: when the 95 % interval of the figure, or
-of its change, lies wholly beyond the bound. So the bound is the least effect that counts. Where the
-interval holds the bound, the rule is undecided: too few cases to tell. So is every rule on speed
-where the client itself, and not the pool, was the limit of a run. Undecided rules pass unless
+A rule fails only with confidence: when the 95 % interval of the figure, or of its change, lies
+entirely beyond the bound. So the bound is the smallest effect that counts. Where the interval
+contains the bound, the rule is undecided: there are too few cases to tell. So is every rule on
+speed where the client itself, not the pool, limited a run. Undecided rules pass unless
 --undecided fail (in a run --ultrapar-gate-undecided fail) says otherwise. Counts of the run itself
 have no interval and are compared as they are: kept, coverage, efficiency, and without sign
 throughput and makespan. A rule without a figure fails.
@@ -234,7 +231,7 @@ def parse_rule(text: str) -> Rule:
     is_point = found["metric"] != name
     metric = find_metric(name)
     if metric is None:
-        _refuse(plain, f"{name} is no metric{nearest(name, metric_names())}")
+        _refuse(plain, f"{name} is not a metric{nearest(name, metric_names())}")
     if is_point and not metric.estimated:
         _refuse(plain, f"{name} has no interval, so leave {POINT} out")
     filters = _filters(plain, found["filters"])
@@ -290,7 +287,7 @@ def _bound(rule: str, metric: Metric, text: str) -> tuple[float, Form]:
     found = _BOUND.fullmatch(text.strip())
     factors = _FACTORS[metric.unit]
     if found is None:
-        _refuse(rule, f"the bound {text.strip()!r} is no number; {_wanted(metric)}")
+        _refuse(rule, f"the bound {text.strip()!r} is not a number; {_wanted(metric)}")
     number = float(found["sign"] + found["number"])
     if not math.isfinite(number):
         _refuse(rule, f"the bound is too large; {_wanted(metric)}")
@@ -307,13 +304,13 @@ def _bound(rule: str, metric: Metric, text: str) -> tuple[float, Form]:
         if not found["sign"]:
             _refuse(
                 rule,
-                f"{text.strip()} needs a sign, for per cent are relative to the baseline:"
+                f"{text.strip()} needs a sign, since per cent is relative to the baseline:"
                 f" +{text.strip()} or -{text.strip()}; {_wanted(metric)}",
             )
         if metric.paired:
-            _refuse(rule, f"{metric.name} is of both runs already; {_wanted(metric)}")
+            _refuse(rule, f"{metric.name} already compares both runs; {_wanted(metric)}")
         if number <= -100:  # noqa: PLR2004 - per cent
-            _refuse(rule, f"nothing falls by {text.strip()[1:]}; above -100% is allowed")
+            _refuse(rule, f"nothing can fall by {text.strip()[1:]}; above -100% is allowed")
         return number / 100, "relative"
     if unit not in factors:
         said = f"the unit {unit} does not fit {metric.name}" if unit else "the bound has no unit"
@@ -321,7 +318,7 @@ def _bound(rule: str, metric: Metric, text: str) -> tuple[float, Form]:
     number *= factors[unit]
     if found["sign"]:
         if metric.paired:
-            _refuse(rule, f"{metric.name} is of both runs already; {_wanted(metric)}")
+            _refuse(rule, f"{metric.name} already compares both runs; {_wanted(metric)}")
         if metric.unit == "share" and abs(number) > 1:
             _refuse(
                 rule,
@@ -372,7 +369,7 @@ def check_filters(rules: Iterable[Rule], cases: Sequence[Case]) -> None:
         for name, text in rule.filters:
             _check_filter(rule, name, text, cases)
         if rule.filters and not selected(rule, cases):
-            msg = f"gate rule {rule.text!r}: no case has all of this together"
+            msg = f"gate rule {rule.text!r}: no case matches all of these filters"
             raise ConfigError(msg)
 
 
@@ -405,7 +402,7 @@ def check_baseline(rules: Iterable[Rule]) -> None:
     for rule in rules:
         if rule.needs_baseline:
             msg = (
-                f"gate rule {rule.text!r} compares with a baseline, and there is none: name one"
+                f"gate rule {rule.text!r} compares with a baseline, but there is none: name one"
                 " (--baseline RUN, in a run --ultrapar-gate-baseline RUN), or write a bound without"
                 " sign and % where the metric has one"
             )
@@ -416,7 +413,7 @@ def _check_filter(rule: Rule, name: str, text: str, cases: Sequence[Case]) -> No
     parameters = sorted({key for case in cases for key in case.params})
     if name not in {*_ATTRIBUTES, *parameters}:
         near = nearest(name, [*_ATTRIBUTES, *parameters])
-        msg = f"gate rule {rule.text!r}: {name} is no parameter of a case{near}"
+        msg = f"gate rule {rule.text!r}: {name} is not a parameter of a case{near}"
         raise ConfigError(msg)
     values = list(dict.fromkeys(_value(case, name) for case in cases))
     if not any(_fits(value, text) for value in values):

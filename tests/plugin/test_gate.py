@@ -151,14 +151,14 @@ BAD_RULES = {
     "suite": (("--ultrapar-gate=solved_rate[suite=x]>=0.5",), "no case has suite 'x'"),
     "parameter": (
         ("--ultrapar-gate=solved_rate[promt=a]>=0.5",),
-        "promt is no parameter of a case; did you mean prompt?",
+        "promt is not a parameter of a case; did you mean prompt?",
     ),
     "nothing undecided": (
         ("--ultrapar-gate-undecided=fail",),
         "--ultrapar-gate-undecided fail has nothing to judge",
     ),
-    "no baseline": (("--ultrapar-gate=throughput>=-10%",), "and there is none: name one"),
-    "answers without baseline": (("--ultrapar-gate=same_answers",), "and there is none"),
+    "no baseline": (("--ultrapar-gate=throughput>=-10%",), "but there is none: name one"),
+    "answers without baseline": (("--ultrapar-gate=same_answers",), "but there is none"),
     "unknown baseline": (
         ("--ultrapar-gate-baseline=nowhere",),
         "--ultrapar-gate-baseline: no run found at nowhere",
@@ -214,7 +214,7 @@ def test_baseline_that_does_not_fit_is_refused_before_any_request(project, outco
 
 def test_collecting_only_refuses_a_rule_and_judges_nothing(project, outcome):
     project.suite(SUITE)
-    assert "is no metric" in refusal(project, "--collect-only", "--ultrapar-gate=x>=1")
+    assert "is not a metric" in refusal(project, "--collect-only", "--ultrapar-gate=x>=1")
     result = project.run_here("--collect-only", "-q", "--ultrapar-gate=solved_rate>=1")
     assert result.ret == 0
     assert "gate: run" not in result.stdout.str()

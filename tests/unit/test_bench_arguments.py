@@ -16,11 +16,11 @@ def test_modes_keep_their_order():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "'' is no mode; allowed are serial, rotate, phase, ultra, each once, with commas"),
-        ("serial,", "'' is no mode"),
-        ("serial,ulta", "'ulta' is no mode;.*did you mean ultra\\?"),
+        ("", "'' is not a mode; allowed are serial, rotate, phase, ultra, each once, with commas"),
+        ("serial,", "'' is not a mode"),
+        ("serial,ulta", "'ulta' is not a mode;.*did you mean ultra\\?"),
         ("SERIAL", "did you mean serial\\?"),
-        ("zzz", "'zzz' is no mode; allowed are serial, rotate, phase, ultra"),
+        ("zzz", "'zzz' is not a mode; allowed are serial, rotate, phase, ultra"),
         ("ultra,serial,ultra", "names ultra twice"),
     ],
 )
@@ -48,7 +48,7 @@ def test_other_modes_are_refused(text, message):
         *((["suite", f"--{name}"], "it runs nothing") for name in ("funcargs", "help", "version")),
         (["suite", "--setup-only"], "it runs nothing"),
         (["suite", "--junitxml=x"], "each mode would write over the file of the one before"),
-        (["suite", "--ultrapar-gate", "speedup>=3"], "a gate judges one run: ultrapar gate"),
+        (["suite", "--ultrapar-gate", "speedup>=3"], "a gate judges one run: use ultrapar gate"),
         (["suite", "--ultrapar-gate-baseline=latest"], "a gate judges one run"),
     ],
 )
@@ -97,7 +97,7 @@ def test_command_line_mixes_own_and_passed_on_options(monkeypatch):
     ("line", "message"),
     [
         ("bench", "ultrapar bench: error: name the suite"),
-        ("bench a --modes x", "'x' is no mode"),
+        ("bench a --modes x", "'x' is not a mode"),
         ("bench a --lf", "--lf cannot be used"),
         ("simulate --pool p.toml --what", "error: unrecognized arguments: --what"),
         (

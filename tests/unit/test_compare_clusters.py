@@ -65,7 +65,7 @@ def test_end_table_has_the_interval_of_the_gate(run):
     found = judged(run, "solved_rate>=0.45")
     text = "\n".join(summary_lines(run.summary, (), directory="out", width=200))
     assert f"{found.low * 100:.1f} to {found.high * 100:.1f}" in text
-    assert "depend on each other counted as one cluster" in text
+    assert "dependent cases counted as one cluster" in text
 
 
 def test_share_of_changed_cases_allows_for_clusters(run, tmp_path):

@@ -41,7 +41,7 @@ def test_verdict_stands_first(compared):
     assert " against " in head[0]
     assert head[1].strip().startswith("the answers are DIFFERENT: 28 of 80 cases")
     assert head[2].split()[:2] == ["speed:", "throughput"]
-    assert head[3].strip() == "2 of 4 cells changed; 80 of 80 cases of the baseline kept"
+    assert head[3].strip() == "2 of 4 cells changed; 80 of 80 cases of the baseline retained"
 
 
 def test_scores_that_did_not_move_beyond_chance_are_left_to_all(compared):
@@ -49,10 +49,10 @@ def test_scores_that_did_not_move_beyond_chance_are_left_to_all(compared):
     rates = [("alpha", "solved_rate"), ("beta", "solved_rate"), ("all", "solved_rate")]
     moved = [("beta", "score.workflow"), ("all", "score.workflow")]
     assert sorted(figures(said)) == sorted(rates + moved)
-    assert "1 more figure did not move beyond chance; --all lists them" in said
+    assert "1 more figure did not change beyond chance; --all lists them" in said
     everything = compared("base", "worse", "--all")
     assert sorted(figures(everything)) == sorted([*rates, *moved, ("alpha", "score.workflow")])
-    assert "did not move beyond chance" not in everything
+    assert "did not change beyond chance" not in everything
 
 
 def test_directory_of_several_runs_is_refused_with_their_names(folder):

@@ -97,4 +97,4 @@ def test_rule_that_is_not_decided_says_how_many_cases_would_do(folder):
 
 def test_speedup_of_estimated_serial_times_is_no_regression_metric(folder):
     notes = gate_section(gate(folder, "again", "base", "speedup>=-10%")).notes
-    assert any("it rises where the provider gets slower" in note for note in notes)
+    assert any("it rises when the provider gets slower" in note for note in notes)
