@@ -18,7 +18,7 @@ from pytest_ultrapar.report.plan_report import key_lines
 from pytest_ultrapar.report.text import counted, duration
 from pytest_ultrapar.session import collection, process
 from pytest_ultrapar.session.xdist_options import enough_workers
-from pytest_ultrapar.store.cases_file import read_taken
+from pytest_ultrapar.store.cases_file import read_shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
     from pytest_ultrapar.pool.settings import Options
     from pytest_ultrapar.records import Case
-    from pytest_ultrapar.store.cases_file import Taken
+    from pytest_ultrapar.store.cases_file import Shared
 
 
 ASSUMED_S = 1.0
@@ -174,7 +174,7 @@ def assignment_lines(
     text.append(f"ultrapar: {counted(run.planned, 'case')}; " + "; ".join(parts))
     if run.keys is not None and run.keys.waited_for:
         text.insert(0, f"ultrapar: waited {duration(run.keys.waited_s)} for {run.keys.waited_for}")
-    text += [f"ultrapar: {one}" for one in not_asked(read_taken(run.directory.path))]
+    text += [f"ultrapar: {one}" for one in not_asked(read_shared(run.directory.path))]
     sample = run.manifest.serial_sample if run.manifest is not None else ()
     if sample and run.options.resume is None:
         text.append(
@@ -231,7 +231,7 @@ def process_loads(
     return tuple(load for load in loads if load.processes)
 
 
-def not_asked(taken: Iterable[Taken]) -> Iterator[str]:
+def not_asked(taken: Iterable[Shared]) -> Iterator[str]:
     """Which suites take answers of others instead of asking."""
     for one in taken:
         whose = "other suites of this run" if one.here else "the run that is reused"

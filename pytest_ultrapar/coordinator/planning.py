@@ -31,7 +31,7 @@ from pytest_ultrapar.pool.model import answered_by
 from pytest_ultrapar.pool.settings import MODES, PHASE, Mode
 from pytest_ultrapar.report.plan_report import plan_lines
 from pytest_ultrapar.report.text import counted, duration
-from pytest_ultrapar.session import collection, process
+from pytest_ultrapar.session import collection, process, selection
 from pytest_ultrapar.session.settings import read_offered, settle_policy
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST
@@ -393,7 +393,7 @@ class Planning(collection.CollectOnly):
         return plan_lines(
             plan,
             sources=[*history.notes, *hint_notes(expected, said), *_ceilings(pool)],
-            settings=[*self._settings(), *skipped, *not_asked(collection.taken(config))],
+            settings=[*self._settings(), *skipped, *not_asked(selection.shared(config))],
             warnings=[
                 *self._not_ready(),
                 *waste_of_pool(

@@ -304,7 +304,7 @@ def one_at_a_time(
     return Assignment(groups=(group,))
 
 
-# -- their names --------------------------------------------------------------------------------
+# -- their names -----------------------------------------------------------------------------------
 
 _BATCH = "batch:N"
 POLICIES: dict[str, Policy] = {
@@ -353,7 +353,7 @@ def batch_size(word: str) -> int:
     return int(text)
 
 
-# -- the assignment of a run --------------------------------------------------------------------
+# -- the assignment of a run -----------------------------------------------------------------------
 
 
 def make_assignment(

@@ -14,10 +14,10 @@ from pytest_ultrapar.broker.limits import with_headroom
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.session import collection, garbage, prefetcher, process
+from pytest_ultrapar.session import collection, garbage, prefetcher, process, selection
 from pytest_ultrapar.session.reports import CaseReports
 from pytest_ultrapar.session.runtime import Runtime, write_tables
-from pytest_ultrapar.store.cases_file import write_cases, write_taken
+from pytest_ultrapar.store.cases_file import write_cases, write_shared
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +60,7 @@ class LocalSession:
         with self._coordinator.usage_errors():
             write_cases(run.directory.path, collected.cases)
             write_tables(run.directory.path, collected.tables)
-            write_taken(run.directory.path, collection.taken(config))
+            write_shared(run.directory.path, selection.shared(config))
             self._coordinator.plan([WORKER], collected.cases)
         collected.cases.clear()
         garbage.spare_items(config)

@@ -11,12 +11,12 @@ import pytest
 
 from pytest_ultrapar.broker.client import connect_broker
 from pytest_ultrapar.errors import ConfigError, ResultsError, UltraparError
-from pytest_ultrapar.session import collection, garbage, prefetcher, process
+from pytest_ultrapar.session import collection, garbage, prefetcher, process, selection
 from pytest_ultrapar.session.ctrl_c import CtrlC
 from pytest_ultrapar.session.poolless import report_fault
 from pytest_ultrapar.session.reports import CaseReports, pack
 from pytest_ultrapar.session.runtime import Runtime, write_tables
-from pytest_ultrapar.store.cases_file import write_cases, write_taken
+from pytest_ultrapar.store.cases_file import write_cases, write_shared
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,7 +118,7 @@ class WorkerSession:
             return
         write_cases(directory, collected.cases)
         write_tables(directory, collected.tables)
-        write_taken(directory, collection.taken(config))
+        write_shared(directory, selection.shared(config))
         collected.cases.clear()
         garbage.spare_items(config)
         worker = given["worker"]
