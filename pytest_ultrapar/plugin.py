@@ -90,7 +90,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(WorkerSession(config, given), "ultrapar-worker")
     else:
         try:
-            _lead(config)
+            _coordinate(config)
         except UltraparError as error:
             raise pytest.UsageError(str(error)) from error
 
@@ -110,7 +110,7 @@ def _without_pool(config: pytest.Config, given: dict[str, Any] | None) -> None:
         config.pluginmanager.register(PoollessSession(), "ultrapar-poolless")
 
 
-def _lead(config: pytest.Config) -> None:
+def _coordinate(config: pytest.Config) -> None:
     from pytest_ultrapar.session import garbage  # noqa: PLC0415 - needed with a pool only
 
     garbage.collect_seldom(config)
@@ -154,7 +154,7 @@ def _lead(config: pytest.Config) -> None:
         return
     check_descriptors(n_planned or _n_workers(config))
     coordinator = Coordinator(config, gate)
-    config.pluginmanager.register(coordinator, "ultrapar-leader")
+    config.pluginmanager.register(coordinator, "ultrapar-coordinator")
     if _has_workers(config):
         from pytest_ultrapar.workers.controller import ControllerSession  # noqa: PLC0415
         from pytest_ultrapar.workers.watch import WorkerWatch  # noqa: PLC0415

@@ -33,78 +33,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.records import Case
     from pytest_ultrapar.store.cases_file import Shared
 
-
 ASSUMED_S = 1.0
 """A request where the pool says nothing of its model's latency."""
-
-
-def pool_hints(pool: Pool) -> dict[str, Hint]:
-    """What the pool says of a request of each model; of several providers the slowest."""
-    found: dict[str, Hint] = {}
-    for provider in pool.providers:
-        for model in provider.models:
-            if provider.is_simulated:
-                own = Hint(1.0, model.simulation.latency)
-            else:
-                own = Hint(
-                    1.0,
-                    Latency("fixed", model.latency_hint_s or ASSUMED_S),
-                    is_assumed=model.latency_hint_s is None,
-                )
-            known = found.get(model.name)
-            if known is None or known.latency.median_s < own.latency.median_s:
-                found[model.name] = own
-    return found
-
-
-def known_services(hints: Mapping[str, Hint], expected: Iterable[Expected]) -> dict[str, Service]:
-    """How long a request of each model takes: as expected, else as the pool says."""
-    sums: dict[str, list[float]] = {}
-    seen: set[str] = set()
-    for one in expected:
-        sums.setdefault(one.model, []).extend(one.services_s)
-        if one.basis != "hint":
-            seen.add(one.model)
-    return {
-        model: Service(
-            math.fsum(sums[model]) / len(sums[model]) if model in seen else mean_s(hint.latency),
-            is_assumed=hint.is_assumed and model not in seen,
-        )
-        for model, hint in hints.items()
-    }
-
-
-def waste_of_pool(
-    pool: Pool,
-    lanes: Sequence[Lane],
-    n_cases: Mapping[str, int],
-    services: Mapping[str, Service],
-    *,
-    mode: str,
-) -> tuple[str, ...]:
-    """A sentence for each kind of waste; see `plan.waste.waste`."""
-    return waste(pool, lanes, n_cases, services) if mode not in ONE_AT_A_TIME else ()
-
-
-def most_in_flight(seats: int | None, n_cases: int) -> int:
-    """How many requests seats (None: unlimited) and cases allow, a case having one in flight."""
-    return n_cases if seats is None else min(seats, n_cases)
-
-
-def idle_workers(n_workers: int, most: int, *, mode: str) -> Iterator[str]:
-    """A sentence where some workers will have nothing to do.
-
-    Args:
-        n_workers: Processes that run tests.
-        most: Requests that can be in flight.
-        mode: The mode in force.
-    """
-    if n_workers > most and mode not in ONE_AT_A_TIME:
-        yield (
-            f"{n_workers} workers for {counted(most, 'request')} in flight at most; "
-            f"-n {enough_workers(most, n_workers)} would be as fast and start sooner"
-        )
-
 
 _SHOWN = 3
 _SHOWN_KEYS = 8
@@ -119,9 +49,9 @@ def lines(run: Run) -> list[str]:
     if run.services.faults is not None:
         text.append(f"ultrapar: the simulated provider fails as {run.services.faults.path} says")
     if run.options.resume is not None:
-        kept = counted(run.n_recovered, "finished episode")
+        finished = counted(run.n_recovered, "finished episode")
         lost = f"; {run.n_lost} cannot be read any more and run again" if run.n_lost else ""
-        text.append(f"ultrapar: resuming {run.directory.run_id}: {kept} kept{lost}")
+        text.append(f"ultrapar: resuming {run.directory.run_id}: {finished} kept{lost}")
     return text
 
 
@@ -150,6 +80,37 @@ def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> lis
     if said:
         text.append("ultrapar: " + ", ".join(said))
     return text + _variables(pool, lanes) + one_key_lines(lanes)
+
+
+def _repeats(options: Options) -> str:
+    text = counted(options.repeats.n, "repetition")
+    n_first = options.repeats.n_first
+    if n_first is None:
+        return text
+    return (
+        f"{text} of the first {n_first} values of the parameter that a suite counts (of all where "
+        "it has fewer)"
+    )
+
+
+def _seats(n: int | None) -> str:
+    return counted(n, "seat") if n is not None else "unlimited seats"
+
+
+def _variables(pool: Pool, lanes: Sequence[Lane]) -> list[str]:
+    """Which variables the keys in use come from; nothing of what they hold."""
+    used = {(lane.provider, lane.key) for lane in lanes}
+    named = [
+        f"{provider.name}/{key.name} (environment {key.env})"
+        for provider in pool.providers
+        for key in provider.keys
+        if key.env is not None and not provider.is_simulated and (provider.name, key.name) in used
+    ]
+    if not named:
+        return []
+    n_more = len(named) - _SHOWN_KEYS
+    more = f" and {n_more} more" if n_more > 0 else ""
+    return [f"ultrapar: keys {', '.join(named[:_SHOWN_KEYS])}{more}"]
 
 
 def one_key_lines(lanes: Sequence[Lane]) -> list[str]:
@@ -206,6 +167,28 @@ def assignment_lines(
     return text
 
 
+def _span(workers: Sequence[str]) -> str:
+    return workers[0] if len(workers) == 1 else f"{workers[0]}-{workers[-1]}"
+
+
+def _place(run: Run, home: tuple[LaneId, ...]) -> str:
+    lanes = tuple(lane for lane in run.pool.lanes if lane.lane_id in set(home))
+    if not lanes:
+        return "all lanes"
+    seats = run.pool.seats(lanes)
+    n_keys = {provider.name: len(provider.keys) for provider in run.pool.providers}
+    # Where a provider has several keys they tell lanes apart, else its instances do.
+    names = list(
+        dict.fromkeys(
+            f"{lane.provider}/{lane.key if n_keys[lane.provider] > 1 else lane.instance}"
+            for lane in lanes
+        )
+    )
+    n_more = len(names) - _SHOWN
+    shown = ", ".join(names[:_SHOWN]) + (f" and {n_more} more" if n_more > 0 else "")
+    return f"{shown} ({_seats(seats)})"
+
+
 def process_loads(
     config: pytest.Config,
     *,
@@ -231,12 +214,28 @@ def process_loads(
     return tuple(load for load in loads if load.processes)
 
 
-def not_asked(taken: Iterable[Shared]) -> Iterator[str]:
-    """Which suites take answers of others instead of asking."""
-    for one in taken:
-        whose = "other suites of this run" if one.here else "the run that is reused"
+def not_asked(shared: Iterable[Shared]) -> Iterator[str]:
+    """Which suites share answers of others instead of asking."""
+    for one in shared:
+        whose = (
+            "shared with other suites of this run" if one.here else "reused from the earlier run"
+        )
         n = len(one.here) + len(one.reused)
-        yield f"{one.suite}: {counted(n, 'case')} not asked, taken from {whose}"
+        yield f"{one.suite}: {counted(n, 'case')} not asked, {whose}"
+
+
+class Looking(collection.CollectOnly):
+    """Collects as a run would."""
+
+    def pytest_report_header(self) -> list[str]:
+        """Say which pool and models the listed cases come from."""
+        options, pool = process.settings(self._config)
+        lines = settings_lines(options, pool, process.lanes(self._config))
+        plain = process.redactor(pool).text
+        return [plain(line) for line in lines]
+
+
+# -- what a pool wastes ----------------------------------------------------------------------------
 
 
 def _waste(
@@ -251,65 +250,69 @@ def _waste(
     )
 
 
-def _repeats(options: Options) -> str:
-    text = counted(options.repeats.n, "repetition")
-    n_first = options.repeats.n_first
-    if n_first is None:
-        return text
-    return (
-        f"{text} of the first {n_first} values of the parameter that a suite counts (of all where "
-        "it has fewer)"
-    )
+def waste_of_pool(
+    pool: Pool,
+    lanes: Sequence[Lane],
+    n_cases: Mapping[str, int],
+    services: Mapping[str, Service],
+    *,
+    mode: str,
+) -> tuple[str, ...]:
+    """A sentence for each kind of waste; see `plan.waste.waste`."""
+    return waste(pool, lanes, n_cases, services) if mode not in ONE_AT_A_TIME else ()
 
 
-def _variables(pool: Pool, lanes: Sequence[Lane]) -> list[str]:
-    """Which variables the keys in use come from; nothing of what they hold."""
-    used = {(lane.provider, lane.key) for lane in lanes}
-    named = [
-        f"{provider.name}/{key.name} (environment {key.env})"
-        for provider in pool.providers
-        for key in provider.keys
-        if key.env is not None and not provider.is_simulated and (provider.name, key.name) in used
-    ]
-    if not named:
-        return []
-    n_more = len(named) - _SHOWN_KEYS
-    more = f" and {n_more} more" if n_more > 0 else ""
-    return [f"ultrapar: keys {', '.join(named[:_SHOWN_KEYS])}{more}"]
+def idle_workers(n_workers: int, most: int, *, mode: str) -> Iterator[str]:
+    """A sentence where some workers will have nothing to do.
 
-
-def _place(run: Run, home: tuple[LaneId, ...]) -> str:
-    lanes = tuple(lane for lane in run.pool.lanes if lane.lane_id in set(home))
-    if not lanes:
-        return "all lanes"
-    seats = run.pool.seats(lanes)
-    n_keys = {provider.name: len(provider.keys) for provider in run.pool.providers}
-    # Where a provider has several keys they tell lanes apart, else its instances do.
-    names = list(
-        dict.fromkeys(
-            f"{lane.provider}/{lane.key if n_keys[lane.provider] > 1 else lane.instance}"
-            for lane in lanes
+    Args:
+        n_workers: Processes that run tests.
+        most: Requests that can be in flight.
+        mode: The mode in force.
+    """
+    if n_workers > most and mode not in ONE_AT_A_TIME:
+        yield (
+            f"{n_workers} workers for {counted(most, 'request')} in flight at most; "
+            f"-n {enough_workers(most, n_workers)} would be as fast and start sooner"
         )
-    )
-    n_more = len(names) - _SHOWN
-    shown = ", ".join(names[:_SHOWN]) + (f" and {n_more} more" if n_more > 0 else "")
-    return f"{shown} ({_seats(seats)})"
 
 
-def _seats(n: int | None) -> str:
-    return counted(n, "seat") if n is not None else "unlimited seats"
+def most_in_flight(seats: int | None, n_cases: int) -> int:
+    """How many requests seats (None: unlimited) and cases allow, a case having one in flight."""
+    return n_cases if seats is None else min(seats, n_cases)
 
 
-def _span(workers: Sequence[str]) -> str:
-    return workers[0] if len(workers) == 1 else f"{workers[0]}-{workers[-1]}"
+def pool_hints(pool: Pool) -> dict[str, Hint]:
+    """What the pool says of a request of each model; of several providers the slowest."""
+    found: dict[str, Hint] = {}
+    for provider in pool.providers:
+        for model in provider.models:
+            if provider.is_simulated:
+                own = Hint(1.0, model.simulation.latency)
+            else:
+                own = Hint(
+                    1.0,
+                    Latency("fixed", model.latency_hint_s or ASSUMED_S),
+                    is_assumed=model.latency_hint_s is None,
+                )
+            known = found.get(model.name)
+            if known is None or known.latency.median_s < own.latency.median_s:
+                found[model.name] = own
+    return found
 
 
-class Looking(collection.CollectOnly):
-    """Collects as a run would."""
-
-    def pytest_report_header(self) -> list[str]:
-        """Say which pool and models the listed cases come from."""
-        options, pool = process.settings(self._config)
-        lines = settings_lines(options, pool, process.lanes(self._config))
-        plain = process.redactor(pool).text
-        return [plain(line) for line in lines]
+def known_services(hints: Mapping[str, Hint], expected: Iterable[Expected]) -> dict[str, Service]:
+    """How long a request of each model takes: as expected, else as the pool says."""
+    sums: dict[str, list[float]] = {}
+    seen: set[str] = set()
+    for one in expected:
+        sums.setdefault(one.model, []).extend(one.services_s)
+        if one.basis != "hint":
+            seen.add(one.model)
+    return {
+        model: Service(
+            math.fsum(sums[model]) / len(sums[model]) if model in seen else mean_s(hint.latency),
+            is_assumed=hint.is_assumed and model not in seen,
+        )
+        for model, hint in hints.items()
+    }

@@ -93,13 +93,13 @@ def with_serial_sample(
     bound = {case_id for group in assignment.groups for case_id in group.cases} | drawn
     free = tuple(case.case_id for case in cases if case.case_id not in bound)
     if free:
-        # As before: cases that no group binds are fed before those of groups.
+        # As before: cases that no group binds are dispatched before those of groups.
         groups.insert(0, Group(_unused(MEASURED, names), free, after=(baseline,)))
     return Assignment(home=assignment.home, groups=(first, *groups))
 
 
 def _unused(name: str, names: Iterable[str]) -> str:
-    taken = set(names)
-    while name in taken:
+    used = set(names)
+    while name in used:
         name += "'"
     return name

@@ -1,4 +1,4 @@
-"""The two halves of a process that runs cases: the engine ahead, pytest behind."""
+"""The two halves of a process that runs cases: the engine prefetches, pytest reports."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ class Prefetcher:
                 self._changed.wait()
             ended = bool(self._finished)
         if was_waiting and ended and self._engine is not None and self._engine.n_open:
-            # An end seldom comes alone, and each lets a request go out: those first.
+            # Completions come in bursts, and each frees a seat: refill those before reporting.
             self._pause.wait(_BURST_S)
 
     def _has_news(self) -> bool:
@@ -444,7 +444,7 @@ _LONGEST_FAILURE = 300
 """Characters that are kept of what a server says of a failure."""
 
 
-def start(
+def make_prefetcher(
     config: pytest.Config,
     *,
     items: Sequence[pytest.Item],

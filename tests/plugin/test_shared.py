@@ -62,7 +62,7 @@ def test_common_cells_are_asked_once(two, workers):
 
 
 def test_plan_says_what_is_shared_as_the_run_does(two):
-    said = "second: 2 cases not asked, taken from other suites of this run"
+    said = "second: 2 cases not asked, shared with other suites of this run"
     assert said in two.run("-n0", "--ultrapar-repeats=2", "--ultrapar-plan").stdout.str()
     assert f"ultrapar: {said}" in two.run("-n0", "--ultrapar-repeats=2").stdout.str()
 
