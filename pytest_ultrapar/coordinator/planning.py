@@ -152,7 +152,7 @@ class Planning(collection.CollectOnly):
                 *self._run_waste(plan),
             ],
             simulated=pool.is_simulated,
-            width=reporter._tw.fullwidth if reporter else 100,  # noqa: SLF001 - pytest 9.2.0, terminal.py:405
+            width=config.get_terminal_writer().fullwidth if reporter else 100,
         )
 
     def _way(self, mode: Mode, cases: Sequence[Case]) -> Way:
