@@ -90,7 +90,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(WorkerSession(config, given), "ultrapar-worker")
     else:
         try:
-            _lead(config)
+            _coordinate(config)
         except UltraparError as error:
             raise pytest.UsageError(str(error)) from error
 
@@ -110,14 +110,14 @@ def _without_pool(config: pytest.Config, given: dict[str, Any] | None) -> None:
         config.pluginmanager.register(PoollessSession(), "ultrapar-poolless")
 
 
-def _lead(config: pytest.Config) -> None:
+def _coordinate(config: pytest.Config) -> None:
     from pytest_ultrapar.session import garbage  # noqa: PLC0415 - needed with a pool only
 
     garbage.collect_seldom(config)
     from pytest_ultrapar.coordinator.coordinator import Coordinator  # noqa: PLC0415
     from pytest_ultrapar.coordinator.reuse import reusable  # noqa: PLC0415
     from pytest_ultrapar.engine.descriptors import check_descriptors  # noqa: PLC0415
-    from pytest_ultrapar.session import collection, internals, process  # noqa: PLC0415
+    from pytest_ultrapar.session import internals, process, selection  # noqa: PLC0415
     from pytest_ultrapar.session.secrecy import Secrecy  # noqa: PLC0415
 
     internals.check()
@@ -129,7 +129,7 @@ def _lead(config: pytest.Config) -> None:
         process.check_keys(config)
     settled, pool = process.settings(config)
     if settled.reuse is not None:
-        config.stash[collection.reused_key] = reusable(
+        config.stash[selection.reused_key] = reusable(
             settled.reuse,
             seed=settled.seed,
             data=process.data(config),
@@ -154,7 +154,7 @@ def _lead(config: pytest.Config) -> None:
         return
     check_descriptors(n_planned or _n_workers(config))
     coordinator = Coordinator(config, gate)
-    config.pluginmanager.register(coordinator, "ultrapar-leader")
+    config.pluginmanager.register(coordinator, "ultrapar-coordinator")
     if _has_workers(config):
         from pytest_ultrapar.workers.controller import ControllerSession  # noqa: PLC0415
         from pytest_ultrapar.workers.watch import WorkerWatch  # noqa: PLC0415
@@ -217,13 +217,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
     """Parametrise cases over the selected models, outermost, and over repetitions, innermost."""
     if options.pool_path(metafunc.config) is None:
         return (yield)
-    from pytest_ultrapar.session import collection  # noqa: PLC0415 - heavy, needed with a pool only
+    from pytest_ultrapar.session import selection  # noqa: PLC0415 - heavy, needed with a pool only
 
     try:
-        is_case = collection.parametrize_models(metafunc)
+        is_case = selection.parametrize_models(metafunc)
         yield
         if is_case:
-            collection.parametrize_repeats(metafunc)
+            selection.parametrize_repeats(metafunc)
     except UltraparError as error:
         raise pytest.UsageError(str(error)) from error
 
@@ -235,20 +235,13 @@ def pytest_collection_modifyitems(
     """Deselect cases that options leave out or other suites have, after all other plugins."""
     if options.pool_path(config) is None:
         return (yield)
-    from pytest_ultrapar.session import collection, process  # noqa: PLC0415
+    from pytest_ultrapar.session import selection  # noqa: PLC0415
 
     try:
-        first = collection.first_values(config, items)
+        first = selection.first_values(config, items)
         yield
-        collection.deselect(config, items, first)
-        settled, _ = process.settings(config)
-        config.stash[collection.taken_key] = collection.deselect_shared(
-            config,
-            items,
-            lambda: collection.reused(config),
-            run_seed=settled.seed,
-            repeats=settled.repeats.n,
-        )
+        selection.deselect(config, items, first)
+        selection.deselect_shared(config, items)
     except UltraparError as error:
         raise pytest.UsageError(str(error)) from error
 

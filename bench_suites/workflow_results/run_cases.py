@@ -16,7 +16,7 @@ from bench_suites.workflow.aggregate import CaseResult
 from bench_suites.workflow_results.bench_case import NEVER_RAN, PHASES, BenchCase
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import StorageFormat
-from pytest_ultrapar.store.cases_file import Taken, read_cases, read_taken
+from pytest_ultrapar.store.cases_file import Shared, read_cases, read_shared
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_NAME
 from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.store.run_directory import resolve_run
@@ -42,7 +42,7 @@ class RunCases:
     run_id: str
     simulated: bool
     cases: tuple[BenchCase, ...]
-    taken: tuple[Taken, ...] = ()
+    taken: tuple[Shared, ...] = ()
     reused: str | None = None
 
 
@@ -86,7 +86,7 @@ def read_run(name: str) -> RunCases:
                 manifest.seed,
             )
         )
-    taken = tuple(read_taken(directory))
+    taken = tuple(read_shared(directory))
     if not cases and not any(each.suite in PHASES for each in taken):
         msg = (
             f"{directory} is no run of a workflow phase: its suites are"

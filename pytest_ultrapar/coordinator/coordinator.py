@@ -1,4 +1,4 @@
-"""What the process that leads a run does around pytest's session, with and without xdist."""
+"""What a run's coordinating process does around pytest's session, with and without xdist."""
 
 from __future__ import annotations
 

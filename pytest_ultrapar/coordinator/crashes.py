@@ -1,4 +1,4 @@
-"""What is done with the cases of a worker that died, hangs, or dies of a case."""
+"""What becomes of the cases of a worker that died, and of a case that kills every worker."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pytest
+
+from pytest_ultrapar.clock import utc_now_us
+from pytest_ultrapar.records import EpisodeEnded, Grade
+from pytest_ultrapar.session.runtime import read_assignment
+from pytest_ultrapar.store.journal import JournalWriter
 from pytest_ultrapar.store.recovered import RecoveredIndex, find_finished, find_started_not_ended
 
 if TYPE_CHECKING:
@@ -13,8 +19,58 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
+    from pytest_ultrapar.coordinator.coordinator import Coordinator
+
 
 _DEATHS_BEFORE_ALONE = 2
+KIND = "worker_lost"
+
+
+class Crashes:
+    """Reads dead workers' journals and keeps count of deaths. Controller, main thread."""
+
+    def __init__(self, directory: Path, case_ids: Mapping[int, str]) -> None:
+        """Begin with no deaths.
+
+        Args:
+            directory: The run's directory.
+            case_ids: By position in pytest's collection.
+        """
+        self._directory = directory
+        self._case_ids = case_ids
+        self._deaths: Counter[int] = Counter()
+
+    def worker_died(
+        self, worker: str, pending: list[int], *, running: AbstractSet[int], alone: bool
+    ) -> Crash:
+        """Judge a dead worker's items, and save the episodes that it had finished.
+
+        Args:
+            worker: Its id.
+            pending: What it had not reported, oldest first.
+            running: Items that pytest was running anywhere.
+            alone: Whether it ran one episode at a time.
+        """
+        journal = self._directory / "journal"
+        started = find_started_not_ended(journal, worker)
+        suspects = {
+            index
+            for index in pending
+            if index in self._case_ids and (self._case_ids[index] in started or index in running)
+        }
+        plain = next((i for i in pending if i in running and i not in self._case_ids), None)
+        wanted = {self._case_ids[index] for index in pending if index in self._case_ids}
+        finished = {
+            case_id: position
+            for case_id, position in find_finished(journal).items()
+            if case_id in wanted
+        }
+        recovered = RecoveredIndex(self._directory)
+        try:
+            recovered.add_all(finished)
+        finally:
+            recovered.close()
+        return judge(pending, suspects=suspects, plain=plain, deaths=self._deaths, alone=alone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,93 +121,42 @@ def judge(
     )
 
 
-class Crashes:
-    """Reads dead workers' journals and keeps count of deaths. Controller, main thread."""
+class LostCases:
+    """Writes and reports lost cases; the controller's journal segment is made for the first one."""
 
-    def __init__(self, directory: Path, case_ids: Mapping[int, str]) -> None:
-        """Begin with no deaths.
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._journal: JournalWriter | None = None
 
-        Args:
-            directory: The run's directory.
-            case_ids: By position in pytest's collection.
-        """
-        self._directory = directory
-        self._case_ids = case_ids
-        self._deaths: Counter[int] = Counter()
+    def report(self, nodeid: str, case_id: str, worker: str) -> pytest.TestReport:
+        """Record the case as `infra` and return the report that shows it."""
+        run = self._coordinator.run
+        if self._journal is None:
+            self._journal = JournalWriter(run.directory.journal, "controller", run.redactor.bytes)
+        now_us = utc_now_us()
+        detail = f"worker lost: the case killed {worker} while it ran there alone"
+        self._journal.append(
+            EpisodeEnded(case_id, "controller", "infra", now_us, now_us, 0.0, None, KIND, detail)
+        )
+        self._journal.append(
+            Grade(case_id, "controller", "infra", "skipped", now_us, KIND, {}, detail)
+        )
+        path = nodeid.split("::", maxsplit=1)[0]
+        return pytest.TestReport(
+            nodeid=nodeid,
+            location=(path, None, nodeid),
+            keywords={},
+            outcome="skipped",
+            longrepr=(path, 0, f"infra: {detail}"),
+            when="setup",
+        )
 
-    def worker_died(
-        self, worker: str, pending: list[int], *, running: AbstractSet[int], alone: bool
-    ) -> Crash:
-        """Judge a dead worker's items, and save the episodes that it had finished.
+    def group_of(self, case_id: str) -> str:
+        """The assignment's group of a case, empty for none."""
+        assignment = read_assignment(self._coordinator.run.directory.path)
+        return next((g.name for g in assignment.groups if case_id in g.cases), "")
 
-        Args:
-            worker: Its id.
-            pending: What it had not reported, oldest first.
-            running: Items that pytest was running anywhere.
-            alone: Whether it ran one episode at a time.
-        """
-        journal = self._directory / "journal"
-        started = find_started_not_ended(journal, worker)
-        suspects = {
-            index
-            for index in pending
-            if index in self._case_ids and (self._case_ids[index] in started or index in running)
-        }
-        plain = next((i for i in pending if i in running and i not in self._case_ids), None)
-        wanted = {self._case_ids[index] for index in pending if index in self._case_ids}
-        finished = {
-            case_id: position
-            for case_id, position in find_finished(journal).items()
-            if case_id in wanted
-        }
-        recovered = RecoveredIndex(self._directory)
-        try:
-            recovered.add_all(finished)
-        finally:
-            recovered.close()
-        return judge(pending, suspects=suspects, plain=plain, deaths=self._deaths, alone=alone)
-
-
-class Silence:
-    """Counts for how long each worker has given no sign, looked at every now and then.
-
-    A look counts for twice the usual distance between two at most: where the watcher itself stood
-    still (Ctrl-Z, a closed lid, a machine that swaps), so may the workers have, through no fault of
-    theirs.
-    """
-
-    def __init__(self, patience_s: float, look_s: float) -> None:
-        """Begin with no worker.
-
-        Args:
-            patience_s: For how long a worker may be silent, > 0 seconds.
-            look_s: The usual time between two looks, > 0 seconds.
-        """
-        self._patience_s = patience_s
-        self._look_s = look_s
-        self._looked_s: float | None = None
-        self._signs: dict[str, float] = {}
-        self._silent_s: dict[str, float] = {}
-
-    def look(self, signs: Mapping[str, float | None], now_s: float) -> list[str]:
-        """The workers that have been silent for longer than they may, in order of their names.
-
-        Args:
-            signs: By worker, when it gave its last sign, on any clock; None for no sign at all.
-                Workers that are not named are forgotten.
-            now_s: Monotonic seconds.
-        """
-        passed_s = 0.0 if self._looked_s is None else now_s - self._looked_s
-        self._looked_s = now_s
-        silent_s: dict[str, float] = {}
-        for worker, sign_s in signs.items():
-            is_new = sign_s is not None and sign_s != self._signs.get(worker)
-            before_s = self._silent_s.get(worker)
-            if is_new or before_s is None:
-                silent_s[worker] = 0.0
-            else:
-                silent_s[worker] = before_s + min(passed_s, 2 * self._look_s)
-            if sign_s is not None:
-                self._signs[worker] = sign_s
-        self._silent_s = silent_s
-        return sorted(name for name, one_s in silent_s.items() if one_s > self._patience_s)
+    def close(self) -> None:
+        """Close the segment, if there is one."""
+        if self._journal is not None:
+            self._journal.close()

@@ -15,21 +15,25 @@ if TYPE_CHECKING:
 
 LEAST_PENDING = 2
 """An xdist worker starts item A only when it holds item B (xdist 3.8.0, remote.py:213)."""
-_AHEAD = 8
-_LENT = 4
+_SPARE = 8
+"""Cases that a worker has beyond twice its seats, so that one is there when an episode ends."""
+_STOLEN = 4
+"""Cases of a group that a worker has at most where nothing is left for its own lanes: the fewer it
+takes from others, the more their owners keep."""
 _PLAIN = 4
+"""Tests that are no cases, of which pytest runs one at a time."""
 LineName = tuple[int, str, str]
 """(rank of the group, model, group)."""
 
 
 @dataclass(frozen=True, slots=True)
 class DispatchItem:
-    """A case as feeding sees it.
+    """A case as dispatch sees it.
 
     Attributes:
         index: Position in pytest's collection.
         model: Which lanes can serve it; None for an item that is no case.
-        rank: Place of its group in the assignment; lower ones are fed first.
+        rank: Place of its group in the assignment; lower ones go out first.
         group: Name of its group; empty for none.
     """
 
@@ -89,7 +93,7 @@ class Dispatch:
 
     @property
     def workers(self) -> list[str]:
-        """Workers that can be fed."""
+        """Workers that take cases."""
         return list(self._pending)
 
     @property
@@ -107,7 +111,7 @@ class Dispatch:
         return self._pending.get(worker, ())
 
     def add_worker(self, worker: str, home: HomeOf | None = None, *, alone: bool = False) -> None:
-        """A worker is ready to be fed; those `alone` run one episode at a time: the suspects."""
+        """A worker is ready for cases; those `alone` run one episode at a time: the suspects."""
         self._pending[worker] = []
         self._held[worker] = Counter()
         if home is not None:
@@ -153,19 +157,19 @@ class Dispatch:
         Dealing whole heaps gave peaks of 98 and 2 requests in flight on two workers.
         """
         sent: dict[str, list[int]] = {worker: [] for worker in self._pending}
-        hungry = list(self._pending)
-        while hungry:
-            hungry = [worker for worker in hungry if self._feed_one(worker, sent[worker])]
+        wanting = list(self._pending)
+        while wanting:
+            wanting = [worker for worker in wanting if self._dispatch_one(worker, sent[worker])]
         return {worker: indices for worker, indices in sent.items() if indices}
 
     def hand_out(self, worker: str) -> list[int]:
         """What to send to one worker now."""
         sent: list[int] = []
-        while self._feed_one(worker, sent):
+        while self._dispatch_one(worker, sent):
             pass
         return sent
 
-    def _feed_one(self, worker: str, sent: list[int]) -> bool:
+    def _dispatch_one(self, worker: str, sent: list[int]) -> bool:
         index = self._next_for(worker)
         if index is None:
             return False
@@ -183,9 +187,9 @@ class Dispatch:
             return self._plain.popleft()
         seats = home.seats if home is not None else max(self._seats_of.values(), default=1)
         if self._line_for(home) is not None:
-            line = self._line_for(home, worker, 2 * seats + _AHEAD)
+            line = self._line_for(home, worker, 2 * seats + _SPARE)
         else:
-            line = self._line_for(None, worker, max(_LENT, LEAST_PENDING))
+            line = self._line_for(None, worker, max(_STOLEN, LEAST_PENDING))
         return line.popleft() if line is not None else None
 
     def _next_alone(self, pending: list[int]) -> int | None:
@@ -204,7 +208,7 @@ class Dispatch:
         worker: str | None = None,
         most: int = 1,
     ) -> deque[int] | None:
-        """The line that should be fed from next: first groups first, then most work per seat.
+        """The line whose turn it is: first groups first, then most work per seat.
 
         Only lines of groups of which the worker has fewer than `most` with an episode to come.
         """
@@ -241,7 +245,7 @@ MANY_SEATS = 1000
 def in_order(groups: Sequence[Group]) -> list[Group]:
     """Groups so that none stands before one that it waits for; else in the order given.
 
-    Fed in another order, workers would hold nothing but cases that wait for others not yet fed.
+    In another order workers would hold nothing but cases that wait for others not yet dispatched.
     """
     ordered: dict[str, Group] = {}
     while len(ordered) < len(groups):
@@ -256,7 +260,7 @@ def in_order(groups: Sequence[Group]) -> list[Group]:
 
 
 def homes(pool: Pool, lanes: Sequence[Lane], assignment: Assignment) -> dict[str, HomeOf]:
-    """What feeding needs of an assignment: each worker's models and its share of seats."""
+    """What dispatch needs of an assignment: each worker's models and its share of seats."""
     by_id = {lane.lane_id: lane for lane in lanes}
     sharers: dict[tuple[str, ...], int] = {}
     for home in assignment.home.values():

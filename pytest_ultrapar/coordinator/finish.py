@@ -41,7 +41,7 @@ def show(
             finished.summary,
             finished.manifest.lanes,
             directory=str(finished.directory),
-            width=reporter._tw.fullwidth,  # noqa: SLF001 - pytest 9.2.0, terminal.py:405
+            width=reporter.config.get_terminal_writer().fullwidth,
         )
         for line in lines:
             reporter.write_line(line)

@@ -18,7 +18,7 @@ from pytest_ultrapar.report.plan_report import key_lines
 from pytest_ultrapar.report.text import counted, duration
 from pytest_ultrapar.session import collection, process
 from pytest_ultrapar.session.xdist_options import enough_workers
-from pytest_ultrapar.store.cases_file import read_taken
+from pytest_ultrapar.store.cases_file import read_shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,11 +31,255 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
     from pytest_ultrapar.pool.settings import Options
     from pytest_ultrapar.records import Case
-    from pytest_ultrapar.store.cases_file import Taken
-
+    from pytest_ultrapar.store.cases_file import Shared
 
 ASSUMED_S = 1.0
 """A request where the pool says nothing of its model's latency."""
+
+_SHOWN = 3
+_SHOWN_KEYS = 8
+_NOT_OF_THE_FILE = ("command line ", "environment ", "prompt types")
+"""What the origin of a value contains that nobody sees by reading the pool file."""
+
+
+def lines(run: Run) -> list[str]:
+    """The header of a run: what it runs on, and where its results will be."""
+    text = settings_lines(run.options, run.pool, run.lanes)
+    text.append(f"ultrapar: results in {run.directory.path}")
+    if run.services.faults is not None:
+        text.append(f"ultrapar: the simulated provider fails as {run.services.faults.path} says")
+    if run.options.resume is not None:
+        finished = counted(run.n_recovered, "finished episode")
+        lost = f"; {run.n_lost} cannot be read any more and run again" if run.n_lost else ""
+        text.append(f"ultrapar: resuming {run.directory.run_id}: {finished} kept{lost}")
+    return text
+
+
+def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> list[str]:
+    """Pool, mode, models, lanes, seats, and the values that are not of the file.
+
+    Args:
+        options: Settled.
+        pool: The pool.
+        lanes: Those that serve a selected model.
+    """
+    seats = pool.seats(lanes)
+    simulated = " SIMULATED," if pool.is_simulated else ""
+    models = list(dict.fromkeys(lane.model for lane in lanes))
+    text = [
+        f"ultrapar: pool {pool.path},{simulated} mode {options.mode}, policy {options.policy}, "
+        f"{pool.rate_mode} limits, seed {options.seed}",
+        f"ultrapar: {counted(len(models), 'model')}, {counted(len(lanes), 'lane')}, "
+        f"{_seats(seats)}, {_repeats(options)}",
+    ]
+    said = [
+        f"{value.name} = {value.value} ({value.origin})"
+        for value in (*pool.effective, *effective(options))
+        if any(words in value.origin for words in _NOT_OF_THE_FILE)
+    ]
+    if said:
+        text.append("ultrapar: " + ", ".join(said))
+    return text + _variables(pool, lanes) + one_key_lines(lanes)
+
+
+def _repeats(options: Options) -> str:
+    text = counted(options.repeats.n, "repetition")
+    n_first = options.repeats.n_first
+    if n_first is None:
+        return text
+    return (
+        f"{text} of the first {n_first} values of the parameter that a suite counts (of all where "
+        "it has fewer)"
+    )
+
+
+def _seats(n: int | None) -> str:
+    return counted(n, "seat") if n is not None else "unlimited seats"
+
+
+def _variables(pool: Pool, lanes: Sequence[Lane]) -> list[str]:
+    """Which variables the keys in use come from; nothing of what they hold."""
+    used = {(lane.provider, lane.key) for lane in lanes}
+    named = [
+        f"{provider.name}/{key.name} (environment {key.env})"
+        for provider in pool.providers
+        for key in provider.keys
+        if key.env is not None and not provider.is_simulated and (provider.name, key.name) in used
+    ]
+    if not named:
+        return []
+    n_more = len(named) - _SHOWN_KEYS
+    more = f" and {n_more} more" if n_more > 0 else ""
+    return [f"ultrapar: keys {', '.join(named[:_SHOWN_KEYS])}{more}"]
+
+
+def one_key_lines(lanes: Sequence[Lane]) -> list[str]:
+    """Which keys of the pool are one key, under all their names; nothing where none is."""
+    names = list(dict.fromkeys(lane.listed_as for lane in lanes if lane.listed_as))
+    if not names:
+        return []
+    n_more = len(names) - _SHOWN_KEYS
+    more = f" and {n_more} more" if n_more > 0 else ""
+    return [f"ultrapar: counted as one key: {', '.join(names[:_SHOWN_KEYS])}{more}"]
+
+
+def assignment_lines(
+    run: Run, assignment: Assignment, workers: Sequence[str], cases: Sequence[Case]
+) -> list[str]:
+    """Who is at home where, workers with the same home together, and whether fewer would do."""
+    by_home: dict[tuple[LaneId, ...], list[str]] = {}
+    for worker in workers:
+        by_home.setdefault(assignment.home.get(worker, ()), []).append(worker)
+    parts = [f"{_span(own)}: {_place(run, home)}" for home, own in by_home.items()]
+    text = [f"ultrapar: {note}" for note in run.notes]
+    text.append(f"ultrapar: {counted(run.planned, 'case')}; " + "; ".join(parts))
+    if run.keys is not None and run.keys.waited_for:
+        text.insert(0, f"ultrapar: waited {duration(run.keys.waited_s)} for {run.keys.waited_for}")
+    text += [f"ultrapar: {one}" for one in not_asked(read_shared(run.directory.path))]
+    sample = run.manifest.serial_sample if run.manifest is not None else ()
+    if sample and run.options.resume is None:
+        text.append(
+            f"ultrapar: {counted(len(sample), 'case')} one at a time first, as a serial sample; "
+            f"the other {run.planned - len(sample):,} are measured against it"
+        )
+    else:
+        loads = process_loads(
+            run.config,
+            lanes=run.lanes,
+            cases=cases,
+            assignment=assignment,
+            mode=run.options.mode,
+        )
+        text += key_lines(loads)
+    groups = assignment.groups
+    if groups:
+        more = f" and {len(groups) - _SHOWN} more" if len(groups) > _SHOWN else ""
+        shown = ", ".join(f"{one.name} ({len(one.cases)})" for one in groups[:_SHOWN])
+        text.append(f"ultrapar: cases in {counted(len(groups), 'group')}: {shown}{more}")
+    seats = run.pool.seats(run.lanes)
+    wasted = _waste(run, cases, n_workers=len(workers), seats=seats)
+    text += [f"ultrapar: WARNING: {line}" for line in wasted]
+    if seats is not None and (most := len(workers) * most_connections(seats)) < seats:
+        text.append(
+            f"ultrapar: about {most} of the {seats} seats can be used at once: the limit on open "
+            "files allows no more connections; raise it (ulimit -n)"
+        )
+    return text
+
+
+def _span(workers: Sequence[str]) -> str:
+    return workers[0] if len(workers) == 1 else f"{workers[0]}-{workers[-1]}"
+
+
+def _place(run: Run, home: tuple[LaneId, ...]) -> str:
+    lanes = tuple(lane for lane in run.pool.lanes if lane.lane_id in set(home))
+    if not lanes:
+        return "all lanes"
+    seats = run.pool.seats(lanes)
+    n_keys = {provider.name: len(provider.keys) for provider in run.pool.providers}
+    # Where a provider has several keys they tell lanes apart, else its instances do.
+    names = list(
+        dict.fromkeys(
+            f"{lane.provider}/{lane.key if n_keys[lane.provider] > 1 else lane.instance}"
+            for lane in lanes
+        )
+    )
+    n_more = len(names) - _SHOWN
+    shown = ", ".join(names[:_SHOWN]) + (f" and {n_more} more" if n_more > 0 else "")
+    return f"{shown} ({_seats(seats)})"
+
+
+def process_loads(
+    config: pytest.Config,
+    *,
+    lanes: Sequence[Lane],
+    cases: Sequence[Case],
+    assignment: Assignment,
+    mode: str,
+) -> tuple[KeyLoad, ...]:
+    """The load of each key by the processes that a suite's documents had.
+
+    Only where cases wait for each other or for a key: else all processes meet on all keys, and the
+    sum says nothing. Empty there, and where no suite names processes.
+    """
+    if not assignment.groups or mode in ONE_AT_A_TIME:
+        return ()
+    names = {
+        case.case_id: config.hook.pytest_ultrapar_process(config=config, case=case)
+        for case in cases
+    }
+    own = [case for case in cases if names[case.case_id] is not None]
+    pool = process.settings(config)[1]
+    loads = key_load(pool, lanes, own, assignment, process_of=lambda case: names[case.case_id])
+    return tuple(load for load in loads if load.processes)
+
+
+def not_asked(shared: Iterable[Shared]) -> Iterator[str]:
+    """Which suites share answers of others instead of asking."""
+    for one in shared:
+        whose = (
+            "shared with other suites of this run" if one.here else "reused from the earlier run"
+        )
+        n = len(one.here) + len(one.reused)
+        yield f"{one.suite}: {counted(n, 'case')} not asked, {whose}"
+
+
+class Looking(collection.CollectOnly):
+    """Collects as a run would."""
+
+    def pytest_report_header(self) -> list[str]:
+        """Say which pool and models the listed cases come from."""
+        options, pool = process.settings(self._config)
+        lines = settings_lines(options, pool, process.lanes(self._config))
+        plain = process.redactor(pool).text
+        return [plain(line) for line in lines]
+
+
+# -- what a pool wastes ----------------------------------------------------------------------------
+
+
+def _waste(
+    run: Run, cases: Sequence[Case], *, n_workers: int, seats: int | None
+) -> tuple[str, ...]:
+    """What a plan warns about, with the pool's own service times: no earlier run is read here."""
+    services = known_services(pool_hints(run.pool), ())
+    n_cases = Counter(case.model for case in cases if case.skipped is None)
+    return (
+        *waste_of_pool(run.pool, run.lanes, n_cases, services, mode=run.options.mode),
+        *idle_workers(n_workers, most_in_flight(seats, len(cases)), mode=run.options.mode),
+    )
+
+
+def waste_of_pool(
+    pool: Pool,
+    lanes: Sequence[Lane],
+    n_cases: Mapping[str, int],
+    services: Mapping[str, Service],
+    *,
+    mode: str,
+) -> tuple[str, ...]:
+    """A sentence for each kind of waste; see `plan.waste.waste`."""
+    return waste(pool, lanes, n_cases, services) if mode not in ONE_AT_A_TIME else ()
+
+
+def idle_workers(n_workers: int, most: int, *, mode: str) -> Iterator[str]:
+    """A sentence where some workers will have nothing to do.
+
+    Args:
+        n_workers: Processes that run tests.
+        most: Requests that can be in flight.
+        mode: The mode in force.
+    """
+    if n_workers > most and mode not in ONE_AT_A_TIME:
+        yield (
+            f"{n_workers} workers for {counted(most, 'request')} in flight at most; "
+            f"-n {enough_workers(most, n_workers)} would be as fast and start sooner"
+        )
+
+
+def most_in_flight(seats: int | None, n_cases: int) -> int:
+    """How many requests seats (None: unlimited) and cases allow, a case having one in flight."""
+    return n_cases if seats is None else min(seats, n_cases)
 
 
 def pool_hints(pool: Pool) -> dict[str, Hint]:
@@ -72,244 +316,3 @@ def known_services(hints: Mapping[str, Hint], expected: Iterable[Expected]) -> d
         )
         for model, hint in hints.items()
     }
-
-
-def waste_of_pool(
-    pool: Pool,
-    lanes: Sequence[Lane],
-    n_cases: Mapping[str, int],
-    services: Mapping[str, Service],
-    *,
-    mode: str,
-) -> tuple[str, ...]:
-    """A sentence for each kind of waste; see `plan.waste.waste`."""
-    return waste(pool, lanes, n_cases, services) if mode not in ONE_AT_A_TIME else ()
-
-
-def most_in_flight(seats: int | None, n_cases: int) -> int:
-    """How many requests seats (None: unlimited) and cases allow, a case having one in flight."""
-    return n_cases if seats is None else min(seats, n_cases)
-
-
-def idle_workers(n_workers: int, most: int, *, mode: str) -> Iterator[str]:
-    """A sentence where some workers will have nothing to do.
-
-    Args:
-        n_workers: Processes that run tests.
-        most: Requests that can be in flight.
-        mode: The mode in force.
-    """
-    if n_workers > most and mode not in ONE_AT_A_TIME:
-        yield (
-            f"{n_workers} workers for {counted(most, 'request')} in flight at most; "
-            f"-n {enough_workers(most, n_workers)} would be as fast and start sooner"
-        )
-
-
-_SHOWN = 3
-_SHOWN_KEYS = 8
-_NOT_OF_THE_FILE = ("command line ", "environment ", "prompt types")
-"""What the origin of a value contains that nobody sees by reading the pool file."""
-
-
-def lines(run: Run) -> list[str]:
-    """The header of a run: what it runs on, and where its results will be."""
-    text = settings_lines(run.options, run.pool, run.lanes)
-    text.append(f"ultrapar: results in {run.directory.path}")
-    if run.services.faults is not None:
-        text.append(f"ultrapar: the simulated provider fails as {run.services.faults.path} says")
-    if run.options.resume is not None:
-        kept = counted(run.n_recovered, "finished episode")
-        lost = f"; {run.n_lost} cannot be read any more and run again" if run.n_lost else ""
-        text.append(f"ultrapar: resuming {run.directory.run_id}: {kept} kept{lost}")
-    return text
-
-
-def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> list[str]:
-    """Pool, mode, models, lanes, seats, and the values that are not of the file.
-
-    Args:
-        options: Settled.
-        pool: The pool.
-        lanes: Those that serve a selected model.
-    """
-    seats = pool.seats(lanes)
-    simulated = " SIMULATED," if pool.is_simulated else ""
-    models = list(dict.fromkeys(lane.model for lane in lanes))
-    text = [
-        f"ultrapar: pool {pool.path},{simulated} mode {options.mode}, policy {options.policy}, "
-        f"{pool.rate_mode} limits, seed {options.seed}",
-        f"ultrapar: {counted(len(models), 'model')}, {counted(len(lanes), 'lane')}, "
-        f"{_seats(seats)}, {_repeats(options)}",
-    ]
-    said = [
-        f"{value.name} = {value.value} ({value.origin})"
-        for value in (*pool.effective, *effective(options))
-        if any(words in value.origin for words in _NOT_OF_THE_FILE)
-    ]
-    if said:
-        text.append("ultrapar: " + ", ".join(said))
-    return text + _variables(pool, lanes) + one_key_lines(lanes)
-
-
-def one_key_lines(lanes: Sequence[Lane]) -> list[str]:
-    """Which keys of the pool are one key, under all their names; nothing where none is."""
-    names = list(dict.fromkeys(lane.listed_as for lane in lanes if lane.listed_as))
-    if not names:
-        return []
-    n_more = len(names) - _SHOWN_KEYS
-    more = f" and {n_more} more" if n_more > 0 else ""
-    return [f"ultrapar: counted as one key: {', '.join(names[:_SHOWN_KEYS])}{more}"]
-
-
-def assignment_lines(
-    run: Run, assignment: Assignment, workers: Sequence[str], cases: Sequence[Case]
-) -> list[str]:
-    """Who is at home where, workers with the same home together, and whether fewer would do."""
-    by_home: dict[tuple[LaneId, ...], list[str]] = {}
-    for worker in workers:
-        by_home.setdefault(assignment.home.get(worker, ()), []).append(worker)
-    parts = [f"{_span(own)}: {_place(run, home)}" for home, own in by_home.items()]
-    text = [f"ultrapar: {note}" for note in run.notes]
-    text.append(f"ultrapar: {counted(run.planned, 'case')}; " + "; ".join(parts))
-    if run.keys is not None and run.keys.waited_for:
-        text.insert(0, f"ultrapar: waited {duration(run.keys.waited_s)} for {run.keys.waited_for}")
-    text += [f"ultrapar: {one}" for one in not_asked(read_taken(run.directory.path))]
-    sample = run.manifest.serial_sample if run.manifest is not None else ()
-    if sample and run.options.resume is None:
-        text.append(
-            f"ultrapar: {counted(len(sample), 'case')} one at a time first, as a serial sample; "
-            f"the other {run.planned - len(sample):,} are measured against it"
-        )
-    else:
-        loads = process_loads(
-            run.config,
-            lanes=run.lanes,
-            cases=cases,
-            assignment=assignment,
-            mode=run.options.mode,
-        )
-        text += key_lines(loads)
-    groups = assignment.groups
-    if groups:
-        more = f" and {len(groups) - _SHOWN} more" if len(groups) > _SHOWN else ""
-        shown = ", ".join(f"{one.name} ({len(one.cases)})" for one in groups[:_SHOWN])
-        text.append(f"ultrapar: cases in {counted(len(groups), 'group')}: {shown}{more}")
-    seats = run.pool.seats(run.lanes)
-    wasted = _waste(run, cases, n_workers=len(workers), seats=seats)
-    text += [f"ultrapar: WARNING: {line}" for line in wasted]
-    if seats is not None and (most := len(workers) * most_connections(seats)) < seats:
-        text.append(
-            f"ultrapar: about {most} of the {seats} seats can be used at once: the limit on open "
-            "files allows no more connections; raise it (ulimit -n)"
-        )
-    return text
-
-
-def process_loads(
-    config: pytest.Config,
-    *,
-    lanes: Sequence[Lane],
-    cases: Sequence[Case],
-    assignment: Assignment,
-    mode: str,
-) -> tuple[KeyLoad, ...]:
-    """The load of each key by the processes that a suite's documents had.
-
-    Only where cases wait for each other or for a key: else all processes meet on all keys, and the
-    sum says nothing. Empty there, and where no suite names processes.
-    """
-    if not assignment.groups or mode in ONE_AT_A_TIME:
-        return ()
-    names = {
-        case.case_id: config.hook.pytest_ultrapar_process(config=config, case=case)
-        for case in cases
-    }
-    own = [case for case in cases if names[case.case_id] is not None]
-    pool = process.settings(config)[1]
-    loads = key_load(pool, lanes, own, assignment, process_of=lambda case: names[case.case_id])
-    return tuple(load for load in loads if load.processes)
-
-
-def not_asked(taken: Iterable[Taken]) -> Iterator[str]:
-    """Which suites take answers of others instead of asking."""
-    for one in taken:
-        whose = "other suites of this run" if one.here else "the run that is reused"
-        n = len(one.here) + len(one.reused)
-        yield f"{one.suite}: {counted(n, 'case')} not asked, taken from {whose}"
-
-
-def _waste(
-    run: Run, cases: Sequence[Case], *, n_workers: int, seats: int | None
-) -> tuple[str, ...]:
-    """What a plan warns about, with the pool's own service times: no earlier run is read here."""
-    services = known_services(pool_hints(run.pool), ())
-    n_cases = Counter(case.model for case in cases if case.skipped is None)
-    return (
-        *waste_of_pool(run.pool, run.lanes, n_cases, services, mode=run.options.mode),
-        *idle_workers(n_workers, most_in_flight(seats, len(cases)), mode=run.options.mode),
-    )
-
-
-def _repeats(options: Options) -> str:
-    text = counted(options.repeats.n, "repetition")
-    n_first = options.repeats.n_first
-    if n_first is None:
-        return text
-    return (
-        f"{text} of the first {n_first} values of the parameter that a suite counts (of all where "
-        "it has fewer)"
-    )
-
-
-def _variables(pool: Pool, lanes: Sequence[Lane]) -> list[str]:
-    """Which variables the keys in use come from; nothing of what they hold."""
-    used = {(lane.provider, lane.key) for lane in lanes}
-    named = [
-        f"{provider.name}/{key.name} (environment {key.env})"
-        for provider in pool.providers
-        for key in provider.keys
-        if key.env is not None and not provider.is_simulated and (provider.name, key.name) in used
-    ]
-    if not named:
-        return []
-    n_more = len(named) - _SHOWN_KEYS
-    more = f" and {n_more} more" if n_more > 0 else ""
-    return [f"ultrapar: keys {', '.join(named[:_SHOWN_KEYS])}{more}"]
-
-
-def _place(run: Run, home: tuple[LaneId, ...]) -> str:
-    lanes = tuple(lane for lane in run.pool.lanes if lane.lane_id in set(home))
-    if not lanes:
-        return "all lanes"
-    seats = run.pool.seats(lanes)
-    n_keys = {provider.name: len(provider.keys) for provider in run.pool.providers}
-    # Where a provider has several keys they tell lanes apart, else its instances do.
-    names = list(
-        dict.fromkeys(
-            f"{lane.provider}/{lane.key if n_keys[lane.provider] > 1 else lane.instance}"
-            for lane in lanes
-        )
-    )
-    n_more = len(names) - _SHOWN
-    shown = ", ".join(names[:_SHOWN]) + (f" and {n_more} more" if n_more > 0 else "")
-    return f"{shown} ({_seats(seats)})"
-
-
-def _seats(n: int | None) -> str:
-    return counted(n, "seat") if n is not None else "unlimited seats"
-
-
-def _span(workers: Sequence[str]) -> str:
-    return workers[0] if len(workers) == 1 else f"{workers[0]}-{workers[-1]}"
-
-
-class Looking(collection.CollectOnly):
-    """Collects as a run would."""
-
-    def pytest_report_header(self) -> list[str]:
-        """Say which pool and models the listed cases come from."""
-        options, pool = process.settings(self._config)
-        lines = settings_lines(options, pool, process.lanes(self._config))
-        plain = process.redactor(pool).text
-        return [plain(line) for line in lines]

@@ -51,7 +51,7 @@ class LiveProgress:
             counts_items: Whether pytest collects in this process; on a terminal it then shows so
                 itself.
         """
-        self._writer = reporter._tw  # noqa: SLF001 - pytest 9.2.0, terminal.py:405: the writer behind all lines
+        self._writer = reporter.config.get_terminal_writer()
         self._counts: Counter[str] = Counter()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._tick, name="ultrapar-progress", daemon=True)

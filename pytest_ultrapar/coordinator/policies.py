@@ -295,16 +295,16 @@ def one_at_a_time(
     With one episode at a time the broker's choice of the least recently used lane is the rotation.
     """
     allowed: list[LaneId] = []
-    taken: Counter[str] = Counter()
+    allowed_of: Counter[str] = Counter()
     for lane in lanes:
-        if lanes_per_model is None or taken[lane.model] < lanes_per_model:
-            taken[lane.model] += 1
+        if lanes_per_model is None or allowed_of[lane.model] < lanes_per_model:
+            allowed_of[lane.model] += 1
             allowed.append(lane.lane_id)
     group = Group("one at a time", tuple(c.case_id for c in cases), tuple(allowed), at_once=1)
     return Assignment(groups=(group,))
 
 
-# -- their names --------------------------------------------------------------------------------
+# -- their names -----------------------------------------------------------------------------------
 
 _BATCH = "batch:N"
 POLICIES: dict[str, Policy] = {
@@ -353,7 +353,7 @@ def batch_size(word: str) -> int:
     return int(text)
 
 
-# -- the assignment of a run --------------------------------------------------------------------
+# -- the assignment of a run -----------------------------------------------------------------------
 
 
 def make_assignment(

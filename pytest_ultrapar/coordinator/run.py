@@ -22,8 +22,7 @@ from pytest_ultrapar.errors import ConfigError, ResultsError, UltraparError
 from pytest_ultrapar.plan.eta import ToAsk
 from pytest_ultrapar.pool.environment import effective
 from pytest_ultrapar.pool.model import answered_by
-from pytest_ultrapar.session import collection, process
-from pytest_ultrapar.session.collection import write_reused
+from pytest_ultrapar.session import process, selection
 from pytest_ultrapar.session.runtime import read_tables, write_assignment
 from pytest_ultrapar.store.cases_file import suite_digest
 from pytest_ultrapar.store.journal import largest_sizes
@@ -203,7 +202,7 @@ class Run:
         self.last_status: BrokerStatus | None = None
         self.directory = self._open()
         sweep(self.directory.runs_beside())
-        write_reused(self.directory.path, collection.reused(config))
+        selection.write_reused(self.directory.path, selection.reused(config))
         self.services = Services(self.pool, self.directory.path)
         self.keys: KeptKeys | None = None
         self.may_have_sent = False

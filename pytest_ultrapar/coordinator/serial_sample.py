@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from pytest_ultrapar.records import Case
 
 
-BASELINE = "baseline"
+_SAMPLE = "baseline"
 """Name of the sample's group."""
-MEASURED = "measured"
+_MEASURED = "measured"
 """Name of the group of the cases that the policy leaves free."""
 
 
 def draw_sample(cases: Sequence[Case], n: int, seed: int) -> tuple[str, ...]:
     """The ids of `n` cases drawn at random, the same ones whatever the order of the cases.
 
-    Each case has a number that depends on its id and the seed only, and the smallest are taken: so
+    Each case has a number that depends on its id and the seed only, and the smallest are drawn: so
     a larger sample contains the smaller ones, too.
 
     Args:
@@ -53,7 +53,7 @@ def draw_sample(cases: Sequence[Case], n: int, seed: int) -> tuple[str, ...]:
         raise ConfigError(msg)
     ids = sorted(
         (case.case_id for case in cases),
-        key=lambda case_id: sha256(f"{BASELINE}:{seed}:{case_id}".encode()).digest(),
+        key=lambda case_id: sha256(f"{_SAMPLE}:{seed}:{case_id}".encode()).digest(),
     )
     return tuple(ids[:n])
 
@@ -77,29 +77,29 @@ def with_serial_sample(
     """
     drawn = set(sample)
     names = {group.name for group in assignment.groups}
-    baseline = _unused(BASELINE, names)
+    name = _unused(_SAMPLE, names)
     (serial,) = one_at_a_time(
         lanes, [case for case in cases if case.case_id in drawn], lanes_per_model=1
     ).groups
-    first = msgspec.structs.replace(serial, name=baseline)
+    first = msgspec.structs.replace(serial, name=name)
     groups = [
         msgspec.structs.replace(
             group,
             cases=tuple(case_id for case_id in group.cases if case_id not in drawn),
-            after=(baseline, *group.after),
+            after=(name, *group.after),
         )
         for group in assignment.groups
     ]
     bound = {case_id for group in assignment.groups for case_id in group.cases} | drawn
     free = tuple(case.case_id for case in cases if case.case_id not in bound)
     if free:
-        # As before: cases that no group binds are fed before those of groups.
-        groups.insert(0, Group(_unused(MEASURED, names), free, after=(baseline,)))
+        # As without a sample: cases that no group binds are dispatched before those of groups.
+        groups.insert(0, Group(_unused(_MEASURED, names), free, after=(name,)))
     return Assignment(home=assignment.home, groups=(first, *groups))
 
 
 def _unused(name: str, names: Iterable[str]) -> str:
-    taken = set(names)
-    while name in taken:
+    used = set(names)
+    while name in used:
         name += "'"
     return name

@@ -7,17 +7,18 @@ exceptions, models) pass through the redactor and lose what could steer a termin
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import re
+import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from pytest_ultrapar.clock import utc_now_us
 from pytest_ultrapar.errors import ResultsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from io import FileIO
     from pathlib import Path
 
     from pytest_ultrapar.broker.protocol import Lease, LeaseOutcome, LeaseRequest
@@ -37,18 +38,35 @@ def file_name(worker: str) -> str:
     return f"debug-{worker}.log"
 
 
-def line(at_us: int, now_s: float, event: str, **values: Value) -> str:
-    """One line: UTC time, monotonic seconds, event, and `name=value` for each value not None.
+class LineFormatter(logging.Formatter):
+    """UTC time, monotonic seconds, event, and `name=value` for each value not None.
 
-    Args:
-        at_us: Microseconds since the epoch.
-        now_s: Monotonic seconds of the host, the clock of `attempts.parquet`.
-        event: What happened, in two words.
-        values: What is to be known of it; names ending in `_s` are seconds.
+    A record's message is what happened, in two words, its `values` are what is to be known of it
+    (names ending in `_s` are seconds), and its `now_s` is the clock of `attempts.parquet`.
     """
-    at = datetime.fromtimestamp(at_us / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
-    said = [f"{name}={_shown(value)}" for name, value in values.items() if value is not None]
-    return f"{at}Z {now_s:.6f} {event:<15} {' '.join(said)}".rstrip() + "\n"
+
+    def __init__(self, redact: Callable[[str], str]) -> None:
+        super().__init__()
+        self._redact = redact
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line without its end; secrets are taken out."""
+        facts = vars(record)
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        said = [f"{name}={_shown(value)}" for name, value in facts["values"] if value is not None]
+        text = f"{at[:23]}Z {facts['now_s']:.6f} {record.msg:<15} {' '.join(said)}"
+        return self._redact(text.rstrip())
+
+
+class _File(logging.FileHandler):
+    """Flushed after each record, so that what was told before a crash is there after it."""
+
+    def handleError(self, record: logging.LogRecord) -> NoReturn:  # noqa: N802 - logging's name
+        """Let `DebugLog` know; called by `emit` while it handles the exception."""
+        del record
+        error = sys.exception()
+        assert error is not None
+        raise error
 
 
 class DebugLog:
@@ -71,20 +89,21 @@ class DebugLog:
         path = directory / file_name(worker)
         try:
             path.touch(mode=0o600)
-            # Unbuffered: what was told before a crash is there after it.
-            self._file: FileIO | None = path.open("ab", buffering=0)
+            handler = _File(path, encoding="ascii", errors="backslashreplace")
         except OSError as error:
             msg = f"cannot write {path}: {error.strerror}"
             raise ResultsError(msg) from error
+        handler.setFormatter(LineFormatter(redact))
+        self._handler: logging.Handler | None = handler
         self._clock = clock
-        self._redact = redact
         self._write("log begins", worker=worker)
 
     def close(self) -> None:
         """End the log. Idempotent."""
-        file, self._file = self._file, None
-        if file is not None:
-            file.close()
+        handler, self._handler = self._handler, None
+        if handler is not None:
+            with contextlib.suppress(OSError):
+                handler.close()
 
     def lease_asked(self, request: LeaseRequest) -> None:
         """See `Watch`."""
@@ -196,11 +215,13 @@ class DebugLog:
         )
 
     def _write(self, event: str, **values: Value) -> None:
-        if self._file is None:
+        if self._handler is None:
             return
+        facts = {"msg": event, "values": values.items(), "now_s": self._clock.now_s()}
+        # To our handler alone and by no logger: pytest's handlers would show records of the root to
+        # whoever reads a report, and a suite's `logging.disable` would end the log.
         try:
-            text = self._redact(line(utc_now_us(), self._clock.now_s(), event, **values))
-            self._file.write(text.encode("ascii", "backslashreplace"))
+            self._handler.handle(logging.makeLogRecord(facts))
         except OSError:
             # A full disk ends the log, not the run.
             self.close()

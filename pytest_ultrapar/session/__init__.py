@@ -1,1 +1,1 @@
-"""pytest and xdist: items become cases, cases run ahead of them, processes work together."""
+"""pytest and xdist: items become cases, cases are prefetched, processes work together."""

@@ -1,4 +1,4 @@
-"""`@prefetch`: a fixture whose work runs ahead of its item, and the case that it is for."""
+"""`@prefetch`: a fixture whose work is done before its item runs, and the case that it is for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 state: CaseState | None = None
-"""What is known of it; None while a plain test runs. Set by `ahead` before the item's set-up."""
+"""What is known of it; None while a plain test runs. Set by the prefetcher before set-up."""
 
 
 class EpisodeError(UltraparError):
@@ -146,7 +146,7 @@ class Prefetched:
 
 
 def prefetch(function: PrefetchFunction) -> Any:  # noqa: ANN401 - a pytest fixture definition
-    """Make a pytest fixture out of an async function that runs ahead, hundreds at once.
+    """Make a pytest fixture out of an async function that is prefetched, hundreds at once.
 
     Its arguments may be parametrised values, `llm`, `model`, `case`, and session-scoped,
     unparametrised, synchronous fixtures. Its return annotation says how the episode is stored.

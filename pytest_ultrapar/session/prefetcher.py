@@ -1,4 +1,4 @@
-"""The two halves of a process that runs cases: the engine ahead, pytest behind."""
+"""The two halves of a process that runs cases: the engine prefetches, pytest reports."""
 
 from __future__ import annotations
 
@@ -37,46 +37,61 @@ if TYPE_CHECKING:
     from pytest_ultrapar.engine.llm import Llm
     from pytest_ultrapar.session.prefetch import Prefetched
 
-
-class ReadyQueue:
-    """Finished items, taken in the order of completion but same place by same place.
-
-    An item's place is its module together with its higher-scoped parameters. As long as items of
-    the place last taken are ready they go first, so that fixtures of that place are set up once and
-    not once per item.
-    """
-
-    def __init__(self) -> None:
-        self._by_place: dict[Hashable, deque[int]] = {}
-        self._last: Hashable = None
-
-    def __len__(self) -> int:
-        return sum(len(line) for line in self._by_place.values())
-
-    def add(self, index: int, place: Hashable) -> None:
-        """Put a finished item at the end of its place's line."""
-        self._by_place.setdefault(place, deque()).append(index)
-
-    def pop(self) -> int | None:
-        """The next item to run, or None when none is ready."""
-        line = self._by_place.get(self._last)
-        if not line:
-            # Places stand in the order in which their oldest ready item finished.
-            self._last = next(iter(self._by_place), None)
-            line = self._by_place.get(self._last)
-            if not line:
-                return None
-        index = line.popleft()
-        if not line:
-            del self._by_place[self._last]
-        return index
-
-
 _SWITCH_INTERVAL_S = 0.0005
 _BURST_S = 0.008
 _YIELD_LAG_S = 0.003
 _YIELD_S = 0.005
 _MOST_YIELDS = 40
+
+_MOST_OPEN = 1000
+"""Episodes open at once in one process where no limit says less."""
+_LONGEST_FAILURE = 300
+"""Characters that are kept of what a server says of a failure."""
+
+
+def make_prefetcher(
+    config: pytest.Config,
+    *,
+    items: Sequence[pytest.Item],
+    collected: Collected,
+    directory: Path,
+    worker: str,
+    base_urls: Mapping[str, str],
+    connect: Callable[[], Awaitable[BrokerPort]],
+    alone: bool = False,
+) -> tuple[Runtime, Prefetcher]:
+    """Put together what runs cases in this process; nothing is sent before the first case is put.
+
+    Raises:
+        ConfigError: A key's environment variable is not set.
+        ResultsError: The journal cannot be written.
+    """
+    options, pool = process.settings(config)
+    found = lane_endpoints(pool, base_urls)
+    runtime = Runtime(
+        config=config,
+        options=options,
+        directory=directory,
+        worker=worker,
+        redactor=process.redactor(pool),
+    )
+    seats = pool.seats(pool.lanes)
+    # Twice the seats: episodes between two requests hold none.
+    most_open = min(_MOST_OPEN, 2 * seats + 16) if seats is not None else _MOST_OPEN
+    most_open = max(1, connections_allowed(most_open + SPARE_CONNECTIONS) - SPARE_CONNECTIONS)
+    engine_settings = EngineSettings(
+        worker=worker,
+        connect=connect,
+        endpoints=found,
+        retry=RetryPolicy(options.max_attempts),
+        episode_timeout_s=options.episode_timeout_s,
+        most_open=most_open,
+        clock=MonotonicClock(),
+        watch=runtime.debug_log,
+        tokens=TokenEstimates.of(pool),
+        shown=partial(runtime.redactor.short, most=_LONGEST_FAILURE),
+    )
+    return runtime, Prefetcher(items, collected, runtime, engine_settings, alone=alone)
 
 
 class Prefetcher:
@@ -123,7 +138,7 @@ class Prefetcher:
         self._n_ready: Counter[str] = Counter()
         self._running: set[int] = set()
         self._ended: dict[int, Any] = {}
-        self._taken: deque[int] = deque()
+        self._handed_out: deque[int] = deque()
         self._current: tuple[pytest.Item, CaseState | None] | None = None
         self._streams: internals.EpisodeStreams | None = None
         self._engine: Engine | None = None
@@ -180,7 +195,7 @@ class Prefetcher:
                 if ready in self._collected.case_ids:
                     self._n_ready[self._group_of(ready)] -= 1
                 self._let_engine_run()
-                self._taken.append(ready)
+                self._handed_out.append(ready)
                 return ready
             if not self._running and self._backlog:
                 self._submit([self._backlog.popleft()])
@@ -201,7 +216,7 @@ class Prefetcher:
                 self._changed.wait()
             ended = bool(self._finished)
         if was_waiting and ended and self._engine is not None and self._engine.n_open:
-            # An end seldom comes alone, and each lets a request go out: those first.
+            # Completions come in bursts, and each frees a seat: refill those before reporting.
             self._pause.wait(_BURST_S)
 
     def _has_news(self) -> bool:
@@ -219,7 +234,7 @@ class Prefetcher:
         A plugin may run an item again: it gets its episode again, and all else begins anew.
         """
         if self._current is None or self._current[0] is not item:
-            state = self._new_state(self._taken_for(item))
+            state = self._new_state(self._position_of(item))
         elif (state := self.state_of(item)) is not None:
             state = CaseState(state.prefetched, state.ended, is_again=True)
         prefetch.state = state
@@ -234,15 +249,15 @@ class Prefetcher:
             ended = self._runtime.read_episode(ended)
         return CaseState(self._collected.prefetched[index], ended)
 
-    def _taken_for(self, item: pytest.Item) -> int:
+    def _position_of(self, item: pytest.Item) -> int:
         """The position of an item that was handed out; -1 for one that was not.
 
         Items before it were handed out and never set up, as another plugin's wrapper may decide;
         taking the first in line would give this item the episode of one of those.
         """
-        if not any(self._items[index] is item for index in self._taken):
+        if not any(self._items[index] is item for index in self._handed_out):
             return -1
-        while self._items[index := self._taken.popleft()] is not item:
+        while self._items[index := self._handed_out.popleft()] is not item:
             self._ended.pop(index, None)
         return index
 
@@ -438,52 +453,35 @@ def _first(group: BaseExceptionGroup[Any]) -> BaseException:
     return error
 
 
-_MOST_OPEN = 1000
-"""Episodes open at once in one process where no limit says less."""
-_LONGEST_FAILURE = 300
-"""Characters that are kept of what a server says of a failure."""
+class ReadyQueue:
+    """Finished items, handed out in the order of completion but same place by same place.
 
-
-def start(
-    config: pytest.Config,
-    *,
-    items: Sequence[pytest.Item],
-    collected: Collected,
-    directory: Path,
-    worker: str,
-    base_urls: Mapping[str, str],
-    connect: Callable[[], Awaitable[BrokerPort]],
-    alone: bool = False,
-) -> tuple[Runtime, Prefetcher]:
-    """Put together what runs cases in this process; nothing is sent before the first case is put.
-
-    Raises:
-        ConfigError: A key's environment variable is not set.
-        ResultsError: The journal cannot be written.
+    An item's place is its module together with its higher-scoped parameters. As long as items of
+    the last place are ready they go first, so that fixtures of that place are set up once and
+    not once per item.
     """
-    options, pool = process.settings(config)
-    found = lane_endpoints(pool, base_urls)
-    runtime = Runtime(
-        config=config,
-        options=options,
-        directory=directory,
-        worker=worker,
-        redactor=process.redactor(pool),
-    )
-    seats = pool.seats(pool.lanes)
-    # Twice the seats: episodes between two requests hold none.
-    most_open = min(_MOST_OPEN, 2 * seats + 16) if seats is not None else _MOST_OPEN
-    most_open = max(1, connections_allowed(most_open + SPARE_CONNECTIONS) - SPARE_CONNECTIONS)
-    engine_settings = EngineSettings(
-        worker=worker,
-        connect=connect,
-        endpoints=found,
-        retry=RetryPolicy(options.max_attempts),
-        episode_timeout_s=options.episode_timeout_s,
-        most_open=most_open,
-        clock=MonotonicClock(),
-        watch=runtime.debug_log,
-        tokens=TokenEstimates.of(pool),
-        shown=partial(runtime.redactor.short, most=_LONGEST_FAILURE),
-    )
-    return runtime, Prefetcher(items, collected, runtime, engine_settings, alone=alone)
+
+    def __init__(self) -> None:
+        self._by_place: dict[Hashable, deque[int]] = {}
+        self._last: Hashable = None
+
+    def __len__(self) -> int:
+        return sum(len(line) for line in self._by_place.values())
+
+    def add(self, index: int, place: Hashable) -> None:
+        """Put a finished item at the end of its place's line."""
+        self._by_place.setdefault(place, deque()).append(index)
+
+    def pop(self) -> int | None:
+        """The next item to run, or None when none is ready."""
+        line = self._by_place.get(self._last)
+        if not line:
+            # Places stand in the order in which their oldest ready item finished.
+            self._last = next(iter(self._by_place), None)
+            line = self._by_place.get(self._last)
+            if not line:
+                return None
+        index = line.popleft()
+        if not line:
+            del self._by_place[self._last]
+        return index

@@ -38,15 +38,15 @@ _WRONG_ANSWERS = (AssertionError, pytest.fail.Exception, pytest.xfail.Exception)
 class CaseReports:
     """Turns pytest's reports of cases into grades, and keeps secrets out of them."""
 
-    def __init__(self, runtime: Runtime, ahead: Prefetcher) -> None:
+    def __init__(self, runtime: Runtime, prefetcher: Prefetcher) -> None:
         self._runtime = runtime
-        self._ahead = ahead
+        self._prefetcher = prefetcher
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Give the item its episode, before any fixture asks for it. Main thread, per item."""
         try:
-            state = self._ahead.begin_item(item)
+            state = self._prefetcher.begin_item(item)
         except ResultsError as error:
             # The journal was there a moment ago; what comes next could not be kept either.
             item.session.shouldstop = f"pytest-ultrapar: {error}"
@@ -67,7 +67,7 @@ class CaseReports:
         Called on the main thread, three times per item.
         """
         report = yield
-        state = self._ahead.state_of(item)
+        state = self._prefetcher.state_of(item)
         if state is not None and state.calling:
             _note_subtest(state, call, report)
         elif state is not None:
@@ -78,7 +78,7 @@ class CaseReports:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
         """Know while a test's body runs: pytest makes reports of its subtests meanwhile."""
-        state = self._ahead.state_of(item)
+        state = self._prefetcher.state_of(item)
         if state is None:
             return (yield)
         state.calling = True
@@ -147,7 +147,7 @@ class CaseReports:
             if report.failed:
                 state.test, state.error = "error", self._first_line(report)
             self._write(item, state)
-            setattr(report, N_READY, self._ahead.n_ready())
+            setattr(report, N_READY, self._prefetcher.n_ready())
 
     def _write(self, item: pytest.Item, state: CaseState) -> None:
         ended = state.ended

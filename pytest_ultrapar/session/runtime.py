@@ -84,7 +84,7 @@ class Runtime:
         return record
 
     def group_of(self, case_id: str) -> str:
-        """The assignment's group of a case; empty for none. It is made before any case is fed."""
+        """The assignment's group of a case, empty for none; made before any case is dispatched."""
         if self._groups is None:
             assignment = read_assignment(self.directory)
             self._groups = {
@@ -109,7 +109,7 @@ class Runtime:
 
 
 def write_assignment(directory: Path, assignment: Assignment) -> None:
-    """Leave the assignment where workers find it. Called by the controller before it feeds them.
+    """Leave the assignment where workers find it. Called by the controller before it dispatches.
 
     Raises:
         ResultsError: It cannot be written.

@@ -136,10 +136,10 @@ def suite_digest(cases: Iterable[Case]) -> str:
     return hashlib.sha256("\n".join(ids).encode()).hexdigest()
 
 
-TAKEN_NAME = "taken.json"
+SHARED_NAME = "taken.json"
 
 
-class Taken(msgspec.Struct, frozen=True):
+class Shared(msgspec.Struct, frozen=True):
     """What one suite took instead of asking it again.
 
     Attributes:
@@ -153,7 +153,7 @@ class Taken(msgspec.Struct, frozen=True):
     reused: tuple[str, ...] = ()
 
 
-def write_taken(directory: Path, taken: Sequence[Taken]) -> None:
+def write_shared(directory: Path, taken: Sequence[Shared]) -> None:
     """Leave it in the run directory, whole or not at all; every worker writes the same.
 
     A run whose suites took nothing has no such file.
@@ -161,7 +161,7 @@ def write_taken(directory: Path, taken: Sequence[Taken]) -> None:
     Raises:
         ResultsError: The directory cannot be written.
     """
-    path = directory / TAKEN_NAME
+    path = directory / SHARED_NAME
     if taken:
         write_whole(path, msgspec.json.encode(taken))
         return
@@ -173,12 +173,12 @@ def write_taken(directory: Path, taken: Sequence[Taken]) -> None:
         raise ResultsError(msg) from error
 
 
-def read_taken(directory: Path) -> list[Taken]:
+def read_shared(directory: Path) -> list[Shared]:
     """What the suites of a run took; empty when nothing.
 
     Raises:
         ResultsError: The file cannot be read, or holds something else.
     """
     return read_whole(
-        directory / TAKEN_NAME, list[Taken], [], "does not hold what the suites of a run took"
+        directory / SHARED_NAME, list[Shared], [], "does not hold what the suites of a run took"
     )

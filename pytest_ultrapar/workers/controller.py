@@ -10,7 +10,7 @@ from xdist.report import report_collection_diff
 from xdist.workermanage import parse_tx_spec_config
 
 from pytest_ultrapar.broker.blocking_client import BlockingBrokerClient
-from pytest_ultrapar.coordinator.crashes import Crashes
+from pytest_ultrapar.coordinator.crashes import Crashes, LostCases
 from pytest_ultrapar.coordinator.dispatch import (
     MANY_SEATS,
     Dispatch,
@@ -19,7 +19,6 @@ from pytest_ultrapar.coordinator.dispatch import (
     homes,
     in_order,
 )
-from pytest_ultrapar.coordinator.lost_cases import LostCases
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.options import INPUT
 from pytest_ultrapar.report.text import counted
@@ -33,38 +32,193 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.coordinator.coordinator import Coordinator
-
+    from pytest_ultrapar.coordinator.run import Run
 
 _MOST_IN_A_ROW = 5
 """More are no accident: a process that cannot even start would be started for ever."""
 
-
-def start_again(node_manager: Any) -> None:  # noqa: ANN401 - xdist ships no types
-    """Have a node manager start workers again that die while they start.
-
-    Args:
-        node_manager: xdist's, before it starts any.
-    """
-    setup_node = node_manager.setup_node
-
-    def setup(spec: Any, putevent: Any) -> Any:  # noqa: ANN401
-        for _ in range(_MOST_IN_A_ROW):
-            try:
-                return setup_node(spec, putevent)
-            except (OSError, EOFError) as error:
-                said = error
-                spec.id = None
-                node_manager.group.allocate_id(spec)
-        msg = (
-            f"{_MOST_IN_A_ROW} worker processes in a row ended while they started; the last: {said}"
-        )
-        raise pytest.UsageError(msg)
-
-    node_manager.setup_node = setup
-
-
 _KEPT_TO_THE_END = 1
 """A worker starts an item only when it holds another or was told to shut down (remote.py:70)."""
+
+
+class ControllerSession:
+    """The plugin of xdist's controller."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._client: BlockingBrokerClient | None = None
+        self._scheduling: Scheduling | None = None
+        self._alone: set[str] = set()
+        self._fault_path = fault_path()
+        self.running: set[str] = set()
+        self.reported: set[int] = set()
+        self.case_ids: dict[int, str] = {}
+        self._lost = LostCases(coordinator)
+
+    @property
+    def run(self) -> Run:
+        """The run."""
+        return self._coordinator.run
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
+        """See to workers that die as they start. Called once, at the session's start."""
+        start_again(config.pluginmanager.getplugin("dsession").nodemanager)
+
+    def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401
+        """Tell a worker where everything is, before it starts. Called for replacements too."""
+        run, worker = self.run, node.gateway.id
+        alone = self._scheduling is not None and self._scheduling.wants_alone_worker
+        if alone:
+            self._alone.add(worker)
+        with self._coordinator.usage_errors():
+            broker = run.services.broker_address
+        node.workerinput[INPUT] = {
+            "worker": worker,
+            "directory": str(run.directory.path),
+            "pool_digest": run.pool.digest,
+            "socket": str(broker.path),
+            "token": broker.token,
+            "base_urls": dict(run.services.base_urls),
+            "alone": alone,
+            "fault": str(self._fault_path),
+        }
+
+    @contextlib.contextmanager
+    def stopping_on_lost_journal(self) -> Generator[None]:
+        """End the session where the journal cannot be read or written: nothing can be kept."""
+        try:
+            yield
+        except ResultsError as error:
+            msg = f"pytest-ultrapar: {error}"
+            raise pytest.Session.Interrupted(msg) from error
+
+    def is_alone(self, worker: str) -> bool:
+        """Whether a worker was started to run one episode at a time."""
+        return worker in self._alone
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config) -> Scheduling:
+        """Give xdist our scheduler. Called once."""
+        self._scheduling = Scheduling(config, self)
+        return self._scheduling
+
+    def pytest_xdist_node_collection_finished(self) -> None:
+        """End with exit code 4 when a worker found the suite unusable."""
+        raise_fault(self._fault_path)
+
+    def begin(self, workers: list[str], collection: Sequence[str]) -> list[DispatchItem]:
+        """Make the assignment, have the keys and the broker, say what there is to dispatch.
+
+        Called once, when all have collected.
+        """
+        if not (self.run.directory.path / "cases.json").exists():
+            self._coordinator.plan_nothing()
+            return [DispatchItem(index, None) for index in range(len(collection))]
+        with self._coordinator.usage_errors():
+            cases = read_cases(self.run.directory.path)
+            of_nodeid = {case.nodeid: case for case in cases}
+            planned = [of_nodeid[nodeid] for nodeid in collection if nodeid in of_nodeid]
+            self._coordinator.plan(workers, planned)
+            broker = self.run.services.start_broker(
+                self.run.options.episode_timeout_s, self.run.known
+            )
+            self._client = BlockingBrokerClient(broker.path, broker.token)
+            self._coordinator.status_source = self.status
+            self._client.assign(self.run.assignment)
+        place = {
+            case_id: (position, group.name)
+            for position, group in enumerate(in_order(self.run.assignment.groups))
+            for case_id in group.cases
+        }
+        items: list[DispatchItem] = []
+        for index, nodeid in enumerate(collection):
+            case = of_nodeid.get(nodeid)
+            if case is None:
+                items.append(DispatchItem(index, None))
+            else:
+                self.case_ids[index] = case.case_id
+                rank, group = place.get(case.case_id, (-1, ""))
+                items.append(DispatchItem(index, case.model, rank, group))
+        return items
+
+    def status(self) -> BrokerStatus | None:
+        """The broker's words now, from any thread; None when it does not answer."""
+        if self._client is None:
+            return None
+        try:
+            return self._client.status()
+        except (OSError, ValueError):
+            return None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_from_serializable(
+        self, config: pytest.Config, data: dict[str, Any]
+    ) -> pytest.TestReport | pytest.CollectReport | None:
+        """Unpack a worker's report. Called on execnet's receiver threads."""
+        unpacked = unpack(data)
+        if unpacked is None:
+            return None
+        report: pytest.TestReport | pytest.CollectReport | None = (
+            config.hook.pytest_report_from_serializable(config=config, data=unpacked)
+        )
+        return report
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Note which items run now: one of them may be what kills a worker."""
+        self.running.add(nodeid)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note whose last report has come, and how far its worker is."""
+        if report.when == "teardown" and hasattr(report, "item_index"):
+            self.reported.add(report.item_index)
+            n_ready = getattr(report, N_READY, None)
+            if n_ready is not None and self._scheduling is not None:
+                self._scheduling.ended(report.node, n_ready)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        """An item was reported."""
+        self.running.discard(nodeid)
+
+    def forget(self, nodeids: Iterable[str]) -> None:
+        """Take back what a dead worker said of items that run again, or they would count twice.
+
+        It may have died between the report of a call and that of its teardown.
+        """
+        reporter = self._coordinator.config.pluginmanager.getplugin("terminalreporter")
+        if reporter is None:
+            return
+        again = set(nodeids)
+        for category, reports in reporter.stats.items():
+            if category != "warnings":
+                reports[:] = [one for one in reports if getattr(one, "nodeid", None) not in again]
+
+    def report_lost(self, index: int, worker: str) -> None:
+        """Report a case that kills every worker which runs it."""
+        assert self._scheduling is not None
+        assert self._scheduling.collection is not None
+        nodeid = self._scheduling.collection[index]
+        case_id = self.case_ids[index]
+        with self.stopping_on_lost_journal():
+            report = self._lost.report(nodeid, case_id, worker)
+        setattr(report, OUTCOME, "infra")
+        self._coordinator.config.hook.pytest_runtest_logreport(report=report)
+        if self._client is not None:
+            self._client.episode_ended(case_id, self._lost.group_of(case_id))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """Ask the broker for its last words while it still runs."""
+        self.run.last_status = self.status()
+        self._fault_path.unlink(missing_ok=True)
+
+    def pytest_unconfigure(self) -> None:
+        """Let go of the broker, and leave no fault of a late worker behind."""
+        self._fault_path.unlink(missing_ok=True)
+        if self._client is not None:
+            self._client.close()
+        with contextlib.suppress(ResultsError):
+            self._lost.close()
 
 
 class Scheduling:
@@ -94,7 +248,7 @@ class Scheduling:
 
     @property
     def tests_finished(self) -> bool:
-        """Whether nothing is left to feed and workers hold at most the item kept to the end."""
+        """Whether nothing is left to dispatch and workers hold at most the item kept to the end."""
         if not self.collection_is_completed:
             return False
         if self._dispatch is None:
@@ -129,7 +283,7 @@ class Scheduling:
                 self._homes[worker] = home
 
     def schedule(self) -> None:
-        """Start feeding, or feed a replacement. Called each time a worker has collected."""
+        """Dispatch, from the first time on or to a replacement; whenever a worker has collected."""
         if self._dispatch is None and not self._begin():
             return
         assert self._dispatch is not None
@@ -254,181 +408,25 @@ class Scheduling:
             node.send_runtest_some(indices)
 
 
-class ControllerSession:
-    """The plugin of xdist's controller."""
+def start_again(node_manager: Any) -> None:  # noqa: ANN401 - xdist ships no types
+    """Have a node manager start workers again that die while they start.
 
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
-        self._client: BlockingBrokerClient | None = None
-        self._scheduling: Scheduling | None = None
-        self._alone: set[str] = set()
-        self._fault_path = fault_path()
-        self.running: set[str] = set()
-        self.reported: set[int] = set()
-        self.case_ids: dict[int, str] = {}
-        self._lost = LostCases(coordinator)
+    Args:
+        node_manager: xdist's, before it starts any.
+    """
+    setup_node = node_manager.setup_node
 
-    @property
-    def run(self) -> Any:  # noqa: ANN401 - Leader.run
-        """The run."""
-        return self._coordinator.run
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
-        """See to workers that die as they start. Called once, at the session's start."""
-        start_again(config.pluginmanager.getplugin("dsession").nodemanager)
-
-    def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401
-        """Tell a worker where everything is, before it starts. Called for replacements too."""
-        run, worker = self.run, node.gateway.id
-        alone = self._scheduling is not None and self._scheduling.wants_alone_worker
-        if alone:
-            self._alone.add(worker)
-        with self._coordinator.usage_errors():
-            broker = run.services.broker_address
-        node.workerinput[INPUT] = {
-            "worker": worker,
-            "directory": str(run.directory.path),
-            "pool_digest": run.pool.digest,
-            "socket": str(broker.path),
-            "token": broker.token,
-            "base_urls": dict(run.services.base_urls),
-            "alone": alone,
-            "fault": str(self._fault_path),
-        }
-
-    @contextlib.contextmanager
-    def stopping_on_lost_journal(self) -> Generator[None]:
-        """End the session where the journal cannot be read or written: nothing can be kept."""
-        try:
-            yield
-        except ResultsError as error:
-            msg = f"pytest-ultrapar: {error}"
-            raise pytest.Session.Interrupted(msg) from error
-
-    def is_alone(self, worker: str) -> bool:
-        """Whether a worker was started to run one episode at a time."""
-        return worker in self._alone
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_make_scheduler(self, config: pytest.Config) -> Scheduling:
-        """Give xdist our scheduler. Called once."""
-        self._scheduling = Scheduling(config, self)
-        return self._scheduling
-
-    def pytest_xdist_node_collection_finished(self) -> None:
-        """End with exit code 4 when a worker found the suite unusable."""
-        raise_fault(self._fault_path)
-
-    def begin(self, workers: list[str], collection: Sequence[str]) -> list[DispatchItem]:
-        """Make the assignment, have the keys and the broker, say what there is to feed.
-
-        Called once, when all have collected.
-        """
-        if not (self.run.directory.path / "cases.json").exists():
-            self._coordinator.plan_nothing()
-            return [DispatchItem(index, None) for index in range(len(collection))]
-        with self._coordinator.usage_errors():
-            cases = read_cases(self.run.directory.path)
-            of_nodeid = {case.nodeid: case for case in cases}
-            planned = [of_nodeid[nodeid] for nodeid in collection if nodeid in of_nodeid]
-            self._coordinator.plan(workers, planned)
-            broker = self.run.services.start_broker(
-                self.run.options.episode_timeout_s, self.run.known
-            )
-            self._client = BlockingBrokerClient(broker.path, broker.token)
-            self._coordinator.status_source = self.status
-            self._client.assign(self.run.assignment)
-        place = {
-            case_id: (position, group.name)
-            for position, group in enumerate(in_order(self.run.assignment.groups))
-            for case_id in group.cases
-        }
-        items: list[DispatchItem] = []
-        for index, nodeid in enumerate(collection):
-            case = of_nodeid.get(nodeid)
-            if case is None:
-                items.append(DispatchItem(index, None))
-            else:
-                self.case_ids[index] = case.case_id
-                rank, group = place.get(case.case_id, (-1, ""))
-                items.append(DispatchItem(index, case.model, rank, group))
-        return items
-
-    def status(self) -> BrokerStatus | None:
-        """The broker's words now, from any thread; None when it does not answer."""
-        if self._client is None:
-            return None
-        try:
-            return self._client.status()
-        except (OSError, ValueError):
-            return None
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_report_from_serializable(
-        self, config: pytest.Config, data: dict[str, Any]
-    ) -> pytest.TestReport | pytest.CollectReport | None:
-        """Unpack a worker's report. Called on execnet's receiver threads."""
-        unpacked = unpack(data)
-        if unpacked is None:
-            return None
-        report: pytest.TestReport | pytest.CollectReport | None = (
-            config.hook.pytest_report_from_serializable(config=config, data=unpacked)
+    def setup(spec: Any, putevent: Any) -> Any:  # noqa: ANN401
+        for _ in range(_MOST_IN_A_ROW):
+            try:
+                return setup_node(spec, putevent)
+            except (OSError, EOFError) as error:
+                said = error
+                spec.id = None
+                node_manager.group.allocate_id(spec)
+        msg = (
+            f"{_MOST_IN_A_ROW} worker processes in a row ended while they started; the last: {said}"
         )
-        return report
+        raise pytest.UsageError(msg)
 
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Note which items run now: one of them may be what kills a worker."""
-        self.running.add(nodeid)
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note whose last report has come, and how far its worker is."""
-        if report.when == "teardown" and hasattr(report, "item_index"):
-            self.reported.add(report.item_index)
-            n_ready = getattr(report, N_READY, None)
-            if n_ready is not None and self._scheduling is not None:
-                self._scheduling.ended(report.node, n_ready)
-
-    def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """An item was reported."""
-        self.running.discard(nodeid)
-
-    def forget(self, nodeids: Iterable[str]) -> None:
-        """Take back what a dead worker said of items that run again, or they would count twice.
-
-        It may have died between the report of a call and that of its teardown.
-        """
-        reporter = self._coordinator.config.pluginmanager.getplugin("terminalreporter")
-        if reporter is None:
-            return
-        again = set(nodeids)
-        for category, reports in reporter.stats.items():
-            if category != "warnings":
-                reports[:] = [one for one in reports if getattr(one, "nodeid", None) not in again]
-
-    def report_lost(self, index: int, worker: str) -> None:
-        """Report a case that kills every worker which runs it."""
-        assert self._scheduling is not None
-        assert self._scheduling.collection is not None
-        nodeid = self._scheduling.collection[index]
-        case_id = self.case_ids[index]
-        with self.stopping_on_lost_journal():
-            report = self._lost.report(nodeid, case_id, worker)
-        setattr(report, OUTCOME, "infra")
-        self._coordinator.config.hook.pytest_runtest_logreport(report=report)
-        if self._client is not None:
-            self._client.episode_ended(case_id, self._lost.group_of(case_id))
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self) -> None:
-        """Ask the broker for its last words while it still runs."""
-        self.run.last_status = self.status()
-        self._fault_path.unlink(missing_ok=True)
-
-    def pytest_unconfigure(self) -> None:
-        """Let go of the broker, and leave no fault of a late worker behind."""
-        self._fault_path.unlink(missing_ok=True)
-        if self._client is not None:
-            self._client.close()
-        with contextlib.suppress(ResultsError):
-            self._lost.close()
+    node_manager.setup_node = setup

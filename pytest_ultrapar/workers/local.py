@@ -1,4 +1,4 @@
-"""Without xdist: one process leads the run and runs its cases."""
+"""Without xdist: one process coordinates the run and runs its cases."""
 
 from __future__ import annotations
 
@@ -14,17 +14,15 @@ from pytest_ultrapar.broker.limits import with_headroom
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.session import collection, garbage, prefetcher, process
+from pytest_ultrapar.session import collection, garbage, process, selection
+from pytest_ultrapar.session.prefetcher import Prefetcher, make_prefetcher
 from pytest_ultrapar.session.reports import CaseReports
 from pytest_ultrapar.session.runtime import Runtime, write_tables
-from pytest_ultrapar.store.cases_file import write_cases, write_taken
+from pytest_ultrapar.store.cases_file import write_cases, write_shared
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pytest_ultrapar.broker.protocol import BrokerPort, BrokerStatus
     from pytest_ultrapar.coordinator.coordinator import Coordinator
-    from pytest_ultrapar.session.prefetcher import Prefetcher
 
 
 WORKER = "main"
@@ -36,7 +34,7 @@ class LocalSession:
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
-        self._ahead: Prefetcher | None = None
+        self._prefetcher: Prefetcher | None = None
         self._runtime: Runtime | None = None
         self._port: LocalBroker | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -60,12 +58,12 @@ class LocalSession:
         with self._coordinator.usage_errors():
             write_cases(run.directory.path, collected.cases)
             write_tables(run.directory.path, collected.tables)
-            write_taken(run.directory.path, collection.taken(config))
+            write_shared(run.directory.path, selection.shared(config))
             self._coordinator.plan([WORKER], collected.cases)
         collected.cases.clear()
         garbage.spare_items(config)
         with self._coordinator.usage_errors():
-            self._runtime, self._ahead = prefetcher.start(
+            self._runtime, self._prefetcher = make_prefetcher(
                 config,
                 items=session.items,
                 collected=collected,
@@ -74,7 +72,9 @@ class LocalSession:
                 base_urls=run.services.base_urls,
                 connect=self._connect,
             )
-        config.pluginmanager.register(CaseReports(self._runtime, self._ahead), "ultrapar-reports")
+        config.pluginmanager.register(
+            CaseReports(self._runtime, self._prefetcher), "ultrapar-reports"
+        )
 
     async def _connect(self) -> BrokerPort:
         """Make the broker. Called once on the engine's loop."""
@@ -105,25 +105,24 @@ class LocalSession:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         """Run items as their episodes end, one look ahead as pytest's teardown needs it."""
-        if self._ahead is None:
+        if self._prefetcher is None:
             return None  # pytest's own loop knows what to do
         try:
-            self._run_all(session, session.items, self._ahead)
+            self._run_all(session, self._prefetcher)
         finally:
             fault = self._end()
         if fault:
             raise session.Interrupted(fault)
         return True
 
-    def _run_all(
-        self, session: pytest.Session, items: Sequence[pytest.Item], ahead: Prefetcher
-    ) -> None:
-        ahead.put(range(len(items)))
-        ahead.close()
-        upcoming = ahead.take()
+    def _run_all(self, session: pytest.Session, prefetcher: Prefetcher) -> None:
+        items = session.items
+        prefetcher.put(range(len(items)))
+        prefetcher.close()
+        upcoming = prefetcher.take()
         while upcoming is not None:
             item = items[upcoming]
-            upcoming = ahead.take()
+            upcoming = prefetcher.take()
             following = items[upcoming] if upcoming is not None else None
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if session.shouldfail:
@@ -134,8 +133,8 @@ class LocalSession:
     def _end(self) -> str:
         """End the engine and close the files; returns what went wrong, empty for nothing."""
         self._coordinator.run.last_status = self.status()
-        if self._ahead is not None:
-            self._ahead.stop()
+        if self._prefetcher is not None:
+            self._prefetcher.stop()
         try:
             if self._runtime is not None:
                 self._runtime.close()
@@ -146,8 +145,8 @@ class LocalSession:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
         """Leave nothing open when the loop never ran, or its end was interrupted."""
-        if self._ahead is not None:
-            self._ahead.stop()
+        if self._prefetcher is not None:
+            self._prefetcher.stop()
         if self._runtime is not None:
             with contextlib.suppress(ResultsError):
                 self._runtime.close()

@@ -1,4 +1,4 @@
-"""Inside an xdist worker: items are taken in the order in which their episodes end."""
+"""Inside an xdist worker: items run in the order in which their episodes end."""
 
 from __future__ import annotations
 
@@ -11,69 +11,20 @@ import pytest
 
 from pytest_ultrapar.broker.client import connect_broker
 from pytest_ultrapar.errors import ConfigError, ResultsError, UltraparError
-from pytest_ultrapar.session import collection, garbage, prefetcher, process
+from pytest_ultrapar.session import collection, garbage, process, selection
 from pytest_ultrapar.session.ctrl_c import CtrlC
 from pytest_ultrapar.session.poolless import report_fault
+from pytest_ultrapar.session.prefetcher import Prefetcher, make_prefetcher
 from pytest_ultrapar.session.reports import CaseReports, pack
 from pytest_ultrapar.session.runtime import Runtime, write_tables
-from pytest_ultrapar.store.cases_file import write_cases, write_taken
+from pytest_ultrapar.store.cases_file import write_cases, write_shared
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_ultrapar.broker.protocol import BrokerPort
-    from pytest_ultrapar.session.prefetcher import Prefetcher
-
 
 _NOT_DRAINED = 2
-
-
-class PrefetchQueue:
-    """Stands in for xdist's queue of positions; hands them out in the order of completion.
-
-    `put` is called by execnet's receiver thread, `get` by the main thread.
-    """
-
-    def __init__(self, ahead: Prefetcher, fed: Future[None]) -> None:
-        """Make a queue.
-
-        Args:
-            ahead: Runs what is put.
-            fed: Is done with the first position.
-        """
-        self._ahead = ahead
-        self._fed = fed
-        self._n_put = 0
-        self._n_given = 0
-        self._marker: object = None
-
-    def put(self, item: object) -> None:
-        """Take a position, or xdist's marker for shutdown."""
-        if isinstance(item, int):
-            self._n_put += 1
-            self._ahead.put([item])
-            if not self._fed.done():
-                self._fed.set_result(None)
-            return
-        # The class of the marker lives in execnet's own namespace here, so only "no int" tells it
-        # (remote.py:70).
-        self._marker = item
-        n_waiting = self._n_put - self._n_given
-        held = 1 if self._n_given else 0
-        # xdist says "drain" and "stop now" with the same word. It drains only workers with fewer
-        # than two items.
-        if n_waiting + held >= _NOT_DRAINED:
-            self._ahead.abandon()
-        else:
-            self._ahead.close()
-
-    def get(self) -> object:
-        """The next position to run; blocks. The marker when there is no more."""
-        index = self._ahead.take()
-        if index is None:
-            return self._marker
-        self._n_given += 1
-        return index
 
 
 class WorkerSession:
@@ -82,7 +33,7 @@ class WorkerSession:
     def __init__(self, config: pytest.Config, given: dict[str, Any]) -> None:
         self._config = config
         self._given = given
-        self._ahead: Prefetcher | None = None
+        self._prefetcher: Prefetcher | None = None
         self._runtime: Runtime | None = None
         # To the process's end: what it then still does is little and ends by itself.
         self._ctrl_c = CtrlC(lambda: None)
@@ -118,19 +69,19 @@ class WorkerSession:
             return
         write_cases(directory, collected.cases)
         write_tables(directory, collected.tables)
-        write_taken(directory, collection.taken(config))
+        write_shared(directory, selection.shared(config))
         collected.cases.clear()
         garbage.spare_items(config)
         worker = given["worker"]
 
-        fed: Future[None] = Future()
+        dispatched: Future[None] = Future()
 
         async def connect() -> BrokerPort:
-            # There is no broker before the controller has the keys; then it feeds us.
-            await asyncio.shield(asyncio.wrap_future(fed))
+            # There is no broker before the controller has the keys; then it dispatches to us.
+            await asyncio.shield(asyncio.wrap_future(dispatched))
             return await connect_broker(given["socket"], given["token"], worker)
 
-        self._runtime, self._ahead = prefetcher.start(
+        self._runtime, self._prefetcher = make_prefetcher(
             config,
             items=items,
             collected=collected,
@@ -140,17 +91,19 @@ class WorkerSession:
             connect=connect,
             alone=given["alone"],
         )
-        config.pluginmanager.register(CaseReports(self._runtime, self._ahead), "ultrapar-reports")
+        config.pluginmanager.register(
+            CaseReports(self._runtime, self._prefetcher), "ultrapar-reports"
+        )
         interactor = _interactor(config)
-        interactor.torun = PrefetchQueue(self._ahead, fed)
+        interactor.torun = PrefetchQueue(self._prefetcher, dispatched)
         _pack_reports(interactor)
-        self._ahead.start()
+        self._prefetcher.start()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """End the engine before the worker says that it has finished. Worker, main thread."""
-        if self._ahead is not None:
-            self._ahead.stop()
+        if self._prefetcher is not None:
+            self._prefetcher.stop()
         try:
             if self._runtime is not None:
                 self._runtime.close()
@@ -158,15 +111,52 @@ class WorkerSession:
             session.shouldstop = f"pytest-ultrapar: {error}"
 
 
-def _pack_reports(interactor: Any) -> None:  # noqa: ANN401 - xdist ships no types
-    send = interactor.sendevent
+class PrefetchQueue:
+    """Stands in for xdist's queue of positions; hands them out in the order of completion.
 
-    def sendevent(name: str, **kwargs: Any) -> None:  # noqa: ANN401
-        if name == "testreport":
-            kwargs["data"] = pack(kwargs["data"])
-        send(name, **kwargs)
+    `put` is called by execnet's receiver thread, `get` by the main thread.
+    """
 
-    interactor.sendevent = sendevent
+    def __init__(self, prefetcher: Prefetcher, dispatched: Future[None]) -> None:
+        """Make a queue.
+
+        Args:
+            prefetcher: Runs what is put.
+            dispatched: Is done with the first position.
+        """
+        self._prefetcher = prefetcher
+        self._dispatched = dispatched
+        self._n_put = 0
+        self._n_given = 0
+        self._marker: object = None
+
+    def put(self, item: object) -> None:
+        """Take a position, or xdist's marker for shutdown."""
+        if isinstance(item, int):
+            self._n_put += 1
+            self._prefetcher.put([item])
+            if not self._dispatched.done():
+                self._dispatched.set_result(None)
+            return
+        # The class of the marker lives in execnet's own namespace here, so only "no int" tells it
+        # (remote.py:70).
+        self._marker = item
+        n_waiting = self._n_put - self._n_given
+        held = 1 if self._n_given else 0
+        # xdist says "drain" and "stop now" with the same word. It drains only workers with fewer
+        # than two items.
+        if n_waiting + held >= _NOT_DRAINED:
+            self._prefetcher.abandon()
+        else:
+            self._prefetcher.close()
+
+    def get(self) -> object:
+        """The next position to run; blocks. The marker when there is no more."""
+        index = self._prefetcher.take()
+        if index is None:
+            return self._marker
+        self._n_given += 1
+        return index
 
 
 def _interactor(config: pytest.Config) -> Any:  # noqa: ANN401 - xdist ships no types
@@ -178,3 +168,14 @@ def _interactor(config: pytest.Config) -> Any:  # noqa: ANN401 - xdist ships no 
         "known to work: pytest-xdist 3.8"
     )
     raise ConfigError(msg)
+
+
+def _pack_reports(interactor: Any) -> None:  # noqa: ANN401 - xdist ships no types
+    send = interactor.sendevent
+
+    def sendevent(name: str, **kwargs: Any) -> None:  # noqa: ANN401
+        if name == "testreport":
+            kwargs["data"] = pack(kwargs["data"])
+        send(name, **kwargs)
+
+    interactor.sendevent = sendevent

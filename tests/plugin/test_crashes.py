@@ -186,7 +186,7 @@ def pytest_testnodedown(node):
 
 def test_second_worker_that_dies_before_the_first_is_known_dead_costs_nothing(folder):
     folder.joinpath("conftest.py").write_text(ALL_DIE_AT_ONCE)
-    # So few cases that the second worker has room for those of the first: it is fed at once.
+    # So few cases that the second worker has room for those of the first: it gets them at once.
     _write(folder, n=24, turns=4)
     process = _start(folder, "-n2")
     _wait_for_requests(folder, 16)

@@ -171,7 +171,7 @@ def test_full_disk_stops_the_run_with_one_sentence(project, workers):
 import os, resource
 
 def pytest_runtest_logstart(nodeid):
-    # A disk that is full after 16 KiB, for whoever runs cases; not for the process that leads.
+    # A disk that is full after 16 KiB, for whoever runs cases; not for the coordinator.
     if os.environ.get("PYTEST_XDIST_WORKER") or "-n0" in CONFIG[0].invocation_params.args:
         resource.setrlimit(resource.RLIMIT_FSIZE, (16_384, resource.RLIM_INFINITY))
 

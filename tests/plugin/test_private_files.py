@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from pytest_ultrapar.session.collection import write_reused
-from pytest_ultrapar.store.cases_file import Taken, write_taken
+from pytest_ultrapar.session.selection import write_reused
+from pytest_ultrapar.store.cases_file import Shared, write_shared
 
 SUITE = """
 @pytest.mark.parametrize("prompt", [f"say {n}" for n in range(6)])
@@ -43,7 +43,7 @@ def test_every_file_of_a_run_is_readable_by_its_owner_only(project, workers, sto
 
 
 def test_files_about_earlier_runs_are_too(tmp_path):
-    write_taken(tmp_path, [Taken("s", ("c",))])
+    write_shared(tmp_path, [Shared("s", ("c",))])
     write_reused(tmp_path, {("s", "m", 0, ()): "c"})
     modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
     assert modes == {"taken.json": 0o600, "reused.json": 0o600}

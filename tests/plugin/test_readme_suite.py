@@ -58,7 +58,7 @@ async def number(llm, prompt) -> float | None:
 
 @pytest.fixture
 def doubled(number):
-    """A fixture of the suite's own, on top of what ran ahead."""
+    """A fixture of the suite's own, on top of what was prefetched."""
     return number and number * 2
 
 

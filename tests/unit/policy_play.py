@@ -1,4 +1,4 @@
-"""Assignments carried out by feeding and broker, without processes, for tests of policies."""
+"""Assignments carried out by dispatch and broker, without processes, for tests of policies."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def carry_out(
 ) -> list[Snapshot]:
     """Run all cases, one request each, first come first ended; fails when nothing moves any more.
 
-    Workers are fed as xdist's are, and the broker says who may send.
+    Cases are dispatched as to xdist's workers, and the broker says who may send.
     """
     play = Play(pool)
     play.book(play.broker.assign(assignment, play.now_s))

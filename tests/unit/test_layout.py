@@ -167,7 +167,7 @@ def test_controller_imports_nothing_that_only_workers_need():
     assert loaded & {"aiohttp", "httpx", "uvloop", "asyncio", "pyarrow"} == set()
 
 
-def test_leading_a_run_and_its_gate_reads_no_table_in_its_own_process():
+def test_coordinating_a_run_and_its_gate_reads_no_table_in_its_own_process():
     loaded = loaded_by(
         "pytest_ultrapar.coordinator.coordinator, pytest_ultrapar.coordinator.run_gate"
     )

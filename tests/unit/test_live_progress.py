@@ -32,7 +32,7 @@ def test_progress_begins_its_own_line_and_ends_it(monkeypatch, begun):
     output = Output()
     writer = TerminalWriter(output)
     reporter = SimpleNamespace(
-        _tw=writer,
+        config=SimpleNamespace(get_terminal_writer=lambda: writer),
         hasmarkup=False,
         isatty=False,
         # What pytest does with xdist, where letters stand behind no file.

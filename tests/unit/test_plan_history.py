@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from pytest_ultrapar.analysis.compaction import compact
+from pytest_ultrapar.coordinator.earlier_run import find_history
 from pytest_ultrapar.coordinator.header import known_services, pool_hints
-from pytest_ultrapar.coordinator.planning import find_history, hint_notes
+from pytest_ultrapar.coordinator.planning import hint_notes
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.plan.expectations import Expected
 from pytest_ultrapar.plan.waste import Service

@@ -1,4 +1,4 @@
-"""The shipped policies: which assignment each makes, and that feeding and broker can finish it."""
+"""The shipped policies: which assignment each makes, and that dispatch and broker can finish it."""
 
 from __future__ import annotations
 

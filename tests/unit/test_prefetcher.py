@@ -11,7 +11,7 @@ from pytest_ultrapar.session.collection import Collected
 from pytest_ultrapar.session.prefetcher import Prefetcher
 
 
-class Ahead(Prefetcher):
+class StillPrefetcher(Prefetcher):
     """On an engine that ends one case and leaves the others to the test."""
 
     n_open, lag_s = 0, 0.0
@@ -28,44 +28,44 @@ class Ahead(Prefetcher):
 
 
 @pytest.fixture
-def ahead() -> Ahead:
+def prefetcher() -> StillPrefetcher:
     cases = {0: "case 0", 1: "case 1", 2: "case 2"}
     runtime = SimpleNamespace(
         recovered=SimpleNamespace(lookup=lambda _: None), group_of=lambda case_id: case_id[-1]
     )
     settings = SimpleNamespace(worker="gw0")
     items = [SimpleNamespace(parent=None)] * len(cases)
-    return Ahead(items, Collected(case_ids=cases), runtime, settings)  # type: ignore[arg-type]
+    return StillPrefetcher(items, Collected(case_ids=cases), runtime, settings)  # type: ignore[arg-type]
 
 
-def test_item_given_up_is_not_run_again_when_its_episode_ends_after_all(ahead):
-    ahead.put([0, 1, 2])
-    ahead.close()
-    assert ahead.take() == 1
+def test_item_given_up_is_not_run_again_when_its_episode_ends_after_all(prefetcher):
+    prefetcher.put([0, 1, 2])
+    prefetcher.close()
+    assert prefetcher.take() == 1
 
     # An engine that ends early says so first; its last episodes end while it winds down.
-    ahead._on_lost(ConnectionError("the broker is gone"))
-    ahead._on_ended(SimpleNamespace(index=2), None, "journal")
-    ahead._on_ended(SimpleNamespace(index=0), None, "journal")
-    assert sorted([ahead.take(), ahead.take()]) == [0, 2]
-    assert ahead.take() is None
+    prefetcher._on_lost(ConnectionError("the broker is gone"))
+    prefetcher._on_ended(SimpleNamespace(index=2), None, "journal")
+    prefetcher._on_ended(SimpleNamespace(index=0), None, "journal")
+    assert sorted([prefetcher.take(), prefetcher.take()]) == [0, 2]
+    assert prefetcher.take() is None
 
 
-def test_item_whose_episode_ends_after_it_was_given_up_comes_back_once(ahead):
-    ahead.put([0, 1])
-    ahead.close()
-    assert ahead.take() == 1
-    ahead._on_lost(ConnectionError("the broker is gone"))
-    assert ahead.take() == 0
-    ahead._on_ended(SimpleNamespace(index=0), None, "journal")
-    assert ahead.take() is None
+def test_item_whose_episode_ends_after_it_was_given_up_comes_back_once(prefetcher):
+    prefetcher.put([0, 1])
+    prefetcher.close()
+    assert prefetcher.take() == 1
+    prefetcher._on_lost(ConnectionError("the broker is gone"))
+    assert prefetcher.take() == 0
+    prefetcher._on_ended(SimpleNamespace(index=0), None, "journal")
+    assert prefetcher.take() is None
 
 
-def test_ahead_counts_cases_whose_episodes_ended_until_they_are_taken(ahead):
-    ahead.put([0, 1, 2])
-    assert ahead.n_ready() == {}
-    assert ahead.take() == 1
-    ahead._on_ended(SimpleNamespace(index=0), None, "journal")
-    ahead._on_ended(SimpleNamespace(index=2), None, "journal")
-    assert ahead.take() == 0
-    assert ahead.n_ready() == {"2": 1}
+def test_cases_whose_episodes_ended_are_counted_until_they_are_taken(prefetcher):
+    prefetcher.put([0, 1, 2])
+    assert prefetcher.n_ready() == {}
+    assert prefetcher.take() == 1
+    prefetcher._on_ended(SimpleNamespace(index=0), None, "journal")
+    prefetcher._on_ended(SimpleNamespace(index=2), None, "journal")
+    assert prefetcher.take() == 0
+    assert prefetcher.n_ready() == {"2": 1}

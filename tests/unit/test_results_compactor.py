@@ -1,4 +1,4 @@
-"""The process that compacts a run, as the process that leads the run starts and ends it."""
+"""The process that compacts a run, as the coordinator starts and ends it."""
 
 from __future__ import annotations
 

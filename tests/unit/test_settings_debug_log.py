@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from datetime import UTC, datetime
 
 import httpx
@@ -15,7 +16,7 @@ from pytest_ultrapar.broker.holding import acquire_lease
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.protocol import Lease, LeaseRequest
 from pytest_ultrapar.clock import MonotonicClock
-from pytest_ultrapar.engine.debug_log import DebugLog, file_name, line
+from pytest_ultrapar.engine.debug_log import DebugLog, LineFormatter, file_name
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.http import Answer
 from pytest_ultrapar.engine.llm import Llm, Wire
@@ -106,14 +107,18 @@ def test_number_of_the_environment_that_does_not_exist_is_refused_by_its_variabl
 # -- its lines ---------------------------------------------------------------------------------
 
 
-def test_line_has_both_clocks_the_event_and_what_is_known():
-    at_us = int(datetime(2025, 8, 19, 11, 50, 1, 284000, UTC).timestamp() * 1e6)
+def line(created: float, now_s: float, event: str, **values: object) -> str:
+    facts = {"created": created, "now_s": now_s, "msg": event, "values": values.items()}
+    return LineFormatter(str).format(logging.makeLogRecord(facts))
 
-    text = line(at_us, 5120.8162154, "lease granted", lane="p/m/k", waited_s=0.5, group=None)
+
+def test_line_has_both_clocks_the_event_and_what_is_known():
+    at_s = datetime(2025, 8, 19, 11, 50, 1, 284000, UTC).timestamp()
+
+    text = line(at_s, 5120.8162154, "lease granted", lane="p/m/k", waited_s=0.5, group=None)
 
     assert (
-        text
-        == "2025-08-19T11:50:01.284Z 5120.816215 lease granted   lane=p/m/k waited_s=0.500000\n"
+        text == "2025-08-19T11:50:01.284Z 5120.816215 lease granted   lane=p/m/k waited_s=0.500000"
     )
 
 
@@ -121,9 +126,9 @@ def test_line_has_both_clocks_the_event_and_what_is_known():
 def test_line_is_one_line_of_visible_ascii_whatever_a_value_holds(value):
     text = line(0, 0.0, "episode ended", kind=value, then=1)
 
-    assert text.endswith(" then=1\n")
-    assert text[:-1].isascii()
-    assert text[:-1].isprintable()
+    assert text.endswith(" then=1")
+    assert text.isascii()
+    assert text.isprintable()
 
 
 class Refusing:
@@ -293,11 +298,27 @@ def test_log_that_cannot_be_written_is_refused_by_its_name(tmp_path):
 
 def test_full_disk_ends_the_log_and_not_the_run(tmp_path):
     log = DebugLog(tmp_path, "main", StillClock(), str)
-    log._file.close()
-    log._file = open("/dev/full", "wb", buffering=0)  # noqa: PTH123, SIM115 - a device that is always full
+    full = open("/dev/full", "w", encoding="ascii")  # noqa: PTH123, SIM115 - a device that is always full
+    log._handler.setStream(full).close()
 
     lease = Lease(1, LaneId("p/a/k0"), 0.0, 1.0, 0.0, 0.0, 1)
     log.sent("c1", 0, 0, lease)
     log.sent("c1", 0, 1, lease)
 
-    assert log._file is None
+    assert log._handler is None
+    assert full.closed
+
+
+def test_log_goes_to_its_file_alone_and_is_not_ended_by_a_suite(tmp_path, caplog):
+    log = DebugLog(tmp_path, "main", StillClock(), str)
+    logging.disable(logging.CRITICAL)
+    try:
+        log.sent("c1", 0, 0, Lease(1, LaneId("p/a/k0"), 0.0, 1.0, 0.0, 0.0, 1))
+        # Before it is closed: a killed worker closes nothing.
+        said = (tmp_path / file_name("main")).read_text()
+    finally:
+        logging.disable(logging.NOTSET)
+        log.close()
+
+    assert "request sent" in said
+    assert caplog.records == []

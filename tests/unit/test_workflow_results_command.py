@@ -18,7 +18,7 @@ from bench_suites.workflow_results.__main__ import main
 from bench_suites.workflow_results.aggregate_files import SCHEMA
 from bench_suites.workflow_results.bench_case import NEVER_RAN
 from bench_suites.workflow_results.run_cases import read_run
-from pytest_ultrapar.store.cases_file import Taken, write_taken
+from pytest_ultrapar.store.cases_file import Shared, write_shared
 from tests.unit.finished_run import NOW, run_of_seven
 from tests.unit.test_workflow_aggregate import COLUMNS
 from tests.unit.workflow_results_runs import bench_case, some, write_run
@@ -129,7 +129,7 @@ def test_reused_run_gives_only_what_was_taken_from_it(tmp_path, capsys):
     earlier = write_run(tmp_path / "earlier", [*baseline, *some("phase54", solved=2, rate=0.9)])
     asked = some("phase54", infra=1, rate=0.9)
     later = write_run(tmp_path / "later", asked, reused="earlier").path
-    write_taken(later, [Taken("phase54", (), (baseline[0].case_id,))])
+    write_shared(later, [Shared("phase54", (), (baseline[0].case_id,))])
     assert main([str(later), "--reused", str(earlier.path)]) == 0
     said = capsys.readouterr().out
     assert [line for line in said.splitlines() if line.startswith("## ")] == [

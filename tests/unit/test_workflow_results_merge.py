@@ -15,7 +15,7 @@ from bench_suites.workflow_results.phase import ALL_PHASES, question
 from bench_suites.workflow_results.phase_cells import phase_cells
 from bench_suites.workflow_results.run_cases import RunCases
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.store.cases_file import Taken
+from pytest_ultrapar.store.cases_file import Shared
 from tests.unit.workflow_results_runs import bench_case
 
 OUTCOMES = ["solved", "partial", "unsolved", "infra", "error", "never ran"]
@@ -123,7 +123,7 @@ def test_no_table_counts_a_case_twice_or_asks_the_same_of_two_phases(cases, rand
 def test_of_a_reused_run_only_what_was_taken_counts(tmp_path_factory, cases, earlier, random):
     place = tmp_path_factory.getbasetemp()
     taken = tuple(case.case_id for case in random.sample(earlier, random.randint(0, len(earlier))))
-    new = run(place, "new", cases, taken=[Taken("phase54", (), taken)], reused="old")
+    new = run(place, "new", cases, taken=[Shared("phase54", (), taken)], reused="old")
     found = counted([new], run(place, "old", earlier))
     assert list(found.cases) == cases
     expected = [*cases, *(case for case in earlier if case.case_id in taken)]
@@ -139,7 +139,7 @@ def test_case_of_the_run_itself_is_never_replaced_by_one_of_the_reused_run(tmp_p
         bench_case("phase51", "unsolved", case_id="y", run_id="old"),
         bench_case("phase51", "partial", case_id="z", repeat=1, run_id="old"),
     ]
-    taken = [Taken("phase54", ("y",), ("z",))]
+    taken = [Shared("phase54", ("y",), ("z",))]
     new = run(tmp_path, "new", cases, taken=taken, reused="old")
     found = counted([new], run(tmp_path, "old", earlier))
     outcomes = {case.case_id: case.result.outcome for case in found.answers()}
@@ -163,8 +163,8 @@ def test_flaws_are_compared_with_repetitions_of_the_reused_run_that_they_have(tm
 
 def test_runs_together_have_what_any_of_them_took(tmp_path):
     baseline = bench_case(case_id="x", run_id="old")
-    old = run(tmp_path, "old", [baseline], taken=[Taken("phase55", ("x", "gone"))])
-    new = run(tmp_path, "new", [], taken=[Taken("phase54", (), ("x",))], reused="old")
+    old = run(tmp_path, "old", [baseline], taken=[Shared("phase55", ("x", "gone"))])
+    new = run(tmp_path, "new", [], taken=[Shared("phase54", (), ("x",))], reused="old")
     assert counted([new, old]).taken == {"phase54": (baseline,), "phase55": (baseline,)}
     assert counted([new]).taken == {"phase54": ()}
 

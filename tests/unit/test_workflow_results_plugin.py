@@ -11,7 +11,7 @@ import pytest
 
 from bench_suites.workflow_results import plugin
 from bench_suites.workflow_results.plugin import phases_in
-from pytest_ultrapar.store.cases_file import Taken, write_cases, write_taken
+from pytest_ultrapar.store.cases_file import Shared, write_cases, write_shared
 from tests.unit.finished_run import case
 
 ROOT = Path(__file__).parents[2]
@@ -124,7 +124,7 @@ def test_phases_are_found_across_the_chunks_of_a_file(tmp_path, monkeypatch):
 
 def test_phase_that_took_all_of_its_cells_is_found(tmp_path):
     write_cases(tmp_path, cases_of("phase51"))
-    write_taken(tmp_path, [Taken("phase55", ("case0",))])
+    write_shared(tmp_path, [Shared("phase55", ("case0",))])
     assert phases_in(tmp_path) == ["5.1", "5.5"]
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from pytest_ultrapar.store.cases_file import Taken, read_taken
+from pytest_ultrapar.store.cases_file import Shared, read_shared
 from tests.plugin.conftest import Project
 
 BASE = """
@@ -56,18 +56,18 @@ def test_common_cells_are_asked_once(two, workers):
     assert result.ret == 0
     assert asked(two) == {"say 0.8 x": 2, "say 0.9 x": 2, "say 0.7 x": 2}
     assert Counter(row["suite"] for row in two.rows()) == {"first": 2, "second": 4}
-    (taken,) = read_taken(two.directory)
-    assert (taken.suite, taken.reused) == ("second", ())
-    assert sorted(taken.here) == sorted(r["case_id"] for r in two.rows() if r["suite"] == "first")
+    (shared,) = read_shared(two.directory)
+    assert (shared.suite, shared.reused) == ("second", ())
+    assert sorted(shared.here) == sorted(r["case_id"] for r in two.rows() if r["suite"] == "first")
 
 
-def test_plan_says_what_is_taken_as_the_run_does(two):
-    said = "second: 2 cases not asked, taken from other suites of this run"
+def test_plan_says_what_is_shared_as_the_run_does(two):
+    said = "second: 2 cases not asked, shared with other suites of this run"
     assert said in two.run("-n0", "--ultrapar-repeats=2", "--ultrapar-plan").stdout.str()
     assert f"ultrapar: {said}" in two.run("-n0", "--ultrapar-repeats=2").stdout.str()
 
 
-def test_cells_that_are_taken_are_listed_as_deselected(two):
+def test_cells_that_are_shared_are_listed_as_deselected(two):
     result = two.run("-n0", "--collect-only", "-q")
     result.stdout.fnmatch_lines(["*3/4 tests collected (1 deselected)*"])
 
@@ -80,7 +80,7 @@ def test_suite_on_its_own_asks_everything(two):
 
 
 @pytest.mark.slow
-def test_cells_left_out_of_the_other_suite_are_not_taken_from_it(two):
+def test_cells_left_out_of_the_other_suite_are_not_shared(two):
     result = two.run("-n0", "-k", "second or r1", "--ultrapar-repeats=2")
     assert result.ret == 0
     suites = {(r["suite"], r["repeat"]) for r in two.rows() if r["param.level"] == 0.8}
@@ -99,16 +99,16 @@ def test_cells_of_an_earlier_run_are_reused(two, workers):
     assert asked(two) == {"say 0.9 x": 1, "say 0.7 x": 1}
     manifest = json.loads((two.directory / "manifest.json").read_text())
     assert manifest["reused"] == earlier
-    assert read_taken(two.directory) == [Taken("second", (), (answered["case_id"],))]
+    assert read_shared(two.directory) == [Shared("second", (), (answered["case_id"],))]
 
 
 @pytest.mark.slow
-def test_what_this_run_asks_is_taken_from_here_and_not_from_the_reused_run(two, workers):
+def test_what_this_run_asks_is_shared_before_what_the_reused_run_has(two, workers):
     assert two.run("-n0", "first").ret == 0
     result = two.run(workers, "first", "second", "--ultrapar-reuse=latest")
     assert result.ret == 0
     (first,) = (row for row in two.rows() if row["suite"] == "first")
-    assert read_taken(two.directory) == [Taken("second", (first["case_id"],), ())]
+    assert read_shared(two.directory) == [Shared("second", (first["case_id"],), ())]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Groups that wait never keep back the cases that they wait for: in feeding, in opening."""
+"""Groups that wait never keep back the cases that they wait for: in dispatch, in opening."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ def test_it(answer, request, grade):
         ),
     ],
 )
-def test_baseline_that_has_no_sense_is_refused_before_any_request(project, options, message):
+def test_serial_sample_that_makes_no_sense_is_refused_before_any_request(project, options, message):
     project.suite(CASES)
     result = project.run_here("-n0", *options)
     said = result.stdout.str() + result.stderr.str()
@@ -235,7 +235,7 @@ def test_baseline_that_has_no_sense_is_refused_before_any_request(project, optio
 
 
 @pytest.mark.slow
-def test_baseline_larger_than_the_suite_is_refused_with_workers(project):
+def test_serial_sample_larger_than_the_suite_is_refused_with_workers(project):
     project.suite(CASES)
     result = project.run("-n2", "--ultrapar-baseline=99")
     assert result.ret == 4

@@ -1,0 +1,219 @@
+"""Which earlier run a plan stands on, and how much of it says something of this one."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from pytest_ultrapar.analysis.earlier import earlier_in_subprocess
+from pytest_ultrapar.analysis.run_summary import read_summary
+from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.plan.expectations import EarlierRun
+from pytest_ultrapar.pool.model import answered_by
+from pytest_ultrapar.pool.settings import row_of
+from pytest_ultrapar.store.cases_file import read_cases
+from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST
+from pytest_ultrapar.store.manifest import Manifest, answers_differ, read_manifest
+from pytest_ultrapar.store.run_directory import DEFAULT_PARENT, LATEST, resolve_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from pytest_ultrapar.pool.model import Pool
+    from pytest_ultrapar.records import Case
+
+_OPTION = row_of("plan_from").option
+_NONE = "none"
+_NOTHING = EarlierRun((), 0.0)
+_MOST_RUNS = 20
+"""Newest runs that are looked at: 20 of 560 cases take 0.05 s."""
+_ENOUGH = 0.9
+"""Share of the cases of the best run from which a newer one is preferred to it."""
+
+
+class History(NamedTuple):
+    """An earlier run as far as it tells of this one.
+
+    Attributes:
+        run: Its episodes; none where there is no such run.
+        notes: What to say of it.
+    """
+
+    run: EarlierRun
+    notes: tuple[str, ...]
+
+
+def find_history(
+    given: str | None, pool: Pool, data: Mapping[str, str], cases: Sequence[Case] = ()
+) -> History:
+    """The earlier run that a plan stands on.
+
+    Args:
+        given: What the option says: a run as `resolve_run` takes it, `none`, or None for the
+            newest one that covers most of the cases, or else the latest.
+        pool: Whose models are going to be asked.
+        data: What the suites say of their data.
+        cases: Those to be planned.
+
+    Raises:
+        ConfigError: The run that was named does not exist, has no results or does not fit.
+    """
+    if given == _NONE:
+        return History(_NOTHING, ())
+    chosen = choose_run(cases, partial(_silent_models, pool)) if given is None else None
+    try:
+        directory = chosen[0] if chosen else resolve_run(given or LATEST)
+    except ConfigError:
+        if given is None:
+            return History(_NOTHING, ("there is no earlier run in .ultrapar",))
+        raise
+    try:
+        manifest = read_manifest(directory)
+        found = _fitting(directory, manifest, pool)
+    except ResultsError as error:
+        if given is None:
+            return History(_NOTHING, (f"not from the latest run: {error}",))
+        msg = f"{_OPTION}: {error}"
+        raise ConfigError(msg) from error
+    if not found.run.episodes:
+        if given is None:
+            return History(_NOTHING, (f"not from {directory}: {'; '.join(found.notes)}",))
+        msg = f"{_OPTION}: {directory} says nothing of this run: {'; '.join(found.notes)}"
+        raise ConfigError(msg)
+    why = (
+        f", the newest of {chosen[1]} runs that covers most of these cases"
+        if chosen and chosen[1] > 1
+        else ""
+    )
+    notes = [f"the earlier run is {directory}, mode {manifest.mode}{why}", *found.notes]
+    notes += [
+        f"its {name} was another one, so its turns and tokens may differ"
+        for name in sorted({*manifest.data, *data})
+        if manifest.data.get(name, "none") != data.get(name, "none")
+    ]
+    return History(found.run, tuple(notes))
+
+
+def choose_run(
+    cases: Sequence[Case],
+    silent_models: Callable[[Manifest], frozenset[str] | None],
+    *,
+    parent: Path = DEFAULT_PARENT,
+) -> tuple[Path, int] | None:
+    """The newest run that covers most of the cases; None where none covers any.
+
+    A run covers a case by the same case or one of the same test function and model, and counts
+    with the share of its cases that were graded: one that was interrupted says little. Only
+    manifests, planned cases and summaries are read.
+
+    Args:
+        cases: Those to be planned.
+        silent_models: Models of which a run of that manifest says nothing; None: it says nothing
+            of any.
+        parent: Where runs lie, or directories of several runs; its `latest` may point elsewhere.
+
+    Returns:
+        Its directory, absolute, and among how many runs it was chosen.
+    """
+    found = []
+    newest = _newest(parent)
+    for directory in newest:
+        try:
+            covered = _covered(directory, cases, silent_models)
+        except ResultsError:
+            continue
+        found.append((covered, directory))
+    most = max((covered for covered, _ in found), default=0.0)
+    if most <= 0:
+        return None
+    directory = next(one for covered, one in found if covered >= _ENOUGH * most)
+    return directory, len(newest)
+
+
+def _newest(parent: Path) -> list[Path]:
+    """Directories of runs, each once, the newest first."""
+    began: dict[Path, float] = {}
+    for manifest in (
+        parent / LATEST / MANIFEST,
+        *parent.glob(f"*/{MANIFEST}"),
+        *parent.glob(f"*/*/{MANIFEST}"),
+    ):
+        try:
+            began[manifest.parent.resolve()] = manifest.stat().st_mtime
+        except OSError:
+            continue
+    return sorted(began, key=began.__getitem__, reverse=True)[:_MOST_RUNS]
+
+
+def _covered(
+    directory: Path,
+    cases: Sequence[Case],
+    silent_models: Callable[[Manifest], frozenset[str] | None],
+) -> float:
+    summary = read_summary(directory)
+    silent = silent_models(read_manifest(directory))
+    if silent is None or summary is None or not summary.statistics.n_planned:
+        return 0.0
+    if not any(directory.glob("results.*")):
+        return 0.0
+    then = [case for case in read_cases(directory) if case.model not in silent]
+    ids = {case.case_id for case in then}
+    tests = {(case.test, case.model) for case in then}
+    n_same = sum(case.case_id in ids for case in cases)
+    n_alike = sum((case.test, case.model) in tests for case in cases)
+    share = summary.statistics.n_graded / summary.statistics.n_planned
+    # The same case tells more than one that is like it.
+    return share * (n_same + n_alike) / 2
+
+
+def _fitting(directory: Path, manifest: Manifest, pool: Pool) -> History:
+    if manifest.simulated != pool.is_simulated:
+        kind = {True: "simulated", False: "real"}
+        then, now = kind[manifest.simulated], kind[pool.is_simulated]
+        return History(_NOTHING, (f"its answers were {then}, here they are {now}",))
+    notes = answers_differ(manifest.answered_by, answered_by(pool))
+    others = _others(manifest, pool)
+    slower = _other_latency(manifest, pool) - others
+    if slower:
+        named = ", ".join(model for model in pool.models if model in slower)
+        notes.append(f"{named} had another simulated latency")
+    others |= slower
+    run = earlier_in_subprocess(directory)
+    own = tuple(one for one in run.episodes if one.model in pool.models and one.model not in others)
+    if not own:
+        notes = notes or ["it has no graded case of these models"]
+    return History(msgspec.structs.replace(run, episodes=own), tuple(notes))
+
+
+def _silent_models(pool: Pool, manifest: Manifest) -> frozenset[str] | None:
+    """Models of which a run says nothing here; None where it says nothing of any."""
+    if manifest.simulated != pool.is_simulated:
+        return None
+    return frozenset(_others(manifest, pool) | _other_latency(manifest, pool))
+
+
+def _others(manifest: Manifest, pool: Pool) -> set[str]:
+    """Models that somebody else answers for now."""
+    return {
+        model for model, who in answered_by(pool).items() if manifest.answered_by.get(model) != who
+    }
+
+
+def _other_latency(manifest: Manifest, pool: Pool) -> set[str]:
+    """Simulated models whose latency was not what it is now."""
+
+    def of(values: Any) -> dict[str, object]:  # noqa: ANN401 - both are tuples of EffectiveValue
+        return {one.name: one.value for one in values if " latency " in one.name}
+
+    then, now = of(manifest.effective), of(pool.effective)
+    return {
+        model.name
+        for provider in pool.providers
+        if provider.is_simulated
+        for model in provider.models
+        for name in now
+        if name.startswith(f"{provider.name}/{model.name} latency ") and then.get(name) != now[name]
+    }

@@ -1,0 +1,405 @@
+"""Which tests become cases of which models, and which of the cases a run asks.
+
+In the order in which pytest gets there: marks are checked and tests parametrised while they are
+generated; items that the run does not ask are deselected when all are collected, first by models
+and repetitions, then those whose answers another suite or an earlier run has.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.options import INPUT
+from pytest_ultrapar.session import internals, process
+from pytest_ultrapar.session.collection import (
+    CLUSTER,
+    REPEAT,
+    case_id_of,
+    mark_faults_key,
+    parameter,
+    params_of,
+    prefetched_of,
+    repetition,
+    suite_of,
+)
+from pytest_ultrapar.session.prefetch import ATTRIBUTE
+from pytest_ultrapar.store.cases_file import Shared
+from pytest_ultrapar.store.publish import write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator, Mapping, Sequence
+
+    from pytest_ultrapar.pool.settings import Options
+    from pytest_ultrapar.records import Case, Scalar
+
+
+REPEATS_OVER = "repeats_over"
+"""Of the mark `ultrapar`: the parameter that M of `--ultrapar-repeats NxM` counts."""
+TAKEN_FROM = "taken_from"
+"""Of the same: the suite whose answers are shared instead of asking again."""
+_ARGUMENTS = (CLUSTER, "expect", "models", REPEATS_OVER, "summary", TAKEN_FROM)
+_EXPECT = ("turns", "tokens_in", "tokens_out")
+_PATTERN_SIGNS = set("*?[")
+
+
+# -- while tests are generated ---------------------------------------------------------------------
+
+
+def parametrize_models(metafunc: pytest.Metafunc) -> bool:
+    """Give a test that has a prefetched fixture its models; returns whether it has one.
+
+    What is wrong with its mark is noted: raised while tests are generated it would be a traceback
+    and exit code 2.
+    """
+    names = list(metafunc.fixturenames)
+    functions = [internals.fixture_function(metafunc, name) for name in names]
+    if not any(hasattr(function, ATTRIBUTE) for function in functions):
+        return False
+    for mark in metafunc.definition.iter_markers("ultrapar"):
+        for fault in mark_faults(mark):
+            _note_fault(metafunc, fault)
+    ours = internals.fixture_function(metafunc, "model")
+    is_ours = "model" in names and getattr(ours, "__ultrapar__", None) == "model"
+    if is_ours and not _by_hand(metafunc):
+        metafunc.parametrize("model", _models(metafunc))
+    return True
+
+
+def _by_hand(metafunc: pytest.Metafunc) -> bool:
+    for mark in metafunc.definition.iter_markers("parametrize"):
+        names = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
+        listed = names.split(",") if isinstance(names, str) else names
+        if "model" in [name.strip() for name in listed]:
+            return True
+    return False
+
+
+def _models(metafunc: pytest.Metafunc) -> list[str]:
+    selected = process.models(metafunc.config)
+    mark = metafunc.definition.get_closest_marker("ultrapar")
+    patterns = mark.kwargs.get("models") if mark is not None else None
+    if patterns is None:
+        return list(selected)
+    listed = patterns_of(patterns)
+    _, pool = process.settings(metafunc.config)
+    for pattern in listed:
+        # A name that is not there is a slip of the pen; a family without a member in this pool is
+        # a suite that has nothing to do here.
+        is_name = not _PATTERN_SIGNS.intersection(pattern)
+        if is_name and pattern not in pool.models:
+            names = ", ".join(pool.models)
+            _note_fault(
+                metafunc,
+                f"mark ultrapar(...) names {pattern!r}, which matches no model of {pool.path}; "
+                f"it has {names}",
+            )
+    return [name for name in selected if any(fnmatchcase(name, one) for one in listed)]
+
+
+def _note_fault(metafunc: pytest.Metafunc, what: str) -> None:
+    faults = metafunc.config.stash.setdefault(mark_faults_key, [])
+    faults.append(f"{metafunc.definition.nodeid}: {what}")
+
+
+def parametrize_repeats(metafunc: pytest.Metafunc) -> None:
+    """Give a case its repetitions.
+
+    They are always a parameter, also when there is one: the first repetition of a case then has the
+    same id in a run of one and in a run of twenty.
+    """
+    options, _ = process.settings(metafunc.config)
+    if REPEAT not in metafunc.fixturenames:
+        metafunc.fixturenames.append(REPEAT)
+    numbers = range(options.repeats.n)
+    metafunc.parametrize(REPEAT, numbers, ids=[f"r{number}" for number in numbers])
+
+
+def mark_faults(mark: pytest.Mark) -> Iterator[str]:
+    """Faults of a mark that can be seen without its test's parameters and the pool's models.
+
+    Each begins with the mark and says what was found and what is allowed.
+    """
+    strange = [*map(repr, mark.args), *sorted(mark.kwargs.keys() - set(_ARGUMENTS))]
+    if strange:
+        takes = " and ".join(f"{name}=..." for name in _ARGUMENTS)
+        yield f"mark ultrapar(...) got {strange[0]}; it takes {takes} by name"
+    for name, value in mark.kwargs.items():
+        fault = _value_fault(name, value) if value is not None else None
+        if fault is not None:
+            yield f"mark ultrapar({name}=...){fault}"
+
+
+def patterns_of(models: object) -> list[str]:
+    """The patterns in a mark's `models`: one, or several in a list; none if it is neither."""
+    if isinstance(models, str):
+        return [models]
+    return list(models) if isinstance(models, tuple | list) and _are_names(models) else []
+
+
+def _value_fault(name: str, value: object) -> str | None:
+    if name == "models" and not isinstance(value, str) and not _are_names(value):
+        return f" must be a pattern such as 'qwen*', or a list of patterns (got {value!r})"
+    if name == "summary" and not _are_names(value):
+        return f" must be a list of names such as ['model', 'repeat'] (got {value!r})"
+    if name == CLUSTER and not _are_names(value):
+        return f" must be a list of parameters such as ['task'] (got {value!r})"
+    if name == TAKEN_FROM and not isinstance(value, str):
+        return f" must be the name of a suite's folder (got {value!r})"
+    return _expect_fault(value) if name == "expect" else None
+
+
+def _expect_fault(said: object) -> str | None:
+    if not isinstance(said, dict) or not set(said) <= set(_EXPECT):
+        return f" must be a dict with some of {', '.join(_EXPECT)} (got {said!r})"
+    for name, value in said.items():
+        least = 1 if name == "turns" else 0
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
+            return f": {name} must be a number >= {least} (got {value!r})"
+    return None
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, tuple | list) and all(isinstance(one, str) for one in value)
+
+
+# -- when all are collected: models and repetitions ------------------------------------------------
+
+FirstValues = dict[tuple["Path", str], set["Scalar"]]
+"""By test file and parameter, the first distinct values in the order of collection."""
+
+
+def first_values(config: pytest.Config, items: Sequence[pytest.Item]) -> FirstValues:
+    """The first M values of the parameter that each suite counts; empty without `NxM`.
+
+    Asked before any plugin selects or sorts items, so that `-k` picks from what runs without it.
+    """
+    options, _ = process.settings(config)
+    found: FirstValues = {}
+    if options.repeats.n_first is None:
+        return found
+    named: dict[int, object] = {}
+    for item in items:
+        name = _looked_up(named, item)
+        if not isinstance(name, str):
+            continue
+        if _parameters(item).get(name, internals.NO_VALUE) is not internals.NO_VALUE:
+            values = found.setdefault((item.path, name), set())
+            if len(values) < options.repeats.n_first:
+                values.add(params_of(item).get(name))
+    return found
+
+
+def deselect(config: pytest.Config, items: list[pytest.Item], first: FirstValues) -> None:
+    """Leave out the cases that this run does not ask for; note what is wrong with marks.
+
+    Left out are cases of models that `--ultrapar-model` does not select, cases whose counted
+    parameter has none of its first values, and the one item, which it would skip, that pytest makes
+    of a test when one of its parameters has no value at all.
+    """
+    options, pool = process.settings(config)
+    others = frozenset(pool.models).difference(process.models(config))
+    named: dict[int, object] = {}
+    is_case: dict[int, bool] = {}
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        test = internals.test_identity(item)
+        if test not in is_case:
+            is_case[test] = bool(prefetched_of(item))
+            fault = (
+                _repeats_fault(item, _looked_up(named, item), options) if is_case[test] else None
+            )
+            if fault is not None:
+                config.stash.setdefault(mark_faults_key, []).append(fault)
+        unwanted = is_case[test] and _is_unwanted(item, others, _looked_up(named, item), first)
+        (left_out if unwanted else kept).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
+
+
+def _is_unwanted(
+    item: pytest.Item, others: Container[object], counted: object, first: FirstValues
+) -> bool:
+    parameters = _parameters(item)
+    # By identity: a parameter's value may be anything, also what cannot be compared or hashed.
+    if any(value is internals.NO_VALUE for value in parameters.values()):
+        return True
+    model = parameters.get("model")
+    if isinstance(model, str) and model in others:
+        return True
+    values = first.get((item.path, counted)) if isinstance(counted, str) else None
+    return values is not None and params_of(item).get(str(counted)) not in values
+
+
+def _parameters(item: pytest.Item) -> Mapping[Any, Any]:
+    callspec = getattr(item, "callspec", None)
+    return callspec.params if callspec is not None else {}
+
+
+def _looked_up(named: dict[int, object], item: pytest.Item) -> object:
+    """What the mark names as counted, None if nothing; looked up once per test."""
+    test = internals.test_identity(item)
+    if test not in named:
+        given = (mark.kwargs.get(REPEATS_OVER) for mark in item.iter_markers("ultrapar"))
+        named[test] = next((name for name in given if name is not None), None)
+    return named[test]
+
+
+def _repeats_fault(item: pytest.Item, counted: object, options: Options) -> str | None:
+    where = item.nodeid.split("[")[0]
+    own = list(params_of(item))
+    allowed = f"its parameters are {', '.join(own)}" if own else "it has no parameters"
+    if counted is not None and counted not in own:
+        return f"{where}: mark ultrapar({REPEATS_OVER}={counted!r}) names no parameter; {allowed}"
+    repeats = options.repeats
+    if counted is None and repeats.n_first is not None:
+        return (
+            f"{where}: {repeats} ({options.origin['repeats']}) takes the first {repeats.n_first} "
+            f"values of a parameter, but the suite does not say of which; mark it with "
+            f'pytest.mark.ultrapar({REPEATS_OVER}="..."), where {allowed}, or ask for '
+            f"{repeats.n}"
+        )
+    return None
+
+
+# -- then: answers that suites share ---------------------------------------------------------------
+
+Question = tuple[str, str, int, tuple[tuple[str, str], ...]]
+"""What tells whether two cases ask the same: suite, model, repetition, parameters."""
+reused_key = pytest.StashKey[dict[Question, str]]()
+"""Questions that an earlier run answered, and the ids of the cases that did; workers read them from
+the run directory instead."""
+_shared_key = pytest.StashKey[list[Shared]]()
+REUSED_FILE = "reused.json"
+
+
+def deselect_shared(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the cases whose suite shares the answers of another one, as `-k` leaves out tests.
+
+    Called after `-k`, `-m` and --ultrapar-model have left out theirs: what they left out of the
+    other suite is not shared. What this session asks itself goes before what an earlier run has.
+
+    Args:
+        config: pytest's.
+        items: What is selected; changed in place.
+    """
+    options, _ = process.settings(config)
+    repeats = options.repeats.n
+    sources: dict[int, str | None] = {}
+    for item in items:
+        test = internals.test_identity(item)
+        if test not in sources:
+            sources[test] = _source_of(item)
+    wanted = {source for source in sources.values() if source is not None}
+    if not wanted:
+        return
+    answered = reused(config)
+    asked: dict[Question, pytest.Item] = {}
+    for item in items:
+        if (suite := suite_of(item)) in wanted and internals.will_not_run(item) is None:
+            asked.setdefault(_question_of(item, suite, repeats), item)
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    # Dictionaries for their keys, each once and in order.
+    ids: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
+    for item in items:
+        source = sources[internals.test_identity(item)]
+        question = _question_of(item, source, repeats) if source is not None else None
+        if question is None or (question not in asked and question not in answered):
+            kept.append(item)
+            continue
+        left_out.append(item)
+        here, earlier = ids.setdefault(suite_of(item), ({}, {}))
+        if question in asked:
+            here[case_id_of(asked[question], options.seed)] = None
+        else:
+            earlier[answered[question]] = None
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
+    config.stash[_shared_key] = [
+        Shared(suite, tuple(here), tuple(earlier)) for suite, (here, earlier) in ids.items()
+    ]
+
+
+def _source_of(item: pytest.Item) -> str | None:
+    mark = item.get_closest_marker("ultrapar")
+    source = mark.kwargs.get(TAKEN_FROM) if mark is not None else None
+    return source if isinstance(source, str) and source != suite_of(item) else None
+
+
+def _question_of(item: pytest.Item, suite: str, repeats: int) -> Question:
+    """The question that an item asks, as if it were one of `suite`."""
+    return _question(
+        suite,
+        str(parameter(item, "model")),
+        repetition(item, repeats),
+        params_of(item),
+    )
+
+
+def question_of_case(case: Case) -> Question:
+    """The question of a case of this or an earlier run."""
+    return _question(case.suite, case.model, case.repeat, case.params)
+
+
+def _question(suite: str, model: str, repeat: int, params: Mapping[str, Scalar]) -> Question:
+    # By `repr`: 0.8 is 0.8 in JSON and in Python, and 1, 1.0 and True are three values.
+    return suite, model, repeat, tuple(sorted((name, repr(own)) for name, own in params.items()))
+
+
+def shared(config: pytest.Config) -> list[Shared]:
+    """What suites share instead of asking it; known when pytest has collected."""
+    return config.stash.get(_shared_key, [])
+
+
+def reused(config: pytest.Config) -> dict[Question, str]:
+    """The questions that the run named by --ultrapar-reuse answered, and the cases that did."""
+    given = getattr(config, "workerinput", {}).get(INPUT)
+    if given is not None:
+        return read_reused(Path(given["directory"]))
+    return config.stash.get(reused_key, {})
+
+
+def write_reused(directory: Path, reused: Mapping[Question, str]) -> None:
+    """Leave what an earlier run answered where workers find it. Called before they start.
+
+    Raises:
+        ResultsError: It cannot be written.
+    """
+    path = directory / REUSED_FILE
+    if reused:
+        write_whole(path, msgspec.json.encode(sorted(reused.items())))
+    else:
+        # Left by a session that never got as far as its first episode, it would be believed.
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            msg = f"cannot remove {path}: {error.strerror}"
+            raise ResultsError(msg) from error
+
+
+def read_reused(directory: Path) -> dict[Question, str]:
+    """What an earlier run answered, and the case that did; empty when none is reused.
+
+    Raises:
+        ResultsError: It cannot be read, or is something else.
+    """
+    path = directory / REUSED_FILE
+    try:
+        return dict(msgspec.json.decode(path.read_bytes(), type=list[tuple[Question, str]]))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        msg = f"cannot read {path}: {error.strerror}"
+        raise ResultsError(msg) from error
+    except msgspec.DecodeError as error:
+        msg = f"{path} does not hold what an earlier run answered: {error}"
+        raise ResultsError(msg) from error
