@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,23 @@ with suppress(ModuleNotFoundError):
         "ultrapar", deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
     settings.load_profile("ultrapar")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Run folders of tests on every core, as if `-n logical --dist worksteal` were given.
+
+    Tests by name, a debugger and `-s` want one process, and a word of the user's goes before. This
+    is no `addopts`, which would reach the suites in `bench_suites` too, whose workers and limits
+    are their user's to choose.
+    """
+    option = config.option
+    by_name = any(not Path(arg).is_dir() for arg in config.args)
+    told = getattr(option, "numprocesses", 0) is not None or option.tx or option.dist != "no"
+    watched = option.usepdb or option.trace or option.capture == "no" or option.collectonly
+    measured = config.getoption("benchmark_only", default=False)
+    if not (by_name or told or watched or measured or hasattr(config, "workerinput")):
+        option.numprocesses, option.dist = "logical", "worksteal"
 
 
 def pytest_configure(config: pytest.Config) -> None:
