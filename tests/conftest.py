@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,17 +12,8 @@ import pytest
 # images of containers do, each of them would compile this package anew, which takes 0.6 s.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# pytest reads this file wherever it is pointed at the repository's root, for `pytest-benchmark
-# compare` too, and the root needs no more than the package itself.
-with suppress(ModuleNotFoundError):
-    from hypothesis import HealthCheck, settings
-
-    # A busy machine makes any example slow, and so the drawing of one; what is slow for good is
-    # seen in `--durations`.
-    settings.register_profile(
-        "ultrapar", deadline=None, suppress_health_check=[HealthCheck.too_slow]
-    )
-    settings.load_profile("ultrapar")
+_ORDINARY = "not slow"
+"""The selection that `addopts` makes."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -43,6 +34,26 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Run each benchmark once, as a test; `--benchmark-only` measures, for a second each."""
+    """Run each benchmark once, as a test; `--benchmark-only` measures, for a second each.
+
+    Hypothesis draws few examples in the run that `addopts` selects, and all in any other.
+    """
     if not config.getoption("benchmark_only", True):
         config.option.benchmark_disable = True
+    # pytest reads this file wherever it is pointed at the repository's root, for `pytest-benchmark
+    # compare` too, and the root needs no more than the package itself.
+    if find_spec("hypothesis") is not None and not config.getoption("hypothesis_profile", None):
+        from hypothesis import settings
+
+        from tests.examples import FULL, QUICK
+
+        settings.load_profile(QUICK if config.option.markexpr == _ORDINARY else FULL)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Count hypothesis' tests among the slow ones where they draw all of their examples."""
+    if config.option.markexpr != _ORDINARY:
+        for item in items:
+            if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+                item.add_marker("slow")
