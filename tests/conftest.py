@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from importlib.util import find_spec
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -25,11 +25,13 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     are their user's to choose.
     """
     option = config.option
-    by_name = any(not Path(arg).is_dir() for arg in config.args)
+    here = Path(__file__).parent
+    paths = [config.invocation_params.dir / arg for arg in config.args]
+    folders = all(path.is_dir() and path.is_relative_to(here) for path in paths)
     told = getattr(option, "numprocesses", 0) is not None or option.tx or option.dist != "no"
     watched = option.usepdb or option.trace or option.capture == "no" or option.collectonly
     measured = config.getoption("benchmark_only", default=False)
-    if not (by_name or told or watched or measured or hasattr(config, "workerinput")):
+    if folders and not (told or watched or measured or hasattr(config, "workerinput")):
         option.numprocesses, option.dist = "logical", "worksteal"
 
 
@@ -42,12 +44,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.benchmark_disable = True
     # pytest reads this file wherever it is pointed at the repository's root, for `pytest-benchmark
     # compare` too, and the root needs no more than the package itself.
-    if find_spec("hypothesis") is not None and not config.getoption("hypothesis_profile", None):
-        from hypothesis import settings
+    with suppress(ModuleNotFoundError):
+        from tests.examples import FULL, QUICK, settings
 
-        from tests.examples import FULL, QUICK
-
-        settings.load_profile(QUICK if config.option.markexpr == _ORDINARY else FULL)
+        if not config.getoption("hypothesis_profile", None):
+            settings.load_profile(QUICK if config.option.markexpr == _ORDINARY else FULL)
 
 
 @pytest.hookimpl(tryfirst=True)
