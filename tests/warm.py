@@ -8,6 +8,7 @@ child starts, and all runs that are processes of their own, start theirs in the 
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import json
@@ -90,13 +91,19 @@ def _stem() -> socket.socket:
     """The process to fork from; it ends with the last end of this socket."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-P", __file__, str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
             start_new_session=True,
         )
+
+    def end() -> None:
+        ours.close()
+        process.wait()
+
+    atexit.register(end)
     return ours
 
 

@@ -27,8 +27,9 @@ async def answer(llm, prompt) -> str:
     return (await llm.chat([{"role": "user", "content": prompt}])).text
 """
 # None has a part in these tests, unless one loads it by its module's name; hypothesis alone takes
-# 0.3 s at the end of every run, and rerunfailures opens a socket in every run with workers.
-_UNUSED = ("cacheprovider", "hypothesispytest", "rerunfailures", "repeat")
+# 0.3 s at the end of every run, rerunfailures opens a socket in every run with workers, and
+# benchmark starts git, hg and file.
+_UNUSED = ("benchmark", "cacheprovider", "hypothesispytest", "rerunfailures", "repeat")
 _LIGHT = tuple(f"-pno:{name}" for name in _UNUSED)
 
 
