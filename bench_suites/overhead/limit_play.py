@@ -6,6 +6,7 @@ import heapq
 import itertools
 import math
 import random
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -233,7 +234,7 @@ class LimitPlay:
         step_s = 0.5
         begin_s = from_s
         while begin_s + MEAN_OVER_S <= to_s:
-            n = sum(begin_s <= at < begin_s + MEAN_OVER_S for at in times)
+            n = bisect_left(times, begin_s + MEAN_OVER_S) - bisect_left(times, begin_s)
             if n >= 0.9 * self._best(begin_s, begin_s + MEAN_OVER_S):
                 return begin_s - from_s
             begin_s += step_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Literal, get_args
 
 import msgspec
@@ -21,7 +22,7 @@ OUTLINED: tuple[Difficulty, ...] = ("medium", "hard", "very_hard")
 """Where a sound plan names neither tools nor parameters: they must be found."""
 
 
-class Task(msgspec.Struct, frozen=True):
+class Task(msgspec.Struct, frozen=True, dict=True):
     """One task of the library.
 
     Attributes:
@@ -38,7 +39,7 @@ class Task(msgspec.Struct, frozen=True):
     inputs: dict[str, Value]
     expected_outputs: tuple[str, ...]
 
-    @property
+    @cached_property
     def plan(self) -> Plan:
         """The sound plan: followed exactly, it needs no argument or tool that it does not name."""
         return Plan(

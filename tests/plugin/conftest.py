@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow.parquet as pq
 import pytest
 
 from tests.plugin.scripted_server import ScriptedServer
+from tests.warm import Warm
 
 # What a run in this process (`run_here`) is the first to import is forgotten after it, but not by
 # its package; half an import is worse than none.
@@ -25,8 +27,9 @@ async def answer(llm, prompt) -> str:
     return (await llm.chat([{"role": "user", "content": prompt}])).text
 """
 # None has a part in these tests, unless one loads it by its module's name; hypothesis alone takes
-# 0.3 s at the end of every run, and rerunfailures opens a socket in every run with workers.
-_UNUSED = ("cacheprovider", "hypothesispytest", "rerunfailures", "repeat")
+# 0.3 s at the end of every run, rerunfailures opens a socket in every run with workers, and
+# benchmark starts git, hg and file.
+_UNUSED = ("benchmark", "cacheprovider", "hypothesispytest", "rerunfailures", "repeat")
 _LIGHT = tuple(f"-pno:{name}" for name in _UNUSED)
 
 
@@ -89,7 +92,8 @@ class Project:
     def run_here(self, *args: str, pool: bool = True) -> pytest.RunResult:
         """Run pytest in this process: ten times as fast where the run ends before any request."""
         options = ["--ultrapar-pool", "pool.toml"] if pool else []
-        return self.pytester.runpytest_inprocess(*_LIGHT, *options, *args)
+        with patch("subprocess.Popen", Warm):
+            return self.pytester.runpytest_inprocess(*_LIGHT, *options, *args)
 
     @property
     def directory(self) -> Path:

@@ -6,13 +6,14 @@ import random
 from dataclasses import dataclass
 from types import SimpleNamespace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.apis.failure import LONGEST_S, parse_retry_after, parse_should_retry
 from pytest_ultrapar.broker.failure_classes import FAILURES, NOBODY_LISTENS
 from pytest_ultrapar.broker.health import JITTER, Breaker
 from pytest_ultrapar.broker.lanes import FIXED, SHARE, ParkedRetry, RetryBudget
+from tests.examples import examples
 
 RULES = {"failed": FAILURES, "connect": NOBODY_LISTENS}
 STEPS = st.lists(
@@ -71,7 +72,7 @@ class Lane:
                 assert rule.base_s <= open_s <= rule.cap_s * (1 + JITTER) + 1e-6
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(STEPS, st.integers(0, 2**32))
 def test_breaker_lets_one_through_at_a_time_and_opens_only_after_failures(steps, seed):
     lane = Lane(seed)
@@ -102,7 +103,7 @@ RETRY_STEPS = st.lists(
 )
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(RETRY_STEPS)
 def test_retries_are_never_more_than_the_budget_and_one_probe_at_a_time(steps):
     budget, now_s = RetryBudget(), 0.0
@@ -151,7 +152,7 @@ HEADER = st.one_of(
 )
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(HEADER, HEADER, st.floats(-1e12, 1e12))
 def test_retry_after_never_fails_and_stays_bounded(seconds, millis, epoch_s):
     for headers in (

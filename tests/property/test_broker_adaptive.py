@@ -6,12 +6,13 @@ import heapq
 import itertools
 import math
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.protocol import Grant, LeaseRequest, Told
 from pytest_ultrapar.pool.model import Key, Lane, LaneId, Limit, Model, Pool, Provider
+from tests.examples import examples
 
 # What each request in turn will bring: outcome, how long it takes, what its refusal says.
 COURSES = st.lists(
@@ -112,7 +113,7 @@ class Play:
             self.book(self.broker.release("w", lease.lease_id, outcome, told, self.now_s))
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(pools(), COURSES, st.integers(1, 60))
 def test_adaptive_broker_serves_everybody_in_the_end(pool, courses, wanted):
     play = Play(pool, courses, wanted)

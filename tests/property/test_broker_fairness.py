@@ -8,13 +8,14 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.protocol import NOTHING_TOLD, Grant, LeaseRequest
 from pytest_ultrapar.pool.model import Limit, Pool
+from tests.examples import examples
 from tests.property.broker_judge import check_rate, lane, pool
 
 
@@ -83,7 +84,7 @@ def keys(n_keys: int, n_models: int = 1, **limits: float | None) -> Pool:
     return pool(lanes, Limit("pool", "pool"), *(Limit(key, "key", **limits) for key in names))
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(
     n_workers=st.integers(2, 15),
     n_keys=st.integers(1, 4),

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.broker.protocol import LeaseRequest, Told
 from pytest_ultrapar.pool.model import Limit, Pool
+from tests.examples import examples
 from tests.property.broker_judge import Judge, lane, pool
 
 WORKERS = ("gw0", "gw1", "gw2")
@@ -195,7 +196,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
 class TestRules(BrokerMachine.TestCase):
     settings = settings(
-        max_examples=150,
+        examples(150),
         stateful_step_count=40,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
@@ -204,7 +205,7 @@ class TestRules(BrokerMachine.TestCase):
 @pytest.mark.slow
 class TestRulesAtLength(BrokerMachine.TestCase):
     settings = settings(
-        max_examples=400,
+        examples(400),
         stateful_step_count=80,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )

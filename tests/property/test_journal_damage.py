@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, Grade, TurnMessage
@@ -17,6 +17,7 @@ from pytest_ultrapar.store.journal import (
     scan_segment,
     segments,
 )
+from tests.examples import examples
 
 texts = st.text(st.characters(exclude_categories=()), max_size=40)
 
@@ -83,7 +84,7 @@ def test_journal_with_any_byte_flipped_loses_one_record_and_says_so(tmp_path):
                 assert damage
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.binary(max_size=200), st.integers(0, 8))
 def test_journal_finds_its_way_back_after_garbage(garbage, where):
     with tempfile.TemporaryDirectory() as name:
@@ -99,7 +100,7 @@ def test_journal_finds_its_way_back_after_garbage(garbage, where):
         assert sum(damage.length for damage in lost) == len(garbage) + 1
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.lists(st.tuples(texts, texts), min_size=1, max_size=5))
 def test_journal_reads_back_any_text_that_utf8_can_hold(pairs):
     with tempfile.TemporaryDirectory() as name:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.analysis.performance import hindsight
@@ -12,6 +12,7 @@ from pytest_ultrapar.analysis.requests import audit
 from pytest_ultrapar.broker.limits import Pacer
 from pytest_ultrapar.plan.bound import lower_bound, request_classes
 from pytest_ultrapar.pool.model import Lane, LaneId, Limit
+from tests.examples import examples
 from tests.unit.request_logs import episode, log_of, request
 from tests.unit.request_logs import lane as log_lane
 
@@ -62,7 +63,7 @@ def shortest_s(lanes, limits, requests):
     return next(ends for ends in count(least) if place(0, ends, [])) * TICK_S
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     limits_named("pool", "k0", "k1"),
     st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(1, 3)), min_size=1, max_size=4),

@@ -6,13 +6,14 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.plan.bound import lower_bound, request_classes
 from pytest_ultrapar.plan.forecast import Course, forecast
 from pytest_ultrapar.pool.config import Overrides, load_pool
+from tests.examples import examples
 
 MODELS = ("a", "b", "c")
 
@@ -69,7 +70,7 @@ def runs(draw):
     return courses, Assignment(groups=tuple(groups))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(pools(), runs())
 def test_forecast_is_never_below_the_lower_bound(pool, run):
     courses, assignment = run
@@ -85,7 +86,7 @@ def test_forecast_is_never_below_the_lower_bound(pool, run):
     assert sum(load.requests for load in found.lanes.values()) == sum(map(len, own.values()))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(pools(), runs(), st.sampled_from([None, 1, 2]), st.sampled_from([0.0, 0.1]))
 def test_one_episode_at_a_time_is_what_the_broker_makes_of_it(pool, run, n_lanes, between_s):
     """A second, empty group has the broker play what is summed up otherwise."""

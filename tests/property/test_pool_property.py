@@ -4,11 +4,12 @@ import json
 import tempfile
 from pathlib import Path
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.config import Overrides, load_pool
+from tests.examples import examples
 
 LEVELS = ["pool", "provider", "key", "key_model", "instance", "lane"]
 NAME = st.text("abcXYZ019._:-", min_size=1, max_size=6)
@@ -103,7 +104,7 @@ def load_tables(tables):
     return load("".join(lines).encode())
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(pools())
 def test_valid_pool_loads_with_every_lane_on_existing_limits(tables):
     pool = load_tables(tables)
@@ -115,7 +116,7 @@ def test_valid_pool_loads_with_every_lane_on_existing_limits(tables):
     assert [limit.name for limit in pool.limits.values()] == list(pool.limits)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(pools())
 def test_valid_pool_has_a_lane_for_every_instance_and_key_of_a_model(tables):
     pool = load_tables(tables)
@@ -130,7 +131,7 @@ def test_valid_pool_has_a_lane_for_every_instance_and_key_of_a_model(tables):
     ]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(pools())
 def test_valid_pool_lists_every_number_of_every_limit(tables):
     pool = load_tables(tables)
@@ -192,20 +193,20 @@ def assert_loads_or_is_refused(load_it, found):
         assert pool.lanes
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(damaged_pools())
 @example({"schema": 1, "provider": [{"": 1}]})
 def test_damaged_pool_loads_or_is_refused_in_one_line(tables):
     assert_loads_or_is_refused(load_tables, tables)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.dictionaries(FIELDS, ANYTHING, max_size=4))
 def test_arbitrary_tables_load_or_are_refused_in_one_line(tables):
     assert_loads_or_is_refused(load_tables, {"schema": 1, **tables})
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(
     st.binary(max_size=60) | st.text(max_size=60).map(lambda text: text.encode("utf-8", "replace"))
 )

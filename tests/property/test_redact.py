@@ -12,10 +12,11 @@ from xml.sax.saxutils import escape
 
 import pytest
 from _pytest.junitxml import bin_xml_escape
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.store.redact import Redactor
+from tests.examples import examples
 
 Spell = Callable[[str], str]
 
@@ -41,7 +42,7 @@ OUTER: dict[str, Spell] = {
     "json again": lambda text: json.dumps(text)[1:-1],
     "repr again": lambda text: repr(text)[1:-1],
 }
-FEW = settings(max_examples=40, deadline=None)
+FEW = examples(40)
 """Each example compiles patterns of its own, 5 ms."""
 EDGE = "Ω"
 """Stands around secrets, and in none: else it would not be clear where a secret ends."""

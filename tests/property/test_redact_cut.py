@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.apis.failure import classify_status
 from pytest_ultrapar.engine.output import EpisodeOutput
 from pytest_ultrapar.store.redact import Redactor
+from tests.examples import examples
 
 KEY = "sk-Canary7Qz0echo_Xy77Ab-12_zK9"
 REDACTOR = Redactor([KEY])
 SHOWN = 300
 LONGEST_PIECE = 7
 """Characters of the key that may be shown in a row: fewer than the shortest secret has."""
-QUICK = settings(max_examples=150, deadline=None)
+QUICK = examples(150)
 FILLER = st.sampled_from(["x", " ", "\n", "\t", "\u200b", "\\n", "\\", "é", "\x1b[31m", '"', "🙂"])
 
 
@@ -84,7 +85,7 @@ def test_message_shows_no_piece_of_a_key_wherever_it_is_cut(before, after, key, 
     assert longest_piece(REDACTOR.short(text, most)) <= LONGEST_PIECE
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     filler=st.sampled_from([" ", "x", "\u200b", "\n", "é", "🙂"]),
     largest=st.sampled_from([300, 4096, 16_384, 65_536, 262_144]),
@@ -98,7 +99,7 @@ def test_body_shows_no_piece_of_a_key_at_any_edge_of_what_is_read(filler, larges
     assert longest_piece(said(401, body + b" " * 300_000)) <= LONGEST_PIECE
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     filler=st.sampled_from([" ", "x", "\n"]), inside=st.integers(0, 40), pieces=st.integers(1, 4)
 )

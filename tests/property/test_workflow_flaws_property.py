@@ -2,12 +2,13 @@
 
 import itertools
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bench_suites.workflow import FLAWS, SEVERITIES, TASKS, FlawError, flaw, load_tools
 from bench_suites.workflow.adherence import common_subsequence
 from bench_suites.workflow.prompts import build_messages
+from tests.examples import examples
 
 TASK_LIST = list(TASKS.by_id.values())
 """All tasks; those that a flaw cannot spoil are left out where it is looked at."""
@@ -47,7 +48,7 @@ def test_flaws_differ_from_each_other(task, seed):
     assert len(set(shown)) == len(shown) >= len(FLAWS) - 2
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.sampled_from(list(FLAWS)), SEEDS)
 def test_flaw_touches_more_the_more_severe_it_is(name, seed):
     some = TASK_LIST[::20]

@@ -4,11 +4,12 @@ import asyncio
 import json
 
 import msgspec
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from bench_suites import workflow
 from bench_suites.workflow.reply_parser import parse_reply
+from tests.examples import examples
 from tests.unit.workflow_models import Native, Said, Scripted
 
 NAMES = st.sampled_from([*workflow.load_tools(), "tool_search", "tool_call", "nothing", ""])
@@ -93,7 +94,7 @@ def test_parser_gives_back_the_name_and_arguments_that_were_written(
     )
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(REPLIES, max_size=12), st.integers(0, 2**63 - 1))
 def test_episode_takes_any_replies_and_can_be_stored(replies, seed):
     llm = Scripted(replies)

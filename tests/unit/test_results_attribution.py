@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.analysis.attribution import attribute
 from pytest_ultrapar.analysis.performance import demand, hindsight
 from pytest_ultrapar.plan.bound import certify
 from pytest_ultrapar.pool.model import Limit
+from tests.examples import examples
 from tests.unit.request_logs import episode, lane, log_of, request
 
 
@@ -201,7 +202,7 @@ def episodes_of(drawn):
         yield episode(*attempts)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(spans, st.integers(1, 3) | st.none(), st.sampled_from([None, 0.5, 4.0]), st.booleans())
 def test_parts_always_add_up_to_the_makespan(drawn, workers, qps, restricted):
     limits = [Limit("key", "key", workers, qps), Limit("i0", "instance", 2)]
@@ -219,7 +220,7 @@ def test_parts_always_add_up_to_the_makespan(drawn, workers, qps, restricted):
         assert min(msgspec.structs.astuple(row.parts)[1:-1]) >= -1e-9
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(spans, st.integers(1, 3))
 def test_published_prices_prove_the_published_bound(drawn, workers):
     limits = [Limit("key", "key", workers, 3.0), Limit("i0", "instance", 2)]

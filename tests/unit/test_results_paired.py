@@ -4,7 +4,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -22,6 +22,7 @@ from pytest_ultrapar.analysis.paired import (
     ratio_interval,
     typical_ratio,
 )
+from tests.examples import examples
 
 counts = st.integers(0, 400)
 numbers = st.floats(-1e6, 1e6)
@@ -116,7 +117,7 @@ def test_possible_range_holds_zero_and_has_a_width():
     assert possible_change([0.4, 0.9]) == (-0.9, 0.9)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.lists(numbers, max_size=20))
 def test_mean_interval_holds_the_mean_of_the_values_and_is_the_same_again(values):
     low, high = mean_interval(values)
@@ -168,7 +169,7 @@ def test_rate_difference_of_identical_answers_has_the_width_of_what_is_not_known
     assert rate_difference(10, 0, 0).high > 0.15
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.lists(positive, min_size=2, max_size=20), st.floats(0.5, 2))
 def test_ratios_of_a_constant_factor_are_that_factor(base, factor):
     new = [factor * value for value in base]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.coordinator.policies import POLICIES, find_policy
 from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_sample
 from pytest_ultrapar.errors import ConfigError
+from tests.examples import examples
 from tests.unit.policy_play import assert_sound, carry_out, cases, lanes_of, pool
 
 MODELS = ("DeepSeek-V3-0324", "qwen2.5-72b-instruct", "qwen2.5-3b-instruct")
@@ -39,7 +40,7 @@ def assignments(draw: st.DrawFn) -> tuple[list, Assignment, int]:
     return planned, Assignment(groups=tuple(groups)), draw(st.integers(1, len(planned) - 1))
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(assignments(), st.integers(0, 3))
 def test_every_case_runs_once_and_the_sample_before_all_others(drawn, seed):
     planned, assignment, n = drawn
