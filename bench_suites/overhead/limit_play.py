@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, cast
 
 from bench_suites.overhead.provider_play import Serving
 from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.apis.failure_classes import CLASSES
 from pytest_ultrapar.broker.broker import LaneBroker
-from pytest_ultrapar.broker.failure_classes import CLASSES
 from pytest_ultrapar.broker.protocol import Grant, LeaseRequest, Told
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.pool.model import Instance, Key, Lane, LaneId, Limit, Model, Pool, Provider
 
 if TYPE_CHECKING:
     from bench_suites.overhead.provider_play import Provider as Played
-    from pytest_ultrapar.apis.outcome import FailedOutcome
+    from pytest_ultrapar.apis.failure_classes import FailedOutcome
     from pytest_ultrapar.broker.protocol import Action, Lease, LeaseOutcome
     from pytest_ultrapar.pool.settings import RateMode
 

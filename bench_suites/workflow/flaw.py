@@ -67,21 +67,15 @@ class Flaw:
         raise FlawError(msg)
 
 
+_CHANGES: dict[FlawGroup, dict[str, Callable[[Plan, Severity, Draw], Plan]]] = {
+    "structure": flaws_structure.CHANGES,
+    "operation": flaws_operation.CHANGES,
+    "logic": flaws_logic.CHANGES,
+}
 FLAWS: dict[str, Flaw] = {
-    flaw.name: flaw
-    for flaw in (
-        Flaw("sequence_disorder", "structure", flaws_structure.disorder),
-        Flaw("tool_misuse", "structure", flaws_structure.misuse_tools),
-        Flaw("parameter_error", "structure", flaws_structure.spoil_values),
-        Flaw("incomplete_description", "structure", flaws_structure.break_off),
-        Flaw("missing_step", "operation", flaws_operation.drop_steps),
-        Flaw("redundant_operations", "operation", flaws_operation.repeat_steps),
-        Flaw("insufficient_detail", "operation", flaws_operation.withhold_detail),
-        Flaw("parameter_issues", "operation", flaws_operation.spoil_names),
-        Flaw("logical_inconsistency", "logic", flaws_logic.break_handover),
-        Flaw("semantic_drift", "logic", flaws_logic.drift),
-        Flaw("contradictory_instructions", "logic", flaws_logic.contradict),
-    )
+    name: Flaw(name, group, change)
+    for group, changes in _CHANGES.items()
+    for name, change in changes.items()
 }
 
 _CORE = [

@@ -140,3 +140,11 @@ def _others(step: PlanStep, name: str, value: Value) -> list[Value]:
     if isinstance(value, tuple):
         return [(*value, "another"), (*value, "one more")]
     return [f"{value}-2", f"{value}-3"]
+
+
+CHANGES = {
+    "logical_inconsistency": break_handover,
+    "semantic_drift": drift,
+    "contradictory_instructions": contradict,
+}
+"""By the name of the flaw."""

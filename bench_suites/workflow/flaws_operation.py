@@ -87,3 +87,12 @@ def _misspelt(name: str) -> str:
     """`source` -> `sourceParam`, `group_by` -> `groupByParam`: no tool has a name of this form."""
     first, *others = name.split("_")
     return first + "".join(part.capitalize() for part in others) + "Param"
+
+
+CHANGES = {
+    "missing_step": drop_steps,
+    "redundant_operations": repeat_steps,
+    "insufficient_detail": withhold_detail,
+    "parameter_issues": spoil_names,
+}
+"""By the name of the flaw."""

@@ -184,3 +184,12 @@ def _refused(parameter: Parameter, draw: Draw) -> Value:
         # Too short for a minimum length, and nothing that any pattern of the registry takes.
         return ""
     return "as usual"
+
+
+CHANGES = {
+    "sequence_disorder": disorder,
+    "tool_misuse": misuse_tools,
+    "parameter_error": spoil_values,
+    "incomplete_description": break_off,
+}
+"""By the name of the flaw."""

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from pytest_ultrapar.apis.outcome import Exceeded, FailedOutcome
+from pytest_ultrapar.apis.failure_classes import FailedOutcome
+from pytest_ultrapar.apis.outcome import Exceeded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

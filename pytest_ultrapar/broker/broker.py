@@ -7,9 +7,9 @@ import random
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES, LIMITED
 from pytest_ultrapar.broker.adaptive.observation import Observation
 from pytest_ultrapar.broker.assignment import check_assignment
-from pytest_ultrapar.broker.failure_classes import ANSWERED, CLASSES, LIMITED
 from pytest_ultrapar.broker.lane_table import LaneTable, OrphanSeat
 from pytest_ultrapar.broker.lanes import (
     GroupBook,

@@ -7,14 +7,14 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pytest_ultrapar.broker.failure_classes import ANSWERED, CLASSES, NOBODY_LISTENS, Scope
+from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES, NOBODY_LISTENS, Scope
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from pytest_ultrapar.broker.failure_classes import BreakerRule
+    from pytest_ultrapar.apis.failure_classes import BreakerRule
     from pytest_ultrapar.pool.model import Lane
 
 
@@ -459,17 +459,7 @@ class LaneHealth:
         back = ""
         if retry_after_s is not None and math.isfinite(retry_after_s) and retry_after_s > 0:
             back = f" (it asks to come back in {retry_after_s:,.0f} s)"
-        said = {
-            "auth": f"{key} was refused (401, or a 400 that rejects the key)",
-            "forbidden": f"{key} may not use the model {lane.model} (403)",
-            "quota": f"{key} has no quota left (402, or 429 that says so){back}",
-            "daily_quota": f"{key} has used up its quota of the day for {lane.model}{back}",
-            "not_found": f"{instance} was not found (404)",
-            "tls": (
-                f"{instance} showed a certificate that does not verify "
-                "(a private CA goes into ca_file)"
-            ),
-        }[outcome]
+        said = CLASSES[outcome].why.format(key=key, instance=instance, model=lane.model, back=back)
         return f"{said}: removed for the rest of the run"
 
     def _limited(

@@ -7,7 +7,7 @@ import math
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.broker.failure_classes import ANSWERED, LIMITED
+from pytest_ultrapar.apis.failure_classes import ANSWERED, LIMITED
 from pytest_ultrapar.broker.health import PauseLog
 from pytest_ultrapar.broker.limits import (
     HEADROOM,

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
-from pytest_ultrapar.apis.outcome import Allowance, Exceeded, FailedOutcome
+from pytest_ultrapar.apis.failure_classes import FailedOutcome
+from pytest_ultrapar.apis.outcome import Allowance, Exceeded
 from pytest_ultrapar.pool.model import LaneId
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from pytest_ultrapar.apis.failure import LARGEST_TEXT, beginning_of_bytes
-from pytest_ultrapar.broker.failure_classes import CLASSES
+from pytest_ultrapar.apis.failure_classes import CLASSES
 from pytest_ultrapar.broker.protocol import KnownLane
 from pytest_ultrapar.check.asking import MESSAGES, PARAMETERS
 from pytest_ultrapar.pool.model import Lane

@@ -12,8 +12,8 @@ from typing import Any, NoReturn, Protocol, TypeGuard
 import msgspec
 
 from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.apis.failure_classes import CLASSES
 from pytest_ultrapar.apis.reply import Messages, Reply
-from pytest_ultrapar.broker.failure_classes import CLASSES
 from pytest_ultrapar.broker.holding import acquire_lease
 from pytest_ultrapar.broker.protocol import BrokerPort, Lease, LeaseOutcome, LeaseRequest
 from pytest_ultrapar.clock import Clock

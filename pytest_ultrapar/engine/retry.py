@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pytest_ultrapar.broker.failure_classes import CLASSES
+from pytest_ultrapar.apis.failure_classes import CLASSES
 
 if TYPE_CHECKING:
     import random

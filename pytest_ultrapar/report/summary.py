@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.run_summary import Cell
-from pytest_ultrapar.broker.failure_classes import ANSWERED, CLASSES
+from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.report.text import counted, duration, percent, rate, text_table, times, visible
 

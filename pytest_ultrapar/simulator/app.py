@@ -35,8 +35,7 @@ from pytest_ultrapar.simulator.completion import (
     forced_call,
 )
 from pytest_ultrapar.simulator.draw import Draw
-from pytest_ultrapar.simulator.faults.book import disturbed_answer, disturbed_reply, error_answer
-from pytest_ultrapar.simulator.faults.script import Error
+from pytest_ultrapar.simulator.faults.kinds import Error
 from pytest_ultrapar.simulator.log import encode_names, with_fault
 from pytest_ultrapar.simulator.served import (
     METRICS_HEADERS,
@@ -53,7 +52,8 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.clock import Clock
     from pytest_ultrapar.simulator.faults.book import FaultBook
-    from pytest_ultrapar.simulator.faults.script import Effect, Timeline
+    from pytest_ultrapar.simulator.faults.kinds import Effect
+    from pytest_ultrapar.simulator.faults.script import Timeline
     from pytest_ultrapar.simulator.log import Event
     from pytest_ultrapar.simulator.served import ServedProvider
 
@@ -247,7 +247,7 @@ def _composed(lane: ServedLane, request: ChatRequest, effect: Effect | None) -> 
         rng = draw.rng() if lane.persona.draws else _NO_CHANCE
         reply = lane.persona.reply(messages, rng, lane.simulation.skill)
     if effect is not None:
-        reply = disturbed_reply(reply, effect)
+        reply = effect.of_reply(reply)
     usage = count_usage(reply, messages)
     answer: Answer
     if request.stream:
@@ -259,7 +259,7 @@ def _composed(lane: ServedLane, request: ChatRequest, effect: Effect | None) -> 
         answer = Whole(body)
     latency_s = draw.latency_s(lane.simulation.latency)
     if effect is not None:
-        answer, latency_s = disturbed_answer(answer, latency_s, effect)
+        answer, latency_s = effect.of_answer(answer, latency_s)
     return Composed(answer, latency_s, usage.total_tokens)
 
 
@@ -360,7 +360,7 @@ def _disturbed(
     names = lane.names if fault is None else with_fault(lane.names, fault.label)
     effect = None if fault is None else fault.effect
     if isinstance(effect, Error) and not effect.after_s:
-        return names, error_answer(effect)
+        return names, effect.answer()
     composed = _admit(lane, request, now_s, effect)
     headers = faults.headers(lane, now_s)
     if isinstance(composed, Whole):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -9,18 +11,23 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import Limit
-from pytest_ultrapar.simulator.faults.file import (
-    _FORMS,
-    _KINDS,
-    KNOWN_ERRORS,
-    CapacityTable,
-    FaultTable,
-)
+from pytest_ultrapar.simulator.faults.file import CapacityTable
+from pytest_ultrapar.simulator.faults.kinds import KINDS, KNOWN_ERRORS, FaultTable, MalformedForm
 from pytest_ultrapar.simulator.faults.script import FaultScript
 from tests.simulated_pool import faults_of, simulated_pool
 
 POOL = simulated_pool(keys=("key0", "key1"), per_key=Limit("", "key", workers=5, qps=10))
-WORDS = ["lab", "m", "key0", "start", "body", "length", "lab/*", *_FORMS, *KNOWN_ERRORS]
+WORDS = [
+    "lab",
+    "m",
+    "key0",
+    "start",
+    "body",
+    "length",
+    "lab/*",
+    *get_args(MalformedForm),
+    *KNOWN_ERRORS,
+]
 VALUES = st.one_of(
     st.integers(-2, 600),
     st.floats(),
@@ -31,7 +38,7 @@ VALUES = st.one_of(
 )
 FAULTS = st.builds(
     lambda kind, more: {"kind": kind, **more},
-    st.sampled_from(_KINDS),
+    st.sampled_from(list(KINDS)),
     st.dictionaries(st.sampled_from(FaultTable.__struct_fields__[1:]), VALUES, max_size=3),
 )
 CAPACITIES = st.dictionaries(
@@ -65,7 +72,7 @@ def test_entries_of_any_fields_are_a_script_or_refused(tmp_path_factory, fault, 
         assert msgspec.json.decode(msgspec.json.encode(script), type=FaultScript) == script
 
 
-@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_kinds_alone_are_refused_only_for_what_they_lack(tmp_path, kind):
     needs = {"error": "needs error or status", "slow": "needs factor or extra_s"}
     text = f'[[fault]]\nkind = "{kind}"\n'

@@ -8,9 +8,9 @@ import httpx
 import pytest
 
 from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.apis.failure_classes import CLASSES
 from pytest_ultrapar.apis.registry import api_named
 from pytest_ultrapar.broker.assignment import Assignment, Group
-from pytest_ultrapar.broker.failure_classes import CLASSES
 from pytest_ultrapar.broker.protocol import KnownLane
 from pytest_ultrapar.check.answers import (
     MOST_TOKENS_IN,

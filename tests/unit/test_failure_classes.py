@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import get_args
 
-from pytest_ultrapar.broker.failure_classes import ANSWERED, CLASSES, TABLE_HEADER, table_rows
+from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES, TABLE_HEADER, table_rows
 from pytest_ultrapar.broker.protocol import LeaseOutcome
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "faults.md"

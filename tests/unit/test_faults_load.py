@@ -5,20 +5,19 @@ import pytest
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import Limit
-from pytest_ultrapar.simulator.faults.file import _KINDS_OF, KNOWN_ERRORS, FaultTable, PlaceTable
-from pytest_ultrapar.simulator.faults.script import (
+from pytest_ultrapar.simulator.faults.kinds import (
+    KINDS,
+    KNOWN_ERRORS,
     Drop,
     Error,
-    Fault,
-    FaultScript,
+    FaultTable,
     Finish,
     Hang,
     Malformed,
+    PlaceTable,
     Slow,
-    Span,
-    When,
-    Where,
 )
+from pytest_ultrapar.simulator.faults.script import Fault, FaultScript, Span, When, Where
 from tests.simulated_pool import faults_of, simulated_pool
 
 POOL = simulated_pool(
@@ -162,7 +161,7 @@ def test_faults_before_others_leave_the_rest_alone(load):
 def test_every_field_of_a_fault_is_of_some_kind_or_of_all():
     own = set(FaultTable.__struct_fields__) - set(PlaceTable.__struct_fields__)
     when = {"kind", "after_requests", "for_requests", "after_tokens", "share"}
-    assert set(_KINDS_OF) == own - when
+    assert {field for kind in KINDS.values() for field in kind.fields} == own - when
 
 
 REFUSED = [

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from pytest_ultrapar.broker.failure_classes import FAILURES, NOBODY_LISTENS
+from pytest_ultrapar.apis.failure_classes import FAILURES, NOBODY_LISTENS
 from pytest_ultrapar.broker.health import Breaker
 
 

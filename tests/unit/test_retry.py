@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.apis.failure import LONGEST_S, Failure, classify_status, parse_retry_after
-from pytest_ultrapar.broker.failure_classes import CLASSES
+from pytest_ultrapar.apis.failure_classes import CLASSES
 from pytest_ultrapar.engine.retry import RetryPolicy
 
 

@@ -5,19 +5,15 @@ from __future__ import annotations
 import re
 import textwrap
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.simulator import command
-from pytest_ultrapar.simulator.faults import file
-from pytest_ultrapar.simulator.faults.file import (
-    KNOWN_ERRORS,
-    CapacityTable,
-    FaultsFile,
-    FaultTable,
-    load_faults,
-)
+from pytest_ultrapar.simulator.faults import kinds
+from pytest_ultrapar.simulator.faults.file import CapacityTable, FaultsFile, load_faults
+from pytest_ultrapar.simulator.faults.kinds import KNOWN_ERRORS, FaultTable
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "simulator.md").read_text(
     encoding="utf-8"
@@ -64,8 +60,8 @@ def test_example_of_a_knee_is_a_latency(tmp_path):
 
 
 def test_every_kind_has_an_example(tmp_path):
-    kinds = set(re.findall(r'^kind = "(\w+)"$', "".join(EXAMPLES), re.MULTILINE))
-    assert kinds == set(file._KINDS)
+    shown = set(re.findall(r'^kind = "(\w+)"$', "".join(EXAMPLES), re.MULTILINE))
+    assert shown == set(kinds.KINDS)
 
 
 def test_every_field_word_and_known_error_is_explained():
@@ -77,6 +73,6 @@ def test_every_field_word_and_known_error_is_explained():
     prose = re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL)
     named = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", prose))))
     assert fields <= named
-    words = {*file._FORMS, *file._REASONS, *file._KINDS}
+    words = {*get_args(kinds.MalformedForm), *get_args(kinds.FinishReason), *kinds.KINDS}
     assert {word for word in words if f'"{word}"' not in PAGE} == set()
     assert {error for error in KNOWN_ERRORS if f"`{error}`" not in PAGE} == set()

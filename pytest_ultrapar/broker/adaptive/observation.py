@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.broker.failure_classes import ANSWERED, CLASSES
+from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES
 from pytest_ultrapar.broker.protocol import NOTHING_TOLD, LeaseOutcome, Told
 from pytest_ultrapar.records import Microseconds
 

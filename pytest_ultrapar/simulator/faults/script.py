@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
-import msgspec
+from pytest_ultrapar.simulator.faults.kinds import AnyEffect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,11 +32,6 @@ class Timeline:
 
 
 Since = Literal["first-request", "start"]
-At = Literal["start", "body"]
-MalformedForm = Literal[
-    "truncated", "not-json", "wrong-type", "empty-choices", "no-message", "null-content", "empty"
-]
-FinishReason = Literal["content_filter", "length"]
 
 
 class OnLane(Protocol):
@@ -112,64 +107,6 @@ class When:
     share: float = 1.0
 
 
-class Error(msgspec.Struct, frozen=True, tag="error"):
-    """Answers with another status.
-
-    Attributes:
-        headers: Beyond content-type and content-length; a name may come several times.
-        after_s: Seconds for which a seat is held first; 0 answers before any limit is asked.
-    """
-
-    status: int
-    body: str
-    headers: tuple[tuple[str, str], ...]
-    after_s: float = 0.0
-
-
-class Hang(msgspec.Struct, frozen=True, tag="hang"):
-    """Holds a seat and never answers, or never ends its answer (`at = "body"`)."""
-
-    at: At
-
-
-class Drop(msgspec.Struct, frozen=True, tag="drop"):
-    """Closes the connection without an answer, or in the middle of it (`at = "body"`).
-
-    Attributes:
-        after_s: When; None is when the answer would be due.
-    """
-
-    at: At
-    after_s: float | None = None
-
-
-class Slow(msgspec.Struct, frozen=True, tag="slow"):
-    """Takes `factor` times as long, and `extra_s` seconds more."""
-
-    factor: float
-    extra_s: float
-
-
-class Malformed(msgspec.Struct, frozen=True, tag="malformed"):
-    """Answers 200 with a body that is no completion.
-
-    Attributes:
-        body: The whole body; None makes one of the form.
-    """
-
-    form: MalformedForm
-    body: str | None = None
-
-
-class Finish(msgspec.Struct, frozen=True, tag="finish"):
-    """Answers 200 with a completion that ended early."""
-
-    finish_reason: FinishReason
-
-
-Effect = Error | Hang | Drop | Slow | Malformed | Finish
-
-
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One `[[fault]]`.
@@ -181,7 +118,7 @@ class Fault:
     label: str
     where: Where
     when: When
-    effect: Effect
+    effect: AnyEffect
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+FailedOutcome = Literal[
+    "rate",
+    "quota",
+    "daily_quota",
+    "auth",
+    "forbidden",
+    "not_found",
+    "tls",
+    "connect",
+    "transport",
+    "overload",
+    "congestion",
+    "timeout",
+    "malformed",
+    "refused",
+    "bad_request",
+]
+"""How an attempt without a reply ended: the words of `CLASSES`."""
 Scope = Literal["lane", "key_model", "key", "instance"]
 """What of a lane is out: itself, its key for its model, its key, its instance."""
 Again = Literal["free", "attempts", "once", "never"]
@@ -44,6 +62,8 @@ class FailureClass:
     Attributes:
         examples: What ends with it, for people.
         out: What of the lane is removed for the rest of the run; None: nothing.
+        why: Why it is removed, with `{key}`, `{instance}`, `{model}`, and `{back}` for how long the
+            provider asked to be left alone.
         pauses: Whether the lane pauses, for as long as the provider asks or by a back-off.
         breaker: By which rule it counts for the lane's breaker; None: not at all.
         again: How often the request is sent again.
@@ -54,6 +74,7 @@ class FailureClass:
     examples: str
     again: Again
     out: Scope | None = None
+    why: str = ""
     pauses: bool = False
     breaker: BreakerRule | None = None
     budget: bool = False
@@ -69,16 +90,37 @@ CLASSES: dict[str, FailureClass] = {
     "rate": FailureClass(
         "429 that is no quota, 529, 503 with Retry-After", "free", pauses=True, controller="cut"
     ),
-    "quota": FailureClass("402, 429 or 400 for want of money", "free", out="key"),
+    "quota": FailureClass(
+        "402, 429 or 400 for want of money",
+        "free",
+        out="key",
+        why="{key} has no quota left (402, or 429 that says so){back}",
+    ),
     "daily_quota": FailureClass(
-        "429 that says the day's requests or tokens are used up", "free", out="key_model"
+        "429 that says the day's requests or tokens are used up",
+        "free",
+        out="key_model",
+        why="{key} has used up its quota of the day for {model}{back}",
     ),
-    "auth": FailureClass("401, or a 400 that rejects the key", "free", out="key"),
+    "auth": FailureClass(
+        "401, or a 400 that rejects the key",
+        "free",
+        out="key",
+        why="{key} was refused (401, or a 400 that rejects the key)",
+    ),
     "forbidden": FailureClass(
-        "403, 404 that says the key has no access to the model", "free", out="key_model"
+        "403, 404 that says the key has no access to the model",
+        "free",
+        out="key_model",
+        why="{key} may not use the model {model} (403)",
     ),
-    "not_found": FailureClass("404", "free", out="instance"),
-    "tls": FailureClass("a certificate that does not verify", "free", out="instance"),
+    "not_found": FailureClass("404", "free", out="instance", why="{instance} was not found (404)"),
+    "tls": FailureClass(
+        "a certificate that does not verify",
+        "free",
+        out="instance",
+        why="{instance} showed a certificate that does not verify (a private CA goes into ca_file)",
+    ),
     "connect": FailureClass(
         "connection refused, no such host, connect timeout", "free", breaker=NOBODY_LISTENS
     ),

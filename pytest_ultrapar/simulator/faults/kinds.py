@@ -1,0 +1,414 @@
+"""The kinds of `[[fault]]`: what each may say in the file, and what it makes of an answer.
+
+A kind is one class here: its fields are among those of `FaultTable`, `read` checks them, and the
+server calls `of_reply` and `of_answer`. What sends answers is imported where it is used, since the
+process that reads a file for a server sends none.
+"""
+
+# ruff: noqa: PLC0415
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn, Self, get_args
+
+import msgspec
+
+from pytest_ultrapar.pool.fields import Bounds, Location, check_word, shown
+from pytest_ultrapar.pool.file import FileTable, Number
+from pytest_ultrapar.simulator.api_error import ApiError
+from pytest_ultrapar.simulator.persona import PersonaReply
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from pytest_ultrapar.simulator.answer import Answer, Whole
+
+
+class PlaceTable(FileTable, kw_only=True):
+    """Where and when: what all entries have in common."""
+
+    name: str | None = None
+    provider: str | None = None
+    instance: str | None = None
+    key: str | None = None
+    model: str | None = None
+    from_s: Number | None = None
+    for_s: Number | None = None
+
+
+class FaultTable(PlaceTable, kw_only=True):
+    """`[[fault]]`."""
+
+    kind: str
+    after_requests: int | None = None
+    for_requests: int | None = None
+    after_tokens: int | None = None
+    share: Number | None = None
+    error: str | None = None
+    status: int | None = None
+    message: str | None = None
+    body: str | None = None
+    headers: dict[str, str | list[str]] | None = None
+    after_s: Number | None = None
+    at: str | None = None
+    extra_s: Number | None = None
+    factor: Number | None = None
+    form: str | None = None
+    finish_reason: str | None = None
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """What a fault makes of the request that it takes.
+
+    Attributes:
+        fields: Of `FaultTable`, those that only some kinds know and this one does.
+    """
+
+    fields: ClassVar[tuple[str, ...]]
+
+    @classmethod
+    def read(cls, location: Location, table: FaultTable) -> Self:
+        """The effect of an entry of this kind.
+
+        Raises:
+            ConfigError: A field is missing, out of its bounds, or contradicts another.
+        """
+        raise NotImplementedError
+
+    def of_reply(self, reply: PersonaReply) -> PersonaReply:
+        """What is left of what the model says: all of it."""
+        return reply
+
+    def of_answer(self, answer: Answer, latency_s: float) -> tuple[Answer, float]:
+        """What is sent instead of an answer, and the latency with which it is: the same."""
+        return answer, latency_s
+
+
+At = Literal["start", "body"]
+MalformedForm = Literal[
+    "truncated", "not-json", "wrong-type", "empty-choices", "no-message", "null-content", "empty"
+]
+FinishReason = Literal["content_filter", "length"]
+_ATS: tuple[At, ...] = get_args(At)
+_FORMS: tuple[MalformedForm, ...] = get_args(MalformedForm)
+_REASONS: tuple[FinishReason, ...] = get_args(FinishReason)
+_STATUS = Bounds(at_least=300, at_most=599)
+_SECONDS = Bounds(at_least=0, at_most=3_600)
+_SLOWER = Bounds(above=0, at_most=1_000)
+
+
+class Error(Effect, frozen=True, tag="error"):
+    """Answers with another status.
+
+    Attributes:
+        headers: Beyond content-type and content-length; a name may come several times.
+        after_s: Seconds for which a seat is held first; 0 answers before any limit is asked.
+    """
+
+    fields = ("error", "status", "message", "body", "headers", "after_s")
+
+    status: int
+    body: str
+    headers: tuple[tuple[str, str], ...]
+    after_s: float = 0.0
+
+    @classmethod
+    def read(cls, location: Location, table: FaultTable) -> Self:  # noqa: D102 - as in Effect
+        if table.error is None and table.status is None:
+            location.refuse('needs error or status: kind = "error" says which answer')
+        if table.body is not None and table.message is not None:
+            location.at("message").refuse(
+                "cannot be given together with body, which is the whole answer"
+            )
+        status = table.status
+        if status is not None:
+            _STATUS.check(location.at("status"), status)
+        if table.error is not None:
+            known = KNOWN_ERRORS.get(table.error)
+            if known is None:
+                refuse_unknown(location.at("error"), table.error, KNOWN_ERRORS, "known error")
+        else:
+            assert status is not None
+            said = f"Answered with {status} as the faults file asks for"
+            known = ApiError.of_status(status, said)
+        answer = ApiError(
+            known.status if status is None else status,
+            known.message if table.message is None else table.message,
+            known.code,
+            known.param,
+            known.retry_after_s,
+            known.kind,
+        )
+        headers = tuple((name.decode(), value.decode()) for name, value in answer.headers())
+        if table.headers is not None:
+            headers = check_headers(location.at("headers"), table.headers)
+        body = answer.body().decode() if table.body is None else table.body
+        return cls(answer.status, body, headers, _seconds(location, table) or 0.0)
+
+    def answer(self) -> Whole:
+        """The answer with another status, headers as given, JSON unless they say otherwise."""
+        from pytest_ultrapar.simulator.answer import Whole
+
+        headers = tuple(
+            (name.encode("latin-1"), value.encode("latin-1")) for name, value in self.headers
+        )
+        return Whole(self.body.encode(), self.status, headers)
+
+    def of_answer(self, answer: Answer, latency_s: float) -> tuple[Answer, float]:  # noqa: D102
+        return self.answer(), self.after_s
+
+
+class Hang(Effect, frozen=True, tag="hang"):
+    """Holds a seat and never answers, or never ends its answer (`at = "body"`)."""
+
+    fields = ("at",)
+
+    at: At
+
+    @classmethod
+    def read(cls, location: Location, table: FaultTable) -> Self:  # noqa: D102
+        return cls(_at(location, table))
+
+    def of_answer(self, answer: Answer, latency_s: float) -> tuple[Answer, float]:  # noqa: D102
+        from pytest_ultrapar.simulator.answer import NEVER, broken_off
+
+        return (NEVER if self.at == "start" else broken_off(answer, "silence")), latency_s
+
+
+class Drop(Effect, frozen=True, tag="drop"):
+    """Closes the connection without an answer, or in the middle of it (`at = "body"`).
+
+    Attributes:
+        after_s: When; None is when the answer would be due.
+    """
+
+    fields = ("at", "after_s")
+
+    at: At
+    after_s: float | None = None
+
+    @classmethod
+    def read(cls, location: Location, table: FaultTable) -> Self:  # noqa: D102
+        after_s = _seconds(location, table)
+        return cls(_at(location, table), after_s)
+
+    def of_answer(self, answer: Answer, latency_s: float) -> tuple[Answer, float]:  # noqa: D102
+        from pytest_ultrapar.simulator.answer import Pieces, broken_off
+
+        in_body = self.at == "body"
+        dropped = broken_off(answer, "close") if in_body else Pieces(None, (), (), "close")
+        return dropped, latency_s if self.after_s is None else self.after_s
+
+
+class Slow(Effect, frozen=True, tag="slow"):
+    """Takes `factor` times as long, and `extra_s` seconds more."""
+
+    fields = ("extra_s", "factor")
+
+    factor: float
+    extra_s: float
+
+    @classmethod
+    def read(cls, location: Location, table: FaultTable) -> Self:  # noqa: D102
+        factor, extra_s = table.factor, table.extra_s
+        if factor is None and extra_s is None:
+            location.refuse('needs factor or extra_s: kind = "slow" says how slow')
+        factor = 1 if factor is None else _SLOWER.check(location.at("factor"), factor)
+        extra_s = 0 if extra_s is None else _SECONDS.check(location.at("extra_s"), extra_s)
+        return cls(float(factor), float(extra_s))
+
+    def of_answer(self, answer: Answer, latency_s: float) -> tuple[Answer, float]:  # noqa: D102
+        return answer, latency_s * self.factor + self.extra_s
+
+
+_HEAD = b'{"id":"chatcmpl-0","object":"chat.completion","created":0,"model":"m","choices":'
+_USAGE = b',"usage":{"prompt_tokens":1,"completion_tokens":0,"total_tokens":1}}'
+_BODIES: dict[MalformedForm, bytes] = {
+    "not-json": b"<html><body>this is no JSON</body></html>",
+    "wrong-type": b'["this is no completion"]',
+    "empty-choices": _HEAD + b"[]" + _USAGE,
+    "no-message": _HEAD + b'[{"index":0,"finish_reason":"stop"}]' + _USAGE,
+    "null-content": _HEAD
+    + b'[{"index":0,"message":{"role":"assistant","content":null},"finish_reason":"stop"}]'
+    + _USAGE,
+    "empty": b"",
+}
+
+
+class Malformed(Effect, frozen=True, tag="malformed"):
+    """Answers 200 with a body that is no completion.
+
+    Attributes:
+        body: The whole body; None makes one of the form.
+    """
+
+    fields = ("body", "form")
+
+    form: MalformedForm
+    body: str | None = None
+
+    @classmethod
+    def read(cls, location: Location, table: FaultTable) -> Self:  # noqa: D102
+        if table.form is not None and table.body is not None:
+            location.at("form").refuse(
+                "cannot be given together with body, which is the whole answer"
+            )
+        form = table.form if table.form is not None else "truncated"
+        return cls(check_word(location.at("form"), form, _FORMS), table.body)
+
+    def of_answer(self, answer: Answer, latency_s: float) -> tuple[Answer, float]:  # noqa: D102
+        from pytest_ultrapar.simulator.answer import Pieces, broken_off
+        from pytest_ultrapar.simulator.stream import as_event
+
+        if self.body is None and self.form == "truncated":
+            if isinstance(answer, Pieces):
+                return broken_off(answer, "complete"), latency_s
+            half = answer.body[: len(answer.body) // 2]
+            return msgspec.structs.replace(answer, body=half), latency_s
+        body = _BODIES[self.form] if self.body is None else self.body.encode()
+        if isinstance(answer, Pieces):
+            pieces = ((1.0, as_event(body) if body else b""),)
+            return msgspec.structs.replace(answer, pieces=pieces), latency_s
+        return msgspec.structs.replace(answer, body=body), latency_s
+
+
+class Finish(Effect, frozen=True, tag="finish"):
+    """Answers 200 with a completion that ended early."""
+
+    fields = ("finish_reason",)
+
+    finish_reason: FinishReason
+
+    @classmethod
+    def read(cls, location: Location, table: FaultTable) -> Self:  # noqa: D102
+        reason = table.finish_reason if table.finish_reason is not None else "content_filter"
+        return cls(check_word(location.at("finish_reason"), reason, _REASONS))
+
+    def of_reply(self, reply: PersonaReply) -> PersonaReply:  # noqa: D102
+        cut = self.finish_reason == "content_filter"
+        kept = "" if cut else reply.content[: len(reply.content) // 2]
+        return PersonaReply(kept, None, self.finish_reason)
+
+
+AnyEffect = Error | Hang | Drop | Slow | Malformed | Finish
+KINDS: dict[str, type[AnyEffect]] = {
+    str(kind.__struct_config__.tag): kind for kind in get_args(AnyEffect)
+}
+"""By the word that the file has for it."""
+
+
+def _at(location: Location, table: FaultTable) -> At:
+    return "start" if table.at is None else check_word(location.at("at"), table.at, _ATS)
+
+
+def _seconds(location: Location, table: FaultTable) -> float | None:
+    if table.after_s is None:
+        return None
+    return float(_SECONDS.check(location.at("after_s"), table.after_s))
+
+
+KNOWN_ERRORS: dict[str, ApiError] = {
+    "rate_limit_exceeded": ApiError(
+        429, "Rate limit reached: too many requests", "rate_limit_exceeded", retry_after_s=1.0
+    ),
+    "tokens_per_minute": ApiError(
+        429,
+        "Rate limit reached on tokens per min (TPM)",
+        "rate_limit_exceeded",
+        retry_after_s=1.0,
+        kind="tokens",
+    ),
+    "requests_per_day": ApiError(
+        429,
+        "Rate limit reached on requests per day (RPD)",
+        "rate_limit_exceeded",
+        retry_after_s=3600.0,
+    ),
+    "tokens_per_day": ApiError(
+        429,
+        "Rate limit reached on tokens per day (TPD)",
+        "rate_limit_exceeded",
+        retry_after_s=3600.0,
+        kind="tokens",
+    ),
+    "insufficient_quota": ApiError(
+        429,
+        "The quota of this key is used up; see its plan and billing",
+        "insufficient_quota",
+        kind="insufficient_quota",
+    ),
+    "payment_required": ApiError(402, "This account has no credit left", "insufficient_quota"),
+    "invalid_api_key": ApiError(401, "Incorrect API key provided", "invalid_api_key"),
+    "permission_denied": ApiError(403, "This key may not use this model", "permission_denied"),
+    "model_not_found": ApiError(404, "The model does not exist", "model_not_found"),
+    "DeploymentNotFound": ApiError(
+        404, "The API deployment for this resource does not exist", "DeploymentNotFound"
+    ),
+    "context_length_exceeded": ApiError(
+        400,
+        "The messages are longer than this model's context",
+        "context_length_exceeded",
+        param="messages",
+    ),
+    "content_filter": ApiError(
+        400, "The prompt was stopped by the content filter", "content_filter", param="prompt"
+    ),
+    "unsupported_parameter": ApiError(
+        400,
+        "'max_tokens' is not supported with this model; use 'max_completion_tokens' instead",
+        "unsupported_parameter",
+        param="max_tokens",
+    ),
+    "server_error": ApiError(500, "The server had an error", "server_error"),
+    "bad_gateway": ApiError(502, "Bad gateway"),
+    "overloaded": ApiError(503, "The engine is overloaded", "overloaded"),
+    "gateway_timeout": ApiError(504, "The server did not answer in time"),
+}
+
+
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_FRAMING = frozenset({"content-length", "transfer-encoding", "connection"})
+_CHARACTERS = 200_000
+
+
+def check_headers(
+    location: Location, headers: Mapping[str, str | Sequence[str]]
+) -> tuple[tuple[str, str], ...]:
+    """Names, small, and values in the order given; a list is one header per value.
+
+    Raises:
+        ConfigError: A name or value cannot be sent, or would break the answer's framing, which is
+            the server's own business.
+
+    Source: RFC 9110, sections 5.1 and 5.5 (tokens; visible characters, blanks and obs-text).
+    """
+    found = []
+    for name, values in headers.items():
+        where = location.at(name)
+        if not _NAME.fullmatch(name):
+            where.refuse("is no name of a header")
+        if name.lower() in _FRAMING:
+            where.refuse("cannot be set: it says how the answer is framed")
+        for value in [values] if isinstance(values, str) else values:
+            if len(value) > _CHARACTERS:
+                where.refuse(f"must have at most {_CHARACTERS} characters (got {len(value)})")
+            if any(not (" " <= c <= "\xff" and c != "\x7f") and c != "\t" for c in value):
+                where.refuse("must be of characters up to U+00FF, without line breaks")
+            found.append((name.lower(), value))
+    return tuple(found)
+
+
+def refuse_unknown(location: Location, name: str, known: Collection[str], what: str) -> NoReturn:
+    """Refuse a name that is not there, with the nearest one.
+
+    Raises:
+        ConfigError: Always.
+    """
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    location.refuse(
+        f"is no {what}{meant} (got {shown(name)}; there is {', '.join(known) or 'none'})"
+    )
