@@ -16,7 +16,7 @@ from bench_suites.workflow.spots import spots
 from bench_suites.workflow.task_values import Draw
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from bench_suites.workflow.plan import Plan
     from bench_suites.workflow.task import Task
@@ -67,7 +67,7 @@ class Flaw:
         raise FlawError(msg)
 
 
-_CHANGES: dict[FlawGroup, dict[str, Callable[[Plan, Severity, Draw], Plan]]] = {
+_CHANGES: dict[FlawGroup, Mapping[str, Callable[[Plan, Severity, Draw], Plan]]] = {
     "structure": flaws_structure.CHANGES,
     "operation": flaws_operation.CHANGES,
     "logic": flaws_logic.CHANGES,
