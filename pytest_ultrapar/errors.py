@@ -35,10 +35,10 @@ class InfraError(UltraparError):
 
 
 class NoLaneError(InfraError):
-    """Every lane of a model is out, so no further request for it can be sent."""
+    """The broker refuses a request: every lane of its model is out, or its day is used up."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__("no_lane", message)
+    def __init__(self, message: str, kind: str = "no_lane") -> None:
+        super().__init__(kind, message)
 
 
 class PromptRefused(UltraparError):  # noqa: N818 - the model's answer, no fault of ours

@@ -158,6 +158,9 @@ class LimitAudit(msgspec.Struct, frozen=True):
         sends_1s: Most sends in any 1 s, both ends included.
         sends_60s: Most sends in any 60 s.
         passed: The words of the numbers that were passed.
+        sends_1d: Most sends in any 24 hours of the run; None where `rpd` is None or speaks of
+            calendar days. What other runs sent on the day is not among them.
+        tokens_1d: Most tokens likewise, where `tpd` is given.
         tokens_60s: Most tokens, in and out, of requests sent in any 60 s, as far as the provider
             told; None where it told nothing or `tpm` is None.
     """
@@ -173,6 +176,10 @@ class LimitAudit(msgspec.Struct, frozen=True):
     passed: tuple[str, ...]
     tokens_60s: int | None = None
     tpm: float | None = None
+    sends_1d: int | None = None
+    rpd: float | None = None
+    tokens_1d: int | None = None
+    tpd: float | None = None
 
     def of(self, kind: LimitKind) -> tuple[int | None, float | None]:
         """The most that fell on it of this kind, as far as known, and what is allowed."""
@@ -182,7 +189,8 @@ class LimitAudit(msgspec.Struct, frozen=True):
 def _column(kind: LimitKind) -> str:
     if not kind.window_s:
         return "in_flight"
-    return f"{'tokens' if kind.counts == 'tokens' else 'sends'}_{kind.window_s:g}s"
+    window = "1d" if kind.is_daily else f"{kind.window_s:g}s"
+    return f"{'tokens' if kind.counts == 'tokens' else 'sends'}_{window}"
 
 
 def audit(log: RequestLog, limits: Iterable[Limit]) -> tuple[LimitAudit, ...]:
@@ -208,7 +216,9 @@ def audit(log: RequestLog, limits: Iterable[Limit]) -> tuple[LimitAudit, ...]:
         sends = sorted(time_s for at in on for time_s in sent[at])
         if sends:
             ends = sorted(time_s for at in on for time_s in ended[at])
-            pairs = (pair for at in on for pair in zip(sent[at], tokens[at], strict=True))
+            pairs: list[tuple[float, int]] = []
+            if any(kind.counts == "tokens" for kind, _ in limit.rows):
+                pairs = sorted(pair for at in on for pair in zip(sent[at], tokens[at], strict=True))
             found.append(_audited(limit, sends, ends, pairs))
     return tuple(found)
 
@@ -236,18 +246,21 @@ def _audited(
     limit: Limit,
     sends: Sequence[float],
     ends: Sequence[float],
-    with_tokens: Iterable[tuple[float, int]],
+    with_tokens: Sequence[tuple[float, int]],
 ) -> LimitAudit:
     allowed = {kind.word: amount for kind, amount in limit.rows}
     columns: dict[str, Any] = dict.fromkeys(LIMIT_KINDS) | allowed
     passed = []
     for word, kind in LIMIT_KINDS.items():
+        if kind.is_daily and (word not in allowed or limit.day is not None):
+            # The run's clock does not tell midnight.
+            continue
         if kind.counts == "in flight":
             peak = _most_in_flight(sends, ends)
         elif kind.counts == "requests":
             peak = _most_within(sends, kind.window_s)
         elif word in allowed:
-            peak = _most_tokens(sorted(with_tokens), kind.window_s)
+            peak = _most_tokens(with_tokens, kind.window_s)
         else:
             continue
         columns[_column(kind)] = peak if peak or kind.counts != "tokens" else None

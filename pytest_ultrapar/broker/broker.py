@@ -26,7 +26,13 @@ from pytest_ultrapar.broker.lanes import (
     WorkerState,
     settle,
 )
-from pytest_ultrapar.broker.protocol import Action, BrokerStatus, Grant, Refusal
+from pytest_ultrapar.broker.protocol import (
+    NO_LANE,
+    Action,
+    BrokerStatus,
+    Grant,
+    Refusal,
+)
 from pytest_ultrapar.broker.scheduler import (
     Homes,
     OpenEpisodes,
@@ -40,11 +46,12 @@ from pytest_ultrapar.broker.scheduler import (
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from pytest_ultrapar.broker.adaptive.observation import LimitChange
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
     from pytest_ultrapar.broker.assignment import Assignment
+    from pytest_ultrapar.broker.days import Days
     from pytest_ultrapar.broker.lanes import InstanceState, LaneSet
     from pytest_ultrapar.broker.protocol import KnownLane, LeaseOutcome, LeaseRequest, Told
     from pytest_ultrapar.pool.model import Pool
@@ -71,6 +78,7 @@ class LaneBroker:
         seed: int = 0,
         episode_timeout_s: float = EPISODE_TIMEOUT_S,
         known: Iterable[KnownLane] = (),
+        days: Mapping[str, Days] | None = None,
     ) -> None:
         """Start with nothing in flight, and every lane up of which nothing else is known.
 
@@ -80,11 +88,16 @@ class LaneBroker:
             episode_timeout_s: How long an episode may last, > 0 seconds: a lane that has answered
                 nothing for so long is out.
             known: Lanes that are out or pause when the first worker connects.
+            days: What counts units per day, by limit; a limit without holds nobody per day.
         """
         self._known = tuple(known)
         self._wakes = WakeQueue()
         self._table = LaneTable(
-            pool, self._wakes, random.Random(seed), episode_timeout_s=episode_timeout_s
+            pool,
+            self._wakes,
+            random.Random(seed),
+            episode_timeout_s=episode_timeout_s,
+            days=days,
         )
         self._groups = GroupBook(self._wakes)
         self._homes = Homes(self._table.lanes, self._wakes)
@@ -107,6 +120,8 @@ class LaneBroker:
         if worker in self._workers:
             msg = f"a worker named {worker!r} is connected already; names must be unique"
             raise ValueError(msg)
+        if math.isinf(self._table.started_s):
+            self._table.look_at_days(now_s)
         self._table.started_s = min(now_s, self._table.started_s)
         for one in self._known:
             self._table.know(one, now_s)
@@ -293,6 +308,10 @@ class LaneBroker:
         self._table.load_reported(provider, instance, load, now_s)
         return self._finish(now_s)
 
+    def close(self, now_s: float) -> None:
+        """The run is over: the units of a day that nobody used are given back."""
+        self._table.close_days(max(now_s, self._now_s))
+
     def take_changes(self) -> list[LimitChange]:
         """What became of the limits that are estimated, since the last call; oldest first."""
         return self._table.take_changes()
@@ -324,8 +343,9 @@ class LaneBroker:
             self._refuse_parked(now_s)
         for instance in list(self._parking):
             self._let_retries_go(instance, now_s)
-        while self._table.changed:
+        while self._table.changed or self._table.idle:
             self._dispatcher.dispatch(now_s)
+            self._dispatcher.refuse_spent(now_s)
         self._table.settle(now_s)
         actions = self._dispatcher.actions
         self._dispatcher.actions = []
@@ -424,8 +444,9 @@ class LaneBroker:
                 self._refuse(worker, request, too_large(request.tokens, lane_set.lanes))
                 return None
             lane_set = self._table.lane_set(model, fitting, now_s)
-        if lane_set.n_alive == 0:
-            self._refuse(worker, request, all_out(model.name, lane_set.lanes))
+        in_vain = self._dispatcher.in_vain(model.name, lane_set, request.tokens, now_s)
+        if in_vain is not None:
+            self._refuse(worker, request, *in_vain)
             return None
         failed = self._table.lanes.get(request.after) if request.after is not None else None
         # Where an instance is out, all go elsewhere, and nobody need be spared.
@@ -476,8 +497,10 @@ class LaneBroker:
             lane_set = group.sets[model] = self._table.lane_set(model, lanes, now_s)
         return lane_set
 
-    def _refuse(self, worker: WorkerState, request: LeaseRequest, reason: str) -> None:
-        self._dispatcher.actions.append(Refusal(worker.name, request.request_id, reason))
+    def _refuse(
+        self, worker: WorkerState, request: LeaseRequest, reason: str, kind: str = NO_LANE
+    ) -> None:
+        self._dispatcher.actions.append(Refusal(worker.name, request.request_id, reason, kind))
 
     def _leave(self, waiting: Waiting, now_s: float) -> None:
         if waiting.probes is not None:

@@ -183,10 +183,10 @@ class BrokerClient(asyncio.Protocol):
                     self._send(wire.Release(lease.lease_id, "unsent"))
                 else:
                     future.set_result(lease)
-            case wire.Refused(request_id, reason):
+            case wire.Refused(request_id, reason, kind):
                 future = self._leases.pop(request_id, None)
                 if future is not None and not future.cancelled():
-                    future.set_exception(NoLaneError(reason))
+                    future.set_exception(NoLaneError(reason, kind))
             case wire.StatusNow(status):
                 _resolve(self._statuses.popleft(), status)
             case wire.Assigned(error):

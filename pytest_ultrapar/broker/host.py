@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.broker.adaptive.observation import WRITE_EVERY_S, HistoryFile
 from pytest_ultrapar.broker.adaptive.server_load import LoadWatch, Place, watched
 from pytest_ultrapar.broker.broker import LaneBroker
+from pytest_ultrapar.broker.days import open_days
+from pytest_ultrapar.clock import HostDayClock
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
+    from pytest_ultrapar.broker.days import DayCounted
     from pytest_ultrapar.broker.protocol import Action, KnownLane
     from pytest_ultrapar.clock import Clock
     from pytest_ultrapar.pool.model import Pool
@@ -45,6 +48,7 @@ class BrokerHost:
         episode_timeout_s: float = EPISODE_TIMEOUT_S,
         known: Iterable[KnownLane] = (),
         history: HistoryFile | None = None,
+        days: Iterable[DayCounted] = (),
     ) -> None:
         """Start with nothing in flight.
 
@@ -58,8 +62,18 @@ class BrokerHost:
             episode_timeout_s: How long an episode may last, seconds.
             known: As for `LaneBroker`.
             history: Where the changes of limits that are estimated go; closed by `close`.
+            days: What counts units per day.
+
+        Raises:
+            ConfigError: The memory of a day cannot be read or trusted.
         """
-        self.broker = LaneBroker(pool, seed=seed, episode_timeout_s=episode_timeout_s, known=known)
+        self.broker = LaneBroker(
+            pool,
+            seed=seed,
+            episode_timeout_s=episode_timeout_s,
+            known=known,
+            days=open_days(pool, days, HostDayClock(), clock.now_s()),
+        )
         self._clock = clock
         self._loop = loop
         self._carry_out = carry_out
@@ -89,13 +103,14 @@ class BrokerHost:
         self._timer = self._loop.call_at(self._loop.time() + delay_s, self._tick)
 
     def close(self) -> None:
-        """Wake the broker no more; the last of its history is written. Idempotent."""
+        """Wake the broker no more; write the last of its history and its days. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
         self._watch.stop()
+        self.broker.close(self.now_s())
         if self._history is not None:
             self._history.append(self.broker.take_changes())
             self._history.close()

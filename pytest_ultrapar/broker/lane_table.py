@@ -26,10 +26,11 @@ from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from pytest_ultrapar.broker.adaptive.observation import LimitChange
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
+    from pytest_ultrapar.broker.days import Days
     from pytest_ultrapar.broker.health import Verdict
     from pytest_ultrapar.broker.lanes import HeldLease, LeaseTerms, WorkerState
     from pytest_ultrapar.broker.protocol import KnownLane, LeaseOutcome
@@ -117,6 +118,10 @@ class LaneTable:
         changed: Lanes to look at again, since something on their path got free. The dispatcher
             empties it.
         gone: Lanes that went out; the dispatcher refuses who waits for them and empties it.
+        idle: Limits whose day may be used up, as nothing is in flight on them any more. The
+            dispatcher refuses who waits for them in vain and empties it.
+        episode_timeout_s: How long an episode may last.
+        days: What counts units per day, by limit.
         in_flight: Leases out; `peak`: most at once.
         started_s: When the first worker connected, infinity before.
         courses: How it went so far with each model.
@@ -129,13 +134,18 @@ class LaneTable:
         rng: random.Random,
         *,
         episode_timeout_s: float = EPISODE_TIMEOUT_S,
+        days: Mapping[str, Days] | None = None,
     ) -> None:
         self._wakes = wakes
-        self._episode_timeout_s = episode_timeout_s
+        self.episode_timeout_s = episode_timeout_s
+        self.idle: list[LimitState] = []
+        self.days = days or {}
         self._instances: dict[str, InstanceState] = {}
         self.started_s = math.inf
         self.courses = Courses()
-        self._limits = {name: LimitState(limit) for name, limit in pool.limits.items()}
+        self._limits = {
+            name: LimitState(limit, self.days.get(name, ())) for name, limit in pool.limits.items()
+        }
         self._touched: list[LimitState] = []
         self._n_grants = 0
         self.models: dict[str, ModelState] = {}
@@ -343,6 +353,17 @@ class LaneTable:
                 self.look_at(limit.lanes)
             self._touched.append(limit)
 
+    def look_at_days(self, now_s: float) -> None:
+        """Take into account what earlier runs have used of the day."""
+        for name in self.days:
+            self._limits[name].look_at_days(now_s)
+
+    def close_days(self, now_s: float) -> None:
+        """Write down what was really used."""
+        for days in self.days.values():
+            for _, ledger in days:
+                ledger.close(now_s)
+
     def take_changes(self) -> list[LimitChange]:
         """Changes of the limits that are estimated, since the last call; oldest first."""
         changes = [one for limit in self._estimated for one in limit.take_changes()]
@@ -403,7 +424,7 @@ class LaneTable:
         model = self.models.setdefault(lane.model, ModelState(lane.model))
         instance = self._instance(lane)
         health = LaneHealth(
-            lane, rng, episode_timeout_s=self._episode_timeout_s, has_answered=instance.has_answered
+            lane, rng, episode_timeout_s=self.episode_timeout_s, has_answered=instance.has_answered
         )
         state = LaneState(lane, model, tuple(path), instance, health)
         state.counted = counted
@@ -423,6 +444,8 @@ class LaneTable:
                 # A limit that was not full kept nobody waiting, so its other lanes need no look.
                 self.changed.update(dict.fromkeys(limit.lanes))
             limit.seats.give_back()
+            if limit.days and not limit.seats.in_flight:
+                self.idle.append(limit)
         self._touched += lane.path
 
     def _pause(self, lane: LaneState, pause: Pause, now_s: float) -> None:
@@ -497,7 +520,7 @@ def free_s(limits: Collection[Limit], over_s: float) -> float:
     A run spaces its own sends, so that any window is within its limit (`Pacer`). So do
     two runs together when their last and first send are as far apart: no window needs to pass, and
     nobody needs to know when the last send was, only that there was none later. Tokens are counted
-    over the whole window, which has to pass.
+    over the whole window, which has to pass. What a day has left is remembered elsewhere.
 
     Args:
         limits: Those on which the run's sends fell.
@@ -510,6 +533,6 @@ def free_s(limits: Collection[Limit], over_s: float) -> float:
         else counted_over_s(kind) + MAX_SEND_BY_S
         for limit in limits
         for kind, amount in limit.rows
-        if kind.window_s
+        if kind.window_s and not kind.is_daily
     ]
     return over_s + max(waits_s, default=0.0)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 import math
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_ultrapar.apis.failure_classes import ANSWERED, LIMITED
 from pytest_ultrapar.broker.health import PauseLog
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.adaptive.observation import LimitChange, Observation
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
     from pytest_ultrapar.broker.assignment import Assignment, Group
+    from pytest_ultrapar.broker.day import DayLedger
+    from pytest_ultrapar.broker.days import Days
     from pytest_ultrapar.broker.health import LaneHealth
-    from pytest_ultrapar.broker.limits import Reservation
     from pytest_ultrapar.broker.protocol import LeaseOutcome, LeaseRequest, Told
     from pytest_ultrapar.pool.model import Lane, Limit
 
@@ -120,18 +122,32 @@ class LeaseTerms(Wake):
         return None
 
 
-Reserved = tuple[tuple["LimitState", "TokenPacer", "Reservation"], ...]
-"""What one lease has reserved, with each pacer of each limit of its lane that counts tokens."""
+Reserved = Sequence["Settle"]
+"""What one lease has reserved on the limits of its lane: to be told what it used."""
 _NOTHING_SENT = ("unsent", "connect")
 
 
+class Settle(NamedTuple):
+    """Units that one lease has reserved on one limit."""
+
+    limit: LimitState
+    counts: str
+    meter: TokenPacer | DayLedger
+    reservation: Any
+
+
 def reserve(lane: LaneState, tokens: int, now_s: float) -> Reserved:
-    """Take the tokens of a request; they must fit."""
-    reserved: list[tuple[LimitState, TokenPacer, Reservation]] = []
+    """Take the units of a request; they must fit."""
+    reserved: list[Settle] = []
     for limit in lane.metered:
-        reserved += [(limit, pacer, pacer.reserve(tokens, now_s)) for pacer in limit.tokens]
-        limit.reckon()
-    return tuple(reserved)
+        reserved += [
+            Settle(limit, "tokens", pacer, pacer.reserve(tokens, now_s)) for pacer in limit.tokens
+        ]
+        for kind, ledger in limit.days:
+            units = tokens if kind.counts == "tokens" else 1
+            reserved.append(Settle(limit, kind.counts, ledger, ledger.reserve(units, now_s)))
+        limit.look_at_days(now_s)
+    return reserved
 
 
 def settle(reserved: Reserved, outcome: LeaseOutcome, told: Told, now_s: float) -> list[LaneState]:
@@ -140,13 +156,19 @@ def settle(reserved: Reserved, outcome: LeaseOutcome, told: Told, now_s: float) 
     Returns:
         Lanes that may serve at another time than it seemed.
     """
-    tokens = 0 if outcome in _NOTHING_SENT else told.tokens
-    if tokens is None:
-        return []
+    is_sent = outcome not in _NOTHING_SENT
     lanes: list[LaneState] = []
-    for limit, pacer, reservation in reserved:
-        pacer.settle(reservation, tokens, now_s)
-        limit.reckon()
+    for limit, counts, meter, reservation in reserved:
+        used = told.tokens if counts == "tokens" else 1
+        if not is_sent:
+            used = 0
+        elif used is None:
+            if isinstance(meter, TokenPacer):
+                continue
+            # That it is over says on which day it was.
+            used = reservation.units
+        meter.settle(reservation, used, now_s)
+        limit.look_at_days(now_s)
         lanes += limit.lanes
     return lanes
 
@@ -289,6 +311,9 @@ class LimitState(Wake):
         seats: Requests in flight.
         rates: A pacer for each row that counts requests; all must allow a send.
         tokens: One for each row that counts tokens.
+        days: What counts units per day, with its kind; nothing where days are not counted, as in a
+            forecast.
+        spent_until_s: When the first unit of a day that is used up comes free.
         ready_s: The earliest time of the next send, by all of the following (`reckon`).
         pace_ready_s: The earliest time by the pace that `controller` finds.
         controller: Who estimates what the provider bears below cap and rate: in adaptive mode, and
@@ -301,6 +326,7 @@ class LimitState(Wake):
 
     __slots__ = (
         "controller",
+        "days",
         "declared",
         "deferral",
         "deferred_until_s",
@@ -310,11 +336,12 @@ class LimitState(Wake):
         "rates",
         "ready_s",
         "seats",
+        "spent_until_s",
         "tokens",
         "was_full",
     )
 
-    def __init__(self, declared: Limit) -> None:
+    def __init__(self, declared: Limit, days: Days = ()) -> None:
         super().__init__()
         self.name = declared.name
         self.declared = declared
@@ -326,9 +353,10 @@ class LimitState(Wake):
         self.tokens = tuple(
             TokenPacer(amount, counted_over_s(kind))
             for kind, amount in declared.rows
-            if kind.counts == "tokens"
+            if kind.counts == "tokens" and not kind.is_daily
         )
-        self.ready_s = self.pace_ready_s = -math.inf
+        self.days = days
+        self.ready_s = self.pace_ready_s = self.spent_until_s = -math.inf
         self.deferral: HeadOfLine | None = None
         self.deferred_until_s = -math.inf
         self.lanes: list[LaneState] = []
@@ -383,12 +411,34 @@ class LimitState(Wake):
 
     def reckon(self) -> None:
         """Set `ready_s` anew; to be called when anything that it depends on has changed."""
-        ready_s = max(self.pace_ready_s, self.deferred_until_s)
+        ready_s = max(self.pace_ready_s, self.deferred_until_s, self.spent_until_s)
         for pacer in self.tokens:
             ready_s = max(ready_s, pacer.ready_s)
         for rate in self.rates:
             ready_s = max(ready_s, rate.ready_s)
         self.ready_s = ready_s
+
+    def look_at_days(self, now_s: float) -> None:
+        """Set `ready_s` anew, by what the days have left now, too."""
+        self.spent_until_s = max(
+            (one.ready_at_s(1, now_s) for _, one in self.days if not one.left(now_s)),
+            default=-math.inf,
+        )
+        self.reckon()
+
+    def is_spent(self, tokens: int, until_s: float, now_s: float) -> bool:
+        """Whether no request of so many tokens can be sent before `until_s`, as its day is used up.
+
+        Not so while requests are in flight: what they reserved and did not use comes back. A memory
+        that cannot be written counts as a day that is used up.
+        """
+        if self.seats.in_flight:
+            return False
+        for kind, ledger in self.days:
+            ready_s = ledger.ready_at_s(tokens if kind.counts == "tokens" else 1, now_s)
+            if ready_s > until_s or (ledger.trouble and ready_s > now_s):
+                return True
+        return False
 
     def let_go(self) -> None:
         """No longer wait for a certain request to fit."""
@@ -425,8 +475,8 @@ class LaneState(Wake):
     Attributes:
         path: Every limit a lease takes a unit of.
         seats: Of those of them with a cap; `rated`: those with a rate; `metered`: those of them
-            that count tokens; `balance`: the seats that tell this lane from the others of its
-            model, by which requests are spread.
+            that count tokens or days; `balance`: the seats that tell this lane from the others of
+            its model, by which requests are spread.
         counted: The limit by which the provider counts its requests, as far as the pool says: the
             innermost that is not the run's own. A refusal says something about it. None: there is
             none yet.
@@ -506,7 +556,7 @@ class LaneState(Wake):
         instance.lanes.append(self)
         self.health = health
         self.balance: tuple[Seats, ...] = ()
-        self.metered = tuple(limit for limit in path if limit.tokens)
+        self.metered = tuple(limit for limit in path if limit.tokens or limit.days)
         self.follow(path)
         windows_s = [rate.window_s for limit in path for rate in limit.rates]
         windows_s += [pacer.window_s for limit in path for pacer in limit.tokens]
@@ -541,7 +591,7 @@ class LaneState(Wake):
         self.path = path
         self.seats = tuple(limit.seats for limit in path if limit.seats.cap < math.inf)
         self.rated = tuple(
-            limit for limit in path if limit.rates or limit.tokens or limit.controller
+            limit for limit in path if limit.rates or limit.tokens or limit.days or limit.controller
         )
 
     @property
@@ -568,7 +618,19 @@ class LaneState(Wake):
 
     def fits(self, tokens: int) -> bool:
         """Whether no limit on its path is smaller than one request of so many tokens."""
-        return all(tokens <= pacer.limit for limit in self.metered for pacer in limit.tokens)
+        return all(
+            tokens <= amount
+            for limit in self.metered
+            for kind, amount in limit.declared.rows
+            if kind.counts == "tokens"
+        )
+
+    def spent_on(self, tokens: int, until_s: float, now_s: float) -> LimitState | None:
+        """A limit on its path whose day is used up until then (`LimitState.is_spent`)."""
+        for limit in self.metered:
+            if limit.days and limit.is_spent(tokens, until_s, now_s):
+                return limit
+        return None
 
     @property
     def load(self) -> float:
@@ -778,7 +840,7 @@ class LaneSet:
 
     Attributes:
         lanes: In the order of the pool.
-        is_metered: Whether any of them counts tokens.
+        is_metered: Whether any of them counts tokens or days; `is_daily`: days.
         n_alive: Lanes that are not out.
         n_seated: Lanes that are not out and have a seat free on every limit of their path.
         turns: Lines of turns by the lane they want, None for no wish.
@@ -788,6 +850,7 @@ class LaneSet:
     __slots__ = (
         "_full_s",
         "_full_since_s",
+        "is_daily",
         "is_metered",
         "lanes",
         "members",
@@ -801,6 +864,7 @@ class LaneSet:
         self.lanes = lanes
         self.members = frozenset(lanes)
         self.is_metered = any(lane.metered for lane in lanes)
+        self.is_daily = any(limit.days for lane in lanes for limit in lane.metered)
         self.n_alive = sum(not lane.is_out for lane in lanes)
         self.n_seated = sum(lane.n_full == 0 for lane in lanes)
         self.turns: dict[LaneState | None, Line] = {}
@@ -866,7 +930,13 @@ def defers(waiting: Waiting, lane: LaneState, changed: dict[LaneState, None], no
     tokens = waiting.request.tokens
     late = False
     for limit in lane.metered:
-        ready_s = max(pacer.ready_at_s(tokens, now_s) for pacer in limit.tokens)
+        ready_s = max(
+            [pacer.ready_at_s(tokens, now_s) for pacer in limit.tokens]
+            + [
+                ledger.ready_at_s(tokens if kind.counts == "tokens" else 1, now_s)
+                for kind, ledger in limit.days
+            ]
+        )
         if ready_s > now_s:
             if waiting.deferral is None:
                 waiting.deferral = HeadOfLine(changed)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.broker.adaptive.observation import HistoryFile
     from pytest_ultrapar.broker.assignment import Assignment
+    from pytest_ultrapar.broker.days import DayCounted
     from pytest_ultrapar.broker.protocol import (
         BrokerStatus,
         KnownLane,
@@ -43,6 +44,7 @@ class LocalBroker:
         episode_timeout_s: float = EPISODE_TIMEOUT_S,
         history: HistoryFile | None = None,
         known: Iterable[KnownLane] = (),
+        days: Iterable[DayCounted] = (),
     ) -> None:
         """Start with nothing in flight.
 
@@ -55,6 +57,10 @@ class LocalBroker:
             episode_timeout_s: How long an episode may last, seconds.
             history: Where the changes of limits that are estimated go; closed by `close`.
             known: As for `LaneBroker`.
+            days: What counts units per day.
+
+        Raises:
+            ConfigError: The memory of a day cannot be read or trusted.
         """
         self._loop = loop
         self._worker = worker
@@ -67,6 +73,7 @@ class LocalBroker:
             seed=seed,
             episode_timeout_s=episode_timeout_s,
             known=known,
+            days=days,
             history=history,
         )
         self._broker = self._host.broker
@@ -160,6 +167,6 @@ class LocalBroker:
                 else:
                     future.set_result(action.lease)
             elif future is not None and not future.cancelled():
-                future.set_exception(NoLaneError(action.reason))
+                future.set_exception(NoLaneError(action.reason, action.kind))
         for lease in unwanted:
             self.release(lease, "unsent")

@@ -16,6 +16,7 @@ import msgspec
 
 from pytest_ultrapar.broker.adaptive.observation import FILE_NAME as HISTORY_NAME
 from pytest_ultrapar.broker.adaptive.server_load import watch_variables
+from pytest_ultrapar.broker.days import DayCounted
 from pytest_ultrapar.broker.protocol import KnownLane
 from pytest_ultrapar.child import Child
 from pytest_ultrapar.errors import UltraparError
@@ -161,6 +162,7 @@ class ServerConfig(msgspec.Struct, frozen=True):
         episode_timeout_s: How long an episode may last, seconds.
         history_path: Where the changes of limits that are estimated go; None for nowhere.
         known: As for `LaneBroker`.
+        days: What counts units per day.
     """
 
     pool: Pool
@@ -170,6 +172,7 @@ class ServerConfig(msgspec.Struct, frozen=True):
     episode_timeout_s: float = EPISODE_TIMEOUT_S
     history_path: str | None = None
     known: tuple[KnownLane, ...] = ()
+    days: tuple[DayCounted, ...] = ()
 
     def __repr__(self) -> str:
         return f"ServerConfig(socket_path={self.socket_path!r})"
@@ -246,6 +249,7 @@ class BrokerProcess:
         episode_timeout_s: float = EPISODE_TIMEOUT_S,
         inherited: Sequence[int] = (),
         known: Sequence[KnownLane] = (),
+        days: Sequence[DayCounted] = (),
     ) -> BrokerProcess:
         """Start the process and wait until it listens.
 
@@ -258,6 +262,7 @@ class BrokerProcess:
             inherited: File descriptors that stay open while the process lives: the locks of the
                 keys that it grants leases for.
             known: As for `LaneBroker`.
+            days: What counts units per day.
 
         Raises:
             UltraparError: When it does not come up, with what it said.
@@ -266,7 +271,14 @@ class BrokerProcess:
         private = address.directory
         history = str(directory / HISTORY_NAME)
         config = ServerConfig(
-            pool, str(address.path), address.token, seed, episode_timeout_s, history, tuple(known)
+            pool,
+            str(address.path),
+            address.token,
+            seed,
+            episode_timeout_s,
+            history,
+            tuple(known),
+            tuple(days),
         )
         child = Child.start(
             SERVER_MODULE,

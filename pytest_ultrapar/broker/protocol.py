@@ -270,12 +270,17 @@ class Grant(msgspec.Struct, frozen=True):
     lease: Lease
 
 
+NO_LANE, DAILY_QUOTA = "no_lane", "daily_quota"
+"""Why a request cannot be served: no lane is left, or the day of each is used up."""
+
+
 class Refusal(msgspec.Struct, frozen=True):
-    """The request can never be served; `reason` is one sentence for people."""
+    """The request cannot be served; `reason` is one sentence for people, `kind` one word."""
 
     worker: str
     request_id: int
     reason: str
+    kind: str = NO_LANE
 
 
 Action = Grant | Refusal

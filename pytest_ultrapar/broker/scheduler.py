@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.lanes import (
@@ -13,7 +14,7 @@ from pytest_ultrapar.broker.lanes import (
     defers,
     reserve,
 )
-from pytest_ultrapar.broker.protocol import Action, Grant, Lease, Refusal
+from pytest_ultrapar.broker.protocol import DAILY_QUOTA, NO_LANE, Action, Grant, Lease, Refusal
 
 if TYPE_CHECKING:
     from collections import OrderedDict
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.lanes import (
         GroupBook,
         GroupState,
+        LaneSet,
         LaneState,
+        LimitState,
         ModelState,
         Waiting,
         WorkerState,
@@ -69,6 +72,31 @@ def too_large(tokens: int, lanes: Iterable[LaneState]) -> str:
         f"a request may take {tokens:,} tokens by estimate, and the limit {name} allows "
         f"{most:,.0f} per {per} ({word}); ask for less (max_tokens) or raise {word}"
     )
+
+
+def day_spent(limits: Iterable[LimitState], tokens: int, timeout_s: float, now_s: float) -> str:
+    """Each lane that could serve a request has a limit whose day is used up."""
+    soonest: tuple[float, str] | None = None
+    for limit in limits:
+        for kind, ledger in limit.days:
+            units = tokens if kind.counts == "tokens" else 1
+            wait_s = ledger.ready_at_s(units, now_s) - now_s
+            if ledger.trouble and wait_s > 0:
+                return f"units per day of {limit.name} cannot be counted: {ledger.trouble}"
+            if wait_s > timeout_s and (soonest is None or wait_s < soonest[0]):
+                said = f"{limit.name} ({kind.word} = {ledger.amount:,})"
+                soonest = wait_s, said
+    assert soonest is not None
+    wait_s, said = soonest
+    return (
+        f"the day's {said} is used up: units come free in {_hours(wait_s)}, and an episode may "
+        f"last {timeout_s:g} s; finish the run then (--ultrapar-resume)"
+    )
+
+
+def _hours(seconds: float) -> str:
+    minutes = math.ceil(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"  # noqa: PLR2004
 
 
 def _shown(words: Iterable[str], separator: str = ", ") -> str:
@@ -401,11 +429,46 @@ class Scheduler:
     def refuse(self, line: Line, reason: str) -> None:
         """Refuse all requests of a line."""
         for waiting in line.requests():
-            line.leave(waiting)
-            if waiting.probes is not None:
-                waiting.probes.probe_over()
-            refusal = Refusal(waiting.worker.name, waiting.request.request_id, reason)
-            self.actions.append(refusal)
+            self._refuse(line, waiting, reason)
+
+    def _refuse(self, line: Line, waiting: Waiting, reason: str, kind: str = NO_LANE) -> None:
+        line.leave(waiting)
+        if waiting.probes is not None:
+            waiting.probes.probe_over()
+        self.actions.append(Refusal(waiting.worker.name, waiting.request.request_id, reason, kind))
+
+    def in_vain(
+        self, model: str, lane_set: LaneSet, tokens: int, now_s: float
+    ) -> tuple[str, str] | None:
+        """Why no lane of a set will serve a request as long as an episode may last, and which kind.
+
+        None: one may.
+        """
+        if lane_set.n_alive == 0:
+            return all_out(model, lane_set.lanes), NO_LANE
+        if not lane_set.is_daily:
+            return None
+        timeout_s = self._table.episode_timeout_s
+        found = []
+        for lane in lane_set.lanes:
+            if not lane.is_out:
+                limit = lane.spent_on(tokens, now_s + timeout_s, now_s)
+                if limit is None:
+                    return None
+                found.append(limit)
+        return day_spent(found, tokens, timeout_s, now_s), DAILY_QUOTA
+
+    def refuse_spent(self, now_s: float) -> None:
+        """Refuse who waits in vain, as the day of all its lanes is used up."""
+        limits, self._table.idle = self._table.idle, []
+        sets = {one: None for limit in limits for lane in limit.lanes for one in lane.sets}
+        for lane_set in sets:
+            for line in [*lane_set.turns.values(), *lane_set.opens]:
+                # The first of a line is who is tried, and mostly all of a line are alike.
+                while len(line) and (
+                    why := self.in_vain(line.model.name, lane_set, line.first.request.tokens, now_s)
+                ):
+                    self._refuse(line, line.first, *why)
 
     def refuse_without_lane(self) -> None:
         """Refuse all requests that only lanes which went out could have served."""

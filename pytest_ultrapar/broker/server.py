@@ -71,6 +71,7 @@ class BrokerServer:
             seed=config.seed,
             episode_timeout_s=config.episode_timeout_s,
             known=config.known,
+            days=config.days,
             history=HistoryFile(Path(config.history_path)) if config.history_path else None,
         )
         self._broker = self._host.broker
@@ -195,7 +196,7 @@ class BrokerServer:
             if isinstance(action, Grant):
                 self.answer(connection, wire.Granted(action.request_id, action.lease))
             else:
-                self.answer(connection, wire.Refused(action.request_id, action.reason))
+                self.answer(connection, wire.Refused(action.request_id, action.reason, action.kind))
 
 
 class Connection(asyncio.Protocol):

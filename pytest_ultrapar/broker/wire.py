@@ -99,10 +99,11 @@ class Granted(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """The request can never be served."""
+    """The request cannot be served; `kind` is what its case becomes infra by."""
 
     request_id: int
     reason: str
+    kind: str = "no_lane"
 
 
 class Assigned(msgspec.Struct, frozen=True, array_like=True, tag=3):

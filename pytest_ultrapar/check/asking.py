@@ -26,8 +26,9 @@ from pytest_ultrapar.errors import InfraError
 from pytest_ultrapar.pool.model import Lane
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from pytest_ultrapar.broker.days import DayCounted
     from pytest_ultrapar.broker.protocol import LeaseOutcome
     from pytest_ultrapar.engine.endpoints import Endpoint
     from pytest_ultrapar.pool.model import LaneId, Pool
@@ -141,7 +142,11 @@ class Asking:
     """Asks in a thread of its own while a `with` block lasts; its end takes back what is left."""
 
     def __init__(
-        self, pool: Pool, endpoints: Mapping[LaneId, Endpoint], question: Question
+        self,
+        pool: Pool,
+        endpoints: Mapping[LaneId, Endpoint],
+        question: Question,
+        days: Sequence[DayCounted] = (),
     ) -> None:
         """Send nothing yet.
 
@@ -149,8 +154,10 @@ class Asking:
             pool: Its lanes are asked, under its limits.
             endpoints: Where each lane's request goes.
             question: What is asked.
+            days: What counts per day; a question that costs nothing is not counted.
         """
         self._pool = pool
+        self._days = () if question.is_free else days
         self._endpoints = endpoints
         self._question = question
         self._seen: queue.SimpleQueue[Seen | BaseException] = queue.SimpleQueue()
@@ -203,7 +210,7 @@ class Asking:
         self._all = asyncio.current_task()
         self._begun.set()
         alone = _each_lane_alone(self._pool)
-        port = LocalBroker(with_headroom(alone), self._clock, self._loop)
+        port = LocalBroker(with_headroom(alone), self._clock, self._loop, days=self._days)
         n_connections = connections_allowed(len(self._pool.lanes))
         http = HttpClient(
             self._endpoints.values(), max_connections=n_connections, largest_bytes=_LARGEST_BYTES

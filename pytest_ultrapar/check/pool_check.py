@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.check.answers import first_line, lane_answer, lane_line, summary_lines
 from pytest_ultrapar.check.asking import Asking, ModelList, SmallestChat
 from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.coordinator.days import day_lines, days_left, run_days
 from pytest_ultrapar.coordinator.key_keeping import keep_keys, locked_keys
 from pytest_ultrapar.coordinator.services import running_simulator
 from pytest_ultrapar.coordinator.waiting_line import WaitingLine
@@ -32,8 +33,9 @@ from pytest_ultrapar.simulator.process import SimulatorProcess
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Generator, Mapping
+    from collections.abc import Generator, Mapping, Sequence
 
+    from pytest_ultrapar.broker.days import DayCounted
     from pytest_ultrapar.check.answers import LaneAnswer
     from pytest_ultrapar.check.asking import Question
     from pytest_ultrapar.pool.model import Pool
@@ -48,6 +50,7 @@ def lane_answers(
     base_urls: Mapping[str, str],
     question: Question,
     line: WaitingLine,
+    days: Sequence[DayCounted] = (),
     *,
     timeout_s: float = math.inf,
 ) -> Generator[LaneAnswer]:
@@ -60,6 +63,7 @@ def lane_answers(
         base_urls: Base URL by provider of those that are simulated.
         question: What is asked.
         line: Tells people who is waited for.
+        days: What counts per day.
         timeout_s: Deadline of one request, where the pool's own is longer.
 
     Raises:
@@ -78,7 +82,7 @@ def lane_answers(
     redact = process.redactor(pool).text
     waiting = [lane.lane_id for lane in pool.lanes]
     began_s = time.monotonic()
-    with Asking(pool, asked, question) as asking:
+    with Asking(pool, asked, question, days) as asking:
         while waiting:
             seen = asking.next(_QUIET_S)
             if seen is None:
@@ -163,8 +167,12 @@ def _check_alone(pool: Pool, arguments: argparse.Namespace, line: WaitingLine) -
             option="--key-lock",
         )
         try:
+            days = run_days(pool, pool.lanes, os.environ, arguments.simulator)
+            left = days_left(pool, days, clock, claim=True)
             _say(f"ultrapar check: {first_line(pool, question)}")
-            asked = lane_answers(pool, base_urls, question, line, timeout_s=timeout_s)
+            for text in day_lines(left):
+                _say(f"ultrapar check: {text}")
+            asked = lane_answers(pool, base_urls, question, line, days, timeout_s=timeout_s)
             with closing(asked) as answers:
                 for answer in answers:
                     found.append(answer)

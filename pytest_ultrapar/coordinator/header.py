@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.coordinator.days import day_lines, too_few
 from pytest_ultrapar.engine.descriptors import most_connections
 from pytest_ultrapar.plan.expectations import Hint
 from pytest_ultrapar.plan.load import KeyLoad, key_load
@@ -156,6 +157,8 @@ def assignment_lines(
         more = f" and {len(groups) - _SHOWN} more" if len(groups) > _SHOWN else ""
         shown = ", ".join(f"{one.name} ({len(one.cases)})" for one in groups[:_SHOWN])
         text.append(f"ultrapar: cases in {counted(len(groups), 'group')}: {shown}{more}")
+    text += [f"ultrapar: {line}" for line in day_lines(run.days)]
+    text += [f"ultrapar: WARNING: {line}" for line in _short_days(run, cases)]
     seats = run.pool.seats(run.lanes)
     wasted = _waste(run, cases, n_workers=len(workers), seats=seats)
     text += [f"ultrapar: WARNING: {line}" for line in wasted]
@@ -236,6 +239,16 @@ class Looking(collection.CollectOnly):
 
 
 # -- what a pool wastes ----------------------------------------------------------------------------
+
+
+def _short_days(run: Run, cases: Sequence[Case]) -> Iterator[str]:
+    if not run.days:
+        return
+    per_case, how = run.requests_before(), "some"
+    if per_case is None:
+        per_case, how = 1.0, "at least"
+    needed = {model: n * per_case for model, n in run.to_ask(cases).cases.items()}
+    yield from too_few(run.lanes, run.days, {"requests": needed}, how=how)
 
 
 def _waste(

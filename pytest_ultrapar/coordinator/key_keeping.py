@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.key_lock import Taken
     from pytest_ultrapar.clock import Clock
     from pytest_ultrapar.coordinator.waiting_line import WaitingLine
-    from pytest_ultrapar.pool.model import Lane, Pool
+    from pytest_ultrapar.pool.model import Lane, LaneId, Pool
     from pytest_ultrapar.pool.settings import KeyLock
 
 
@@ -62,6 +62,25 @@ def locked_keys(
         environ: The environment's variables, which hold the secrets.
         simulator: URL of a simulated provider that already runs.
     """
+    identities = key_identities(pool, lanes, environ, simulator)
+    shown: dict[str, str] = {}
+    limits: dict[str, dict[str, Limit]] = {}
+    for lane in lanes:
+        name = identities.get(lane.lane_id)
+        if name is None:
+            continue
+        shown.setdefault(name, lane.key_name)
+        limits.setdefault(name, {}).update({one: pool.limits[one] for one in lane.limits})
+    return {name: LockedKey(shown[name], tuple(limits[name].values())) for name in shown}
+
+
+def key_identities(
+    pool: Pool, lanes: Sequence[Lane], environ: Mapping[str, str], simulator: str | None
+) -> dict[LaneId, str]:
+    """The identity of each lane's key, as for `locked_keys`.
+
+    Lanes of a simulated provider that the run starts have none.
+    """
     secrets = read_secrets(pool, environ, {lane.model for lane in lanes})
     simulated = {provider.name for provider in pool.providers if provider.is_simulated}
     url_of = {
@@ -70,20 +89,15 @@ def locked_keys(
         for model in provider.models
         for instance in model.instances
     }
-    shown: dict[str, str] = {}
-    limits: dict[str, dict[str, Limit]] = {}
+    found: dict[LaneId, str] = {}
     for lane in lanes:
         if lane.provider not in simulated:
             secret = secrets.get((lane.provider, lane.key))
             url = url_of[lane.provider, lane.instance]
-            name = key_identity(url, "" if secret is None else secret.reveal())
+            found[lane.lane_id] = key_identity(url, "" if secret is None else secret.reveal())
         elif simulator is not None:
-            name = key_identity(simulator, lane.key_name)
-        else:
-            continue
-        shown.setdefault(name, lane.key_name)
-        limits.setdefault(name, {}).update({one: pool.limits[one] for one in lane.limits})
-    return {name: LockedKey(shown[name], tuple(limits[name].values())) for name in shown}
+            found[lane.lane_id] = key_identity(simulator, lane.key_name)
+    return found
 
 
 class KeptKeys:

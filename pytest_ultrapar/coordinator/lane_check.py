@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
     from pytest_ultrapar.broker.assignment import Assignment
+    from pytest_ultrapar.broker.days import DayCounted
     from pytest_ultrapar.broker.protocol import KnownLane
     from pytest_ultrapar.check.answers import LaneAnswer
     from pytest_ultrapar.coordinator.waiting_line import WaitingLine
@@ -52,7 +53,12 @@ def needed_lanes(
 
 
 def check_lanes(
-    pool: Pool, base_urls: Mapping[str, str], line: WaitingLine, *, go_on: bool
+    pool: Pool,
+    base_urls: Mapping[str, str],
+    line: WaitingLine,
+    days: Sequence[DayCounted] = (),
+    *,
+    go_on: bool,
 ) -> Generator[str, None, tuple[KnownLane, ...]]:
     """Ask the lanes that cases need; lines for people, when all is known or at an interrupt.
 
@@ -63,6 +69,7 @@ def check_lanes(
         pool: With the needed lanes alone (`needed_lanes`); their keys are the run's.
         base_urls: Where the simulated providers among them are.
         line: Tells people who is waited for.
+        days: What counts per day, the check's requests as well.
         go_on: Whether the run does without lanes that failed.
 
     Raises:
@@ -74,7 +81,7 @@ def check_lanes(
     began_s = clock.now_s()
     found: list[LaneAnswer] = []
     try:
-        with closing(lane_answers(pool, base_urls, SmallestChat(), line)) as answers:
+        with closing(lane_answers(pool, base_urls, SmallestChat(), line, days)) as answers:
             found.extend(answers)
     except KeyboardInterrupt:
         line.end()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.coordinator.days import day_lines, days_left, run_days, too_few
 from pytest_ultrapar.coordinator.earlier_run import find_history
 from pytest_ultrapar.coordinator.header import (
     ASSUMED_S,
@@ -35,7 +39,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.coordinator.run_gate import RunGate
     from pytest_ultrapar.plan.expectations import Expected, Hint
     from pytest_ultrapar.plan.run_plan import RunPlan
-    from pytest_ultrapar.pool.model import Pool
+    from pytest_ultrapar.pool.model import Lane, Pool
     from pytest_ultrapar.records import Case
 
 _ALONE = "main"
@@ -132,12 +136,13 @@ class Planning(collection.CollectOnly):
             [self._way(mode, cases) for mode in MODES if self._has_a_say(mode, cases)],
             mode=self._options.mode,
         )
+        days, short_days = self._days(lanes, expected)
         reporter = config.pluginmanager.getplugin("terminalreporter")
         n_skipped = len(collected) - len(cases)
         skipped = [f"{counted(n_skipped, 'case')} skipped by a mark"] if n_skipped else []
         return plan_lines(
             plan,
-            sources=[*history.notes, *hint_notes(expected, said), *_ceilings(pool)],
+            sources=[*history.notes, *hint_notes(expected, said), *_ceilings(pool), *days],
             settings=[*self._settings(), *skipped, *not_asked(selection.shared(config))],
             warnings=[
                 *self._not_ready(),
@@ -148,12 +153,31 @@ class Planning(collection.CollectOnly):
                     services,
                     mode=self._options.mode,
                 ),
+                *short_days,
                 *unjudged(pool, lanes, expected),
                 *self._run_waste(plan),
             ],
             simulated=pool.is_simulated,
             width=config.get_terminal_writer().fullwidth if reporter else 100,
         )
+
+    def _days(
+        self, lanes: Sequence[Lane], expected: Sequence[Expected]
+    ) -> tuple[list[str], list[str]]:
+        """What limits per day have left, and where the cases need more."""
+        try:
+            counted = run_days(self._pool, lanes, os.environ, self._options.simulator)
+        except ConfigError as error:
+            # A plan needs no keys, but the memory of a day goes by them.
+            return [], [f"nobody knows what limits per day have left: {error}"]
+        left = days_left(self._pool, counted, MonotonicClock(), claim=False)
+        requests: Counter[str] = Counter()
+        tokens: Counter[str] = Counter()
+        for one in expected:
+            requests[one.model] += len(one.services_s)
+            tokens[one.model] += math.ceil((one.tokens_in or 0) + (one.tokens_out or 0))
+        needed = {"requests": requests, "tokens": tokens}
+        return [*day_lines(left)], [*too_few(lanes, left, needed, how="some")]
 
     def _way(self, mode: Mode, cases: Sequence[Case]) -> Way:
         """What a mode would make of the cases; the mode in force may not fail."""

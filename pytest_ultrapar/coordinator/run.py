@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.broker.process import sweep
 from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.coordinator.days import DayLeft, days_left, run_days
 from pytest_ultrapar.coordinator.key_keeping import keep_keys, locked_keys
 from pytest_ultrapar.coordinator.policies import make_assignment
 from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_sample
@@ -182,6 +184,7 @@ class Run:
         keys: The API keys, ours alone on this host; None until they are.
         last_status: The broker's last words.
         may_have_sent: Whether requests may have been sent with the keys.
+        days: What limits per day have left at the start.
         known: What a check before the run found of lanes that the run should not ask, or not yet.
     """
 
@@ -207,6 +210,7 @@ class Run:
         self.keys: KeptKeys | None = None
         self.may_have_sent = False
         self.known: tuple[KnownLane, ...] = ()
+        self.days: tuple[DayLeft, ...] = ()
 
     def _open(self) -> RunDirectory:
         if self.options.resume is None:
@@ -288,6 +292,18 @@ class Run:
             return None
         return earlier.collected_s, earlier.n_planned
 
+    def requests_before(self) -> float | None:
+        """Requests per graded case in the run before, if it asked the same models."""
+        try:
+            directory = resolve_run(self.options.resume or LATEST)
+            summary = read_summary(directory)
+            if summary is None or read_manifest(directory).models != self.pool.models:
+                return None
+        except UltraparError:
+            return None
+        n_graded = summary.statistics.n_graded
+        return summary.n_requests / n_graded if n_graded else None
+
     def to_ask(self, cases: Sequence[Case]) -> ToAsk:
         """What this session has to ask of the planned cases; after `assign`."""
         unanswered = self._unanswered(cases)
@@ -323,20 +339,27 @@ class Run:
             replace(self.pool, lanes=needed),
             self.services.base_urls,
             line,
+            self.services.days,
             go_on=self.options.check == "warn",
         )
 
     def keep_keys(self, line: WaitingLine) -> None:
         """Have the keys that the run may use for itself on this host; may wait for another run.
 
+        What limits per day have left is known then.
+
         Raises:
-            ConfigError: Another run has one and waiting is not wanted, or they cannot be locked.
+            ConfigError: Another run has one and waiting is not wanted, or they cannot be locked, or
+                the memory of a day cannot be used.
         """
         options = self.options
         keys = locked_keys(self.pool, self.lanes, os.environ, options.simulator)
         path = self.directory.path
         self.keys = keep_keys(keys, path, options.key_lock, line, clock=MonotonicClock())
         self.services.inherited = self.keys.fds
+        counted = run_days(self.pool, self.lanes, os.environ, options.simulator)
+        self.days = days_left(self.pool, counted, MonotonicClock(), claim=True)
+        self.services.days = counted
 
     def close(self) -> None:
         """End the services, let go of the keys and unlock the directory. Idempotent."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
+    from pytest_ultrapar.broker.days import DayCounted
     from pytest_ultrapar.broker.process import BrokerAddress, BrokerProcess
     from pytest_ultrapar.broker.protocol import KnownLane
     from pytest_ultrapar.pool.model import Pool
@@ -32,6 +33,7 @@ class Services:
 
     Attributes:
         inherited: File descriptors that the broker's process inherits.
+        days: What its broker counts per day.
         faults: The script that its simulated provider follows; None for none.
     """
 
@@ -46,6 +48,7 @@ class Services:
         self._server_log: Path | None = None
         self.base_urls: Mapping[str, str] = {}
         self.inherited: tuple[int, ...] = ()
+        self.days: tuple[DayCounted, ...] = ()
 
     def start_simulator(self, running_at: str | None, faults: Path | None = None) -> None:
         """Have a simulated provider, if the pool has one at all.
@@ -142,6 +145,7 @@ class Services:
             episode_timeout_s=episode_timeout_s,
             inherited=self.inherited,
             known=known,
+            days=self.days,
         )
         return self.broker
 

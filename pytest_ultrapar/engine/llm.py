@@ -393,7 +393,7 @@ class Llm:
         if not trouble:
             return error
         if isinstance(error, NoLaneError):
-            return NoLaneError(f"{error}; the last try: {trouble}")
+            return NoLaneError(f"{error}; the last try: {trouble}", error.kind)
         return InfraError(error.kind, f"{error}; the last try ended with: {trouble}")
 
     async def _back_off(self, seconds: float) -> None:

@@ -88,7 +88,11 @@ def request_classes(services: Mapping[str, Iterable[float]]) -> tuple[RequestCla
 
 
 def resources(limits: Iterable[Limit]) -> tuple[Resource, ...]:
-    """All numbers that bind, in the order of the limits; tokens are not among them."""
+    """All numbers that bind, in the order of the limits; tokens are not among them.
+
+    Nor is what counts per day, as long as a run is over on its first: a bound that leaves something
+    out is lower, and stays one.
+    """
     found = []
     for limit in limits:
         for kind, amount in limit.rows:

@@ -216,16 +216,23 @@ def too_large(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) -
 
 
 def unjudged(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) -> Iterator[str]:
-    """What a plan leaves out about limits on tokens."""
+    """What a plan leaves out about limits on tokens and per day."""
     asked = {one.model for one in expected}
     names = {name for lane in lanes if lane.model in asked for name in lane.limits}
-    metered = [
-        f"{kind.word} of {name}"
+    rows = [
+        (f"{kind.word} of {name}", kind)
         for name, limit in pool.limits.items()
         if name in names
         for kind, _ in limit.rows
-        if kind.counts == "tokens"
     ]
+    daily = [shown for shown, kind in rows if kind.is_daily]
+    if daily:
+        more = f" and {len(daily) - 1} more" if len(daily) > 1 else ""
+        yield (
+            f"the lower bound and the times of the modes leave out what counts per day ({daily[0]}"
+            f"{more}): a run does not wait for the next day"
+        )
+    metered = [shown for shown, kind in rows if kind.counts == "tokens" and not kind.is_daily]
     if not metered:
         return
     more = f" and {len(metered) - 1} more" if len(metered) > 1 else ""

@@ -124,7 +124,7 @@ def _follow_each_other(pool: Pool, courses: Sequence[Course], assignment: Assign
         return False
     limits = with_headroom(pool).limits.values()
     rows = [row for limit in limits for row in limit.rows]
-    if any(kind.counts == "tokens" for kind, _ in rows):
+    if any(kind.counts == "tokens" and not kind.is_daily for kind, _ in rows):
         return False
     models = _lanes_of(pool, group)
     if not all(one.group == group.name and one.model in models for one in courses):

@@ -276,6 +276,9 @@ def limit_loads(
             # Nobody knows the tokens of a run that has none.
             if asked or kind.counts != "tokens":
                 share, alone_s = load.requests / whole, asked * (kind.window_s or 1.0) / amount
+                if kind.is_daily:
+                    # All of a day may go at once; what is more waits for the next one.
+                    alone_s = kind.window_s * max(0, math.ceil(asked / amount) - 1)
                 found.append(
                     LimitLoad(name, limit.level, kind.word, amount, load.requests, share, alone_s)
                 )
@@ -326,3 +329,18 @@ def key_shares(lanes: Sequence[Lane], loads: Mapping[LaneId, LaneLoad]) -> tuple
         KeyShare(name, load.requests, load.requests / whole if whole else 0.0, load.busy_s)
         for name, load in sums.items()
     )
+
+
+def together(lanes: Sequence[Lane], caps: Mapping[str, float]) -> float:
+    """What the lanes take together if each takes all that is left on its path; may be infinity."""
+    left = {name: caps[name] for lane in lanes for name in lane.limits if name in caps}
+    total = 0.0
+    for lane in lanes:
+        path = [name for name in lane.limits if name in left]
+        if not path:
+            return math.inf
+        take = min(left[name] for name in path)
+        for name in path:
+            left[name] -= take
+        total += take
+    return total

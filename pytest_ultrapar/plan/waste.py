@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.plan.bound import resources
+from pytest_ultrapar.plan.load import together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -89,7 +90,7 @@ def seat_uses(
     rates = _rates(pool)
     for name, own in limited_lanes(pool, lanes).items():
         seats = own_seats(pool, n_bound, own)
-        rate = _greedy(own, rates)
+        rate = together(own, rates)
         slowest = max((services[lane.model] for lane in own), key=lambda one: one.mean_s)
         if seats is not None and math.isfinite(rate) and slowest.mean_s > 0:
             found.setdefault((seats, rate, slowest), []).append(name)
@@ -133,7 +134,7 @@ def own_seats(
         and n == n_bound[name]
         and name != without
     }
-    total = _greedy(own, caps)
+    total = together(own, caps)
     return None if math.isinf(total) else round(total)
 
 
@@ -144,21 +145,6 @@ def _rates(pool: Pool) -> dict[str, float]:
         if part.is_rate:
             rates[part.limit] = min(rates.get(part.limit, math.inf), part.per_s)
     return rates
-
-
-def _greedy(lanes: Sequence[Lane], caps: Mapping[str, float]) -> float:
-    """What the lanes take together if each takes all that is left on its path; may be infinity."""
-    left = {name: caps[name] for lane in lanes for name in lane.limits if name in caps}
-    total = 0.0
-    for lane in lanes:
-        path = [name for name in lane.limits if name in left]
-        if not path:
-            return math.inf
-        take = min(left[name] for name in path)
-        for name in path:
-            left[name] -= take
-        total += take
-    return total
 
 
 WASTE_ABOVE = 3.0

@@ -139,6 +139,25 @@ class Bounds:
         return f"{low} and <= {_plain(self.at_most)}"
 
 
+def check_zone(location: Location, name: str) -> str:
+    """The name of a time zone of the IANA database.
+
+    Raises:
+        ConfigError: There is none of that name.
+    """
+    from zoneinfo import ZoneInfo  # noqa: PLC0415 - 10 ms, few pools count by calendar days
+
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        # OSError: "America" is a directory of zones.
+        location.refuse(
+            'must be a time zone of the IANA database, such as "America/Los_Angeles" or "UTC" '
+            f"(got {shown(name)})"
+        )
+    return name
+
+
 WORKERS = Bounds(at_least=1, at_most=100_000)
 # Below one send in 11 days a rate is a slip of the hand, and 1 / rate stays far from infinity.
 RATE = Bounds(above=0, at_least=1e-6, at_most=1_000_000)

@@ -135,6 +135,9 @@ class LimitTable(FileTable, kw_only=True):
     qps: Number | RateByMode | None = None
     rpm: Number | RateByMode | None = None
     tpm: Number | RateByMode | None = None
+    rpd: Number | RateByMode | None = None
+    tpd: Number | RateByMode | None = None
+    day: str | None = None
 
 
 class LatencyTable(FileTable, kw_only=True):

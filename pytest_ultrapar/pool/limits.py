@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pytest_ultrapar.pool.environment import Sources
 from pytest_ultrapar.pool.fields import (
@@ -12,6 +12,7 @@ from pytest_ultrapar.pool.fields import (
     Bounds,
     Location,
     check_name,
+    check_zone,
 )
 from pytest_ultrapar.pool.file import CountByMode, LimitTable, ProviderTable, RateByMode
 from pytest_ultrapar.pool.keys import chosen_keys, key_identity
@@ -34,8 +35,9 @@ if TYPE_CHECKING:
 
 
 _N = TypeVar("_N", int, float)
-Amounts = dict[str, float]
-"""What one table bounds, by word; a word that is missing bounds nothing."""
+Amounts = dict[str, Any]
+"""What one table bounds, by word, and the `day` that it means, if it names one; a word that is
+missing bounds nothing."""
 
 
 def read_amounts(location: Location, table: LimitTable | None, mode: RateMode) -> Amounts:
@@ -59,11 +61,18 @@ def read_amounts(location: Location, table: LimitTable | None, mode: RateMode) -
         kind = LIMIT_KINDS[word]
         for other, most in found.items():
             wider = LIMIT_KINDS[other]
-            if wider.counts == kind.counts and wider.window_s > kind.window_s and most < amount:
+            # 60 per minute and 50 per day is what some providers sell.
+            is_wider = wider.window_s > kind.window_s and not wider.is_daily
+            if wider.counts == kind.counts and is_wider and most < amount:
                 location.at(other).refuse(
                     f"= {most:g} contradicts {location.at(word).path} = {amount:g}: what is allowed"
                     f" in one {kind.per} must be allowed in a {wider.per}"
                 )
+    day = None if table is None else table.day
+    if day is not None:
+        if not any(LIMIT_KINDS[word].is_daily for word in found):
+            location.at("day").refuse("means nothing without rpd or tpd in the same table")
+        found["day"] = check_zone(location.at("day"), day)
     return found
 
 
@@ -97,6 +106,7 @@ class LimitBook:
         for kind, amount in limit.rows:
             origin = workers_origin if kind.word == "workers" else None
             self.sources.note(f"{name} {kind.word}", amount, origin)
+        self.sources.note(f"{name} day", limit.day)
 
     def path(self, *names: str) -> tuple[str, ...]:
         """Those of `names` that were made, in the order given."""
@@ -338,12 +348,16 @@ def _common_amounts(
                 key = of.provider.keys[index]
                 why = "same address" if key.env is None else "same secret, same host and port"
                 location.refuse(
-                    f"= {number:g} contradicts {where.path} = {first:g}: "
+                    f"= {_said(number)} contradicts {where.path} = {_said(first)}: "
                     f'"{"/".join(listing)}" is the same key as "{"/".join(other)}" ({why}), and a '
                     "key has one limit; write the same number in both places, or in one only"
                 )
         amounts = own | amounts
     return amounts
+
+
+def _said(value: float | str) -> str:
+    return f'"{value}"' if isinstance(value, str) else f"{value:g}"
 
 
 def _amounts(of: Declared, index: int) -> Amounts:
@@ -355,7 +369,7 @@ def _amounts(of: Declared, index: int) -> Amounts:
 def _numbers(of: Declared, index: int, amounts: Amounts) -> Iterator[tuple[str, float, Location]]:
     """The numbers of a listing, and where each is said."""
     entry, per_key = of.table.keys[index], of.table.per_key
-    for name in LIMIT_KINDS:
+    for name in (*LIMIT_KINDS, "day"):
         number = amounts.get(name)
         if number is None:
             continue

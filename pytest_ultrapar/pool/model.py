@@ -26,7 +26,8 @@ class LimitKind:
         counts: Requests in flight, requests sent, or their tokens, in and out.
         bounds: What the amount may be.
         window_s: The amount holds in any window of so many seconds; 0: at every moment.
-        per: That window in a word.
+        per: That window in a word. What counts per `day` may hold for calendar days instead, and is
+            not spaced: it may all go in the first minute.
     """
 
     word: str
@@ -36,16 +37,22 @@ class LimitKind:
     per: str = ""
 
     @property
+    def is_daily(self) -> bool:
+        """Whether units are counted over days, and thus over runs."""
+        return self.per == "day"
+
+    @property
     def is_spaced(self) -> bool:
         """Whether sends keep a distance that follows from the amount alone."""
-        return self.counts == "requests"
+        return self.counts == "requests" and not self.is_daily
 
     @property
     def within(self) -> str:
-        """`in flight`, `in 60 s`, `tokens in 60 s`: what a number of it is."""
+        """`in flight`, `in 60 s`, `tokens in 60 s`, `in a day`: what a number of it is."""
         if not self.window_s:
             return self.counts
-        return f"{'tokens ' if self.counts == 'tokens' else ''}in {self.window_s:g} s"
+        window = "a day" if self.is_daily else f"{self.window_s:g} s"
+        return f"{'tokens ' if self.counts == 'tokens' else ''}in {window}"
 
     @property
     def rate(self) -> str:
@@ -62,6 +69,8 @@ LIMIT_KINDS = {
         LimitKind("qps", "requests", RATE, 1.0, "second"),
         LimitKind("rpm", "requests", RATE, 60.0, "minute"),
         LimitKind("tpm", "tokens", TOKENS, 60.0, "minute"),
+        LimitKind("rpd", "requests", TOKENS, 86_400.0, "day"),
+        LimitKind("tpd", "tokens", TOKENS, 86_400.0, "day"),
     )
 }
 """All kinds by their words. A word has its field in `Limit` and `pool.file.LimitTable`; whatever
@@ -86,6 +95,9 @@ class Limit:
         qps: Sends in any window of 1 s, > 0; None is unlimited.
         rpm: Sends in any window of 60 s, > 0; None is unlimited.
         tpm: Tokens, in and out, in any window of 60 s, >= 1; None is unlimited.
+        rpd: Sends per day, >= 1; None is unlimited.
+        tpd: Tokens, in and out, per day, >= 1; None is unlimited.
+        day: The time zone of whose calendar days `rpd` and `tpd` speak; None: any 24 hours.
     """
 
     name: str
@@ -94,10 +106,13 @@ class Limit:
     qps: float | None = None
     rpm: float | None = None
     tpm: float | None = None
+    rpd: float | None = None
+    tpd: float | None = None
+    day: str | None = None
 
     @classmethod
     def of(cls, name: str, level: Level, amounts: Mapping[str, Any]) -> Limit:
-        """A limit with these amounts by word."""
+        """A limit with these amounts by word, and perhaps `day`."""
         return cls(name, level, **amounts)
 
     @property

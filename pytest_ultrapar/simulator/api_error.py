@@ -54,7 +54,10 @@ class ApiError:
     def over_limit(cls, exceeded: Exceeded) -> ApiError:
         """429 that says which limit, and when a place frees."""
         kind = LIMIT_KINDS[exceeded.bound]
-        what = kind.within if kind.counts == "tokens" else f"requests {kind.within}"
+        if kind.is_daily:
+            what = f"{kind.counts} per day ({kind.word.upper()})"
+        else:
+            what = kind.within if kind.counts == "tokens" else f"requests {kind.within}"
         message = (
             f"Rate limit reached for {exceeded.limit}: {exceeded.allowed:g} {what}. "
             f"Please try again in {_millis(exceeded.retry_after_s)}ms."

@@ -6,13 +6,17 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, time, timedelta
 from typing import TYPE_CHECKING, Protocol
+from zoneinfo import ZoneInfo
 
+from pytest_ultrapar.clock import HostDayClock
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from pytest_ultrapar.clock import DayClock
     from pytest_ultrapar.pool.model import Limit
     from pytest_ultrapar.simulator.faults.script import Capacity, Timeline
 
@@ -162,6 +166,55 @@ class Bucket:
         return max(0.0, self._level)
 
 
+class DayMeter:
+    """Units of a day: a calendar day of a zone, or any 24 hours, by the wall clock.
+
+    No tolerance: an arrival has a place while fewer than `rate` units are counted.
+    """
+
+    __slots__ = ("_arrivals", "_clock", "_n", "_window_s", "_zone", "rate")
+
+    def __init__(self, rate: float, window_s: float, zone: str | None, clock: DayClock) -> None:
+        self.rate = rate
+        self._window_s = window_s
+        self._zone = None if zone is None else ZoneInfo(zone)
+        self._clock = clock
+        self._n = 0
+        self._arrivals: deque[tuple[float, int]] = deque()
+
+    def wait_s(self, now_s: float) -> float:
+        """Seconds until one more arrival has a place, 0 when it has one now."""
+        wall_s = self._clock.at(now_s).wall_s
+        arrivals = self._arrivals
+        while arrivals and self._over_s(arrivals[0][0]) <= wall_s:
+            self._n -= arrivals.popleft()[1]
+        over = self._n - self.rate
+        if over < 0:
+            return 0.0
+        for at_s, n in arrivals:
+            over -= n
+            if over < 0:
+                return self._over_s(at_s) - wall_s
+        return self._window_s
+
+    def arrive(self, now_s: float, n: int = 1) -> None:
+        """Count the units of one arrival."""
+        self._arrivals.append((self._clock.at(now_s).wall_s, n))
+        self._n += n
+
+    def left(self, now_s: float) -> float:
+        """Units that have a place now."""
+        self.wait_s(now_s)
+        return max(0.0, self.rate - self._n)
+
+    def _over_s(self, at_s: float) -> float:
+        """When what arrived at a time counts no more."""
+        if self._zone is None:
+            return at_s + self._window_s
+        then = datetime.fromtimestamp(at_s, self._zone)
+        return datetime.combine(then.date() + timedelta(days=1), time(), self._zone).timestamp()
+
+
 SEAT_RETRY_S = 1.0
 """What a caller is told to wait when all seats are taken: nobody knows when one frees."""
 
@@ -213,6 +266,8 @@ class Gate:
     __slots__ = (
         "_by_call",
         "_by_token",
+        "_clock",
+        "_day",
         "_meters",
         "_workers",
         "counts_tokens",
@@ -220,9 +275,10 @@ class Gate:
         "name",
     )
 
-    def __init__(self, limit: Limit) -> None:
+    def __init__(self, limit: Limit, clock: DayClock | None = None) -> None:
         self.name = limit.name
         self.in_flight = 0
+        self._day, self._clock = limit.day, clock or HostDayClock()
         self._meters: dict[str, Meter] = {}
         held = Held.of(limit)
         self.counts_tokens = _counts_tokens(held.amounts)
@@ -241,6 +297,8 @@ class Gate:
                 continue
             is_tokens = kind.counts == "tokens"
             burst = held.burst_tokens if is_tokens else held.burst
+            if kind.is_daily:
+                burst = None
             had = self._meters.get(word)
             if isinstance(had, Bucket) and burst is not None:
                 had.change(amount, burst, now_s)
@@ -248,6 +306,8 @@ class Gate:
             elif had is not None and not isinstance(had, Bucket) and burst is None:
                 had.rate = amount
                 meters[word] = had
+            elif kind.is_daily:
+                meters[word] = DayMeter(amount, kind.window_s, self._day, self._clock)
             elif burst is not None:
                 meters[word] = Bucket(amount, kind.window_s, burst, now_s)
             else:

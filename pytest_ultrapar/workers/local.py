@@ -88,6 +88,7 @@ class LocalSession:
             episode_timeout_s=run.options.episode_timeout_s,
             history=HistoryFile(run.directory.path / HISTORY_NAME),
             known=run.known,
+            days=run.services.days,
         )
         await self._port.assign(self._coordinator.run.assignment)
         return self._port

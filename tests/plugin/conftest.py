@@ -117,6 +117,7 @@ def project(
         monkeypatch.setenv(f"TEST_KEY_{n}", f"{CANARY}-{n}")
     project = Project(pytester, server)
     monkeypatch.setenv("ULTRAPAR_LOCK_DIR", str(project.locks))
+    monkeypatch.setenv("ULTRAPAR_STATE_DIR", f"{project.locks}-state")
     return project
 
 

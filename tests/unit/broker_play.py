@@ -22,6 +22,7 @@ class Play:
         self.leases: dict[int, Lease] = {}
         self.whose: dict[int, str] = {}
         self.refused: dict[int, str] = {}
+        self.kinds: set[str] = set()
         self.order: list[int] = []
         self._ids = itertools.count(1)
         self._connected: set[str] = set()
@@ -75,6 +76,7 @@ class Play:
             else:
                 assert isinstance(action, Refusal)
                 self.refused[action.request_id] = action.reason
+                self.kinds.add(action.kind)
 
     def lane(self, request_id: int) -> str | None:
         """Where a request got its lease, None while it waits."""

@@ -103,6 +103,37 @@ REFUSED = [
         id="lowrpm",
     ),
     pytest.param(
+        simulated("per_key = { rpd = 0.5 }"),
+        "provider[0].per_key.rpd must be >= 1 (got 0.5)",
+        id="rpd",
+    ),
+    pytest.param(
+        simulated(model="per_instance = { tpd = 0 }"),
+        "provider[0].model[0].per_instance.tpd must be >= 1 (got 0)",
+        id="tpd",
+    ),
+    pytest.param(
+        simulated('per_key = { rpd = 5, day = "America/Los_Angelos" }'),
+        (
+            "provider[0].per_key.day must be a time zone of the IANA database, such as "
+            '"America/Los_Angeles" or "UTC" (got "America/Los_Angelos")'
+        ),
+        id="nozone",
+    ),
+    pytest.param(
+        simulated('per_key = { rpd = 5, day = "America" }'),
+        (
+            "provider[0].per_key.day must be a time zone of the IANA database, such as "
+            '"America/Los_Angeles" or "UTC" (got "America")'
+        ),
+        id="continent",
+    ),
+    pytest.param(
+        simulated('per_key = { rpm = 5, day = "UTC" }'),
+        "provider[0].per_key.day means nothing without rpd or tpd in the same table",
+        id="dayalone",
+    ),
+    pytest.param(
         simulated(top='[pool]\nrate_mode = "fast"'),
         'pool.rate_mode must be "fixed" or "adaptive" (got "fast")',
         id="ratemode",

@@ -28,9 +28,9 @@ REFUSED = [
         simulated("per_keys = { workers = 3 }"),
         (
             "provider[0].per_keys is not a known field; did you mean per_key? (allowed: api, "
-            "api_version, base_url, ca_file, client_cert, client_key, keys, latency, metrics_url, "
-            "model, name, parameters, per_key, per_key_model, proxy, proxy_env, qps, rate_mode, "
-            "rpm, simulation_seed, stream, timeout_s, tpm, trust_env, workers)"
+            "api_version, base_url, ca_file, client_cert, client_key, day, keys, latency, "
+            "metrics_url, model, name, parameters, per_key, per_key_model, proxy, proxy_env, qps, "
+            "rate_mode, rpd, rpm, simulation_seed, stream, timeout_s, tpd, tpm, trust_env, workers)"
         ),
         id="unknown",
     ),
@@ -38,9 +38,9 @@ REFUSED = [
         simulated("zzz = 3"),
         (
             "provider[0].zzz is not a known field (allowed: api, api_version, base_url, "
-            "ca_file, client_cert, client_key, keys, latency, metrics_url, model, name, "
-            "parameters, per_key, per_key_model, proxy, proxy_env, qps, rate_mode, rpm, "
-            "simulation_seed, stream, timeout_s, tpm, trust_env, workers)"
+            "ca_file, client_cert, client_key, day, keys, latency, metrics_url, model, name, "
+            "parameters, per_key, per_key_model, proxy, proxy_env, qps, rate_mode, rpd, "
+            "rpm, simulation_seed, stream, timeout_s, tpd, tpm, trust_env, workers)"
         ),
         id="unknown_far",
     ),
@@ -48,7 +48,7 @@ REFUSED = [
         simulated("per_key = { worker = 3 }"),
         (
             "provider[0].per_key.worker is not a known field; did you mean workers? "
-            "(allowed: qps, rpm, tpm, workers)"
+            "(allowed: day, qps, rpd, rpm, tpd, tpm, workers)"
         ),
         id="unknown_lim",
     ),
@@ -63,8 +63,8 @@ REFUSED = [
     pytest.param(
         simulated(keys='[{name="key0", enviroment="A"}]'),
         (
-            "provider[0].keys[0].enviroment is not a known field (allowed: env, name, qps, "
-            "rpm, tpm, workers)"
+            "provider[0].keys[0].enviroment is not a known field (allowed: day, env, name, "
+            "qps, rpd, rpm, tpd, tpm, workers)"
         ),
         id="unknown_key",
     ),

@@ -3,10 +3,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_ultrapar.apis.failure import read_excess
+from pytest_ultrapar.clock import PlayedDayClock
 from pytest_ultrapar.pool.model import Limit
+from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.limits import (
     ArrivalWindow,
     Bucket,
+    DayMeter,
     Gate,
     Held,
     LimitPath,
@@ -89,3 +93,38 @@ def test_gate_judges_tokens_where_its_limit_counts_them():
     assert exceeded is not None
     assert (exceeded.bound, exceeded.allowed, exceeded.retry_after_s) == ("tpm", 100.0, 58.0)
     assert path.admit(60.0, 1) is None
+
+
+NOON_S = 1_700_049_600.0
+
+
+def test_day_meter_counts_any_24_hours_exactly():
+    meter = DayMeter(2.0, 86_400.0, None, PlayedDayClock(NOON_S))
+    for t in (0.0, 3600.0):
+        assert meter.wait_s(t) == 0.0
+        meter.arrive(t)
+    assert meter.wait_s(7200.0) == 79_200.0
+    assert meter.wait_s(86_400.0) == 0.0
+    meter.arrive(86_400.0)
+    assert meter.wait_s(86_400.0) == 3600.0
+
+
+def test_day_meter_of_a_zone_begins_anew_at_its_midnight():
+    # Noon of 2023-11-15 by UTC is 04:00 in Los Angeles.
+    meter = DayMeter(1.0, 86_400.0, "America/Los_Angeles", PlayedDayClock(NOON_S))
+    meter.arrive(0.0)
+    assert meter.wait_s(0.0) == 20 * 3600
+    assert meter.wait_s(20 * 3600 - 1.0) == 1.0
+    assert meter.wait_s(20 * 3600.0) == 0.0
+
+
+def test_refusal_of_a_day_reads_as_that_of_real_providers():
+    limit = Limit("lab/key0", "key", rpd=1)
+    path = LimitPath([Gate(limit, PlayedDayClock(NOON_S))])
+    assert path.admit(0.0) is None
+    exceeded = path.admit(60.0)
+    assert exceeded is not None
+    refusal = ApiError.over_limit(exceeded)
+    assert refusal.status == 429
+    assert "Rate limit reached for lab/key0: 1 requests per day (RPD)" in refusal.message
+    assert read_excess(refusal.body(), {}) == "daily_quota"

@@ -84,7 +84,7 @@ def left_headers(path: LimitPath, now_s: float, values: Mapping[str, str]) -> tu
         for gate in path.gates:
             for word, meter in gate.meters.items():
                 kind = LIMIT_KINDS[word]
-                if kind.counts == what:
+                if kind.counts == what and not kind.is_daily:
                     per_minute = _MINUTE_S / kind.window_s
                     limit, left = meter.rate * per_minute, meter.left(now_s) * per_minute
                     found.append((left / limit, limit, left))

@@ -1,0 +1,137 @@
+"""Limits per day over runs: where they are remembered, and whether a run has enough left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_ultrapar.broker.days import DayCounted, counted_days
+from pytest_ultrapar.clock import HostDayClock
+from pytest_ultrapar.coordinator.key_keeping import key_identities
+from pytest_ultrapar.plan.load import together
+from pytest_ultrapar.pool.model import LIMIT_KINDS
+from pytest_ultrapar.report.text import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from pytest_ultrapar.clock import Clock
+    from pytest_ultrapar.pool.model import Lane, Pool
+
+
+class DayLeft(NamedTuple):
+    """What a day has left.
+
+    Attributes:
+        counted: Of what.
+        amount: Units per day.
+        left: Those that may still be sent now.
+        begins_here: The directory, where nothing is remembered in it and the day begins at zero.
+    """
+
+    counted: DayCounted
+    amount: int
+    left: int
+    begins_here: str = ""
+
+
+def run_days(
+    pool: Pool, lanes: Sequence[Lane], environ: Mapping[str, str], simulator: str | None
+) -> tuple[DayCounted, ...]:
+    """What counts days on these lanes; nothing where no limit does.
+
+    Args:
+        pool: The pool.
+        lanes: Those that may be used.
+        environ: The environment's variables, which hold the keys.
+        simulator: URL of a simulated provider that already runs.
+
+    Raises:
+        ConfigError: A key is not set, or there is no place for the memory.
+    """
+    names = {name for lane in lanes for name in lane.limits}
+    if not any(kind.is_daily for name in names for kind, _ in pool.limits[name].rows):
+        return ()
+    from pytest_ultrapar.broker.day_memory import state_directory  # noqa: PLC0415 - few pools count days
+
+    identities = key_identities(pool, lanes, environ, simulator)
+    # A run on nothing but its own simulated provider needs no place.
+    directory = state_directory(environ) if identities else Path()
+    return counted_days(pool, lanes, identities, directory)
+
+
+def days_left(
+    pool: Pool, counted: Iterable[DayCounted], clock: Clock, *, claim: bool
+) -> tuple[DayLeft, ...]:
+    """What each day has left.
+
+    Args:
+        pool: For its limits.
+        counted: Of what.
+        clock: Of the host.
+        claim: Whether a run is going to send, for which the memory must be writable.
+
+    Raises:
+        ConfigError: The memory cannot be read, trusted or, if that matters, written.
+    """
+    found = []
+    day_clock, now_s = HostDayClock(), clock.now_s()
+    for one in counted:
+        is_new = bool(one.name) and not one.memory.exists
+        ledger = one.ledger(pool.limits[one.limit], day_clock, now_s)
+        if claim:
+            ledger.claim(now_s)
+        directory = one.directory if is_new else ""
+        found.append(DayLeft(one, ledger.amount, ledger.left(now_s), directory))
+    return tuple(found)
+
+
+def day_lines(days: Sequence[DayLeft]) -> Iterator[str]:
+    """What is left of each limit per day, and where the memory of the days begins."""
+    for one in days:
+        yield f"{visible(one.counted.shown)}: {one.left:,} of {one.amount:,} left"
+    begins = dict.fromkeys(one.begins_here for one in days if one.begins_here)
+    for directory in begins:
+        yield (
+            f"days are counted from now on in {visible(directory)}, which remembers nothing of "
+            "these limits yet: what was sent today from elsewhere, or from a container that did "
+            "not keep this directory, is not counted"
+        )
+
+
+def too_few(
+    lanes: Sequence[Lane],
+    days: Sequence[DayLeft],
+    needed: Mapping[str, Mapping[str, float]],
+    *,
+    how: str,
+) -> Iterator[str]:
+    """A sentence for each counted thing of which the days have less left than a run needs.
+
+    Args:
+        lanes: Those of the run.
+        days: What is left.
+        needed: By what is counted (`requests`, `tokens`), by model, how many are needed.
+        how: How sure the numbers are: `some`, `at least`.
+    """
+    for counts, by_model in needed.items():
+        left: dict[str, float] = {}
+        for one in days:
+            if LIMIT_KINDS[one.counted.word].counts == counts:
+                left[one.counted.limit] = min(one.left, left.get(one.counted.limit, one.left))
+        asked = [lane for lane in lanes if by_model.get(lane.model)]
+        short = [
+            (model, by_model[model], most)
+            for model in dict.fromkeys(lane.model for lane in asked)
+            if (most := together([one for one in asked if one.model == model], left))
+            < by_model[model]
+        ]
+        whole = sum(by_model.values())
+        if not short and (most := together(asked, left)) < whole:
+            short = [("the run", whole, most)]
+        for who, n, most in short:
+            yield (
+                f"{who} needs {how} {n:,.0f} {counts}, and limits per day leave {most:,.0f} now: "
+                "cases that get none in time become infra (daily_quota), and --ultrapar-resume "
+                "finishes them when units are free again"
+            )

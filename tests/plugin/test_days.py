@@ -1,0 +1,229 @@
+"""Limits per day over several runs of a host, judged by the log of the provider."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from pytest_ultrapar.pool.config import load_pool
+from pytest_ultrapar.pool.environment import Overrides
+from pytest_ultrapar.simulator.process import SimulatorProcess
+from pytest_ultrapar.testing import read_server_log
+
+POOL = """
+schema = 1
+[[provider]]
+name = "sim"
+api = "simulated"
+keys = [{{ name = "key0" }}]
+per_key = {{ workers = 8, {limits} }}
+latency = {{ kind = "fixed", median_s = 0.02 }}
+[[provider.model]]
+name = "echo"
+"""
+SUITE = """
+@pytest.mark.parametrize("prompt", [f"say {{n}}" for n in range({n})])
+def test_it(answer, prompt, grade): grade("solved")
+"""
+# Every process of the host reads its clocks here, that of a broker and a provider, too.
+SHIFTED = """
+import time
+from pathlib import Path
+
+def moved_on(real):
+    shift = Path(__file__).with_name("shift")
+    return lambda *clock: real(*clock) + float(shift.read_text())
+
+time.time, time.clock_gettime = moved_on(time.time), moved_on(time.clock_gettime)
+"""
+DAY_S = 86_400
+
+
+class Days:
+    """A host whose days a test moves on, with a provider that counts by them."""
+
+    def __init__(self, project, monkeypatch) -> None:
+        self.project = project
+        self.clocks = project.pytester.mkdir("clocks")
+        self.clocks.joinpath("sitecustomize.py").write_text(SHIFTED)
+        self.move_to(0)
+        monkeypatch.setenv("PYTHONPATH", str(self.clocks))
+        # A provider imports what its parent would.
+        monkeypatch.syspath_prepend(self.clocks)
+        self.log_path = project.pytester.path / "server.jsonl"
+
+    def move_to(self, seconds: float) -> None:
+        # At once: other processes read it all the time.
+        self.clocks.joinpath("new").write_text(str(seconds))
+        self.clocks.joinpath("new").replace(self.clocks / "shift")
+
+    def provider(self, limits: str) -> SimulatorProcess:
+        path = self.project.pytester.path / "pool.toml"
+        path.write_text(POOL.format(limits=limits))
+        pool = load_pool(path, environ={}, overrides=Overrides())
+        return SimulatorProcess.start(pool, log_path=self.log_path)
+
+    def served(self) -> int:
+        """Requests that came to the provider, none of which it refused."""
+        log = read_server_log(self.log_path)
+        assert {one.status for one in log.requests} <= {200, None}
+        return len(log.requests)
+
+
+@pytest.fixture
+def days(project, monkeypatch) -> Days:
+    return Days(project, monkeypatch)
+
+
+def url_of(server: SimulatorProcess) -> tuple[str, str]:
+    return "--ultrapar-simulator", f"http://127.0.0.1:{server.port}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limits", ["rpd = 200", 'rpd = 200, day = "Asia/Tokyo"'])
+def test_three_runs_share_a_day_and_the_next_one_finishes(days, limits):
+    # Noon of a day in Tokyo, wherever and whenever the test runs.
+    noon_s = (3 * 3600 - time.time()) % DAY_S
+    days.move_to(noon_s)
+    project = days.project
+    with days.provider(limits) as server:
+        project.suite(SUITE.format(n=60))
+        first = project.run("-n2", *url_of(server))
+        first.stdout.fnmatch_lines(["*requests per day of sim/key0: 200 of 200 left*"])
+        assert first.ret == 0
+        assert days.served() == 60
+
+        project.suite(SUITE.format(n=61))
+        killed = subprocess.Popen(
+            [sys.executable, "-m", "pytest", "-q", "--ultrapar-pool", "pool.toml", *url_of(server)],
+            cwd=project.pytester.path,
+            stdout=subprocess.DEVNULL,
+        )
+        until_s = time.monotonic() + 60
+        while days.served() < 80 and time.monotonic() < until_s:
+            time.sleep(0.01)
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+        time.sleep(0.2)
+        n_before = days.served()
+        assert n_before < 121, "it was killed while it sent"
+
+        project.suite(SUITE.format(n=200))
+        third = project.run("-n2", *url_of(server))
+        assert third.ret == 1
+        third.stdout.fnmatch_lines(["*echo needs at least 200 requests, and limits per day leave*"])
+        outcomes = Counter(project.outcomes().values())
+        assert {row["kind"] for row in project.rows() if row["outcome"] == "infra"} == {
+            "daily_quota"
+        }
+        assert 0.9 * 200 <= days.served() <= 200
+        assert outcomes["solved"] == days.served() - n_before
+
+        days.move_to(noon_s + DAY_S + 600)
+        resumed = project.run("-n2", *url_of(server), "--ultrapar-resume", "latest")
+        assert resumed.ret == 0
+        assert set(project.outcomes().values()) == {"solved"}
+        assert days.served() == n_before + 200
+
+
+def test_tokens_per_day_are_what_the_provider_counted(project, workers):
+    project.write_pool(key=", tpd = 4000")
+    project.suite(
+        '@pytest.mark.parametrize("prompt", [f"use 10 50 {n}" for n in range(90)])\n'
+        "def test_it(answer, prompt): pass"
+    )
+    assert project.run(workers).ret == 1
+    used = sum(tokens for _, tokens in project.server.used)
+    assert used <= 4000
+    first = len(project.server.used)
+    assert project.run(workers, "--ultrapar-resume", "latest").ret == 1
+    assert sum(tokens for _, tokens in project.server.used) <= 4000
+    assert first >= 30
+
+
+def test_check_counts_its_own_requests(days):
+    with days.provider("rpd = 5") as server:
+        days.project.suite(SUITE.format(n=5))
+        assert days.project.run("-n0", *url_of(server), "--ultrapar-check").ret == 1
+        assert days.served() == 5
+        outcomes = Counter(days.project.outcomes().values())
+        assert outcomes == {"solved": 4, "infra": 1}
+        command = [sys.executable, "-m", "pytest_ultrapar.cli", "check", "--pool", "pool.toml"]
+        checked = subprocess.run(
+            [*command, "--simulator", url_of(server)[1]],
+            cwd=days.project.pytester.path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "requests per day of sim/key0: 0 of 5 left" in checked.stdout
+        assert days.served() == 5
+
+
+def test_run_on_its_own_simulator_begins_each_day_anew(project):
+    path = project.pytester.path / "pool.toml"
+    path.write_text(POOL.format(limits="rpd = 3"))
+    project.suite(SUITE.format(n=3))
+    for _ in range(2):
+        result = project.run("-n0")
+        assert result.ret == 0
+        result.stdout.fnmatch_lines(["*requests per day of sim/key0: 3 of 3 left*"])
+
+
+def test_plan_says_what_is_left_and_what_is_missing(project):
+    project.write_pool(key=", rpd = 3")
+    project.suite('@pytest.mark.parametrize("prompt", list("abcd"))\ndef test_it(answer): pass')
+    result = project.run("-n0", "--ultrapar-plan")
+    result.stdout.fnmatch_lines(["*requests per day of p/key0: 3 of 3 left*"])
+    result.stdout.fnmatch_lines(["WARNING: m needs some 4 requests, and limits per day leave 3*"])
+    assert project.server.prompts == []
+    assert not Path(os.environ["ULTRAPAR_STATE_DIR"]).exists(), "a plan leaves nothing"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is damaged"),
+        (b"ultrapar day 2 00000000\n{}\n", "of another version"),
+    ],
+)
+def test_memory_that_cannot_be_trusted_stops_the_run_before_its_first_request(
+    project, tmp_path, monkeypatch, content, said
+):
+    monkeypatch.setenv("ULTRAPAR_STATE_DIR", str(tmp_path / "state"))
+    project.write_pool(key=", rpd = 9")
+    project.suite('@pytest.mark.parametrize("prompt", list("ab"))\ndef test_it(answer): pass')
+    assert project.run("-n0").ret == 0
+    n_sent = len(project.server.prompts)
+    (memory,) = (tmp_path / "state").glob("*.day")
+    memory.write_bytes(content)
+    result = project.run("-n0")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines([f"*requests per day of p/key0*{said}*"])
+    assert len(project.server.prompts) == n_sent
+
+
+def test_place_that_cannot_be_written_stops_the_run_before_its_first_request(project, monkeypatch):
+    monkeypatch.setenv("ULTRAPAR_STATE_DIR", "/proc/no-such-state")
+    project.write_pool(key=", rpd = 9")
+    project.suite('@pytest.mark.parametrize("prompt", list("ab"))\ndef test_it(answer): pass')
+    result = project.run("-n0")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["*cannot write*ULTRAPAR_STATE_DIR*"])
+    assert project.server.prompts == []
+
+
+def test_new_place_is_named(project, tmp_path, monkeypatch):
+    monkeypatch.setenv("ULTRAPAR_STATE_DIR", str(tmp_path / "state"))
+    project.write_pool(key=", rpd = 9")
+    project.suite('@pytest.mark.parametrize("prompt", list("ab"))\ndef test_it(answer): pass')
+    said = f"*days are counted from now on in {tmp_path / 'state'}*"
+    project.run("-n0").stdout.fnmatch_lines([said])
+    project.run("-n0").stdout.no_fnmatch_line(said)

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_ultrapar.broker.days import DayCounted, counted_days, open_days
+from pytest_ultrapar.broker.protocol import Told
+from pytest_ultrapar.clock import PlayedDayClock
+from pytest_ultrapar.pool.model import Limit
+from tests.property.broker_judge import lane, pool
+from tests.unit.broker_play import Play
+
+NOON_S = 1_700_000_000.0 - 1_700_000_000.0 % 86_400 + 43_200
+DAY_S = 86_400
+TIMEOUT_S = 900.0
+
+
+def play(*limits: Limit, lanes: Any = None, start_s: float = NOON_S) -> Play:
+    of = pool(lanes or [lane("a", "k0", "k0")], *limits)
+    counted = counted_days(of, of.lanes, {}, Path())
+    clock = PlayedDayClock(start_s - 100.0)
+    return Play(of, episode_timeout_s=TIMEOUT_S, days=open_days(of, counted, clock, 100.0))
+
+
+def test_no_more_are_granted_than_a_day_allows_and_the_rest_is_refused_as_daily_quota():
+    of = play(Limit("k0", "key", 2, rpd=3))
+    asked = [of.ask() for _ in range(5)]
+    assert set(of.leases) == {1, 2}
+    of.back(1)
+    assert not of.refused
+    of.back(2)
+    assert set(of.leases) == {3}
+    assert not of.refused, "an answer that is out may bring its unit back"
+    of.back(3)
+    assert set(of.refused) == set(asked[3:])
+    assert "the day's k0 (rpd = 3) is used up" in of.refused[4]
+    assert of.kinds == {"daily_quota"}
+    late = of.ask()
+    assert late in of.refused
+
+
+def test_unit_of_a_request_that_was_not_sent_is_granted_again():
+    of = play(Limit("k0", "key", rpd=1))
+    first, second = of.ask(), of.ask()
+    assert list(of.leases) == [first]
+    of.back(first, "unsent")
+    assert list(of.leases) == [second]
+
+
+def test_other_key_serves_what_the_first_has_no_units_for():
+    lanes = [lane("a", "k0", "k0"), lane("a", "k1", "k1")]
+    of = play(Limit("k0", "key", 9, rpd=1), Limit("k1", "key", 9, rpd=4), lanes=lanes)
+    for _ in range(5):
+        of.ask()
+    assert sorted(one.lane for one in of.leases.values()) == ["p/a/k0", *["p/a/k1"] * 4]
+    assert not of.refused
+
+
+def test_who_waits_no_longer_than_an_episode_may_last_is_served_when_units_come_free():
+    start_s = NOON_S + 12 * 3600 - 600
+    of = play(Limit("k0", "key", 9, rpd=1, day="UTC"), start_s=start_s)
+    first, second = of.ask(), of.ask()
+    of.back(first)
+    assert not of.refused
+    of.wait(590.0)
+    assert not of.leases
+    of.wait(30.0)
+    assert list(of.leases) == [second]
+
+
+def test_tokens_are_counted_as_reserved_and_then_as_used():
+    of = play(Limit("k0", "key", 9, tpd=1000))
+    first = of.ask(tokens=800)
+    second = of.ask(tokens=700)
+    assert list(of.leases) == [first]
+    lease = of.leases.pop(first)
+    of.book(of.broker.release("gw0", lease.lease_id, "ok", Told(tokens=300), of.now_s))
+    assert list(of.leases) == [second]
+    assert of.ask(tokens=1001) in of.refused
+
+
+def test_small_request_is_not_refused_for_a_large_one():
+    of = play(Limit("k0", "key", 9, tpd=1000))
+    first = of.ask(tokens=800)
+    large, small = of.ask(tokens=500), of.ask(tokens=100)
+    of.back(first)
+    assert set(of.refused) == {large}
+    assert list(of.leases) == [small]
+
+
+def test_limits_per_day_hold_nobody_who_gives_no_memory():
+    of = Play(pool([lane("a", "k0", "k0")], Limit("k0", "key", rpd=1)))
+    for _ in range(3):
+        of.ask()
+    assert len(of.leases) == 3
+
+
+def test_second_run_goes_on_where_the_first_ended(tmp_path):
+    of = pool([lane("a", "k0", "k0")], Limit("k0", "key", rpd=100))
+    counted = [DayCounted("k0", "rpd", 60.0, "file", str(tmp_path))]
+
+    def run(n: int, *, at_s: float, ends: bool = True) -> int:
+        clock = PlayedDayClock(NOON_S)
+        play = Play(of, episode_timeout_s=TIMEOUT_S, days=open_days(of, counted, clock, at_s))
+        play.now_s = at_s
+        for _ in range(n):
+            play.ask()
+        granted = len(play.leases)
+        for one in list(play.leases):
+            play.back(one)
+        if ends:
+            play.broker.close(play.now_s)
+        return granted
+
+    assert run(30, at_s=0) == 30
+    assert run(35, at_s=60, ends=False) == 35
+    rest = run(80, at_s=120)
+    assert 33 <= rest <= 35
+    assert run(5, at_s=3600) == 0
+    assert run(200, at_s=DAY_S + 3600) == 100
+
+
+@pytest.mark.parametrize(
+    ("level", "same"), [("key", True), ("key_model", True), ("lane", True), ("provider", False)]
+)
+def test_limits_of_a_key_are_remembered_by_the_key_itself(level, same):
+    of = pool([lane("a", "k0", "k0")], Limit("k0", level, rpd=5))
+    (lane_id,) = (one.lane_id for one in of.lanes)
+
+    def name(identity: str) -> str:
+        (one,) = counted_days(of, of.lanes, {lane_id: identity}, Path("/state"))
+        return one.name
+
+    assert name("a" * 64)
+    assert (name("a" * 64) != name("b" * 64)) is same
+
+
+def test_key_of_the_runs_own_simulator_is_remembered_nowhere():
+    of = pool([lane("a", "k0", "k0")], Limit("k0", "key", rpd=5))
+    (one,) = counted_days(of, of.lanes, {}, Path("/state"))
+    assert one.name == ""
