@@ -133,6 +133,10 @@ class TurnMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     tool_calls: str | None = None
 
 
+NO_VALUE = msgspec.Raw()
+"""Empty, since msgspec reads JSON unread into `Raw`, and not into `Raw | None`."""
+
+
 class EpisodeStarted(msgspec.Struct, frozen=True, tag="started"):
     """An episode got its first lease."""
 
@@ -150,7 +154,7 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
         kind: One word for `refused`, `infra` and `error`: `timeout`, `context_length`,
             `ValueError`, ...
         detail: Message or traceback for people.
-        value: What the prefetched function returned, as JSON; None unless `returned`.
+        value: What the prefetched function returned, as JSON; `NO_VALUE` unless `returned`.
         stdout: What the episode printed, at most 64 KiB.
         log: Its log records as text, at most 64 KiB.
         backoff_s: Seconds it waited between attempts by our own choice.
@@ -164,7 +168,7 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
     started_at_us: int
     ended_at_us: int
     duration_s: float
-    value: msgspec.Raw | None = None
+    value: msgspec.Raw = NO_VALUE
     kind: str | None = None
     detail: str | None = None
     attempts: list[Attempt] = []

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.analysis.performance import Performance
     from pytest_ultrapar.analysis.statistics import CaseMeasure
+    from pytest_ultrapar.store.manifest import Manifest
 
 
 Entry = dict[str, Any]
@@ -55,12 +56,10 @@ def commit_info() -> dict[str, Any]:
 
 def benchmark_json(
     measures: Sequence[CaseMeasure],
+    manifest: Manifest,
     *,
-    run_id: str,
     n_planned: Mapping[tuple[str, str], int],
-    mode: str,
     performance: Performance,
-    simulated: bool,
     now: datetime,
 ) -> dict[str, Any] | None:
     """The whole file as plain values; None when no episode completed: a sample must not be empty.
@@ -76,13 +75,12 @@ def benchmark_json(
 
     Args:
         measures: One for each case with a final grade.
-        run_id: Of the run.
+        manifest: Of the run.
         n_planned: Planned cases by suite and model.
-        mode: The mode that ran.
         performance: Of the run.
-        simulated: Whether answers came from the simulated provider.
         now: Aware; when the file was made.
     """
+    mode = manifest.mode
     suites, models = (sorted({key[place] for key in n_planned}) for place in (0, 1))
     found: dict[Part, RunStatistics] = {}
     for part in [(suite, model) for suite in (*suites, None) for model in (None, *models)]:
@@ -106,10 +104,15 @@ def benchmark_json(
     if len(suites) == 1:
         entries[0]["extra_info"].update(whole)
     for entry in entries:
-        entry["extra_info"]["simulated"] = simulated
+        entry["extra_info"]["simulated"] = manifest.simulated
     speeds = (part_speed(*part, one) for part, one in found.items())
     parts = [one for one in speeds if one is not None]
-    run = {"run_id": run_id, "mode": mode, "simulated": simulated, **whole}
+    run = {
+        "run_id": manifest.run_id,
+        "mode": mode,
+        "simulated": manifest.simulated,
+        **whole,
+    }
     return {
         "machine_info": machine_info(),
         "commit_info": commit_info(),
@@ -175,16 +178,9 @@ def _alone(suite: str, model: str | None, statistics: RunStatistics) -> Iterator
 
 
 def _performance(performance: Performance) -> dict[str, Any]:
-    bound = performance.bound
-    return {
-        "bound_s": bound.seconds if bound is not None else None,
-        "binding": bound.binding if bound is not None else None,
-        "efficiency": performance.efficiency,
-        "attribution": msgspec.to_builtins(performance.attribution),
-        "peak_in_flight": performance.peak_in_flight,
-        "limits": msgspec.to_builtins(performance.audit),
-        "client_bound": performance.client_bound,
-    }
+    values = msgspec.to_builtins(performance)
+    del values["first_token"]
+    return {**values, "limits": values.pop("audit")}
 
 
 def _group(suite: str, model: str | None) -> str:

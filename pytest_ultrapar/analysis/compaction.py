@@ -1,4 +1,9 @@
-"""Tables, benchmark JSON and summary of a run, made of its journal."""
+"""Tables, benchmark JSON and summary of a run, made of its journal.
+
+The journal is all there is; the rest can be made of it again at any time, by another version or
+after a crash. So nothing here is written that was not read from it, from the manifest or from the
+planned cases.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,7 @@ import msgspec
 
 from pytest_ultrapar.analysis.benchmark_json import benchmark_json
 from pytest_ultrapar.analysis.compactor import unheard
-from pytest_ultrapar.analysis.performance import performance
+from pytest_ultrapar.analysis.performance import Performance, performance
 from pytest_ultrapar.analysis.requests import RequestLog
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_summary import (
@@ -27,7 +32,6 @@ from pytest_ultrapar.analysis.run_summary import (
 )
 from pytest_ultrapar.analysis.statistics import (
     CaseMeasure,
-    latency_of,
     measure_case,
     run_statistics,
     with_serial_times,
@@ -40,8 +44,8 @@ from pytest_ultrapar.store.journal import Damage, JournalReader, cut_off
 from pytest_ultrapar.store.manifest import Manifest, read_manifest, write_manifest
 from pytest_ultrapar.store.publish import TEMPORARY_SUFFIX, write_whole
 from pytest_ultrapar.store.recovered import read_history
-from pytest_ultrapar.store.table_set import TableSet, admission, write_limits
-from pytest_ultrapar.store.tables import TABLES, parameter_columns, score_columns
+from pytest_ultrapar.store.table_set import TableSet, write_limits
+from pytest_ultrapar.store.tables import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -49,47 +53,6 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.records import Case
     from pytest_ultrapar.store.recovered import CaseHistory, JournalHistory
-
-
-_SPEED = (
-    "n_timed",
-    "makespan_s",
-    "throughput",
-    "serial_s",
-    "basis",
-    "speedup",
-    "speedup_interval",
-    "sample",
-    "latency",
-)
-_PERFORMANCE = (
-    "peak_in_flight",
-    "bound_s",
-    "binding",
-    "efficiency",
-    "attribution",
-    "audit",
-    "client_bound",
-    "first_token",
-)
-
-
-def earlier_summary(run_dir: Path) -> RunSummary | None:
-    """The summary that is there; None where there is none that can be read."""
-    try:
-        return read_summary(run_dir)
-    except ResultsError:
-        return None
-
-
-def keep_speed(summary: RunSummary, earlier: RunSummary) -> RunSummary:
-    """The new summary with all that the earlier one says of speed and limits; pure."""
-    speed = {name: getattr(earlier.statistics, name) for name in _SPEED}
-    performance = {name: getattr(earlier, name) for name in _PERFORMANCE}
-    statistics = msgspec.structs.replace(summary.statistics, **speed)
-    return msgspec.structs.replace(
-        summary, statistics=statistics, measured_earlier=True, **performance
-    )
 
 
 def compact(run_dir: Path, written: Callable[[int, int], None] = unheard) -> RunSummary:
@@ -111,35 +74,29 @@ def compact(run_dir: Path, written: Callable[[int, int], None] = unheard) -> Run
         history = read_history(run_dir / "journal")
         history.damage.extend(cut_off(run_dir / "journal", manifest.segments))
         log = RequestLog(manifest.pool_lanes, from_us=manifest.measured_part.from_us)
-        measures, files, tables = _write_tables(
-            run_dir, manifest, cases, history, log, written=written
-        )
+        measures, tables = _write_tables(run_dir, manifest, cases, history, log, written=written)
         limits = write_limits(run_dir, manifest)
-        if limits is not None:
-            files.append(limits)
         spans = [measure.span for measure in measures if measure.span is not None]
-        made = performance(log, manifest, spans, history.engines)
-        if made.bound is not None:
-            manifest = msgspec.structs.replace(manifest, bound=made.bound)
+        made, bound = performance(log, manifest, spans, history.engines)
+        if bound is not None:
+            manifest = msgspec.structs.replace(manifest, bound=bound)
             write_manifest(run_dir, manifest)
-        n_planned = Counter((case.suite, case.model) for case in cases)
         benchmark = benchmark_json(
             measures,
-            run_id=manifest.run_id,
-            n_planned=n_planned,
-            mode=manifest.mode,
+            manifest,
+            n_planned=Counter((case.suite, case.model) for case in cases),
             performance=made,
-            simulated=manifest.simulated,
             now=datetime.now(UTC),
         )
         path = run_dir / BENCHMARK_FILE
         if benchmark is not None:
             write_whole(path, msgspec.json.encode(benchmark))
-            files.append(path)
-        elif manifest.resumed and path.exists():
-            files.append(path)
-        else:
+        elif not manifest.resumed:
+            # One of a resumed run in which nothing was left to do is of an earlier session.
             path.unlink(missing_ok=True)
+        files = [*tables.paths, *([limits] if limits is not None else [])]
+        if path.exists():
+            files.append(path)
     graded = [
         (case, found.grade)
         for case in cases
@@ -163,19 +120,13 @@ def compact(run_dir: Path, written: Callable[[int, int], None] = unheard) -> Run
         notes=make_notes(graded),
         never_ran=never_ran(cases, {case.case_id for case, _ in graded}),
         damage=history.damage,
-        peak_in_flight=made.peak_in_flight,
-        bound_s=made.bound.seconds if made.bound is not None else None,
-        binding=made.bound.binding if made.bound is not None else None,
-        efficiency=made.efficiency,
-        attribution=made.attribution,
-        audit=made.audit,
-        client_bound=made.client_bound,
-        first_token=latency_of(log.first_token_s),
         files=[*(path.name for path in files), SUMMARY_FILE],
+        **msgspec.structs.asdict(made),
     )
-    if benchmark is None and manifest.resumed and (earlier := earlier_summary(run_dir)) is not None:
-        # Nothing ran in this session: what an earlier one measured is still the measurement.
-        summary = keep_speed(summary, earlier)
+    nothing_ran = benchmark is None and manifest.resumed
+    if nothing_ran and (earlier := _earlier_summary(run_dir)) is not None:
+        # What an earlier session measured is still the measurement.
+        summary = _keep_speed(summary, earlier)
     write_whole(run_dir / SUMMARY_FILE, msgspec.json.encode(summary) + b"\n")
     return summary
 
@@ -188,16 +139,10 @@ def _write_tables(
     log: RequestLog,
     *,
     written: Callable[[int, int], None],
-) -> tuple[list[CaseMeasure], list[Path], TableSet]:
+) -> tuple[list[CaseMeasure], TableSet]:
     grades = [found.grade for found in history.cases.values() if found.grade is not None]
-    tables = TableSet(
-        manifest,
-        parameter_columns(cases),
-        score_columns(grades),
-        admission(run_dir, manifest.storage_format, simulated=manifest.simulated),
-    )
+    tables = TableSet(run_dir, manifest, cases, grades)
     reader = JournalReader(run_dir / "journal")
-    part = manifest.measured_part
     measures: list[CaseMeasure] = []
     try:
         for number, case in enumerate(cases):
@@ -214,7 +159,7 @@ def _write_tables(
                 found.grade,
                 episode,
                 summary_by=manifest.summary_by,
-                part=part,
+                part=manifest.measured_part,
             )
             measures.append(measure)
             if episode is not None:
@@ -231,7 +176,7 @@ def _write_tables(
     finally:
         tables.discard()
         reader.close()
-    return with_serial_times(measures), tables.paths, tables
+    return with_serial_times(measures), tables
 
 
 def _add_episodes(
@@ -259,6 +204,38 @@ def _add_episodes(
         else:
             log.add(episode, measured=False)
     return graded
+
+
+_SPEED = (
+    "n_timed",
+    "makespan_s",
+    "throughput",
+    "serial_s",
+    "basis",
+    "speedup",
+    "speedup_interval",
+    "sample",
+    "latency",
+)
+
+
+def _earlier_summary(run_dir: Path) -> RunSummary | None:
+    """The summary that is there; None where there is none that can be read."""
+    try:
+        return read_summary(run_dir)
+    except ResultsError:
+        return None
+
+
+def _keep_speed(summary: RunSummary, earlier: RunSummary) -> RunSummary:
+    """The new summary with all that the earlier one says of speed and limits; pure."""
+    speed = {name: getattr(earlier.statistics, name) for name in _SPEED}
+    return msgspec.structs.replace(
+        summary,
+        statistics=msgspec.structs.replace(summary.statistics, **speed),
+        measured_earlier=True,
+        **{name: getattr(earlier, name) for name in Performance.__struct_fields__},
+    )
 
 
 @contextmanager

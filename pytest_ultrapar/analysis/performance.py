@@ -1,14 +1,20 @@
-"""What a run made of its pool: bound, efficiency, where the time went, limits held or not; pure."""
+"""What a run made of its pool: bound, efficiency, where the time went, limits held or not; pure.
+
+The bound is that of what was measured: how long the requests that were answered would have taken
+on this pool at best. So it says how good the schedule was, and not whether the provider was slow.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from pytest_ultrapar.analysis.attribution import Attribution, attribute
 from pytest_ultrapar.analysis.requests import LimitAudit, audit, peak_in_flight
-from pytest_ultrapar.analysis.statistics import quantile
+from pytest_ultrapar.analysis.statistics import Latency, latency_of, quantile
 from pytest_ultrapar.plan.bound import lower_bound, request_classes
 
 if TYPE_CHECKING:
@@ -20,6 +26,74 @@ if TYPE_CHECKING:
     from pytest_ultrapar.records import EngineSpent
     from pytest_ultrapar.store.manifest import Manifest
     from pytest_ultrapar.store.timing import Span
+
+
+class Performance(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a run beyond its cases.
+
+    Attributes:
+        peak_in_flight: Most requests in flight at once.
+        bound_s: Lower bound of the makespan in hindsight. None where nothing was measured, and
+            where limits were estimated: what a pool file then says are ceilings, and a bound by
+            those tells nothing. So for the four below.
+        binding: The limit that bounds most, such as `ideallab/key0 (qps)`.
+        efficiency: bound_s / makespan, 0 to 1.
+        attribution: Where the makespan went.
+        client_bound: Why the client and not the pool was what held the run up; empty if it was not.
+        audit: What fell on each limit at most, by our own records.
+        first_token: Seconds from sending to the first token, over all streams; None without any.
+    """
+
+    peak_in_flight: int = 0
+    bound_s: float | None = None
+    binding: str | None = None
+    efficiency: float | None = None
+    attribution: Attribution | None = None
+    client_bound: str = ""
+    audit: tuple[LimitAudit, ...] = ()
+    first_token: Latency | None = None
+
+
+def performance(
+    log: RequestLog, manifest: Manifest, spans: Sequence[Span], engines: Sequence[EngineSpent]
+) -> tuple[Performance, Bound | None]:
+    """The performance of a run, and the bound with the prices that prove it.
+
+    Args:
+        log: All requests of the run, on the manifest's lanes.
+        manifest: For the limits.
+        spans: Of the measured episodes.
+        engines: How busy each engine was.
+    """
+    known = Performance(
+        peak_in_flight=peak_in_flight(log),
+        audit=audit(log, manifest.pool_limits),
+        first_token=latency_of(log.first_token_s),
+    )
+    if not spans or manifest.rate_mode != "fixed":
+        return known, None
+    start_s = min(span.first_send_s for span in spans)
+    end_s = max(span.end_s for span in spans)
+    bound = hindsight(log, manifest.pool_limits)
+    if bound is None or end_s <= start_s:
+        return known, None
+    attribution = attribute(
+        log,
+        manifest.pool_limits,
+        bound,
+        start_s=start_s,
+        end_s=end_s,
+        restricted=manifest.restricted,
+    )
+    whole = msgspec.structs.replace(
+        known,
+        bound_s=bound.seconds,
+        binding=bound.binding,
+        efficiency=bound.seconds / (end_s - start_s),
+        attribution=attribution,
+        client_bound=client_bound(attribution, engines, dispatch_p95_s(log)),
+    )
+    return whole, bound
 
 
 def hindsight(log: RequestLog, limits: Iterable[Limit]) -> Bound | None:
@@ -107,60 +181,4 @@ def client_bound(
         f"{share:.0%} of the makespan was the client's own time: its loop woke "
         f"{late_s * 1e3:.1f} ms late on the mean, 5 % of the requests were sent more than "
         f"{dispatch_s * 1e3:.0f} ms after their lease, the busiest process took {busy:.0%} CPU"
-    )
-
-
-class Performance(NamedTuple):
-    """What is known of a run beyond its tables.
-
-    Attributes:
-        bound: None where nothing was measured, and where limits were looked for: what a pool file
-            then says are ceilings, and a bound by those tells nothing. So for all below.
-        efficiency: The bound as a share of the makespan.
-        client_bound: Why the client was what held the run up; empty if it was not.
-    """
-
-    peak_in_flight: int
-    audit: tuple[LimitAudit, ...]
-    bound: Bound | None = None
-    efficiency: float | None = None
-    attribution: Attribution | None = None
-    client_bound: str = ""
-
-
-def performance(
-    log: RequestLog, manifest: Manifest, spans: Sequence[Span], engines: Sequence[EngineSpent]
-) -> Performance:
-    """The performance of a run.
-
-    Args:
-        log: All requests of the run, on the manifest's lanes.
-        manifest: For the limits.
-        spans: Of the measured episodes.
-        engines: How busy each engine was.
-    """
-    peak, audited = peak_in_flight(log), audit(log, manifest.pool_limits)
-    is_known = manifest.rate_mode == "fixed"
-    bound = hindsight(log, manifest.pool_limits) if spans and is_known else None
-    if bound is None:
-        return Performance(peak, audited)
-    start_s = min(span.first_send_s for span in spans)
-    end_s = max(span.end_s for span in spans)
-    if end_s <= start_s:
-        return Performance(peak, audited)
-    attribution = attribute(
-        log,
-        manifest.pool_limits,
-        bound,
-        start_s=start_s,
-        end_s=end_s,
-        restricted=manifest.restricted,
-    )
-    return Performance(
-        peak,
-        audited,
-        bound,
-        bound.seconds / (end_s - start_s),
-        attribution,
-        client_bound(attribution, engines, dispatch_p95_s(log)),
     )

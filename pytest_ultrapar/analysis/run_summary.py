@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.analysis.attribution import Attribution
 from pytest_ultrapar.analysis.paired import clustered_share
-from pytest_ultrapar.analysis.requests import LimitAudit
+from pytest_ultrapar.analysis.performance import Performance
 from pytest_ultrapar.analysis.statistics import (
-    Latency,
     MeanScore,
     RunStatistics,
     count_outcomes,
@@ -19,7 +17,7 @@ from pytest_ultrapar.analysis.statistics import (
 )
 from pytest_ultrapar.records import Outcome
 from pytest_ultrapar.store.graded import GRADED
-from pytest_ultrapar.store.journal import Damage
+from pytest_ultrapar.store.journal import Damage  # noqa: TC001 - msgspec reads annotations
 from pytest_ultrapar.store.publish import read_whole
 
 if TYPE_CHECKING:
@@ -62,8 +60,8 @@ class CaseNote(msgspec.Struct, frozen=True):
     error: str | None
 
 
-class RunSummary(msgspec.Struct, frozen=True):
-    """The end of a run in numbers.
+class RunSummary(Performance, frozen=True, kw_only=True):
+    """The end of a run in numbers: its performance, and what became of its cases.
 
     Attributes:
         resumed: Whether part of it ran in an earlier session, which counts in the scores alone.
@@ -78,15 +76,6 @@ class RunSummary(msgspec.Struct, frozen=True):
         never_ran: Node ids of the first `MOST_NOTES` planned cases without a final grade.
         damage: Stretches of the journal that could not be read.
         files: Names of the files written, in the run directory.
-        peak_in_flight: Most requests in flight at once.
-        bound_s: Lower bound of the makespan in hindsight; None where nothing was measured or
-            limits were looked for. So for `binding`, `efficiency` and `attribution`.
-        binding: The limit that bounds most, such as `ideallab/key0 (qps)`.
-        efficiency: bound_s / makespan, 0 to 1.
-        attribution: Where the makespan went.
-        audit: What fell on each limit at most, by our own records.
-        first_token: Seconds from sending to the first token, over all streams; None without any.
-        client_bound: Why the client and not the pool was what held the run up; empty if it was not.
     """
 
     run_id: str
@@ -104,14 +93,6 @@ class RunSummary(msgspec.Struct, frozen=True):
     damage: list[Damage]
     files: list[str]
     measured_earlier: bool = False
-    peak_in_flight: int = 0
-    bound_s: float | None = None
-    binding: str | None = None
-    efficiency: float | None = None
-    attribution: Attribution | None = None
-    audit: tuple[LimitAudit, ...] = ()
-    client_bound: str = ""
-    first_token: Latency | None = None
     n_maybe_billed: int = 0
     n_without_request: int = 0
 

@@ -136,7 +136,16 @@ class LostCases:
         now_us = utc_now_us()
         detail = f"worker lost: the case killed {worker} while it ran there alone"
         self._journal.append(
-            EpisodeEnded(case_id, "controller", "infra", now_us, now_us, 0.0, None, KIND, detail)
+            EpisodeEnded(
+                case_id,
+                "controller",
+                "infra",
+                started_at_us=now_us,
+                ended_at_us=now_us,
+                duration_s=0.0,
+                kind=KIND,
+                detail=detail,
+            )
         )
         self._journal.append(
             Grade(case_id, "controller", "infra", "skipped", now_us, KIND, {}, detail)

@@ -7,7 +7,8 @@ import itertools
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from pytest_ultrapar.broker.protocol import BrokerPort, Lease, LeaseRequest
 from pytest_ultrapar.clock import Clock, utc_now_us
@@ -87,8 +88,7 @@ _SYNC_S = 1.0
 _STOP_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSettings:
+class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What an engine needs to know.
 
     Attributes:

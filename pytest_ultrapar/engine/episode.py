@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from pytest_ultrapar.clock import utc_now_us
 from pytest_ultrapar.engine.llm import Llm, Wire
 from pytest_ultrapar.engine.output import EpisodeOutput, current_output
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused
-from pytest_ultrapar.records import Ending, EpisodeEnded
+from pytest_ultrapar.records import NO_VALUE, Ending, EpisodeEnded
 
 if TYPE_CHECKING:
     from pytest_ultrapar.broker.protocol import Lease
@@ -28,8 +27,7 @@ class EpisodeSkipped(Exception):  # noqa: N818 - no error
     """An episode asked to be skipped; who submits work turns the host's own exception into this."""
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(msgspec.Struct, frozen=True):
     """An episode yet to run.
 
     Attributes:
@@ -46,12 +44,11 @@ class Work:
     start: Callable[[Llm], Awaitable[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
+class _End(msgspec.Struct, frozen=True):
     ending: Ending
     kind: str | None = None
     detail: str | None = None
-    value: msgspec.Raw | None = None
+    value: msgspec.Raw = NO_VALUE
 
 
 async def run_episode(

@@ -6,7 +6,7 @@ import asyncio
 import math
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, NoReturn, Protocol, TypeGuard
 
 import msgspec
@@ -33,8 +33,7 @@ from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt, TurnMessage
 
 
-@dataclass(slots=True)
-class Conversation:
+class Conversation(msgspec.Struct):
     """What an episode has said and spent so far: the raw material of its record.
 
     Attributes:
@@ -42,13 +41,13 @@ class Conversation:
         last_trouble: Why the request that is under way has to be sent again; empty if it has not.
     """
 
-    attempts: list[Attempt] = field(default_factory=list)
-    messages: list[TurnMessage] = field(default_factory=list)
+    attempts: list[Attempt] = []
+    messages: list[TurnMessage] = []
     n_turns: int = 0
     backoff_s: float = 0.0
     failure: InfraError | PromptRefused | BadRequestError | None = None
     last_trouble: str = ""
-    _said: list[Mapping[str, Any]] = field(default_factory=list)
+    _said: list[Mapping[str, Any]] = []
 
     def note(self, turn: int, messages: Messages) -> None:
         """Keep what is new: a conversation that grows is stored once, not once per turn.
@@ -106,8 +105,7 @@ class Exchange(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Wire:
+class Wire(msgspec.Struct, frozen=True, kw_only=True):
     """What the clients of all episodes of an engine share.
 
     Attributes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+import msgspec
 
 from pytest_ultrapar.apis.failure_classes import CLASSES
 
@@ -20,8 +21,7 @@ _BASE_S = 1.0
 _CAP_S = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
+class RetryPolicy(msgspec.Struct, frozen=True):
     """How often one turn is tried, by the table of failure classes.
 
     Attributes:

@@ -42,7 +42,7 @@ def take_value(prefetched: Prefetched) -> object:
         pytest.skip(f"refused by the provider: {ended.kind}: {ended.detail}")
     if ended.ending == "skipped":
         pytest.skip(ended.detail or "skipped by its episode")
-    if ended.ending != "returned" or ended.value is None:
+    if ended.ending != "returned" or not ended.value:
         raise EpisodeError(ended.detail or ended.kind or "the episode failed")
     import msgspec  # noqa: PLC0415
 

@@ -1,4 +1,14 @@
-"""The journal: what a run has paid for, on disk before anything else is done with it."""
+"""The journal: what a run has paid for, on disk before anything else is done with it.
+
+Each process that runs episodes appends to a file of its own, a segment, so that no two processes
+ever write into one. A segment has one record per line: length and CRC-32 of the JSON text, both as
+eight hex digits, and the text. So whatever becomes of a file, what is whole can be told from what
+is not, and a line that was damaged does not cost the next one.
+
+A record has been handed to the system when `append` returns, which outlives the process but not a
+power cut. `sync` is called once a second and outlives that, too: an `fdatasync` per record would
+take milliseconds of each.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +17,14 @@ import os
 import re
 import threading
 from itertools import count
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, assert_never
+from typing import TYPE_CHECKING, TypeVar, assert_never
 from zlib import crc32
 
 import msgspec
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import (
+    NO_VALUE,
     EngineSpent,
     EpisodeEnded,
     EpisodeStarted,
@@ -27,180 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-HEADER_LENGTH = 18
-OVERHEAD = HEADER_LENGTH + 1
-MAX_PAYLOAD_LENGTH = 0xFFFFFFFF
-
-
-class Stretch(NamedTuple):
-    """Bytes of the file: a whole line when `payload` is there, else what is none."""
-
-    offset: int
-    length: int
-    payload: bytes | None
-
-
-def frame(payload: bytes) -> bytes:
-    """The line of one JSON text.
-
-    Raises:
-        ValueError: The payload holds a line feed or is longer than 4 GiB.
-    """
-    if b"\n" in payload or len(payload) > MAX_PAYLOAD_LENGTH:
-        msg = "a framed payload has no line feed and at most 4 GiB"
-        raise ValueError(msg)
-    return b"%08x %08x %b\n" % (len(payload), crc32(payload), payload)
-
-
-def unframe(line: bytes) -> bytes | None:
-    """The payload of a line that is whole and unchanged, else None.
-
-    What stands in the place of the line feed does not matter: the checksum does not cover it.
-    """
-    payload = _leading_payload(line)
-    return payload if payload is not None and len(line) == len(payload) + OVERHEAD else None
-
-
-def iter_stretches(file: BinaryIO) -> Iterator[Stretch]:
-    """All stretches of the rest of a file, one line in memory at a time.
-
-    A last line that ends before its line feed is torn: whoever wrote it died while writing, so it
-    is left out. Everything else that is no line is there with `payload` None, and the line after it
-    is found again.
-    """
-    offset = file.tell()
-    line = file.readline()
-    while line:
-        payload = _leading_payload(line)
-        if payload is None:
-            if not line.endswith(b"\n"):
-                return
-            yield Stretch(offset, len(line), None)
-            taken = len(line)
-        else:
-            taken = len(payload) + OVERHEAD
-            yield Stretch(offset, taken, payload)
-            if line[taken - 1 : taken] != b"\n":
-                # Only the line feed was changed: this line is good, the next one hangs on to it.
-                yield Stretch(offset + taken - 1, 1, None)
-        offset += taken
-        line = line[taken:] or file.readline()
-
-
-def _leading_payload(line: bytes) -> bytes | None:
-    try:
-        length = int(line[:8], 16)
-        checksum = int(line[9:17], 16)
-    except ValueError:
-        return None
-    payload = line[HEADER_LENGTH : HEADER_LENGTH + length]
-    whole = len(payload) == length and len(line) > HEADER_LENGTH + length
-    if not whole or crc32(payload) != checksum or line[:HEADER_LENGTH] != _header(payload):
-        return None
-    return payload
-
-
-def _header(payload: bytes) -> bytes:
-    return b"%08x %08x " % (len(payload), crc32(payload))
-
-
-def map_text(record: JournalRecord, change: Callable[[str], str]) -> JournalRecord:
-    """The record with `change` applied to every text that a model, a suite or an exception wrote.
-
-    Ids, times, endings, outcomes and the lanes of attempts stay as they are.
-    """
-    match record:
-        case EpisodeStarted() | EngineSpent():
-            return record
-        case EpisodeEnded():
-            return msgspec.structs.replace(
-                record,
-                value=None if record.value is None else _map_json(record.value, change),
-                kind=_map_optional(record.kind, change),
-                detail=_map_optional(record.detail, change),
-                messages=[_map_message(message, change) for message in record.messages],
-                stdout=change(record.stdout),
-                log=change(record.log),
-            )
-        case Grade():
-            return msgspec.structs.replace(
-                record,
-                kind=_map_optional(record.kind, change),
-                error=_map_optional(record.error, change),
-                scores={change(name): score for name, score in record.scores.items()},
-            )
-        case _:
-            assert_never(record)
-
-
-def without_surrogates(text: str) -> str:
-    r"""`text` with lone surrogates, which UTF-8 cannot hold, shown as `\udcff`."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _map_optional(text: str | None, change: Callable[[str], str]) -> str | None:
-    return None if text is None else change(text)
-
-
-def _map_message(message: TurnMessage, change: Callable[[str], str]) -> TurnMessage:
-    return TurnMessage(
-        turn=message.turn,
-        role=change(message.role),
-        content=change(message.content),
-        tool_calls=_map_optional(message.tool_calls, change),
-    )
-
-
-def _map_json(value: msgspec.Raw, change: Callable[[str], str]) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(_map_strings(msgspec.json.decode(value), change)))
-
-
-def _map_strings(value: object, change: Callable[[str], str]) -> object:
-    match value:
-        case str():
-            return change(value)
-        case list():
-            return [_map_strings(item, change) for item in value]
-        case dict():
-            return {change(name): _map_strings(item, change) for name, item in value.items()}
-        case _:
-            return value
-
-
-def decode_record(payload: bytes) -> JournalRecord:
-    """The record of one line's JSON.
-
-    Raises:
-        msgspec.DecodeError: It is no record, or one of another version.
-    """
-    line = _decode(payload)
-    if isinstance(line, EpisodeStarted | Grade | EngineSpent):
-        return line
-    fields: list[Any] = list(msgspec.structs.astuple(line))
-    fields[_VALUE] = fields[_VALUE] or None
-    return EpisodeEnded(*fields)
-
-
-_FIELDS = msgspec.structs.fields(EpisodeEnded)
-_VALUE = [field.name for field in _FIELDS].index("value")
-
-
-def _twin_field(field: msgspec.structs.FieldInfo) -> tuple[Any, ...]:
-    if field.name == "value":
-        return (field.name, msgspec.Raw, msgspec.Raw())
-    if field.default is not msgspec.NODEFAULT:
-        return (field.name, field.type, field.default)
-    if field.default_factory is not msgspec.NODEFAULT:
-        return (field.name, field.type, msgspec.field(default_factory=field.default_factory))
-    return (field.name, field.type)
-
-
-# msgspec 0.22 takes JSON unread into a field of type `Raw`, but refuses it for `Raw | None`. So
-# lines are decoded into a twin of `EpisodeEnded` where an absent value is empty.
-_EndedLine = msgspec.defstruct("_EndedLine", map(_twin_field, _FIELDS), tag="ended")
-_decode = msgspec.json.Decoder(EpisodeStarted | _EndedLine | Grade | EngineSpent).decode
-
-
+T = TypeVar("T")
 SEGMENT_PATTERN = re.compile(r"w-(?P<worker>\w+)-(?P<pid>\d+)-(?P<n>\d+)\.jsonl")
 _WORKER_PATTERN = re.compile(r"\w+")
 
@@ -262,6 +100,8 @@ class JournalWriter:
         with self._append_lock:
             self._refuse_after_failure()
             try:
+                # One call for the whole line: a process that is killed leaves it whole or not at
+                # all, unless the disk is full.
                 written = os.write(self._fd, line)
             except OSError as error:
                 self._failure = f"cannot append {len(line)} bytes: {error.strerror}"
@@ -287,6 +127,7 @@ class JournalWriter:
                 return
             with self._append_lock:
                 self._refuse_after_failure()
+                # Read before the sync: what is appended during it may be on the disk or not.
                 offset = self._offset
             self._refuse_when_gone()
             if offset == self._synced_offset:
@@ -320,13 +161,14 @@ class JournalWriter:
         try:
             payload = self._encode(record)
         except UnicodeEncodeError:
-            record = map_text(record, without_surrogates)
+            record = _map_text(record, without_surrogates)
             payload = self._encode(record)
         if self._redact(payload) is not payload:
             # Seldom, so it may cost: field by field, a secret such as `returned` or `12345678`
             # cannot break the JSON around it.
-            payload = self._encode(map_text(record, self._redact_text))
+            payload = self._encode(_map_text(record, self._redact_text))
         if b"\n" in payload:
+            # Only a value that the suite encoded itself may hold one.
             payload = msgspec.json.format(payload, indent=-1)
         return payload
 
@@ -338,6 +180,8 @@ class JournalWriter:
             raise ResultsError(self._refusal())
 
     def _refuse_when_gone(self) -> None:
+        # Whoever removes the run's directory leaves us a file without a name, to which one can
+        # write and sync for ever without an error.
         try:
             is_here = os.path.samestat(self._path.stat(), os.fstat(self._fd))
         except OSError:
@@ -348,6 +192,32 @@ class JournalWriter:
 
     def _refusal(self) -> str:
         return f"journal segment {self.segment} takes no more records: {self._failure}"
+
+
+def _create_segment(directory: Path, worker: str) -> tuple[str, int]:
+    # A resumed run may get a process id that was used before, and never continues a segment: its
+    # last line may be torn.
+    for n in count():
+        name = f"w-{worker}-{os.getpid()}-{n}.jsonl"
+        flags = os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+        try:
+            fd = os.open(directory / name, flags, 0o600)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            msg = f"cannot make the journal segment {directory / name}: {error.strerror}"
+            raise ResultsError(msg) from error
+        return name, fd
+    raise AssertionError
+
+
+def _with_finite_scores(grade: Grade) -> Grade:
+    for name, score in grade.scores.items():
+        if not math.isfinite(score):
+            msg = f"score {name!r} of case {grade.case_id} must be a finite number (got {score})"
+            raise ResultsError(msg)
+    # A bool would be written as `true`, which no reader takes for a float.
+    return msgspec.structs.replace(grade, scores={k: float(v) for k, v in grade.scores.items()})
 
 
 class JournalReader:
@@ -388,6 +258,7 @@ class JournalReader:
     def _fd(self, segment: str) -> int:
         fd = self._fds.get(segment)
         if fd is None:
+            # Positions are read from files, and must not lead out of the journal.
             if not SEGMENT_PATTERN.fullmatch(segment):
                 msg = f"{segment!r} is no name of a journal segment"
                 raise ResultsError(msg)
@@ -395,60 +266,63 @@ class JournalReader:
         return fd
 
 
-def read_at(directory: Path, position: Position) -> JournalRecord:
-    """The one record at `position`; for more than one, a `JournalReader` keeps the segments open.
+_decoder: msgspec.json.Decoder[JournalRecord] = msgspec.json.Decoder(JournalRecord)
+decode_record = _decoder.decode
+"""The record of one line's JSON; what is none, or of another version, is a `DecodeError`."""
 
-    Raises:
-        ResultsError: As `JournalReader.read`.
+
+_BROKEN = "the checksum or the form of this line is wrong"
+
+
+def scan_segment(path: Path, decode: Callable[[bytes], T]) -> Iterator[tuple[Position, T | Damage]]:
+    """The records of one segment, in the order written, with one line in memory at a time.
+
+    A last line that ends before its line feed is torn: whoever wrote it died while writing, and
+    nobody was told that it is there. It is left out. Every other stretch that is no whole record
+    comes as `Damage`, as does a whole record that cannot be understood (written by another version)
+    and the rest of a file that cannot be read; the line after a damaged one is found again.
+
+    Args:
+        path: The segment.
+        decode: Makes of a line's JSON what is wanted of it, or raises `msgspec.DecodeError`.
     """
-    reader = JournalReader(directory)
-    try:
-        return reader.read(position)
-    finally:
-        reader.close()
-
-
-def scan_payloads(path: Path) -> Iterator[tuple[Position, bytes | Damage]]:
-    """The JSON of each record of one segment, in the order written, with checksums verified.
-
-    A torn last line is left out; any other stretch that is no record comes as `Damage`, and so does
-    what cannot be read at all.
-    """
-    end = 0
+    at = 0
     try:
         with path.open("rb") as file:
-            for stretch in iter_stretches(file):
-                position = Position(path.name, stretch.offset, stretch.length)
-                end = stretch.offset + stretch.length
-                if stretch.payload is None:
-                    reason = "the checksum or the form of this line is wrong"
-                    yield position, Damage(path.name, stretch.offset, stretch.length, reason)
+            line = file.readline()
+            while line:
+                payload = _leading_payload(line)
+                if payload is None and not line.endswith(b"\n"):
+                    return
+                length = len(line) if payload is None else len(payload) + _OVERHEAD
+                position = Position(path.name, at, length)
+                if payload is None:
+                    yield (
+                        position,
+                        _damage(position, _BROKEN),
+                    )
                 else:
-                    yield position, stretch.payload
+                    yield position, _decoded(position, payload, decode)
+                at += length
+                if payload is not None and line[length - 1 : length] != b"\n":
+                    # Only the line feed was changed: this line is good, the next hangs on to it.
+                    feed = Position(path.name, at - 1, 1)
+                    yield feed, _damage(feed, _BROKEN)
+                line = line[length:] or file.readline()
     except OSError as error:
-        reason = f"it cannot be read: {error.strerror}"
-        yield Position(path.name, end, 0), Damage(path.name, end, 0, reason)
+        rest = Position(path.name, at, 0)
+        yield rest, _damage(rest, f"it cannot be read: {error.strerror}")
 
 
-def scan_segment(path: Path) -> Iterator[tuple[Position, JournalRecord | Damage]]:
-    """The records of one segment, in the order written; see `scan_payloads`.
-
-    A whole record that cannot be understood (written by another version) comes as `Damage`, too.
-    """
-    for position, payload in scan_payloads(path):
-        if isinstance(payload, Damage):
-            yield position, payload
-            continue
-        try:
-            yield position, decode_record(payload)
-        except msgspec.DecodeError as error:
-            yield position, undecodable(position, error)
+def _decoded(position: Position, payload: bytes, decode: Callable[[bytes], T]) -> T | Damage:
+    try:
+        return decode(payload)
+    except msgspec.DecodeError as error:
+        return _damage(position, f"not understood: {error}")
 
 
-def scan_journal(directory: Path) -> Iterator[tuple[Position, JournalRecord | Damage]]:
-    """The records of all segments of a journal, segment by segment, in the order of their names."""
-    for path in segments(directory):
-        yield from scan_segment(path)
+def _damage(position: Position, reason: str) -> Damage:
+    return Damage(position.segment, position.offset, position.length, reason)
 
 
 def segments(directory: Path) -> list[Path]:
@@ -466,6 +340,9 @@ def segments(directory: Path) -> list[Path]:
 
 def largest_sizes(directory: Path, known: Mapping[str, int]) -> dict[str, int]:
     """Bytes of each segment of a journal when it was largest, by its name.
+
+    The manifest keeps them: a file that is cut off after a line feed looks as whole as one that
+    was never longer, and one that is gone cannot be told from one that never was.
 
     Args:
         directory: The journal.
@@ -498,30 +375,108 @@ def cut_off(directory: Path, known: Mapping[str, int]) -> list[Damage]:
     return found
 
 
-def undecodable(position: Position, error: msgspec.DecodeError) -> Damage:
-    """The damage of a whole record that this version does not understand."""
-    return Damage(position.segment, position.offset, position.length, f"not understood: {error}")
+_HEADER_LENGTH = 18
+_OVERHEAD = _HEADER_LENGTH + 1
+_MAX_PAYLOAD_LENGTH = 0xFFFFFFFF
 
 
-def _create_segment(directory: Path, worker: str) -> tuple[str, int]:
-    for n in count():
-        name = f"w-{worker}-{os.getpid()}-{n}.jsonl"
-        flags = os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
-        try:
-            fd = os.open(directory / name, flags, 0o600)
-        except FileExistsError:
-            continue
-        except OSError as error:
-            msg = f"cannot make the journal segment {directory / name}: {error.strerror}"
-            raise ResultsError(msg) from error
-        return name, fd
-    raise AssertionError
+def frame(payload: bytes) -> bytes:
+    """The line of one JSON text.
+
+    Raises:
+        ValueError: The payload holds a line feed or is longer than 4 GiB.
+    """
+    if b"\n" in payload or len(payload) > _MAX_PAYLOAD_LENGTH:
+        msg = "a framed payload has no line feed and at most 4 GiB"
+        raise ValueError(msg)
+    return _header(payload) + payload + b"\n"
 
 
-def _with_finite_scores(grade: Grade) -> Grade:
-    for name, score in grade.scores.items():
-        if not math.isfinite(score):
-            msg = f"score {name!r} of case {grade.case_id} must be a finite number (got {score})"
-            raise ResultsError(msg)
-    # A bool would be written as `true`, which no reader takes for a float.
-    return msgspec.structs.replace(grade, scores={k: float(v) for k, v in grade.scores.items()})
+def unframe(line: bytes) -> bytes | None:
+    """The payload of a line that is whole and unchanged, else None.
+
+    What stands in the place of the line feed does not matter: the checksum does not cover it.
+    """
+    payload = _leading_payload(line)
+    return payload if payload is not None and len(line) == len(payload) + _OVERHEAD else None
+
+
+def _leading_payload(line: bytes) -> bytes | None:
+    try:
+        length = int(line[:8], 16)
+        checksum = int(line[9:17], 16)
+    except ValueError:
+        return None
+    payload = line[_HEADER_LENGTH : _HEADER_LENGTH + length]
+    whole = len(payload) == length and len(line) > _HEADER_LENGTH + length
+    # `int` takes signs, capitals and spaces, so the header itself is compared, too.
+    if not whole or crc32(payload) != checksum or line[:_HEADER_LENGTH] != _header(payload):
+        return None
+    return payload
+
+
+def _header(payload: bytes) -> bytes:
+    return b"%08x %08x " % (len(payload), crc32(payload))
+
+
+def _map_text(record: JournalRecord, change: Callable[[str], str]) -> JournalRecord:
+    """The record with `change` applied to every text that a model, a suite or an exception wrote.
+
+    Ids, times, endings, outcomes and the lanes of attempts stay as they are.
+    """
+    match record:
+        case EpisodeStarted() | EngineSpent():
+            return record
+        case EpisodeEnded():
+            return msgspec.structs.replace(
+                record,
+                value=_map_json(record.value, change) if record.value else NO_VALUE,
+                kind=_map_optional(record.kind, change),
+                detail=_map_optional(record.detail, change),
+                messages=[_map_message(message, change) for message in record.messages],
+                stdout=change(record.stdout),
+                log=change(record.log),
+            )
+        case Grade():
+            return msgspec.structs.replace(
+                record,
+                kind=_map_optional(record.kind, change),
+                error=_map_optional(record.error, change),
+                scores={change(name): score for name, score in record.scores.items()},
+            )
+        case _:
+            assert_never(record)
+
+
+def without_surrogates(text: str) -> str:
+    r"""`text` with lone surrogates, which UTF-8 cannot hold, shown as `\udcff`."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _map_optional(text: str | None, change: Callable[[str], str]) -> str | None:
+    return None if text is None else change(text)
+
+
+def _map_message(message: TurnMessage, change: Callable[[str], str]) -> TurnMessage:
+    return msgspec.structs.replace(
+        message,
+        role=change(message.role),
+        content=change(message.content),
+        tool_calls=_map_optional(message.tool_calls, change),
+    )
+
+
+def _map_json(value: msgspec.Raw, change: Callable[[str], str]) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(_map_strings(msgspec.json.decode(value), change)))
+
+
+def _map_strings(value: object, change: Callable[[str], str]) -> object:
+    match value:
+        case str():
+            return change(value)
+        case list():
+            return [_map_strings(item, change) for item in value]
+        case dict():
+            return {change(name): _map_strings(item, change) for name, item in value.items()}
+        case _:
+            return value

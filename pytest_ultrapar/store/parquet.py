@@ -35,7 +35,7 @@ def arrow_schema(columns: Sequence[Column], *, simulated: bool) -> pa.Schema:
 
 
 class ParquetTable:
-    """A `TableWriter` for `<name>.parquet`; each `flush` makes one row group."""
+    """A table as `<name>.parquet`; each `flush` makes one row group."""
 
     def __init__(self, directory: Path, name: str, schema: pa.Schema) -> None:
         self.path = directory / f"{name}.parquet"

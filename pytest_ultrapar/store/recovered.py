@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -19,15 +18,14 @@ from pytest_ultrapar.store.journal import (
     JournalReader,
     Position,
     frame,
-    scan_payloads,
+    scan_segment,
     segments,
-    undecodable,
     unframe,
 )
 from pytest_ultrapar.store.publish import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
 
@@ -49,18 +47,6 @@ class EndedHead(msgspec.Struct, frozen=True, tag="ended"):
 
 Head = StartedHead | EndedHead | Grade | EngineSpent
 _decode = msgspec.json.Decoder(Head).decode
-
-
-def scan_heads(path: Path) -> Iterator[tuple[Position, Head | Damage]]:
-    """The heads of one segment's records, in the order written; damage as in `scan_segment`."""
-    for position, payload in scan_payloads(path):
-        if isinstance(payload, Damage):
-            yield position, payload
-            continue
-        try:
-            yield position, _decode(payload)
-        except msgspec.DecodeError as error:
-            yield position, undecodable(position, error)
 
 
 class EpisodeEntry(NamedTuple):
@@ -85,8 +71,7 @@ class EpisodeEntry(NamedTuple):
         )
 
 
-@dataclass(slots=True)
-class CaseHistory:
+class CaseHistory(msgspec.Struct):
     """All that was written of one case.
 
     Attributes:
@@ -96,7 +81,7 @@ class CaseHistory:
     """
 
     grade: Grade | None = None
-    episodes: list[EpisodeEntry] = field(default_factory=list)
+    episodes: list[EpisodeEntry] = []
     has_started: bool = False
 
     @property
@@ -157,7 +142,7 @@ def read_history(journal: Path) -> JournalHistory:
     """
     history = JournalHistory({}, [], [])
     for path in segments(journal):
-        for position, head in scan_heads(path):
+        for position, head in scan_segment(path, _decode):
             if isinstance(head, Damage):
                 history.damage.append(head)
             elif isinstance(head, Grade):
@@ -340,7 +325,7 @@ def find_finished(directory: Path) -> dict[str, Position]:
     """
     found: dict[str, tuple[int, Position]] = {}
     for path in segments(directory):
-        for position, head in scan_heads(path):
+        for position, head in scan_segment(path, _decode):
             if not isinstance(head, EndedHead) or head.ending not in FINISHED_ENDINGS:
                 continue
             before = found.get(head.case_id)
@@ -367,7 +352,7 @@ def find_started_not_ended(directory: Path, worker: str, pid: int | None = None)
         pid = max(by_pid, key=lambda each: max(map(_modified_ns, by_pid[each])), default=-1)
     open_cases: set[str] = set()
     for path in by_pid.get(pid, ()):
-        for _, head in scan_heads(path):
+        for _, head in scan_segment(path, _decode):
             if isinstance(head, StartedHead):
                 open_cases.add(head.case_id)
             elif isinstance(head, EndedHead):

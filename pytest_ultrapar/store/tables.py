@@ -10,7 +10,7 @@ format and stays.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -31,7 +31,6 @@ from pytest_ultrapar.store.timing import service_s, total_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from pytest_ultrapar.records import Scalar
 
@@ -331,39 +330,3 @@ def transcript_rows(manifest: Manifest, episode: EpisodeEnded) -> Iterator[Row]:
 def limit_row(manifest: Manifest, record: LimitRecord) -> Row:
     """The row of `limits` for one change."""
     return _limit(manifest, record, record.change)
-
-
-class TableWriter(Protocol):
-    """One table on its way to disk: rows go to a temporary file, which `publish` puts in place.
-
-    Attributes:
-        path: Where the table will stand.
-        n_rows: Rows added so far.
-    """
-
-    path: Path
-    n_rows: int
-
-    def add(self, row: Row) -> None:
-        """Take one row; its values are in the order of the table's columns."""
-        ...
-
-    def flush(self) -> None:
-        """Write the rows taken since the last call as one group, to keep memory bounded."""
-        ...
-
-    def finish(self) -> None:
-        """Close the temporary file and read it back.
-
-        Raises:
-            ResultsError: It does not hold what was written.
-        """
-        ...
-
-    def publish(self) -> None:
-        """Let the finished file take the place of an earlier one; whole or not at all."""
-        ...
-
-    def discard(self) -> None:
-        """Remove the temporary file; harmless after `publish`."""
-        ...

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pytest_ultrapar.records import EpisodeEnded
-from pytest_ultrapar.store.journal import scan_journal
 from tests.faults.played import SUITE
+from tests.journals import scan_journal
 from tests.plugin.conftest import CANARY
 
 LARGEST_FILE = 40_000

@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, Grade
-from pytest_ultrapar.store.journal import scan_journal
 from pytest_ultrapar.store.recovered import find_finished
+from tests.journals import scan_journal
 
 SUITE = """
 FAST = ["say one", "say two", "say three"]

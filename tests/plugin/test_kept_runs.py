@@ -15,7 +15,7 @@ import pytest
 
 from pytest_ultrapar import cli
 from pytest_ultrapar.analysis.compaction import compact
-from pytest_ultrapar.store.journal import scan_journal
+from tests.journals import scan_journal
 
 KEPT = Path(__file__).parents[1] / "kept_runs"
 TABLES = ("results", "attempts", "transcripts", "limits")

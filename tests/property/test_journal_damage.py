@@ -12,12 +12,12 @@ from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, Grade, TurnMes
 from pytest_ultrapar.store.journal import (
     Damage,
     JournalWriter,
-    read_at,
-    scan_journal,
+    decode_record,
     scan_segment,
     segments,
 )
 from tests.examples import examples
+from tests.journals import read_at, scan_journal
 
 texts = st.text(st.characters(exclude_categories=()), max_size=40)
 
@@ -53,7 +53,7 @@ def test_journal_truncated_at_every_byte_keeps_every_whole_record(tmp_path):
     whole = path.read_bytes()
     for size in range(len(whole) + 1):
         path.write_bytes(whole[:size])
-        found = list(scan_segment(path))
+        found = list(scan_segment(path, decode_record))
         n_whole = sum(position.offset + position.length <= size for position in positions)
         assert [item for _, item in found[:n_whole]] == written[:n_whole]
         assert len(found) == n_whole, size
@@ -70,7 +70,7 @@ def test_journal_with_any_byte_flipped_loses_one_record_and_says_so(tmp_path):
             changed = bytearray(whole)
             changed[place] ^= mask
             path.write_bytes(changed)
-            found = list(scan_segment(path))
+            found = list(scan_segment(path, decode_record))
             good = [item for _, item in found if not isinstance(item, Damage)]
             damage = [item for _, item in found if isinstance(item, Damage)]
             hit = next(
@@ -93,7 +93,7 @@ def test_journal_finds_its_way_back_after_garbage(garbage, where):
         whole = path.read_bytes()
         cut = positions[where].offset
         path.write_bytes(whole[:cut] + garbage + b"\n" + whole[cut:])
-        found = list(scan_segment(path))
+        found = list(scan_segment(path, decode_record))
         good = [item for _, item in found if not isinstance(item, Damage)]
         lost = [item for _, item in found if isinstance(item, Damage)]
         assert good == written

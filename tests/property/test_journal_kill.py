@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from pytest_ultrapar.store.journal import Damage, scan_journal, segments
+from pytest_ultrapar.store.journal import Damage, segments
+from tests.journals import scan_journal
 
 WRITER = """
 import sys

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.store.cases_file import read_cases
-from pytest_ultrapar.store.journal import scan_journal
 from pytest_ultrapar.store.publish import TEMPORARY_SUFFIX
 from pytest_ultrapar.store.recovered import FINISHED_ENDINGS
 from pytest_ultrapar.testing import read_server_log
+from tests.journals import scan_journal
 from tests.torture.evidence import Ask, Journaled, Row, Sent, Served
 from tests.torture.project import WITNESS, Witness
 
@@ -150,7 +150,7 @@ def _of_run(run: Path) -> Iterator[Journaled]:
 
 
 def _episode(record: EpisodeEnded) -> int | None:
-    if record.value is None:
+    if not record.value:
         return None
     episode: int = msgspec.json.decode(record.value)["episode"]
     return episode

@@ -1,0 +1,29 @@
+"""Journals read as tests need them: whole, or one record at a place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.store.journal import JournalReader, decode_record, scan_segment, segments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pytest_ultrapar.records import JournalRecord
+    from pytest_ultrapar.store.journal import Damage, Position
+
+
+def scan_journal(directory: Path) -> Iterator[tuple[Position, JournalRecord | Damage]]:
+    """The records of all segments, segment by segment, in the order of their names."""
+    for path in segments(directory):
+        yield from scan_segment(path, decode_record)
+
+
+def read_at(directory: Path, position: Position) -> JournalRecord:
+    """The one record at `position`."""
+    reader = JournalReader(directory)
+    try:
+        return reader.read(position)
+    finally:
+        reader.close()
