@@ -7,6 +7,8 @@
 
 The server's log says when each request arrived and when its answer was sent, by one clock for all
 clients. It is complete whatever became of them.
+
+`BrokerPlay` plays the broker itself in virtual time, for what a server would take too long to show.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pytest_ultrapar.broker.play import BrokerPlay
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.simulator.log import FORMAT, LogHeader, LogLine
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-__all__ = ["ServerLog", "ServerRequest", "read_server_log"]
+__all__ = ["BrokerPlay", "ServerLog", "ServerRequest", "read_server_log"]
 
 _lines = msgspec.json.Decoder(LogLine)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import math
 import random
@@ -17,6 +16,7 @@ from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.protocol import Grant, LeaseRequest, Told
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.pool.model import Instance, Key, Lane, LaneId, Limit, Model, Pool, Provider
+from pytest_ultrapar.testing import BrokerPlay
 
 if TYPE_CHECKING:
     from bench_suites.overhead.provider_play import Provider as Played
@@ -65,7 +65,7 @@ class _Job:
         self.failed: list[LeaseOutcome] = []
 
 
-class LimitPlay:
+class LimitPlay(BrokerPlay):
     """One provider, as many lanes as asked for, and somebody who waits until the end."""
 
     def __init__(
@@ -94,6 +94,7 @@ class LimitPlay:
             n_requests: The play ends when so many are over.
             qps: Rate that the pool declares, over all lanes; None for none.
         """
+        super().__init__(LaneBroker(_pool(ceiling, n_lanes, rate_mode, qps), seed=seed))
         self._provider = provider
         self._ceiling = ceiling
         self._span_s = span_s
@@ -101,42 +102,28 @@ class LimitPlay:
         self._serving = Serving(provider, random.Random(seed))
         self._rng = random.Random(seed)
         self._retry = RetryPolicy()
-        self.broker = LaneBroker(_pool(ceiling, n_lanes, rate_mode, qps), seed=seed)
         self._ids = itertools.count()
         self._jobs: dict[int, _Job] = {}
         self._n_left = n_requests
         self._n_open = 0
-        # Ends of requests (with a lease) and of back-offs (without one).
-        self._events: list[tuple[float, int, _Job, Lease | None, LeaseOutcome, LaneId | None]] = []
-        self._now_s = 0.0
         self._served_s: list[float] = []
         self._n_attempts = self._n_refused = self._n_refused_late = self._n_infra = 0
         self._peak = 0
         self._in_flight = 0
-        self._book(self.broker.connect("main", 0.0))
+        self.connect("main")
 
     def run(self) -> Outcome:
         """To the end of the span, or of the requests."""
         for _ in range(2 * self._ceiling):
             self._next_job()
         while self._n_open:
-            wake_s = self.broker.next_wake_s()
-            at_s = self._events[0][0] if self._events else math.inf
-            next_s = min(at_s, math.inf if wake_s is None else wake_s)
+            next_s = self.next_s()
             if next_s > self._span_s:
                 break
-            self._now_s = max(self._now_s, next_s)
             begin_s, for_s = self._stall_s
-            if begin_s <= self._now_s < begin_s + for_s:
-                self._now_s = begin_s + for_s
-            if at_s > next_s:
-                self._book(self.broker.tick(self._now_s))
-                continue
-            came_s, _, job, lease, outcome, after = heapq.heappop(self._events)
-            if lease is None:
-                self._ask(job, after)
-            else:
-                self._end(came_s, job, lease, outcome)
+            if begin_s <= max(self.now_s, next_s) < begin_s + for_s:
+                self.now_s = begin_s + for_s
+            self.step()
         return self._outcome()
 
     def _next_job(self) -> None:
@@ -160,7 +147,7 @@ class LimitPlay:
         told = Told(is_wordless=is_wordless)
         if outcome == self._provider.refusal:
             told = Told(asked_s, is_wordless=is_wordless)
-        self._book(self.broker.release("main", lease.lease_id, outcome, told, self._now_s))
+        self.release("main", lease.lease_id, outcome, told)
         if outcome == "ok":
             self._over()
             return
@@ -174,8 +161,7 @@ class LimitPlay:
         n_own = self._retry.n_own(job.failed) if its_class.costs_attempt else 0
         backoff_s = self._retry.backoff_s(n_own, self._rng)
         if backoff_s > 0:
-            event = (self._now_s + backoff_s, next(self._ids), job, None, outcome, after)
-            heapq.heappush(self._events, event)
+            self.later(backoff_s, self._ask, job, after)
         else:
             self._ask(job, after)
 
@@ -186,9 +172,10 @@ class LimitPlay:
     def _ask(self, job: _Job, after: LaneId | None) -> None:
         request = LeaseRequest(next(self._ids), _MODEL, opens=False, after=after)
         self._jobs[request.request_id] = job
-        self._book(self.broker.request("main", request, self._now_s))
+        self.request("main", request)
 
-    def _book(self, actions: list[Action]) -> None:
+    def book(self, actions: list[Action]) -> None:
+        """Have the provider judge each request that may be sent."""
         for action in actions:
             job = self._jobs.pop(action.request_id)
             if not isinstance(action, Grant):
@@ -198,10 +185,10 @@ class LimitPlay:
             self._n_attempts += 1
             self._in_flight += 1
             self._peak = max(self._peak, self._in_flight)
-            outcome = self._serving.judge(self._now_s)
+            outcome = self._serving.judge(self.now_s)
             took_s = self._serving.takes_s() if outcome == "ok" else self._provider.refused_after_s
-            event = (self._now_s + took_s, next(self._ids), job, action.lease, outcome, None)
-            heapq.heappush(self._events, event)
+            came_s = self.now_s + took_s
+            self.later(took_s, self._end, came_s, job, action.lease, outcome)
 
     def _outcome(self) -> Outcome:
         times = sorted(self._served_s)
@@ -217,7 +204,7 @@ class LimitPlay:
             peak=self._peak,
             ceiling=self._ceiling,
             attempts=self._n_attempts,
-            end_s=self._now_s,
+            end_s=self.now_s,
             n_infra=self._n_infra,
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import math
 from collections import defaultdict
@@ -13,12 +12,13 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.broker.assignment import Group
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.limits import with_headroom
-from pytest_ultrapar.broker.protocol import NOTHING_TOLD, Grant, LeaseRequest
+from pytest_ultrapar.broker.play import BrokerPlay
+from pytest_ultrapar.broker.protocol import Grant, LeaseRequest
 from pytest_ultrapar.engine.admission import Admission
 from pytest_ultrapar.pool.model import LaneId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.broker.protocol import Action, Lease
@@ -163,7 +163,7 @@ def _lanes_of(pool: Pool, group: Group) -> dict[str, list[LaneId]]:
     return found
 
 
-class _Play:
+class _Play(BrokerPlay):
     def __init__(  # noqa: PLR0917 - made in one place
         self,
         pool: Pool,
@@ -173,13 +173,10 @@ class _Play:
         most_open: int,
         seed: int,
     ) -> None:
-        self._broker = LaneBroker(with_headroom(pool), seed=seed)
+        super().__init__(LaneBroker(with_headroom(pool), seed=seed))
         self._between_s = between_s
-        self._now_s = 0.0
         self._ids = itertools.count()
         self._asked: dict[int, tuple[Course, int]] = {}
-        # What comes next, by time: the answer to a turn on a lease, or (None) the asking of a turn.
-        self._coming: list[tuple[float, int, Course, int, LaneId | None, Lease | None]] = []
         self._opener: Admission[Course] = Admission(most_open)
         # Where all episodes may be open none has to wait for the end of another to ask.
         self._is_narrow = most_open < len(courses)
@@ -193,29 +190,15 @@ class _Play:
         self._longest_s = 0.0
         # Lines in which a case may ask now that something was granted, refused or over.
         self._to_open: dict[Line, None] = {}
-        self._book(self._broker.connect(_WORKER, 0.0))
-        self._book(self._broker.assign(assignment, 0.0))
+        self.connect(_WORKER)
+        self.assign(assignment)
         for course in courses:
             self._to_open[self._opener.add(course)] = None
         self._open()
 
     def run(self) -> Forecast:
         """To the end of the last episode."""
-        while True:
-            wake_s = self._broker.next_wake_s()
-            next_s = self._coming[0][0] if self._coming else math.inf
-            at_s = min(next_s, math.inf if wake_s is None else wake_s)
-            if math.isinf(at_s):
-                break
-            self._now_s = max(self._now_s, at_s)
-            if next_s > at_s:
-                self._book(self._broker.tick(self._now_s))
-            else:
-                _, _, course, turn, lane, lease = heapq.heappop(self._coming)
-                if lease is None:
-                    self._ask(course, turn, lane)
-                else:
-                    self._answered(course, turn, lease)
+        while self.step():
             self._open()
         span_s = max(0.0, self._end_s - self._begin_s)
         return Forecast(
@@ -242,32 +225,27 @@ class _Play:
             case_id=course.case_id,
             tokens=course.tokens,
         )
-        self._book(self._broker.request(_WORKER, request, self._now_s))
+        self.request(_WORKER, request)
 
     def _answered(self, course: Course, turn: int, lease: Lease) -> None:
         self._in_flight -= 1
-        self._end_s = self._now_s
-        self._book(self._broker.release(_WORKER, lease.lease_id, "ok", NOTHING_TOLD, self._now_s))
+        self._end_s = self.now_s
+        self.release(_WORKER, lease.lease_id)
         if turn + 1 < len(course.services_s):
-            self._push(self._between_s, course, turn + 1, lease.lane, None)
+            self.later(self._between_s, self._ask, course, turn + 1, lease.lane)
         else:
             self._over(course)
 
-    def _push(
-        self, in_s: float, course: Course, turn: int, lane: LaneId, lease: Lease | None
-    ) -> None:
-        at_s = self._now_s + in_s
-        heapq.heappush(self._coming, (at_s, next(self._ids), course, turn, lane, lease))
-
     def _over(self, course: Course) -> None:
         case_id, group = course.case_id, course.group
-        self._longest_s = max(self._longest_s, self._now_s - self._opened_s.pop(case_id))
-        self._book(self._broker.episode_ended(_WORKER, case_id, group, self._now_s))
+        self._longest_s = max(self._longest_s, self.now_s - self._opened_s.pop(case_id))
+        self.episode_ended(_WORKER, case_id, group)
         self._opener.closed()
         if self._is_narrow:
             self._to_open.update(dict.fromkeys(self._opener.lines()))
 
-    def _book(self, actions: Iterable[Action]) -> None:
+    def book(self, actions: list[Action]) -> None:
+        """Let each granted turn take its time; what is refused ends its case."""
         for action in actions:
             course, turn = self._asked.pop(action.request_id)
             line = (course.model, course.group)
@@ -280,7 +258,7 @@ class _Play:
                     self._over(course)
                 continue
             if self._peak == 0:
-                self._begin_s = self._now_s
+                self._begin_s = self.now_s
             self._in_flight += 1
             self._peak = max(self._peak, self._in_flight)
             lane = action.lease.lane
@@ -289,8 +267,8 @@ class _Play:
             load.requests += 1
             load.busy_s += service_s
             load.tokens += course.tokens
-            self._push(service_s, course, turn, lane, action.lease)
+            self.later(service_s, self._answered, course, turn, action.lease)
             if turn == 0:
-                self._opened_s[course.case_id] = self._now_s
+                self._opened_s[course.case_id] = self.now_s
                 self._opener.opened(line)
                 self._to_open[line] = None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.protocol import NOTHING_TOLD, Grant, Told
 from pytest_ultrapar.pool.model import Key, Lane, LaneId, Limit, Model, Pool, Provider
+from pytest_ultrapar.testing import BrokerPlay
 
 if TYPE_CHECKING:
     from pytest_ultrapar.broker.assignment import Assignment
@@ -67,13 +68,12 @@ class Rules:
     predecessors_ended_s: float = math.inf
 
 
-class Judge:
+class Judge(BrokerPlay):
     """Plays the broker's calls, books every action, fails at the first that breaks a rule."""
 
     def __init__(self, of: Pool, assignment: Assignment, *, seed: int = 0) -> None:
+        super().__init__(LaneBroker(of, seed=seed), now_s=1000.0)
         self.pool = of
-        self.broker = LaneBroker(of, seed=seed)
-        self.now_s = 1000.0
         self.lanes = {one.lane_id: one for one in of.lanes}
         self.assignment = assignment
         self.groups = {group.name: group for group in assignment.groups}
@@ -94,7 +94,7 @@ class Judge:
 
     def connect(self, worker: str) -> None:
         self.workers.add(worker)
-        self._book(self.broker.connect(worker, self.now_s))
+        super().connect(worker)
 
     def request(self, worker: str, request: LeaseRequest) -> None:
         before = set(self.waiting)
@@ -104,22 +104,21 @@ class Judge:
         wish = self.waiting[worker, request.request_id]
         actions = self.broker.request(worker, request, self.now_s)
         self._note_move(wish)
-        self._book(actions, before)
+        self.book(actions, before)
 
-    def release(self, lease_id: int, outcome: str, told: Told = NOTHING_TOLD) -> None:
-        held = self.held.pop(lease_id)
-        self._book(self.broker.release(held.worker, lease_id, outcome, told, self.now_s))
+    def give_back(self, lease_id: int, outcome: str, told: Told = NOTHING_TOLD) -> None:
+        self.release(self.held.pop(lease_id).worker, lease_id, outcome, told)
 
     def withdraw(self, worker: str, request_id: int) -> None:
         self.waiting.pop((worker, request_id), None)
-        self._book(self.broker.withdraw(worker, request_id, self.now_s))
+        super().withdraw(worker, request_id)
 
     def end(self, worker: str, case_id: str, group: str) -> None:
         self.ended.add(case_id)
         if group:
             self.rules[group].open.discard((worker, case_id))
         self._note_ends()
-        self._book(self.broker.episode_ended(worker, case_id, group, self.now_s))
+        self.episode_ended(worker, case_id, group)
 
     def disconnect(self, worker: str) -> None:
         for lease_id in [n for n, held in self.held.items() if held.worker == worker]:
@@ -132,28 +131,23 @@ class Judge:
             rules.open = {(who, case) for who, case in rules.open if who != worker}
         self.workers.discard(worker)
         self.spoken.add(worker)
-        self._book(self.broker.disconnect(worker, self.now_s))
+        super().disconnect(worker)
 
-    def advance(self, by_s: float) -> None:
-        """Let time pass, ticking exactly when the broker asked for it and at no other time."""
-        until_s = self.now_s + by_s
-        while (wake_s := self.broker.next_wake_s()) is not None and wake_s <= until_s:
-            # Nothing may become servable before the time at which the broker wants to look.
-            self.now_s = max(self.now_s, math.nextafter(wake_s, -math.inf))
-            self.check_nobody_is_left_waiting()
-            self.now_s = max(self.now_s, wake_s)
-            self._book(self.broker.tick(self.now_s))
-            self.check()
-        self.now_s = until_s
+    def wake(self, at_s: float) -> None:
+        # Nothing may become servable before the time at which the broker wants to look.
+        self.now_s = max(self.now_s, math.nextafter(at_s, -math.inf))
+        self.check_nobody_is_left_waiting()
+        super().wake(at_s)
+        self.check()
 
     def jump(self, by_s: float) -> None:
         """The clock jumps, or the process slept: the broker sees only where it is afterwards."""
         self.now_s += by_s
-        self._book(self.broker.tick(self.now_s))
+        self.book(self.broker.tick(self.now_s))
 
     # Books -----------------------------------------------------------------------------------
 
-    def _book(self, actions: list, before: set | None = None) -> None:
+    def book(self, actions: list, before: set | None = None) -> None:
         came_before = set(self.waiting) if before is None else before
         left = [self.waiting.pop((action.worker, action.request_id)) for action in actions]
         queued = {key: wish for key, wish in self.waiting.items() if not self._is_parked(wish)}

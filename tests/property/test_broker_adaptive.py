@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import math
 
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.protocol import Grant, LeaseRequest, Told
 from pytest_ultrapar.pool.model import Key, Lane, LaneId, Limit, Model, Pool, Provider
+from pytest_ultrapar.testing import BrokerPlay
 from tests.examples import examples
 
 # What each request in turn will bring: outcome, how long it takes, what its refusal says.
@@ -61,24 +61,23 @@ def pools(draw) -> Pool:
     return Pool("pool.toml", "", (provider,), tuple(lanes), limits)
 
 
-class Play:
+class Play(BrokerPlay):
     """As many requests as wanted, each with its course, in virtual time."""
 
     def __init__(self, pool: Pool, courses: list, wanted: int) -> None:
+        super().__init__(LaneBroker(pool, episode_timeout_s=math.inf))
         self.pool = pool
         self.lanes = {lane.lane_id: lane for lane in pool.lanes}
-        self.broker = LaneBroker(pool, episode_timeout_s=math.inf)
         self.courses = itertools.cycle(courses)
-        self.now_s = 0.0
-        self.coming: list = []
+        self.n_coming = 0
         self.ids = itertools.count()
         self.in_flight: dict[str, int] = {}
         self.served = self.refused = 0
-        self.book(self.broker.connect("w", 0.0))
+        self.connect("w")
         for n in range(wanted):
             tokens = (10, 500)[n % 2]
             request = LeaseRequest(next(self.ids), "ab"[n % 2], opens=False, tokens=tokens)
-            self.book(self.broker.request("w", request, 0.0))
+            self.request("w", request)
 
     def book(self, actions) -> None:
         for action in actions:
@@ -93,24 +92,20 @@ class Play:
                 assert cap is None or self.in_flight[name] <= cap
             outcome, took_s, exceeded, retry_after_s = next(self.courses)
             told = Told(retry_after_s, exceeded) if outcome == "rate" else Told(tokens=50)
-            event = (self.now_s + took_s, next(self.ids), lease, outcome, told)
-            heapq.heappush(self.coming, event)
+            self.n_coming += 1
+            self.later(took_s, self.answered, lease, outcome, told)
 
     def run(self) -> None:
         for _ in range(20_000):
-            wake_s = self.broker.next_wake_s()
-            end_s = self.coming[0][0] if self.coming else math.inf
-            at_s = min(end_s, math.inf if wake_s is None else wake_s)
-            if at_s == math.inf or (not self.coming and not self.broker.status(at_s).waiting):
+            is_over = not self.n_coming and not self.broker.status(self.next_s()).waiting
+            if is_over or not self.step():
                 return
-            self.now_s = max(self.now_s, at_s)
-            if end_s > at_s:
-                self.book(self.broker.tick(self.now_s))
-                continue
-            _, _, lease, outcome, told = heapq.heappop(self.coming)
-            for name in self.lanes[lease.lane].limits:
-                self.in_flight[name] -= 1
-            self.book(self.broker.release("w", lease.lease_id, outcome, told, self.now_s))
+
+    def answered(self, lease, outcome, told) -> None:
+        self.n_coming -= 1
+        for name in self.lanes[lease.lane].limits:
+            self.in_flight[name] -= 1
+        self.release("w", lease.lease_id, outcome, told)
 
 
 @examples(150)

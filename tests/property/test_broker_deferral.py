@@ -99,7 +99,7 @@ def test_nobody_waits_for_a_request_that_waits_no_more(of_key, of_instance, aske
         elif step[0] == "withdraw":
             for number in waiting_of(step[1])[:1]:
                 forget([number])
-                play.book(play.broker.withdraw(step[1], number, play.now_s))
+                play.withdraw(step[1], number)
         elif step[0] == "wait":
             play.wait(step[1])
         judge(play, sizes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import random
 from collections import Counter
@@ -13,8 +12,9 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.broker.broker import LaneBroker
-from pytest_ultrapar.broker.protocol import NOTHING_TOLD, Grant, LeaseRequest
+from pytest_ultrapar.broker.protocol import Grant, LeaseRequest
 from pytest_ultrapar.pool.model import Limit, Pool
+from pytest_ultrapar.testing import BrokerPlay
 from tests.examples import examples
 from tests.property.broker_judge import check_rate, lane, pool
 
@@ -24,24 +24,21 @@ def jain(shares: list[int]) -> float:
     return sum(shares) ** 2 / (len(shares) * sum(share**2 for share in shares))
 
 
-class ClosedLoop:
+class ClosedLoop(BrokerPlay):
     """Workers that always want more: each has `n_slots` one-turn episodes, waiting or in flight."""
 
     def __init__(
         self, of: Pool, n_slots: dict[str, int], assignment: Assignment, seed: int
     ) -> None:
-        self.broker = LaneBroker(of, seed=seed)
+        super().__init__(LaneBroker(of, seed=seed))
         self.models = itertools.cycle(sorted({one.model for one in of.lanes}))
         self.rng = random.Random(seed)
-        self.now_s = 0.0
-        self.ends: list[tuple[float, int, Grant]] = []
         self.ids = itertools.count()
         self.by_worker: Counter[str] = Counter()
         self.by_lane: Counter[str] = Counter()
         self.sends: list[float] = []
-        self.broker.assign(assignment, 0.0)
-        for worker in n_slots:
-            self.book(self.broker.connect(worker, 0.0))
+        self.assign(assignment)
+        self.connect(*n_slots)
         # The greedy ones first: order of arrival must not matter in the long run.
         for worker, n in sorted(n_slots.items(), key=lambda pair: -pair[1]):
             for _ in range(n):
@@ -50,31 +47,22 @@ class ClosedLoop:
     def ask(self, worker: str) -> None:
         n = next(self.ids)
         request = LeaseRequest(n, next(self.models), opens=True, case_id=str(n))
-        self.book(self.broker.request(worker, request, self.now_s))
+        self.request(worker, request)
 
     def book(self, actions: list) -> None:
         for grant in actions:
             self.by_worker[grant.worker] += 1
             self.by_lane[grant.lease.lane] += 1
             self.sends.append(self.now_s)
-            end_s = self.now_s + self.rng.lognormvariate(0.0, 0.5)
-            heapq.heappush(self.ends, (end_s, grant.lease.lease_id, grant))
+            self.later(self.rng.lognormvariate(0.0, 0.5), self.answered, grant)
 
     def run(self, n_leases: int) -> None:
         while sum(self.by_worker.values()) < n_leases:
-            wake_s = self.broker.next_wake_s()
-            if self.ends and (wake_s is None or self.ends[0][0] <= wake_s):
-                self.now_s, lease_id, grant = heapq.heappop(self.ends)
-                self.book(
-                    self.broker.release(grant.worker, lease_id, "ok", NOTHING_TOLD, self.now_s)
-                )
-                self.ask(grant.worker)
-            else:
-                assert wake_s is not None, (
-                    "nothing is in flight and nothing is planned: a dead stop"
-                )
-                self.now_s = max(self.now_s, wake_s)
-                self.book(self.broker.tick(self.now_s))
+            assert self.step(), "nothing is in flight and nothing is planned: a dead stop"
+
+    def answered(self, grant: Grant) -> None:
+        self.release(grant.worker, grant.lease.lease_id)
+        self.ask(grant.worker)
 
 
 def keys(n_keys: int, n_models: int = 1, **limits: float | None) -> Pool:

@@ -131,13 +131,13 @@ class BrokerMachine(RuleBasedStateMachine):
         lease_id = data.draw(st.sampled_from(sorted(self.judge.held)))
         may_be_wordless = outcome in {"overload", "connect"}
         told = Told(retry_after_s, is_wordless=may_be_wordless and data.draw(st.booleans()))
-        self.judge.release(lease_id, outcome, told)
+        self.judge.give_back(lease_id, outcome, told)
 
     @precondition(lambda self: self.judge.held)
     @rule()
     def release_everything(self) -> None:
         for lease_id in sorted(self.judge.held):
-            self.judge.release(lease_id, "ok")
+            self.judge.give_back(lease_id, "ok")
 
     @precondition(lambda self: self.judge.waiting)
     @rule(data=st.data())
@@ -161,7 +161,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @rule(by_s=st.sampled_from([0.0, 0.01, 0.1, 0.35, 1.0, 5.0, 60.0, 1000.0]))
     def let_time_pass(self, by_s: float) -> None:
-        self.judge.advance(by_s)
+        self.judge.wait(by_s)
 
     @rule(by_s=st.sampled_from([7.0, 3600.0]))
     def clock_jumps_ahead(self, by_s: float) -> None:
@@ -184,7 +184,7 @@ class BrokerMachine(RuleBasedStateMachine):
         judge = self.judge
         for worker in sorted(judge.workers):
             judge.disconnect(worker)
-        judge.advance(10.0)
+        judge.wait(10.0)
         status = judge.broker.status(judge.now_s)
         assert status.in_flight == status.open_episodes == status.waiting == 0
         assert all(one.in_flight == one.orphans == 0 for one in status.lanes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass, replace
 
 import pytest
@@ -21,6 +20,7 @@ from pytest_ultrapar.broker.protocol import (
     Told,
 )
 from pytest_ultrapar.pool.model import LIMIT_KINDS, Lane, LaneId, Limit, Pool
+from pytest_ultrapar.testing import BrokerPlay
 
 WORKER = "w"
 TOKEN_WINDOW_S = counted_over_s(LIMIT_KINDS["tpm"])
@@ -56,54 +56,45 @@ class Sent:
     used: int
 
 
-class Play:
+class Play(BrokerPlay):
     """Requests as they come, answers as they come, in virtual time."""
 
     def __init__(self, what: Pool, wishes: list[Wish]) -> None:
-        self.broker = LaneBroker(what)
-        self.broker.connect(WORKER, 0.0)
+        super().__init__(LaneBroker(what))
+        self.connect(WORKER)
         self.wishes = wishes
         self.sent: list[Sent] = []
         self.refused: list[str] = []
         self.waiting: set[int] = set()
         self.end_s = 0.0
-        self._coming: list[tuple[float, int, int, str]] = []
 
     def run(self) -> None:
         for number, wish in enumerate(self.wishes):
-            heapq.heappush(self._coming, (wish.at_s, 0, number, "ask"))
-        while True:
-            wake_s = self.broker.next_wake_s()
-            at_s = min(self._coming[0][0] if self._coming else 1e18, wake_s or 1e18)
-            # Ends of leases that nobody gives back lie far behind all else.
-            if at_s >= 1e8:
-                return
-            self.end_s = at_s
-            if not self._coming or self._coming[0][0] > at_s:
-                self._book(self.broker.tick(at_s), at_s)
-                continue
-            _, lease_id, number, what = heapq.heappop(self._coming)
-            self._happen(what, number, lease_id, at_s)
+            self.later(wish.at_s, self._ask, number, wish)
+        # Ends of leases that nobody gives back lie far behind all else.
+        while self.next_s() < 1e8:
+            self.step()
+            self.end_s = self.now_s
 
-    def _happen(self, what: str, number: int, lease_id: int, at_s: float) -> None:
-        wish = self.wishes[number]
-        if what == "ask":
-            request = LeaseRequest(
-                number, "m", opens=wish.opens, case_id=str(number), tokens=wish.tokens
-            )
-            self.waiting.add(number)
-            self._book(self.broker.request(WORKER, request, at_s), at_s)
-            if wish.withdrawn_after_s is not None:
-                heapq.heappush(self._coming, (at_s + wish.withdrawn_after_s, 0, number, "leave"))
-        elif what == "leave":
-            if number in self.waiting:
-                self.waiting.discard(number)
-                self._book(self.broker.withdraw(WORKER, number, at_s), at_s)
-        else:
-            told = Told(tokens=wish.used) if wish.outcome == "ok" else NOTHING_TOLD
-            self._book(self.broker.release(WORKER, lease_id, wish.outcome, told, at_s), at_s)
+    def _ask(self, number: int, wish: Wish) -> None:
+        request = LeaseRequest(
+            number, "m", opens=wish.opens, case_id=str(number), tokens=wish.tokens
+        )
+        self.waiting.add(number)
+        self.request(WORKER, request)
+        if wish.withdrawn_after_s is not None:
+            self.later(wish.withdrawn_after_s, self._leave, number)
 
-    def _book(self, actions: list[Action], at_s: float) -> None:
+    def _leave(self, number: int) -> None:
+        if number in self.waiting:
+            self.waiting.discard(number)
+            self.withdraw(WORKER, number)
+
+    def _answered(self, wish: Wish, lease_id: int) -> None:
+        told = Told(tokens=wish.used) if wish.outcome == "ok" else NOTHING_TOLD
+        self.release(WORKER, lease_id, wish.outcome, told)
+
+    def book(self, actions: list[Action]) -> None:
         for action in actions:
             number = action.request_id
             self.waiting.discard(number)
@@ -113,9 +104,8 @@ class Play:
             assert isinstance(action, Grant)
             wish, lease = self.wishes[number], action.lease
             used = {"ok": wish.used, "unsent": 0}.get(wish.outcome, wish.tokens)
-            self.sent.append(Sent(at_s, str(lease.lane).split("/")[1], used))
-            entry = (at_s + wish.takes_s, lease.lease_id, number, "end")
-            heapq.heappush(self._coming, entry)
+            self.sent.append(Sent(self.now_s, str(lease.lane).split("/")[1], used))
+            self.later(wish.takes_s, self._answered, wish, lease.lease_id)
 
 
 def most_in_window(sent: list[Sent]) -> int:

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.protocol import Grant, LeaseRequest, Refusal, Told
+from pytest_ultrapar.testing import BrokerPlay
 
 if TYPE_CHECKING:
     from pytest_ultrapar.broker.protocol import Action, LaneStatus, Lease
     from pytest_ultrapar.pool.model import Pool
 
 
-class Play:
+class Play(BrokerPlay):
     """Workers are connected at their first request. Leases are known by the id of their request."""
 
     def __init__(self, pool: Pool, **settings: object) -> None:
-        self.broker = LaneBroker(pool, **settings)
-        self.now_s = 100.0
+        super().__init__(LaneBroker(pool, **settings), now_s=100.0)
         self.leases: dict[int, Lease] = {}
         self.whose: dict[int, str] = {}
         self.refused: dict[int, str] = {}
@@ -28,9 +28,8 @@ class Play:
         self._connected: set[str] = set()
 
     def connect(self, *workers: str) -> None:
-        for worker in workers:
-            self._connected.add(worker)
-            self.book(self.broker.connect(worker, self.now_s))
+        self._connected.update(workers)
+        super().connect(*workers)
 
     def ask(self, worker: str = "gw0", model: str = "m", **wish: object) -> int:
         """An open by default; `lane=...` or `opens=False` for a turn."""
@@ -39,33 +38,22 @@ class Play:
         wish.setdefault("opens", "lane" not in wish)
         request = LeaseRequest(next(self._ids), model, **wish)
         self.whose[request.request_id] = worker
-        self.book(self.broker.request(worker, request, self.now_s))
+        self.request(worker, request)
         return request.request_id
 
     def back(
         self, request_id: int, outcome: str = "ok", retry_after_s: float | None = None
     ) -> None:
         lease = self.leases.pop(request_id)
-        worker = self.whose[request_id]
-        self.book(
-            self.broker.release(worker, lease.lease_id, outcome, Told(retry_after_s), self.now_s)
-        )
+        self.release(self.whose[request_id], lease.lease_id, outcome, Told(retry_after_s))
 
     def end(self, case_id: str, group: str = "", worker: str = "gw0") -> None:
-        self.book(self.broker.episode_ended(worker, case_id, group, self.now_s))
+        self.episode_ended(worker, case_id, group)
 
     def leave(self, worker: str) -> None:
         self._connected.discard(worker)
-        self.book(self.broker.disconnect(worker, self.now_s))
+        self.disconnect(worker)
         self.leases = {n: one for n, one in self.leases.items() if self.whose[n] != worker}
-
-    def wait(self, seconds: float) -> None:
-        """Let time pass, looking exactly when the broker wants to."""
-        until_s = self.now_s + seconds
-        while (wake_s := self.broker.next_wake_s()) is not None and wake_s <= until_s:
-            self.now_s = max(self.now_s, wake_s)
-            self.book(self.broker.tick(self.now_s))
-        self.now_s = until_s
 
     def book(self, actions: list[Action]) -> None:
         for action in actions:

@@ -86,7 +86,7 @@ def carry_out(
     Cases are dispatched as to xdist's workers, and the broker says who may send.
     """
     play = Play(pool)
-    play.book(play.broker.assign(assignment, play.now_s))
+    play.assign(assignment)
     place = {
         case_id: (rank, group.name)
         for rank, group in enumerate(assignment.groups)
@@ -117,9 +117,7 @@ def carry_out(
         assert not play.refused
         moments.append({asked[n].case_id: by_id[one.lane] for n, one in play.leases.items()})
         if not play.leases:
-            wake_s = play.broker.next_wake_s()
-            assert wake_s is not None, f"{n_left} cases wait for ever"
-            play.wait(max(0.0, wake_s - play.now_s))
+            assert play.step(), f"{n_left} cases wait for ever"
             continue
         first = next(iter(play.leases))
         worker, case = play.whose[first], asked[first]

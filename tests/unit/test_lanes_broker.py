@@ -277,7 +277,7 @@ def test_unknown_model_is_refused_with_the_models_there_are():
 def test_withdrawn_request_gets_no_lease():
     play = one_lane(workers=1)
     first, second, third = play.ask(), play.ask(), play.ask()
-    play.book(play.broker.withdraw("gw0", second, play.now_s))
+    play.withdraw("gw0", second)
     play.back(first)
     assert play.order == [first, third]
 
@@ -294,10 +294,10 @@ def test_lease_comes_back_once_and_from_its_holder_only():
     lease = play.leases[play.ask("gw0")]
     play.connect("gw1")
     waiting = play.ask("gw1")
-    play.book(play.broker.release("gw1", lease.lease_id, "ok", NOTHING_TOLD, play.now_s))
+    play.release("gw1", lease.lease_id, "ok", NOTHING_TOLD)
     assert play.lane(waiting) is None
-    play.book(play.broker.release("gw0", lease.lease_id, "ok", NOTHING_TOLD, play.now_s))
-    play.book(play.broker.release("gw0", lease.lease_id, "ok", NOTHING_TOLD, play.now_s))
+    play.release("gw0", lease.lease_id, "ok", NOTHING_TOLD)
+    play.release("gw0", lease.lease_id, "ok", NOTHING_TOLD)
     assert play.lane(waiting) == "p/a/k0"
     assert play.ask("gw1") not in play.leases
     assert play.status("p/a/k0").in_flight == 1

@@ -35,7 +35,7 @@ def busy(n_waiting: int, *groups: Group) -> Play:
     limits = [Limit(key, "key", 5) for key in keys]
     play = Play(pool(lanes, Limit("pool", "pool", 12), *limits))
     if groups:
-        play.book(play.broker.assign(Assignment(groups=groups), play.now_s))
+        play.assign(Assignment(groups=groups))
     for n in range(n_waiting + 12):
         group = groups[-1].name if groups and n >= 12 else ""
         play.ask(f"gw{n % 15}", "mno"[n % 3], group=group, case_id=f"c{n}")

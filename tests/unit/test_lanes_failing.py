@@ -278,7 +278,7 @@ def test_probe_that_nobody_wants_any_more_makes_room_for_the_next(how):
     play.wait(1.5)
     # The probe waits for a seat; the last one for the probe.
     if how == "withdraw":
-        play.book(play.broker.withdraw("gw1", probe, play.now_s))
+        play.withdraw("gw1", probe)
     else:
         play.leave("gw1")
     play.back(held[0])

@@ -15,7 +15,7 @@ A, B = "p/a/k0", "p/b/k0"
 
 def play_with(*groups: Group) -> Play:
     play = Play(pool([lane("a", "k0", "k0"), lane("b", "k0", "k0")], Limit("k0", "key", 4)))
-    play.book(play.broker.assign(Assignment(groups=groups), play.now_s))
+    play.assign(Assignment(groups=groups))
     return play
 
 
@@ -109,7 +109,7 @@ def test_exclusive_word_is_free_again_when_its_only_request_left_unserved():
     play.back(play.ask(lane=B), "rate", 60.0)
     first, second = play.ask(group="one", case_id="a"), play.ask(group="two", case_id="b")
     play.wait(1)
-    play.book(play.broker.withdraw("gw0", first, play.now_s))
+    play.withdraw("gw0", first)
     play.wait(70)
     assert play.lane(second) is not None
 
@@ -212,7 +212,7 @@ def test_unknown_group_is_refused_after_the_assignment_and_waits_for_it_before()
     play = Play(pool([lane("a", "k0")]))
     early, wrong = play.ask(group="g", case_id="a"), play.ask(group="h", case_id="b")
     assert play.lane(early) is None
-    play.book(play.broker.assign(Assignment(groups=(Group("g", ("a",)),)), play.now_s))
+    play.assign(Assignment(groups=(Group("g", ("a",)),)))
     assert play.lane(early) == A
     assert play.refused == {wrong: "the assignment has no group 'h'"}
     assert play.ask(group="h") in play.refused
@@ -224,7 +224,7 @@ def test_second_assignment_keeps_what_is_open_and_what_has_ended():
     play.end("a", "g")
     play.ask(group="g", case_id="b")
     waiting, after = play.ask(group="g", case_id="c"), play.ask(group="h", case_id="d")
-    play.book(play.broker.assign(Assignment(groups=groups), play.now_s))
+    play.assign(Assignment(groups=groups))
     assert play.lane(waiting) is None
     play.end("b", "g")
     assert play.lane(waiting) is not None

@@ -14,7 +14,7 @@ def two_homes(workers: int = 1) -> Play:
     """gw0 is at home on A, gw1 on B."""
     lanes = [lane("m", "k0", "k0"), lane("m", "k1", "k1")]
     play = Play(pool(lanes, Limit("k0", "key", workers), Limit("k1", "key", workers)))
-    play.book(play.broker.assign(Assignment(home={"gw0": (A,), "gw1": (B,)}), play.now_s))
+    play.assign(Assignment(home={"gw0": (A,), "gw1": (B,)}))
     return play
 
 
@@ -38,7 +38,7 @@ def test_lane_is_not_lent_before_its_home_worker_has_spoken():
 def test_lane_is_lent_when_its_home_worker_has_spoken_for_another_model():
     lanes = [lane("m", "k0", "k0"), lane("m", "k1", "k1"), lane("n", "k1", "k1", model="n")]
     play = Play(pool(lanes, Limit("k0", "key", 1), Limit("k1", "key", 2)))
-    play.book(play.broker.assign(Assignment(home={"gw0": (A,), "gw1": (B,)}), play.now_s))
+    play.assign(Assignment(home={"gw0": (A,), "gw1": (B,)}))
     play.ask("gw0")
     waiting = play.ask("gw0")
     assert play.lane(waiting) is None
@@ -106,7 +106,7 @@ def test_worker_without_any_home_lane_only_borrows():
     lanes = [lane("m", "k0", "k0")]
     play = Play(pool(lanes, Limit("k0", "key", 1)))
     home = {"gw0": (A,), "gw1": ()}
-    play.book(play.broker.assign(Assignment(home=home), play.now_s))
+    play.assign(Assignment(home=home))
     first, borrower, owner = play.ask("gw0"), play.ask("gw1"), play.ask("gw0")
     play.back(first)
     assert play.lane(owner) == A
@@ -129,7 +129,7 @@ def test_second_assignment_gives_a_replacement_worker_its_home():
     play.ask("gw1")
     play.leave("gw1")
     home = {"gw0": (A,), "gw2": (B,)}
-    play.book(play.broker.assign(Assignment(home=home), play.now_s))
+    play.assign(Assignment(home=home))
     first, waiting = play.ask("gw0"), play.ask("gw0")
     assert (play.lane(first), play.lane(waiting)) == (A, None)
     assert play.lane(play.ask("gw2")) == B

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from pathlib import Path
 
@@ -53,11 +54,9 @@ class WorkingServer(Play):
 
     def answer_all(self) -> None:
         """Let time pass until nobody has a lease or waits for one."""
-        while self.leases or self.broker.next_wake_s() is not None:
+        while self.leases or self.next_s() < math.inf:
             due = [self._ends_s[number] for number in self.leases]
-            wake_s = self.broker.next_wake_s()
-            at_s = min([*due, *([] if wake_s is None else [wake_s])])
-            self.wait(max(0.0, at_s - self.now_s))
+            self.wait(max(0.0, min([*due, self.next_s()]) - self.now_s))
             for number in [one for one in self.leases if self._ends_s[one] <= self.now_s]:
                 self.back(number)
 
@@ -67,9 +66,7 @@ class WorkingServer(Play):
         first, *_ = [self.send(self._asked_s, "heir") for _ in range(SEATS)]
         self.leave(worker)
         while first not in self.leases:
-            wake_s = self.broker.next_wake_s()
-            assert wake_s is not None
-            self.wait(wake_s - self.now_s)
+            assert self.step()
         return self.now_s - died_s
 
 

@@ -25,7 +25,7 @@ class Watched(_Play):
 
     def _over(self, course):
         super()._over(course)
-        self.seen.append(self._broker.status(self._now_s))
+        self.seen.append(self.broker.status(self.now_s))
 
 
 def estimates(pool, courses, **options):
@@ -175,7 +175,7 @@ def test_no_limit_but_tokens(pool):
 def test_nothing_is_said_before_anything_is_known(pool):
     found = pool(provider("p", "per_key = { workers = 4 }", "m"))
     play = Watched(found, courses("m", 9, 1, 1.0))
-    status = play._broker.status(0.0)
+    status = play.broker.status(0.0)
     to_ask = ToAsk({"m": 9}, 0, found.lanes, tuple(found.limits.values()), restricted=False)
     assert estimate(to_ask, status, Used.of(status)) is None
 
@@ -185,7 +185,7 @@ def test_episodes_that_ask_for_nothing_leave_less_to_ask(pool):
     play = Watched(found, courses("m", 40, 1, 1.0))
     first = Looks.at(0.0).since
     for n in range(100):
-        play._broker.episode_ended("forecast", f"silent{n}", "", 0.0)
+        play.broker.episode_ended("forecast", f"silent{n}", "", 0.0)
     end_s = play.run().makespan_s
     status = play.seen[len(play.seen) // 2]
     to_ask = ToAsk({"m": 240}, 100, found.lanes, tuple(found.limits.values()), restricted=False)
