@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.clock import Clock
     from pytest_ultrapar.simulator.faults.book import FaultBook
     from pytest_ultrapar.simulator.faults.kinds import Effect
-    from pytest_ultrapar.simulator.faults.script import Timeline
+    from pytest_ultrapar.simulator.faults.timeline import Timeline
     from pytest_ultrapar.simulator.log import Event
     from pytest_ultrapar.simulator.served import ServedProvider
 

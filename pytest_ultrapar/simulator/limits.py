@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.clock import DayClock
     from pytest_ultrapar.pool.model import Limit
-    from pytest_ultrapar.simulator.faults.script import Capacity, Timeline
+    from pytest_ultrapar.simulator.faults.timeline import Capacity, Timeline
 
 
 class Meter(Protocol):

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.faults.kinds import Error
-from pytest_ultrapar.simulator.faults.script import Fault, When, Where
+from pytest_ultrapar.simulator.faults.script import Fault, When
+from pytest_ultrapar.simulator.faults.timeline import Where
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,7 +9,8 @@ from urllib.parse import quote
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import Limit, Simulation
-from pytest_ultrapar.simulator.faults.script import FaultScript, Timeline
+from pytest_ultrapar.simulator.faults.script import FaultScript
+from pytest_ultrapar.simulator.faults.timeline import Timeline
 from pytest_ultrapar.simulator.limits import Gate, LimitPath, MovingGate
 from pytest_ultrapar.simulator.log import encode_names
 from pytest_ultrapar.simulator.persona import Persona

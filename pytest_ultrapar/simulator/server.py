@@ -18,7 +18,7 @@ from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.simulator.answer import CLOSE, ON_DEPARTURE, Scope
 from pytest_ultrapar.simulator.app import Simulator
 from pytest_ultrapar.simulator.faults.book import FaultBook
-from pytest_ultrapar.simulator.faults.script import Timeline
+from pytest_ultrapar.simulator.faults.timeline import Timeline
 from pytest_ultrapar.simulator.log import LogFile, NoLog
 from pytest_ultrapar.simulator.served import served_providers
 

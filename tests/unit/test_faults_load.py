@@ -17,7 +17,8 @@ from pytest_ultrapar.simulator.faults.kinds import (
     PlaceTable,
     Slow,
 )
-from pytest_ultrapar.simulator.faults.script import Fault, FaultScript, Span, When, Where
+from pytest_ultrapar.simulator.faults.script import Fault, FaultScript, When
+from pytest_ultrapar.simulator.faults.timeline import Span, Where
 from tests.simulated_pool import faults_of, simulated_pool
 
 POOL = simulated_pool(

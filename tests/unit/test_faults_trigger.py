@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.simulator.faults.book import Trigger
 from pytest_ultrapar.simulator.faults.kinds import Hang
-from pytest_ultrapar.simulator.faults.script import Fault, Span, Timeline, When, Where
+from pytest_ultrapar.simulator.faults.script import Fault, When
+from pytest_ultrapar.simulator.faults.timeline import Span, Timeline, Where
 
 
 def trigger(when, seed=0, label="f"):

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from pytest_ultrapar.pool.model import Limit
-from pytest_ultrapar.simulator.faults.script import Capacity, Span, Timeline, Where
+from pytest_ultrapar.simulator.faults.timeline import Capacity, Span, Timeline, Where
 from pytest_ultrapar.simulator.limits import Held, MovingGate, held_at, next_change_s
 
 BASE = Held({"workers": 10, "qps": 4.0})

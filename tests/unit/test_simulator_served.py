@@ -10,7 +10,8 @@ from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import Instance, Limit
 from pytest_ultrapar.simulator.faults.book import FaultBook
 from pytest_ultrapar.simulator.faults.kinds import Error
-from pytest_ultrapar.simulator.faults.script import Fault, FaultScript, Timeline, When, Where
+from pytest_ultrapar.simulator.faults.script import Fault, FaultScript, When
+from pytest_ultrapar.simulator.faults.timeline import Timeline, Where
 from pytest_ultrapar.simulator.refusals import parse_refusal, refusal_faults
 from pytest_ultrapar.simulator.served import default_token, served_providers, targets
 from pytest_ultrapar.simulator.settings import Settings

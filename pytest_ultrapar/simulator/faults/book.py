@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_ultrapar.simulator.answer import Header
-    from pytest_ultrapar.simulator.faults.script import Fault, FaultScript, Timeline
+    from pytest_ultrapar.simulator.faults.script import Fault, FaultScript
+    from pytest_ultrapar.simulator.faults.timeline import Timeline
     from pytest_ultrapar.simulator.limits import LimitPath
     from pytest_ultrapar.simulator.served import ServedLane
 

@@ -17,16 +17,8 @@ from pytest_ultrapar.simulator.faults.kinds import (
     check_headers,
     refuse_unknown,
 )
-from pytest_ultrapar.simulator.faults.script import (
-    Capacity,
-    Fault,
-    FaultScript,
-    RateHeaders,
-    Since,
-    Span,
-    When,
-    Where,
-)
+from pytest_ultrapar.simulator.faults.script import Fault, FaultScript, RateHeaders, Since, When
+from pytest_ultrapar.simulator.faults.timeline import Capacity, Span, Where
 
 if TYPE_CHECKING:
     from pathlib import Path

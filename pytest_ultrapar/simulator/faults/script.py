@@ -2,90 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from pytest_ultrapar.simulator.faults.kinds import AnyEffect
+from pytest_ultrapar.simulator.faults.timeline import Capacity, Span, Where
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class Timeline:
-    """Seconds since the first request, or since the server's start."""
-
-    __slots__ = ("_began_s",)
-
-    def __init__(self, began_s: float | None = None) -> None:
-        """Count from `began_s`; None counts from the first `begin`."""
-        self._began_s = began_s
-
-    def begin(self, now_s: float) -> None:
-        """Called at every request; only the first one counts, and none if it began before."""
-        if self._began_s is None:
-            self._began_s = now_s
-
-    def elapsed_s(self, now_s: float) -> float:
-        """Seconds since the beginning, 0 before it."""
-        return 0.0 if self._began_s is None else now_s - self._began_s
-
-
 Since = Literal["first-request", "start"]
-
-
-class OnLane(Protocol):
-    """Anything with the four names of a lane."""
-
-    @property
-    def provider(self) -> str: ...  # noqa: D102 - a name, as its class says
-    @property
-    def instance(self) -> str: ...  # noqa: D102 - a name, as its class says
-    @property
-    def key(self) -> str: ...  # noqa: D102 - a name, as its class says
-    @property
-    def model(self) -> str: ...  # noqa: D102 - a name, as its class says
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """The lanes of which an entry speaks: those with all the names given; None is any."""
-
-    provider: str | None = None
-    instance: str | None = None
-    key: str | None = None
-    model: str | None = None
-
-    def holds(self, lane: OnLane) -> bool:
-        """Whether the lane is one of them."""
-        return (
-            self.provider in {None, lane.provider}
-            and self.instance in {None, lane.instance}
-            and self.key in {None, lane.key}
-            and self.model in {None, lane.model}
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A part of the server's time, half open.
-
-    Attributes:
-        from_s: Seconds after the script's beginning, >= 0.
-        for_s: Seconds, > 0; None is for good.
-    """
-
-    from_s: float = 0.0
-    for_s: float | None = None
-
-    def holds(self, elapsed_s: float) -> bool:
-        """Whether that moment lies in it."""
-        return self.from_s <= elapsed_s < self.end_s
-
-    @property
-    def end_s(self) -> float:
-        """Seconds after the script's beginning; infinity for no end."""
-        return float("inf") if self.for_s is None else self.from_s + self.for_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +27,7 @@ class When:
         share: Each is taken with this chance, > 0 to 1.
     """
 
-    span: Span = Span()
+    span: Span = field(default_factory=Span)
     after_requests: int = 0
     for_requests: int | None = None
     after_tokens: int = 0
@@ -119,27 +46,6 @@ class Fault:
     where: Where
     when: When
     effect: AnyEffect
-
-
-@dataclass(frozen=True, slots=True)
-class Capacity:
-    """One `[[capacity]]`: what a limit holds for a while.
-
-    Attributes:
-        limits: Names of the limits that change; empty makes a new one, shared by all lanes of
-            `where`.
-        factor: Multiplies what the limits have, before the numbers here replace it.
-        amounts: By the words of the pool file.
-    """
-
-    label: str
-    limits: tuple[str, ...]
-    where: Where
-    span: Span
-    factor: float = 1.0
-    amounts: Mapping[str, float] = field(default_factory=dict)
-    burst: int | None = None
-    burst_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
