@@ -17,7 +17,7 @@ async def episode(
     difficulty: Difficulty,
     tool_success_rate: float,
 ) -> Episode:
-    """Runs ahead, hundreds at once. The task is the same for every model, prompt and rate."""
+    """Prefetched, hundreds at once. The task is the same for every model, prompt and rate."""
     task = workflow.TASKS.draw(task_type, case.repeat, case.run_seed)
     return await workflow.run_episode(
         llm,

@@ -25,17 +25,17 @@ def add_options(parser: pytest.Parser) -> None:
 
 def _facts(row: Setting) -> dict[str, Any]:
     """What argparse shall make of the option; texts of our own grammars are parsed later."""
-    if row.type == "bool":
+    if row.kind == "bool":
         return {"action": "store_true"}
     if row.bare is not None:
         # argparse would refuse a path behind the bare option as a wrong word, and not say why.
         return {"metavar": row.metavar, "nargs": "?", "const": row.bare}
     if row.choices is not None:
         return {"choices": row.choices}
-    if row.type.startswith("tuple"):
+    if row.kind.startswith("tuple"):
         return {"metavar": row.metavar, "action": "append"}
     numbers = {"int": int, "float": float}
-    return {"metavar": row.metavar, "type": numbers.get(row.type, str)}
+    return {"metavar": row.metavar, "type": numbers.get(row.kind, str)}
 
 
 def only_looks(config: pytest.Config) -> bool:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from pytest_ultrapar.broker.assignment import Assignment
+    from pytest_ultrapar.coordinator.run_gate import RunGate
     from pytest_ultrapar.pool.model import Lane, Pool
     from pytest_ultrapar.records import Case
 
@@ -96,63 +97,65 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _without_pool(config: pytest.Config, given: dict[str, Any] | None) -> None:
+    from pytest_ultrapar.session import poolless  # noqa: PLC0415 - needed without a pool only
+
     if given is not None:
-        from pytest_ultrapar.session.poolless import PoollessWorker  # noqa: PLC0415
-
-        config.pluginmanager.register(PoollessWorker(given), "ultrapar-poolless")
-    elif _has_workers(config):
-        from pytest_ultrapar.session.poolless import PoollessController  # noqa: PLC0415
-
-        config.pluginmanager.register(PoollessController(), "ultrapar-poolless")
+        plugin: object = poolless.PoollessWorker(given)
     else:
-        from pytest_ultrapar.session.poolless import PoollessSession  # noqa: PLC0415
-
-        config.pluginmanager.register(PoollessSession(), "ultrapar-poolless")
+        plugin = (
+            poolless.PoollessController() if _has_workers(config) else poolless.PoollessSession()
+        )
+    config.pluginmanager.register(plugin, "ultrapar-poolless")
 
 
 def _coordinate(config: pytest.Config) -> None:
+    """Check what can be checked before anything starts; then register the plan, listing or run."""
     from pytest_ultrapar.session import garbage  # noqa: PLC0415 - needed with a pool only
 
+    # Before the imports below: they make enough containers for many collections.
     garbage.collect_seldom(config)
-    from pytest_ultrapar.coordinator.coordinator import Coordinator  # noqa: PLC0415
-    from pytest_ultrapar.coordinator.reuse import reusable  # noqa: PLC0415
-    from pytest_ultrapar.engine.descriptors import check_descriptors  # noqa: PLC0415
     from pytest_ultrapar.session import internals, process, selection  # noqa: PLC0415
     from pytest_ultrapar.session.secrecy import Secrecy  # noqa: PLC0415
 
     internals.check()
     _refuse(config)
-    process.settings(config)
+    settled, pool = process.settings(config)
     config.pluginmanager.register(Secrecy(config), "ultrapar-secrecy")
     process.models(config)
-    if not options.plans(config):
+    if not settled.plan:
         process.check_keys(config)
-    settled, pool = process.settings(config)
     if settled.reuse is not None:
+        from pytest_ultrapar.coordinator.reuse import reusable  # noqa: PLC0415
+
+        data = process.data(config)
         config.stash[selection.reused_key] = reusable(
-            settled.reuse,
-            seed=settled.seed,
-            data=process.data(config),
-            pool=pool,
+            settled.reuse, seed=settled.seed, data=data, pool=pool
         )
-    n_planned = config.stash.get(_planned_workers_key, None)
-    process.check_debug_log(config, n_planned or _n_workers(config))
+    n_planned = config.stash.get(_planned_workers_key, 0)
+    n_workers = n_planned or _n_workers(config)
+    settled.debug_log.check(n_workers)
     gate = None
     if settled.gate or settled.gate_baseline is not None:
         from pytest_ultrapar.coordinator.run_gate import prepare_gate  # noqa: PLC0415
 
         gate = prepare_gate(settled)
-    if options.plans(config):
+    if settled.plan:
         from pytest_ultrapar.coordinator.planning import Planning  # noqa: PLC0415
 
-        config.pluginmanager.register(Planning(config, n_planned or 0, gate), "ultrapar-planning")
-        return
-    if options.only_looks(config):
+        config.pluginmanager.register(Planning(config, n_planned, gate), "ultrapar-planning")
+    elif options.only_looks(config):
         from pytest_ultrapar.coordinator.header import Looking  # noqa: PLC0415
 
         config.pluginmanager.register(Looking(config), "ultrapar-collect-only")
-        return
-    check_descriptors(n_planned or _n_workers(config))
+    else:
+        _run(config, n_workers, gate)
+
+
+def _run(config: pytest.Config, n_workers: int, gate: RunGate | None) -> None:
+    from pytest_ultrapar.coordinator.coordinator import Coordinator  # noqa: PLC0415
+    from pytest_ultrapar.engine.descriptors import check_descriptors  # noqa: PLC0415
+
+    check_descriptors(n_workers)
     coordinator = Coordinator(config, gate)
     config.pluginmanager.register(coordinator, "ultrapar-coordinator")
     if _has_workers(config):

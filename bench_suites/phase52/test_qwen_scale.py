@@ -31,5 +31,5 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def test_qwen_scale(episode: Episode, grade: Callable[[Verdict], None]) -> None:
-    """Judges an episode that has run ahead; nothing is sent."""
+    """Judges a prefetched episode; nothing is sent."""
     grade(score(episode))

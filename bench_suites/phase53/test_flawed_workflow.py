@@ -42,7 +42,7 @@ async def episode(
     difficulty: Difficulty,
     tool_success_rate: float,
 ) -> Episode:
-    """Runs ahead, hundreds at once. Task and flawed plan are the same for every model."""
+    """Prefetched, hundreds at once. Task and flawed plan are the same for every model."""
     chosen = workflow.flaw(flaw, severity=severity)
     drawn = workflow.draw_flawed(chosen, task_type, case.repeat, case.run_seed)
     return await workflow.run_episode(

@@ -29,5 +29,5 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def test_tool_reliability(episode: Episode, grade: Callable[[Verdict], None]) -> None:
-    """Judges an episode that has run ahead; nothing is sent."""
+    """Judges a prefetched episode; nothing is sent."""
     grade(score(episode))

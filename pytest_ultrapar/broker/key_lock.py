@@ -1,7 +1,7 @@
 """One file per API key of the host, locked by the run that sends with that key.
 
 `flock` and not a file that says "in use": the kernel ends the lock with the last process that has
-the file open, however those end. Those are the process that leads a run and its broker, so that
+the file open, however those end. Those are a run's coordinator and its broker, so that
 nobody else begins while leases may still be granted. `fcntl.lockf` would not do: such a lock cannot
 be shared with the broker, and ends when any library opens and closes the same file.
 """
@@ -32,7 +32,7 @@ class Holder(msgspec.Struct, frozen=True):
     """What stands in a key's file: who has it, or had it last.
 
     Attributes:
-        pid: The process that leads the run.
+        pid: The run's coordinator.
         run: The run's directory; empty for a check of lanes, which has none.
         since: When it took the key; for people.
         free_s: From when on its sends keep nobody waiting, in seconds of the host's monotonic

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 LEAST_PENDING = 2
-"""An xdist worker starts item A only when it holds item B (xdist 3.8.0, remote.py:213)."""
+"""An xdist worker starts item A only when it holds item B (xdist 3.8.0, remote.py:214)."""
 _SPARE = 8
 """Cases that a worker has beyond twice its seats, so that one is there when an episode ends."""
 _STOLEN = 4

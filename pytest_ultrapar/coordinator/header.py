@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 ASSUMED_S = 1.0
 """A request where the pool says nothing of its model's latency."""
-
 _SHOWN = 3
 _SHOWN_KEYS = 8
 _NOT_OF_THE_FILE = ("command line ", "environment ", "prompt types")

@@ -1,1 +1,1 @@
-"""The part that runs ahead: episodes on one loop in a thread of their own."""
+"""Prefetching: episodes on one loop in a thread of their own."""

@@ -1,4 +1,4 @@
-"""The engine: a thread with an event loop of its own, on which episodes run ahead of pytest."""
+"""The engine: a thread with an event loop of its own, on which episodes run before their items."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def settle(
         )
     number = environment.get("debug_process_num")
     if number is not None and values["debug_log"].is_on and _is_of_variable(origin["debug_log"]):
-        where = Location(ENVIRONMENT, row_of("debug_process_num").variable or "")
+        where = Location(ENVIRONMENT, row_of("debug_process_num").variable)
         values["debug_log"] = WhichLog(is_on=True, number=number, location=where)
         origin["debug_log"] += f" and {where.path}"
     return Options(values, origin)
@@ -124,11 +124,11 @@ def _of_option(row: Setting, given: Any) -> Any:  # noqa: ANN401 - argparse know
     if given is None:
         return None
     where = Location(COMMAND_LINE, row.option)
-    if row.type == "Repeats":
+    if row.kind == "Repeats":
         return parse_repeats(where, given.strip())
-    if row.type == "WhichLog":
+    if row.kind == "WhichLog":
         return parse_which(where, given.strip())
-    if row.type == "Path":
+    if row.kind == "Path":
         return Path(given) if given else None
     if row.bare is not None and row.choices and given not in row.choices:
         # pytest's parser takes whatever follows the option for its word.
@@ -142,22 +142,22 @@ def _of_option(row: Setting, given: Any) -> Any:  # noqa: ANN401 - argparse know
         if not least <= given <= most:
             msg = f"{row.option} must be between {least:g} and {most:g} (got {given})"
             raise ConfigError(msg)
-    return tuple(given) if row.type.startswith("tuple") else given
+    return tuple(given) if row.kind.startswith("tuple") else given
 
 
 def _of_variable(row: Setting, text: str) -> Any:  # noqa: ANN401 - of the row's type
-    where = Location(ENVIRONMENT, row.variable or "")
+    where = Location(ENVIRONMENT, row.variable)
     if row.by_truth is not None:
         word = row.by_truth[0 if _truth(where, text) else 1]
-        return parse_which(where, word) if row.type == "WhichLog" else word
+        return parse_which(where, word) if row.kind == "WhichLog" else word
     if row.choices is not None:
         return check_word(where, text.lower(), row.choices)
     if row.between is not None:
         least, most = row.between
         return _integer(where, text, Bounds(at_least=least, at_most=most))
-    if row.type == "Repeats":
+    if row.kind == "Repeats":
         return parse_repeats(where, text)
-    return _truth(where, text) if row.type == "bool" else parse_ports(where, text)
+    return _truth(where, text) if row.kind == "bool" else parse_ports(where, text)
 
 
 def _is_of_variable(origin: str) -> bool:

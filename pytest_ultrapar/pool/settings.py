@@ -121,16 +121,16 @@ class Setting:
 
     Attributes:
         name: The attribute of `Options`.
-        type: Its annotation, by which texts are parsed.
-        option: `--ultrapar-...`; None for a setting that has a variable only.
-        metavar: What follows the option; None for a flag.
+        kind: Its annotation, by which texts are parsed.
+        option: `--ultrapar-...`; empty for a setting that has a variable only.
+        metavar: What follows the option; empty for a flag.
         help: For `pytest --help`, without default and variable.
         default: In force when nobody says anything.
         by_default: The default in words, where the value alone does not tell.
         variable: Of the environment, if there is one.
         by_truth: The words that "true" and "false" in the variable stand for, where it is a switch.
         file: The field of the pool file's `[pool]`, if there is one.
-        ini: Its name in pytest's own configuration, if it is read there, too; else empty.
+        ini: Its name in pytest's own configuration, if it is read there, too.
         between: The least and the largest value allowed.
         choices: The words allowed.
         bare: The word that the option alone stands for, where it may stand alone.
@@ -138,58 +138,35 @@ class Setting:
             not: the manifest has fields for those that matter.
     """
 
-    __slots__ = (
-        "bare",
-        "between",
-        "by_default",
-        "by_truth",
-        "choices",
-        "default",
-        "file",
-        "help",
-        "ini",
-        "is_recorded",
-        "metavar",
-        "name",
-        "option",
-        "type",
-        "variable",
-    )
+    name = kind = ""
+    default: Any = None
+    by_default: str | None = None
+    variable = ""
+    by_truth: tuple[str, str] | None = None
+    file = ""
+    ini = ""
+    between: tuple[float, float] | None = None
+    choices: tuple[str, ...] | None = None
+    bare: str | None = None
+    is_recorded = True
 
-    def __init__(
-        self,
-        spelling: str | None,
-        said: str = "",
-        *,
-        default: object = None,
-        by_default: str | None = None,
-        variable: str | None = None,
-        by_truth: tuple[str, str] | None = None,
-        file: str | None = None,
-        ini: str = "",
-        between: tuple[float, float] | None = None,
-        choices: tuple[str, ...] | None = None,
-        bare: str | None = None,
-        is_recorded: bool = True,
-    ) -> None:
-        self.option, _, metavar = (spelling or "").partition(" ")
-        self.metavar = metavar.strip("[]") if bare is not None else metavar
+    def __init__(self, spelling: str, said: str, **facts: Any) -> None:  # noqa: ANN401
+        """Make a row.
+
+        Args:
+            spelling: The option as it is documented, with its metavar.
+            said: The help.
+            facts: The other attributes; those left out are as above.
+        """
+        assert all(hasattr(Setting, name) for name in facts), facts
+        vars(self).update(facts)
+        self.option, _, metavar = spelling.partition(" ")
+        self.metavar = metavar.strip("[]") if self.bare is not None else metavar
         self.help = said
-        self.default = default
-        self.by_default = by_default
-        self.variable = variable
-        self.by_truth = by_truth
-        self.file = file
-        self.ini = ini
-        self.between = between
-        self.choices = choices
-        self.bare = bare
-        self.is_recorded = is_recorded
-        self.name = self.type = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
-        self.type = owner.__annotations__[name].removesuffix(" | None")
+        self.kind = owner.__annotations__[name].removesuffix(" | None")
 
     @property
     def spelling(self) -> str:
@@ -226,7 +203,7 @@ class Setting:
         return f"{self.help} ({'; '.join(more)})." if more else f"{self.help}."
 
 
-def setting(spelling: str | None, said: str = "", **facts: Any) -> Any:  # noqa: ANN401
+def setting(spelling: str = "", said: str = "", **facts: Any) -> Any:  # noqa: ANN401
     """A row, of whatever type its attribute is declared to have; see `Setting`."""
     return Setting(spelling, said, **facts)
 
@@ -426,12 +403,12 @@ class Options:
         by_truth=("all", "off"),
     )
     debug_process_num: int | None = setting(
-        None, between=(1, 100_000), variable="DEBUG_PROCESS_NUM", is_recorded=False
+        between=(1, 100_000), variable="DEBUG_PROCESS_NUM", is_recorded=False
     )
     """The one worker that `DEBUG_LOG=true` is for; alone it asks for nothing."""
-    use_multi_vllm: bool | None = setting(None, variable="USE_MULTI_VLLM", is_recorded=False)
+    use_multi_vllm: bool | None = setting(variable="USE_MULTI_VLLM", is_recorded=False)
     """False takes the first of several ports only."""
-    vllm_ports: tuple[int, ...] | None = setting(None, variable="VLLM_PORTS", is_recorded=False)
+    vllm_ports: tuple[int, ...] | None = setting(variable="VLLM_PORTS", is_recorded=False)
     """Read where a pool names it in `ports_env`, and checked in any case."""
 
     def __init__(self, values: Mapping[str, Any], origin: Mapping[str, str]) -> None:

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 _SWITCH_INTERVAL_S = 0.0005
 _BURST_S = 0.008
 _YIELD_LAG_S = 0.003
+"""The engine's loop lags when it wakes so much later than it wanted to."""
 _YIELD_S = 0.005
 _MOST_YIELDS = 40
-
 _MOST_OPEN = 1000
 """Episodes open at once in one process where no limit says less."""
 _LONGEST_FAILURE = 300

@@ -76,16 +76,6 @@ def check_keys(config: pytest.Config) -> None:
     check_routes(pool, os.environ)
 
 
-def check_debug_log(config: pytest.Config, n_workers: int) -> None:
-    """Make sure that the worker whose debug log is asked for is one of the run's.
-
-    Raises:
-        ConfigError: It is not.
-    """
-    options, _ = settings(config)
-    options.debug_log.check(n_workers)
-
-
 def stops_at_collection(session: pytest.Session) -> bool:
     """Whether something could not be collected and pytest will therefore run no test."""
     return bool(session.testsfailed and not session.config.option.continue_on_collection_errors)

@@ -266,8 +266,8 @@ class Recovery(NamedTuple):
 def recover(directory: Path) -> Recovery:
     """Make the index of a run that is resumed: what its journal holds now, and nothing else.
 
-    What an earlier session wrote there may have been damaged or removed since. Only the process
-    that leads the run may call this, before any worker looks something up.
+    What an earlier session wrote there may have been damaged or removed since. Only the
+    coordinator may call this, before any worker looks something up.
 
     Args:
         directory: The run directory.

@@ -36,9 +36,8 @@ if TYPE_CHECKING:
 
 _MOST_IN_A_ROW = 5
 """More are no accident: a process that cannot even start would be started for ever."""
-
 _KEPT_TO_THE_END = 1
-"""A worker starts an item only when it holds another or was told to shut down (remote.py:70)."""
+"""A worker starts an item only when it holds another or was told to shut down (remote.py:214)."""
 
 
 class ControllerSession:
@@ -222,7 +221,11 @@ class ControllerSession:
 
 
 class Scheduling:
-    """xdist's scheduler for runs on a pool; `DSession` calls all its methods on the main thread."""
+    """xdist's scheduler for runs on a pool: its protocol, and what `Dispatch` says carried out.
+
+    `DSession` calls everything here on the main thread, between two messages of workers. Lines are
+    those of `dsession.py` in xdist 3.8.0.
+    """
 
     def __init__(self, config: pytest.Config, session: ControllerSession) -> None:
         self._config = config
@@ -248,7 +251,11 @@ class Scheduling:
 
     @property
     def tests_finished(self) -> bool:
-        """Whether nothing is left to dispatch and workers hold at most the item kept to the end."""
+        """Whether workers can be told to shut down, which makes them run the item that they keep.
+
+        Called after every message (:165): nothing is left to dispatch then, and no worker has more
+        than that one item.
+        """
         if not self.collection_is_completed:
             return False
         if self._dispatch is None:
@@ -269,11 +276,11 @@ class Scheduling:
         return bool(dispatch.n_unsent or any(dispatch.pending(w) for w in dispatch.workers))
 
     def add_node(self, node: Any) -> None:  # noqa: ANN401 - xdist ships no types
-        """A worker is up; it will say what it collected."""
+        """A worker is up (:191); it will say what it collected."""
         self._nodes[node.gateway.id] = node
 
     def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:  # noqa: ANN401
-        """A worker has collected."""
+        """A worker has collected (:293); a replacement gets the home of one that died."""
         worker = node.gateway.id
         self._collections[worker] = list(collection)
         if self._dispatch is not None and list(collection) == self.collection:
@@ -283,7 +290,7 @@ class Scheduling:
                 self._homes[worker] = home
 
     def schedule(self) -> None:
-        """Dispatch, from the first time on or to a replacement; whenever a worker has collected."""
+        """Begin when all have collected (:306), and dispatch to each replacement that has."""
         if self._dispatch is None and not self._begin():
             return
         assert self._dispatch is not None
@@ -291,7 +298,7 @@ class Scheduling:
             self._send(worker, indices)
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:  # noqa: ANN401
-        """A worker has reported an item."""
+        """A worker has reported an item (:341)."""
         del duration
         assert self._dispatch is not None
         worker = node.gateway.id
@@ -315,7 +322,12 @@ class Scheduling:
         raise NotImplementedError
 
     def remove_node(self, node: Any) -> str | None:  # noqa: ANN401
-        """A worker is gone, at the end or by a crash; returns the plain test it ran, if any."""
+        """A worker is gone, at its end (:216) or by a crash (:243).
+
+        Returns:
+            The test that it was running, for xdist to report as failed; None where that was a case,
+            of which we say ourselves what becomes of it.
+        """
         worker = node.gateway.id
         del self._nodes[worker]  # KeyError for a worker that never came up: xdist expects it
         if self._dispatch is None:

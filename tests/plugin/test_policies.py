@@ -57,6 +57,17 @@ def test_offer_that_is_no_list_of_names_is_refused(project):
     assert "must return a sequence of names" in refusal(project.run_here("-n0"), project)
 
 
+def test_default_stays_whatever_a_conftest_offers_first(project):
+    project.suite(CASES)
+    project.pytester.makeconftest(
+        "import pytest\n@pytest.hookimpl(tryfirst=True)\n"
+        "def pytest_ultrapar_policies(): return ['mine']"
+    )
+    listed = project.run_here("--collect-only")
+    assert listed.ret == 0
+    assert "mode ultra, policy even," in listed.stdout.str()
+
+
 OFFER = """
 from pytest_ultrapar import Assignment, ConfigError, Group
 

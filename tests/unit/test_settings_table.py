@@ -37,7 +37,7 @@ def test_reference_has_default_variable_and_choices_of_an_option(row: Setting):
     default, variable, meaning = reference()[row.spelling]
 
     assert default.replace("`", "") == (row.default_text or "none")
-    assert variable.replace("`", "") == (row.variable or "")
+    assert variable.replace("`", "") == row.variable
     assert meaning
     if row.name != "rate_mode":
         assert [word for word in row.choices or () if f"`{word}`" not in meaning + default] == []
@@ -46,7 +46,7 @@ def test_reference_has_default_variable_and_choices_of_an_option(row: Setting):
 def test_reference_names_every_policy_variable_and_ini_setting():
     meaning = reference()[row_of("policy").spelling][-1]
     assert [name for name in POLICIES if f"`{name}`" not in meaning] == []
-    assert [row.variable for row in SETTINGS if (row.variable or "") not in PAGE] == []
+    assert [row.variable for row in SETTINGS if row.variable not in PAGE] == []
     assert [row.ini for row in SETTINGS if row.ini and f"`{row.ini} = " not in PAGE] == []
 
 
@@ -76,7 +76,7 @@ def test_every_option_of_the_table_is_declared_with_its_default_and_variable_in_
         # None tells "not given" from "given as it is by default".
         assert facts["default"] is None
         assert f"default: {row.default_text}" in said or not row.default_text
-        assert (row.variable or "") in said
+        assert row.variable in said
         assert said.endswith(".")
         assert "%" not in said.replace("%%", "")
 
