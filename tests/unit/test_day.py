@@ -334,6 +334,31 @@ def test_orderly_end_gives_back_what_was_written_ahead(tmp_path):
     assert ledger_of(1000, clocks, memory=memory).left(clocks.now_s) == 999
 
 
+def test_block_is_spent_at_its_own_time(tmp_path):
+    """What was written ahead at noon cannot be sent at midnight: the file would forget it early."""
+    clocks = Clocks()
+    memory = DayMemory(tmp_path, "count", "requests per day of k")
+    killed = ledger_of(1000, clocks, memory=memory)
+    spend(killed, 1, clocks)
+    clocks.go(12 * HOUR_S)
+    assert spend(killed, 15, clocks) == 15
+    clocks.go(12 * HOUR_S + 600)
+    assert ledger_of(1000, clocks, memory=memory).left(clocks.now_s) <= 985
+
+
+def test_units_that_come_back_later_are_written_ahead_anew(tmp_path):
+    clocks = Clocks()
+    memory = DayMemory(tmp_path, "count", "tokens per day of k")
+    killed = ledger_of(20, clocks, memory=memory, late_s=HOUR_S)
+    reserved = killed.reserve(20, clocks.now_s)
+    clocks.go(HOUR_S - 100)
+    killed.settle(reserved, 0, clocks.now_s)
+    killed.reserve(20, clocks.now_s)
+    # It may have been counted up to two hours after noon.
+    clocks.go(24 * HOUR_S + 1000)
+    assert ledger_of(20, clocks, memory=memory).left(clocks.now_s) == 0
+
+
 def test_day_without_a_pause_can_be_used():
     """Steady sends over three days: what was sent comes free in time for the next ones."""
     clocks = Clocks()
