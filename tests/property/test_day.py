@@ -119,8 +119,9 @@ class DayMachine(RuleBasedStateMachine):
         self.is_knowable = True
         self.in_flight: list[Sent] = []
         self.provider: list[Sent] = []
-        # The smallest error of the wall clock with which the file was written.
+        # The error of the wall clock with which the file was written, and since which start.
         self.written_wrong_s = 0.0
+        self.written_boot = 0
         self.inode = 0
         self.open("one")
 
@@ -140,6 +141,9 @@ class DayMachine(RuleBasedStateMachine):
             return
         world = self.world
         self.were_two = bool(self.ledgers)
+        if world.boot != self.written_boot and world.wrong_s > self.written_wrong_s:
+            # Over a start of the host only the wall clock is left, and it went too far.
+            self.is_knowable = False
         try:
             self.ledgers[process] = DayLedger(
                 self.amount,
@@ -352,6 +356,7 @@ class DayMachine(RuleBasedStateMachine):
             if path.exists() and path.stat().st_ino != self.inode:
                 self.inode = path.stat().st_ino
                 self.written_wrong_s = self.world.wrong_s
+                self.written_boot = self.world.boot
 
 
 class TestDay(DayMachine.TestCase):
