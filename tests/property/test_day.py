@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-import pytest
 from hypothesis import HealthCheck, event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -22,6 +21,7 @@ from pytest_ultrapar.broker.day import DayLedger
 from pytest_ultrapar.broker.day_memory import DayMemory
 from pytest_ultrapar.clock import Instant
 from pytest_ultrapar.errors import ConfigError
+from tests.examples import examples
 
 LATE_S = 300.0
 DAY_S = 86_400.0
@@ -361,16 +361,7 @@ class DayMachine(RuleBasedStateMachine):
 
 class TestDay(DayMachine.TestCase):
     settings = settings(
-        max_examples=60,
-        stateful_step_count=30,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )
-
-
-@pytest.mark.slow
-class TestDayAtLength(DayMachine.TestCase):
-    settings = settings(
-        max_examples=500,
-        stateful_step_count=50,
+        examples(400),
+        stateful_step_count=40,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
