@@ -137,6 +137,8 @@ class DayLedger:
         self._retry_s = -math.inf
         self._now_s = now_s
         self._instant = self._anchor = clock.at(now_s)
+        # Which setting of the file's time ours is; none before the first write.
+        self._frame = -1
         self._time_s = self._anchor_time_s = self._instant.wall_s
         found = memory.read(self._instant) if memory is not None else None
         if found is not None:
@@ -265,12 +267,14 @@ class DayLedger:
         others = Counter({(a, b, c, d): units for a, b, c, d, units in found.sent})
         others.subtract(self._written)
         self._others = +others
-        if any(self._ours.values()) or any(end + _KEPT_S > time_s for _, end, _, _ in others):
+        if found.frame == self._frame:
             # Ours and the file's are both no later than the true time.
-            self._time_s = time_s if not self._ours else max(self._time_s, time_s)
-        else:
+            time_s = max(time_s, self._time_s)
+        self._frame, self._time_s = found.frame, time_s
+        self._forget()
+        if not any(units for _, units in self._sent()):
             # Nothing is counted that a wrong clock could free.
-            self._time_s = self._instant.wall_s
+            self._frame, self._time_s = -1, self._instant.wall_s
         self._anchor, self._anchor_time_s = self._instant, self._time_s
         self._used_until_s = -math.inf
 
@@ -292,12 +296,14 @@ class DayLedger:
                 # A file that was removed while we run would otherwise take others' units with it.
                 self._learn(found)
                 self._look(self._now_s)
+            if self._frame < 0:
+                self._frame = 0 if found is None else found.frame + 1
             ahead = units if is_sent else max(0, min(units, self._room()))
             wanted = self._ours + Counter({self._block: ahead})
             self._spare = 0
             sent = sorted((*span, n) for span, n in (self._others + wanted).items())
             assert self._memory is not None
-            return DayCount(self._memory.shown, self._time_s, *self._instant, sent)
+            return DayCount(self._memory.shown, self._frame, self._time_s, *self._instant, sent)
 
         self._memory.update(self._instant, change)
         self._spare = wanted[self._block] - self._ours[self._block]

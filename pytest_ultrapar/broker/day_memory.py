@@ -47,6 +47,7 @@ class DayCount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         shown: What is counted, for people.
+        frame: How often the ledger's time was set to the wall clock's; times compare within one.
         time_s: The ledger's time at the last write.
         wall_s: The wall clock then.
         boot_s: The boot clock then.
@@ -55,6 +56,7 @@ class DayCount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     shown: str
+    frame: int
     time_s: float
     wall_s: float
     boot_s: float
@@ -220,9 +222,7 @@ class DayMemory:
         if words[:2] != _MAGIC.split(b" ") or len(words) != len((b"ultrapar", b"day", 1, "crc")):
             self._refuse("is damaged or no file of ultrapar's: restore it, or")
         if words[2] != b"%d" % VERSION:
-            self._refuse(
-                f"is of another version of ultrapar (this one writes {VERSION}): use that, or"
-            )
+            self._refuse("was written by another version of ultrapar: use that one, or")
         payload = rest[:-1]
         try:
             if rest.endswith(b"\n") and words[3] == b"%08x" % crc32(payload):

@@ -1,0 +1,379 @@
+"""Units per day: spans of 24 hours, midnights of zones, clocks that jump, in virtual time."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from pytest_ultrapar.broker.day import DAY_S, DayLedger
+from pytest_ultrapar.broker.day_memory import DayMemory
+from pytest_ultrapar.clock import HostDayClock, Instant, PlayedDayClock
+
+NOON_S = 1_777_636_800.0
+"""2026-05-01 12:00 UTC."""
+HOUR_S = 3600.0
+
+
+class Clocks:
+    """Both clocks of a host, to be moved by hand."""
+
+    def __init__(self, wall_s: float = NOON_S) -> None:
+        self.wall_s = wall_s
+        self.boot_s = 500.0
+        self.boot_id = "first"
+
+    @property
+    def now_s(self) -> float:
+        """The broker's time: ever another one, as the host's clocks are read anew then."""
+        return self.boot_s
+
+    def at(self, now_s: float) -> Instant:
+        assert now_s == self.now_s
+        return Instant(self.wall_s, self.boot_s, self.boot_id)
+
+    def go(self, seconds: float) -> None:
+        self.wall_s += seconds
+        self.boot_s += seconds
+
+    def go_to(self, local: str, zone: ZoneInfo) -> None:
+        self.go(wall(local, zone) - self.wall_s)
+
+    def jump(self, seconds: float) -> None:
+        self.wall_s += seconds
+        self.boot_s += 0.001
+
+
+def wall(local: str, zone: ZoneInfo) -> float:
+    return datetime.fromisoformat(local).replace(tzinfo=zone).timestamp()
+
+
+def spend(ledger: DayLedger, units: int, clocks: Clocks) -> int:
+    """Send single units, each answered at once, until there are none; returns how many went."""
+    for sent in range(units):
+        if ledger.ready_at_s(1, clocks.now_s) > clocks.now_s:
+            return sent
+        ledger.settle(ledger.reserve(1, clocks.now_s), 1, clocks.now_s)
+    return units
+
+
+def ledger_of(amount: int, clocks: Clocks, zone: ZoneInfo | None = None, **more) -> DayLedger:
+    return DayLedger(amount, clocks, clocks.now_s, zone=zone, **more)
+
+
+def test_any_24_hours_hold_the_amount():
+    clocks = Clocks()
+    ledger = ledger_of(10, clocks)
+    assert spend(ledger, 6, clocks) == 6
+    clocks.go(12 * HOUR_S)
+    assert spend(ledger, 9, clocks) == 4
+    clocks.go(12 * HOUR_S)
+    assert ledger.left(clocks.now_s) == 0
+    clocks.go(360.0)
+    assert spend(ledger, 9, clocks) == 6
+    clocks.go(12 * HOUR_S)
+    assert spend(ledger, 9, clocks) == 4
+
+
+def test_it_says_when_units_come_free():
+    clocks = Clocks()
+    ledger = ledger_of(10, clocks)
+    spend(ledger, 6, clocks)
+    clocks.go(HOUR_S)
+    spend(ledger, 4, clocks)
+    first_s = ledger.ready_at_s(6, clocks.now_s) - clocks.now_s
+    later_s = ledger.ready_at_s(7, clocks.now_s) - clocks.now_s
+    assert 23 * HOUR_S < first_s <= 23 * HOUR_S + 180
+    assert later_s == first_s + HOUR_S
+    assert ledger.ready_at_s(11, clocks.now_s) == math.inf
+    clocks.go(first_s - 1)
+    assert ledger.left(clocks.now_s) == 0
+    clocks.go(1)
+    assert ledger.left(clocks.now_s) == 6
+
+
+def test_nobody_sends_before_it_is_allowed():
+    clocks = Clocks()
+    ledger = ledger_of(2, clocks)
+    ledger.reserve(2, clocks.now_s)
+    with pytest.raises(ValueError, match="too early"):
+        ledger.reserve(1, clocks.now_s)
+    with pytest.raises(ValueError, match=">= 1"):
+        ledger_of(0, clocks)
+
+
+def test_what_was_reserved_and_not_used_is_free_at_once():
+    clocks = Clocks()
+    ledger = ledger_of(1000, clocks)
+    reserved = ledger.reserve(900, clocks.now_s)
+    assert ledger.left(clocks.now_s) == 100
+    clocks.go(100)
+    ledger.settle(reserved, 250, clocks.now_s)
+    assert ledger.left(clocks.now_s) == 750
+    ledger.settle(reserved, 0, clocks.now_s)
+    assert ledger.left(clocks.now_s) == 1000
+
+
+def test_what_took_more_than_was_reserved_counts_in_full():
+    clocks = Clocks()
+    ledger = ledger_of(1000, clocks)
+    reserved = ledger.reserve(900, clocks.now_s)
+    ledger.settle(reserved, 1100, clocks.now_s)
+    assert ledger.left(clocks.now_s) == 0
+    assert ledger.ready_at_s(1, clocks.now_s) > clocks.now_s + DAY_S - 120
+
+
+def test_day_begins_when_the_answer_came():
+    """A provider counts a request when it comes or when it ends; both must be over."""
+    clocks = Clocks()
+    ledger = ledger_of(1, clocks, late_s=4 * HOUR_S)
+    reserved = ledger.reserve(1, clocks.now_s)
+    assert ledger.ready_at_s(1, clocks.now_s) - clocks.now_s > 28 * HOUR_S
+    clocks.go(3 * HOUR_S)
+    ledger.settle(reserved, 1, clocks.now_s)
+    ready_s = ledger.ready_at_s(1, clocks.now_s) - clocks.now_s
+    assert 24 * HOUR_S < ready_s <= 24 * HOUR_S + 180
+
+
+LOS_ANGELES = ZoneInfo("America/Los_Angeles")
+
+
+@pytest.mark.parametrize(
+    ("zone", "evening", "midnight", "hours"),
+    [
+        ("America/Los_Angeles", "2026-05-01T22:00", "2026-05-02T00:00", 24),
+        ("America/Los_Angeles", "2026-03-07T22:00", "2026-03-08T00:00", 23),
+        ("America/Los_Angeles", "2026-10-31T22:00", "2026-11-01T00:00", 25),
+        # Half an hour of daylight saving, and quarters of an hour from UTC.
+        ("Australia/Lord_Howe", "2026-04-04T22:00", "2026-04-05T00:00", 24.5),
+        ("Asia/Kathmandu", "2026-05-01T22:00", "2026-05-02T00:00", 24),
+        # 0:00 to 1:00 does not exist on these days, and a day ends an hour late there.
+        ("America/Sao_Paulo", "2018-11-03T22:00", "2018-11-04T01:00", 23),
+        ("Asia/Beirut", "2022-03-26T22:00", "2022-03-27T01:00", 23),
+        ("America/Sao_Paulo", "2018-02-17T22:00", "2018-02-18T00:00", 24),
+        ("Asia/Beirut", "2022-10-29T22:00", "2022-10-30T00:00", 24),
+    ],
+)
+def test_calendar_day_ends_at_the_zones_midnight(zone, evening, midnight, hours):
+    zone = ZoneInfo(zone)
+    clocks = Clocks(wall(evening, zone))
+    ledger = ledger_of(10, clocks, zone)
+    assert spend(ledger, 10, clocks) == 10
+    until_s = ledger.ready_at_s(1, clocks.now_s) - clocks.now_s
+    assert clocks.wall_s + until_s == wall(midnight, zone) + 5
+    clocks.go(until_s - 1)
+    assert ledger.left(clocks.now_s) == 0
+    clocks.go(1)
+    assert spend(ledger, 11, clocks) == 10
+    until_s = ledger.ready_at_s(1, clocks.now_s) - clocks.now_s
+    assert until_s == hours * HOUR_S
+    clocks.go(until_s - 1)
+    assert ledger.left(clocks.now_s) == 0
+    clocks.go(1)
+    assert ledger.left(clocks.now_s) == 10
+
+
+def test_evening_is_a_day_of_its_own_to_its_end():
+    """What was sent and answered seconds before midnight takes nothing from the new day."""
+    clocks = Clocks(wall("2026-05-01T23:59:50", LOS_ANGELES))
+    ledger = ledger_of(10, clocks, LOS_ANGELES)
+    assert spend(ledger, 10, clocks) == 10
+    clocks.go(15)
+    assert spend(ledger, 11, clocks) == 10
+
+
+def test_sends_around_midnight_are_of_both_days():
+    clocks = Clocks(wall("2026-05-01T23:59:57", LOS_ANGELES))
+    ledger = ledger_of(10, clocks, LOS_ANGELES)
+    assert spend(ledger, 4, clocks) == 4
+    clocks.go(5)
+    assert spend(ledger, 3, clocks) == 3
+    clocks.go(5)
+    assert spend(ledger, 10, clocks) == 3
+    clocks.go_to("2026-05-03T01:00", LOS_ANGELES)
+    assert ledger.left(clocks.now_s) == 10
+
+
+def test_request_that_is_out_at_midnight_is_of_both_days():
+    clocks = Clocks(wall("2026-05-01T23:58", LOS_ANGELES))
+    ledger = ledger_of(10, clocks, LOS_ANGELES)
+    soon, late, lost = (ledger.reserve(n, clocks.now_s) for n in (1, 2, 3))
+    clocks.go(60)
+    ledger.settle(soon, 1, clocks.now_s)
+    clocks.go(120)
+    assert ledger.left(clocks.now_s) == 10 - 2 - 3
+    ledger.settle(late, 2, clocks.now_s)
+    assert ledger.left(clocks.now_s) == 10 - 2 - 3
+    assert lost.units == 3
+
+
+@pytest.mark.parametrize("zone", [None, LOS_ANGELES])
+@pytest.mark.parametrize("jump_s", [10 * HOUR_S, 40 * HOUR_S, 1e9])
+def test_wall_clock_that_jumps_forward_frees_nothing(zone, jump_s):
+    clocks = Clocks(wall("2026-05-01T20:00", LOS_ANGELES))
+    ledger = ledger_of(10, clocks, zone)
+    spend(ledger, 10, clocks)
+    clocks.jump(jump_s)
+    assert ledger.left(clocks.now_s) == 0
+    clocks.go(3 * HOUR_S)
+    assert ledger.left(clocks.now_s) == 0
+    clocks.go(21 * HOUR_S + 180)
+    assert ledger.left(clocks.now_s) == 10
+
+
+@pytest.mark.parametrize("jump_s", [10 * HOUR_S, 40 * HOUR_S, 1e9])
+def test_wall_clock_that_jumps_and_comes_back_frees_nothing(jump_s):
+    clocks = Clocks()
+    ledger = ledger_of(10, clocks)
+    for _ in range(5):
+        spend(ledger, 2, clocks)
+        clocks.jump(jump_s)
+        spend(ledger, 0, clocks)
+        clocks.jump(-jump_s)
+    assert ledger.left(clocks.now_s) == 0
+    clocks.go(24 * HOUR_S - 1)
+    assert ledger.left(clocks.now_s) == 0
+    clocks.go(180)
+    assert ledger.left(clocks.now_s) == 10
+
+
+@pytest.mark.parametrize("zone", [None, LOS_ANGELES])
+@pytest.mark.parametrize("jump_s", [-100.0, -10 * HOUR_S, -1e9])
+def test_wall_clock_that_is_set_back_breaks_and_frees_nothing(zone, jump_s):
+    clocks = Clocks(wall("2026-05-01T20:00", LOS_ANGELES))
+    ledger = ledger_of(10, clocks, zone)
+    spend(ledger, 4, clocks)
+    clocks.jump(jump_s)
+    assert spend(ledger, 10, clocks) == 6
+    clocks.go(2 * HOUR_S)
+    assert ledger.left(clocks.now_s) == 0
+    # Time goes on with the boot clock: at most the minute before the jump is lost.
+    clocks.go(46 * HOUR_S)
+    assert ledger.left(clocks.now_s) == 10
+
+
+def test_new_day_does_not_begin_twice_for_a_slow_clock():
+    """Set back by an hour before midnight: by the time that lags, the old day is not over."""
+    clocks = Clocks(wall("2026-05-01T22:00", LOS_ANGELES))
+    ledger = ledger_of(10, clocks, LOS_ANGELES)
+    clocks.jump(HOUR_S)
+    clocks.go(0.5 * HOUR_S)
+    # 23:30 by the wall clock, 22:30 by the ledger's time.
+    assert spend(ledger, 3, clocks) == 3
+    clocks.go(HOUR_S)
+    # 0:30 and 23:30: the new day by the one, the old one by the other.
+    assert spend(ledger, 4, clocks) == 4
+    clocks.go(HOUR_S)
+    # 1:30 and 0:30: the four were sent today, whichever clock is right.
+    assert ledger.left(clocks.now_s) == 6
+
+
+@pytest.mark.parametrize(("ahead_s", "left"), [(0.0, 0), (-200.0, 0), (5 * HOUR_S, 10)])
+def test_over_a_start_of_the_host_the_wall_clock_counts(tmp_path, ahead_s, left):
+    clocks = Clocks()
+    memory = DayMemory(tmp_path, "count", "requests per day of k")
+    spend(ledger_of(10, clocks, memory=memory), 10, clocks)
+    clocks.go(20 * HOUR_S)
+    clocks.jump(ahead_s)
+    clocks.boot_s, clocks.boot_id = 7.0, "second"
+    assert ledger_of(10, clocks, memory=memory).left(clocks.now_s) == left
+
+
+def test_wrong_time_is_forgotten_with_the_last_count():
+    """A clock that was years behind when the first run began does no harm for ever."""
+    zone = LOS_ANGELES
+    clocks = Clocks(wall("1970-01-05T12:00", zone))
+    ledger = ledger_of(10, clocks, zone)
+    spend(ledger, 10, clocks)
+    clocks.jump(NOON_S - clocks.wall_s)
+    assert ledger.left(clocks.now_s) == 0
+    clocks.go(48 * HOUR_S)
+    assert ledger.left(clocks.now_s) == 10
+
+
+def test_amount_and_kind_of_day_may_change_between_runs(tmp_path):
+    clocks = Clocks(wall("2026-05-01T20:00", LOS_ANGELES))
+    memory = DayMemory(tmp_path, "count", "requests per day of k")
+    spend(ledger_of(10, clocks, memory=memory), 10, clocks)
+    assert ledger_of(8, clocks, memory=memory).left(clocks.now_s) == 0
+    assert ledger_of(15, clocks, memory=memory).left(clocks.now_s) == 5
+    clocks.go(6 * HOUR_S)
+    assert ledger_of(15, clocks, LOS_ANGELES, memory=memory).left(clocks.now_s) == 15
+    assert ledger_of(15, clocks, memory=memory).left(clocks.now_s) == 5
+
+
+def test_three_runs_of_which_one_is_killed_can_use_nine_tenths_of_a_day(tmp_path):
+    for amount in (10, 99, 250_000):
+        clocks = Clocks()
+        memory = DayMemory(tmp_path, f"count{amount}", "requests per day of k")
+        used = 0
+        for number in range(3):
+            ledger = ledger_of(amount, clocks, memory=memory)
+            ledger.claim(clocks.now_s)
+            size = max(1, amount // 1000)
+            while used < amount * (number + 1) // 3:
+                if ledger.ready_at_s(size, clocks.now_s) > clocks.now_s:
+                    break
+                ledger.settle(ledger.reserve(size, clocks.now_s), size, clocks.now_s)
+                used += size
+                clocks.go(0.01)
+            if number != 1:
+                ledger.close(clocks.now_s)
+        assert 0.9 * amount <= used <= amount
+
+
+def test_orderly_end_gives_back_what_was_written_ahead(tmp_path):
+    clocks = Clocks()
+    memory = DayMemory(tmp_path, "count", "requests per day of k")
+    ledger = ledger_of(1000, clocks, memory=memory)
+    spend(ledger, 1, clocks)
+    assert ledger_of(1000, clocks, memory=memory).left(clocks.now_s) == 980
+    ledger.close(clocks.now_s)
+    assert ledger_of(1000, clocks, memory=memory).left(clocks.now_s) == 999
+
+
+def test_block_is_spent_at_its_own_time(tmp_path):
+    """What was written ahead at noon cannot be sent at midnight: the file would forget it early."""
+    clocks = Clocks()
+    memory = DayMemory(tmp_path, "count", "requests per day of k")
+    killed = ledger_of(1000, clocks, memory=memory)
+    spend(killed, 1, clocks)
+    clocks.go(12 * HOUR_S)
+    assert spend(killed, 15, clocks) == 15
+    clocks.go(12 * HOUR_S + 600)
+    assert ledger_of(1000, clocks, memory=memory).left(clocks.now_s) <= 985
+
+
+def test_units_that_come_back_later_are_written_ahead_anew(tmp_path):
+    clocks = Clocks()
+    memory = DayMemory(tmp_path, "count", "tokens per day of k")
+    killed = ledger_of(20, clocks, memory=memory, late_s=HOUR_S)
+    reserved = killed.reserve(20, clocks.now_s)
+    clocks.go(HOUR_S - 100)
+    killed.settle(reserved, 0, clocks.now_s)
+    killed.reserve(20, clocks.now_s)
+    # It may have been counted up to two hours after noon.
+    clocks.go(24 * HOUR_S + 1000)
+    assert ledger_of(20, clocks, memory=memory).left(clocks.now_s) == 0
+
+
+def test_day_without_a_pause_can_be_used():
+    """Steady sends over three days: what was sent comes free in time for the next ones."""
+    clocks = Clocks()
+    ledger = ledger_of(240, clocks)
+    sent = 0
+    for _ in range(3 * 240):
+        clocks.go(360.0)
+        sent += spend(ledger, 1, clocks)
+    assert 0.97 * 3 * 240 <= sent <= 3 * 240
+
+
+def test_host_and_played_clocks():
+    host = HostDayClock()
+    first, second = host.at(0.0), host.at(0.0)
+    assert first.boot_id == second.boot_id == HostDayClock().at(0.0).boot_id
+    assert first.wall_s <= second.wall_s
+    assert first.boot_s <= second.boot_s
+    assert PlayedDayClock(100.0).at(5.0) == Instant(105.0, 5.0, "played")

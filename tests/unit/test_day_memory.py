@@ -1,0 +1,394 @@
+"""The file of a day: what stands in it, when it is on disk, and what is refused."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_ultrapar.broker import day_memory
+from pytest_ultrapar.broker.day import DayLedger
+from pytest_ultrapar.broker.day_memory import DayCount, DayMemory, file_name, state_directory
+from pytest_ultrapar.clock import HostDayClock, Instant, PlayedDayClock
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.keys import key_identity
+
+START_S = 1_777_636_800.0
+CLOCK = PlayedDayClock(START_S)
+NOW = CLOCK.at(0.0)
+URL, SECRET = "https://api.example.com/v1", "sk-canary-4f9a1c77e2b05d"
+
+
+@pytest.fixture
+def memory(tmp_path):
+    return DayMemory(tmp_path / "state", "requests-1", "requests per day of lab/key0")
+
+
+def ledger_of(memory, clock=CLOCK, amount=1000):
+    return DayLedger(amount, clock, 0.0, memory=memory)
+
+
+def used(memory, units):
+    """A file of a run that sent so many units and ended."""
+    ledger = ledger_of(memory)
+    for _ in range(units):
+        ledger.settle(ledger.reserve(1, 0.0), 1, 0.0)
+    ledger.close(0.0)
+
+
+def test_where_it_is_kept(tmp_path):
+    home = {"HOME": "/home/me"}
+    assert state_directory(home) == Path("/home/me/.local/state/ultrapar")
+    shared = home | {"XDG_STATE_HOME": "/var/me"}
+    assert state_directory(shared) == Path("/var/me/ultrapar")
+    assert state_directory(home | {"XDG_STATE_HOME": "relative"}) == state_directory(home)
+    assert state_directory(shared | {"ULTRAPAR_STATE_DIR": "/srv"}) == Path("/srv")
+    assert state_directory(shared | {"ULTRAPAR_STATE_DIR": ""}) == state_directory(shared)
+
+
+def test_user_without_a_home_is_told_what_to_name(monkeypatch):
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    with pytest.raises(ConfigError, match=r"no home directory; name a directory in .*STATE_DIR"):
+        state_directory({})
+
+
+def test_one_counted_thing_has_one_name():
+    key = key_identity(URL, SECRET)
+    name = file_name("requests", "key", "", key)
+    assert name == file_name("requests", "key", "", key)
+    others = [
+        file_name("tokens", "key", "", key),
+        file_name("requests", "key", "", key_identity(URL, "other")),
+        file_name("requests", "lane", "", key),
+        file_name("requests", "key", "small", key),
+        file_name("requests", "provider", key),
+    ]
+    assert len({name, *others}) == 6
+
+
+def test_nothing_of_a_secret_is_in_it_and_it_is_private(tmp_path):
+    name = file_name("requests", "key", "", key_identity(URL, SECRET))
+    memory = DayMemory(tmp_path / "a" / "state", name, "requests per day of lab/key0")
+    assert not memory.exists
+    used(memory, 3)
+    assert memory.exists
+    files = sorted(memory.path.parent.iterdir())
+    assert [file.suffix for file in files] == [".day", ".lock"]
+    for file in files:
+        assert file.stat().st_mode & 0o777 == 0o600
+        content = file.name + file.read_text()
+        assert SECRET[:8] not in content
+        assert key_identity(URL, SECRET)[:16] not in content
+    assert memory.path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_reading_touches_nothing(memory):
+    assert ledger_of(memory).left(0.0) == 1000
+    assert not memory.path.parent.exists()
+
+
+def test_units_are_on_disk_before_they_are_granted(memory, monkeypatch):
+    """The new file, then its name; and the directories that were made for it."""
+    done = []
+
+    def fsync(fd):
+        done.append(("fsync", Path(f"/proc/self/fd/{fd}").readlink().name))
+
+    def replace(old, new):
+        done.append(("replace", old.name, new.name))
+        os.rename(old, new)  # noqa: PTH104 - replace is what is looked at
+
+    monkeypatch.setattr(day_memory.os, "fsync", fsync)
+    monkeypatch.setattr(day_memory.os, "replace", replace)
+    ledger = ledger_of(memory)
+    assert ledger.ready_at_s(1, 0.0) == 0.0
+    name = memory.path.stem
+    assert done[0] == ("fsync", memory.path.parents[1].name)
+    assert done[1:] == [
+        ("fsync", f"{name}.new"),
+        ("replace", f"{name}.new", f"{name}.day"),
+        ("fsync", "state"),
+    ]
+    ledger.reserve(1, 0.0)
+    assert len(done) == 4
+
+
+def test_block_is_a_fiftieth(memory, monkeypatch):
+    writes = []
+    update = memory.update
+    monkeypatch.setattr(memory, "update", lambda *args: writes.append(0) or update(*args))
+    used(memory, 1000)
+    # And one at the end, for the answers.
+    assert len(writes) == 51
+
+
+DAMAGE = {
+    "empty": lambda content: b"",
+    "cut": lambda content: content[:-20],
+    "last byte": lambda content: content[:-1],
+    "longer": lambda content: content + b"\n",
+    "a bit": lambda content: content.replace(b'"requests', b'"repuests'),
+    "a digit": lambda content: content.replace(b",1]]", b",0]]"),
+    "checksum": lambda content: content.replace(content.split()[3], b"00000000", 1),
+    "zeros": lambda content: bytes(len(content)),
+    "foreign": lambda content: b"[core]\n\tbare = false\n",
+    "no text": lambda content: bytes(range(256)) * 10,
+    "twice": lambda content: content * 2,
+    "huge": lambda content: content + b" " * 2_000_000,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_damaged_file_is_refused(memory, damage):
+    used(memory, 1)
+    content = memory.path.read_bytes()
+    memory.path.write_bytes(damage(content))
+    for use in (ledger_of, lambda memory: memory.update(NOW, lambda found: found)):
+        with pytest.raises(ConfigError) as refused:
+            use(memory)
+        said = str(refused.value)
+        assert said.startswith(f"{memory.path}, which counts requests per day of lab/key0, is dama")
+        assert "restore it, or remove it when nothing has been sent for a day" in said
+    assert memory.path.read_bytes() == damage(content)
+
+
+def test_file_of_another_version_is_refused(memory):
+    used(memory, 1)
+    memory.path.write_bytes(memory.path.read_bytes().replace(b"day 1", b"day 2", 1))
+    with pytest.raises(ConfigError, match=r"was written by another version .* use that one, or"):
+        ledger_of(memory)
+
+
+def test_file_of_the_future_is_refused(memory):
+    used(memory, 1)
+    earlier = [
+        Instant(START_S - 400.0, 5.0, "another start"),
+        # Both clocks: as if all the host had been set back.
+        Instant(START_S - 400.0, NOW.boot_s - 400.0, NOW.boot_id),
+    ]
+    for now in earlier:
+        with pytest.raises(ConfigError) as refused:
+            memory.read(now)
+        said = "was written at 2026-05-01 12:00 UTC and it is 2026-05-01 11:53 UTC now: set the"
+        assert said in str(refused.value)
+    assert memory.read(Instant(START_S - 200.0, 5.0, "another start"))
+    # Within one start of the host the wall clock may be set back at will.
+    assert memory.read(Instant(0.0, NOW.boot_s, NOW.boot_id))
+
+
+@pytest.mark.parametrize("year", [1e11, 1e18])
+def test_file_of_a_far_future_is_refused(memory, year):
+    count = DayCount("x", 0, year, year, 5.0, "another start", [])
+    memory.update(NOW, lambda found: count)
+    with pytest.raises(ConfigError, match="set the clock right"):
+        ledger_of(memory)
+
+
+def test_directory_or_link_in_place_of_the_file_is_refused(memory):
+    memory.path.mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"cannot read .*requests-1.day, which counts requests"):
+        ledger_of(memory)
+    memory.path.rmdir()
+    memory.path.symlink_to("/dev/zero")
+    with pytest.raises(ConfigError, match="cannot read"):
+        ledger_of(memory)
+
+
+class Failing:
+    """`os` with one call that fails."""
+
+    def __init__(self, call: str, number: int = errno.ENOSPC) -> None:
+        self.call = call
+        self.number = number
+
+    def __getattr__(self, name):
+        return self._fail if name == self.call else getattr(os, name)
+
+    def _fail(self, *args):
+        raise OSError(self.number, os.strerror(self.number))
+
+
+def test_file_that_may_not_be_read_is_refused(memory, monkeypatch):
+    used(memory, 1)
+    # Root may read all files.
+    monkeypatch.setattr(day_memory, "os", Failing("open", errno.EACCES))
+    with pytest.raises(ConfigError, match=r"cannot read .* Permission denied; make it a readable"):
+        ledger_of(memory)
+
+
+def test_directory_that_cannot_be_made_is_refused_at_the_start(tmp_path):
+    (tmp_path / "file").write_text("")
+    blocked = DayMemory(tmp_path / "file" / "state", "a", "requests per day of k")
+    with pytest.raises(ConfigError, match=r"cannot read .* Not a directory"):
+        ledger_of(blocked)
+    ledger = ledger_of(DayMemory(Path("/proc/none/state"), "a", "requests per day of k"))
+    with pytest.raises(ConfigError, match=r"cannot write .*name another directory .*STATE_DIR"):
+        ledger.claim(0.0)
+
+
+@pytest.mark.parametrize("call", ["open", "fsync", "replace"])
+def test_full_disk_at_the_start_is_refused(memory, monkeypatch, call):
+    used(memory, 7)
+    ledger = ledger_of(memory)
+    monkeypatch.setattr(day_memory, "os", Failing(call))
+    with pytest.raises(ConfigError) as refused:
+        ledger.claim(0.0)
+    said = str(refused.value)
+    assert f"cannot write {memory.path}" in said
+    assert "No space left on device; mend that, or name another directory in the" in said
+    monkeypatch.undo()
+    assert ledger_of(memory).left(0.0) == 993
+    assert not list(memory.path.parent.glob("*.new"))
+
+
+def test_disk_that_really_is_full_is_refused(memory, tmp_path):
+    """`/dev/full` behind the file that is written: what is full says so when it is flushed."""
+    used(memory, 7)
+    real = os.open
+
+    def open_full(path, flags, *mode):
+        is_new = str(path).endswith(".new")
+        return real("/dev/full", os.O_WRONLY) if is_new else real(path, flags, *mode)
+
+    ledger = ledger_of(memory)
+    day_memory.os = type("Full", (), {"__getattr__": lambda self, name: getattr(os, name)})()
+    day_memory.os.open = open_full
+    try:
+        with pytest.raises(ConfigError, match="No space left on device"):
+            ledger.claim(0.0)
+    finally:
+        day_memory.os = os
+    assert ledger_of(memory).left(0.0) == 993
+
+
+def test_disk_that_fills_up_during_a_run_grants_nothing_until_there_is_room(memory, monkeypatch):
+    ledger = ledger_of(memory, amount=100)
+    ledger.claim(0.0)
+    ledger.reserve(2, 1.0)
+    monkeypatch.setattr(day_memory, "os", Failing("fsync"))
+    assert 2.0 < ledger.ready_at_s(1, 2.0) < 10.0
+    assert "No space left" in ledger.trouble
+    with pytest.raises(ValueError, match="too early"):
+        ledger.reserve(1, 2.0)
+    ledger.close(2.0)
+    assert ledger_of(memory, amount=100).left(2.0) == 98
+    monkeypatch.undo()
+    assert ledger.ready_at_s(1, 2.5) > 2.5
+    assert ledger.ready_at_s(1, 10.0) == 10.0
+    assert ledger.trouble == ""
+
+
+def test_file_that_is_damaged_during_a_run_grants_nothing(memory):
+    ledger = ledger_of(memory, amount=100)
+    ledger.reserve(2, 1.0)
+    memory.path.write_bytes(b"?")
+    assert ledger.ready_at_s(1, 2.0) > 2.0
+    assert "is damaged" in ledger.trouble
+    assert memory.path.read_bytes() == b"?"
+
+
+def test_file_that_is_removed_during_a_run_is_made_again(memory):
+    used(memory, 500)
+    ledger = ledger_of(memory)
+    ledger.settle(ledger.reserve(20, 0.0), 20, 0.0)
+    memory.path.unlink()
+    ledger.reserve(100, 0.0)
+    ledger.close(0.0)
+    assert ledger_of(memory).left(0.0) == 380
+
+
+def test_two_runs_share_what_is_above_a_key(memory):
+    first, second = ledger_of(memory), ledger_of(memory)
+    for _ in range(100):
+        first.settle(first.reserve(5, 0.0), 5, 0.0)
+        second.settle(second.reserve(3, 0.0), 3, 0.0)
+    first.close(0.0)
+    second.close(0.0)
+    assert ledger_of(memory).left(0.0) == 200
+    second.settle(second.reserve(200, 0.0), 200, 0.0)
+    assert first.ready_at_s(1, 0.0) > 86_400.0
+
+
+def test_lock_that_somebody_keeps_is_said(memory, monkeypatch):
+    monkeypatch.setattr(day_memory, "_LOCK_WAIT_S", 0.05)
+    used(memory, 1)
+    with memory._locked(), pytest.raises(ConfigError, match="temporarily unavailable"):
+        ledger_of(memory).claim(0.0)
+
+
+SENDER = """
+import sys
+from pathlib import Path
+from pytest_ultrapar.broker.day import DayLedger
+from pytest_ultrapar.broker.day_memory import DayMemory
+from pytest_ultrapar.clock import HostDayClock
+
+memory = DayMemory(Path(sys.argv[1]), "a", "requests per day of k")
+ledger = DayLedger(int(sys.argv[2]), HostDayClock(), 0.0, memory=memory)
+now_s = 0.0
+while True:
+    now_s += 1.0
+    if ledger.ready_at_s(1, now_s) > now_s:
+        break
+    reservation = ledger.reserve(1, now_s)
+    sys.stdout.write(".")
+    sys.stdout.flush()
+    ledger.settle(reservation, 1, now_s)
+if sys.argv[3:] == ["close"]:
+    ledger.close(now_s)
+"""
+
+
+def sender(directory, amount, *more):
+    return subprocess.Popen(
+        [sys.executable, "-c", SENDER, directory, str(amount), *more], stdout=subprocess.PIPE
+    )
+
+
+def killed_after(directory, amount, n):
+    """How many a process had sent when it was killed."""
+    process = sender(directory, amount)
+    sent = len(process.stdout.read(n))
+    process.send_signal(signal.SIGKILL)
+    sent += len(process.stdout.read())
+    process.wait()
+    process.stdout.close()
+    return sent
+
+
+def left_now(directory, amount):
+    memory = DayMemory(directory, "a", "requests per day of k")
+    return DayLedger(amount, HostDayClock(), 0.0, memory=memory).left(0.0)
+
+
+@pytest.mark.parametrize("amount", [200, 5000])
+def test_killed_process_has_sent_no_more_than_is_counted(tmp_path, amount):
+    sent = 0
+    for n in (1, amount // 100, amount // 5, amount // 3):
+        sent += killed_after(tmp_path, amount, n)
+        block = amount // 50
+        assert amount - sent - 4 * block <= left_now(tmp_path, amount) <= amount - sent
+    assert sent < amount
+
+
+@pytest.mark.slow
+def test_a_hundred_kills_count_no_send_too_few(tmp_path):
+    sent = 0
+    for n in range(100):
+        sent += killed_after(tmp_path, 100_000, 1 + n * 7919 % 300)
+        assert left_now(tmp_path, 100_000) <= 100_000 - sent
+
+
+def test_two_processes_on_one_file_send_the_amount_together(tmp_path):
+    both = [sender(tmp_path, 2000, "close") for _ in range(2)]
+    sent = [len(one.communicate()[0]) for one in both]
+    assert [one.returncode for one in both] == [0, 0]
+    # One may have ended while the last blocks were the other's.
+    assert 1900 <= sum(sent) <= 2000
+    assert left_now(tmp_path, 2000) == 2000 - sum(sent)
