@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from bench_suites.adaptive.search import measure_searches, search_lines
 from bench_suites.overhead import growth, matrix, tables
 from bench_suites.overhead.adaptive_runs import adaptive_run_lines, measure_adaptive_runs
 from bench_suites.overhead.collection import measure_collection
@@ -16,7 +17,6 @@ from bench_suites.overhead.gate import gate_lines, measure_gate
 from bench_suites.overhead.growth import measure_sizes
 from bench_suites.overhead.ideal import ideal_of
 from bench_suites.overhead.lease import measure_leases
-from bench_suites.overhead.limit_search import measure_searches, search_lines
 from bench_suites.overhead.matrix import measure_matrix
 from bench_suites.overhead.memory import measure_growth
 from bench_suites.overhead.plugin_cost import measure_plugin_cost

@@ -7,8 +7,8 @@ import statistics
 
 import pytest
 
-from bench_suites.overhead.limit_play import LimitPlay, Outcome
-from bench_suites.overhead.provider_play import Bears, Provider
+from bench_suites.adaptive.play import LimitPlay, Outcome
+from bench_suites.adaptive.provider import Bears, Provider
 
 DECLARED, N = 20, 600
 SEATS = {seats: Bears(seats=seats) for seats in (2, 8)}

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from bench_suites.overhead.limit_play import LimitPlay
-from bench_suites.overhead.limit_scenarios import SCENARIOS
-from bench_suites.overhead.limit_search import measure_searches, search_lines
+from bench_suites.adaptive.play import LimitPlay
+from bench_suites.adaptive.scenarios import SCENARIOS
+from bench_suites.adaptive.search import measure_searches, search_lines
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 

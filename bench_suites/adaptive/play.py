@@ -9,7 +9,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from bench_suites.overhead.provider_play import Serving
+from bench_suites.adaptive.provider import Serving
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.failure_classes import CLASSES
 from pytest_ultrapar.broker.broker import LaneBroker
@@ -19,7 +19,7 @@ from pytest_ultrapar.pool.model import Instance, Key, Lane, LaneId, Limit, Model
 from pytest_ultrapar.testing import BrokerPlay
 
 if TYPE_CHECKING:
-    from bench_suites.overhead.provider_play import Provider as Played
+    from bench_suites.adaptive.provider import Provider as Played
     from pytest_ultrapar.apis.failure_classes import FailedOutcome
     from pytest_ultrapar.broker.protocol import Action, Lease, LeaseOutcome
     from pytest_ultrapar.pool.settings import RateMode

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bench_suites.overhead.limit_play import LimitPlay
-from bench_suites.overhead.limit_scenarios import SCENARIOS, SPAN_S, Scenario
+from bench_suites.adaptive.play import LimitPlay
+from bench_suites.adaptive.scenarios import SCENARIOS, SPAN_S, Scenario
 from pytest_ultrapar.report.text import text_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from bench_suites.overhead.limit_play import Outcome
+    from bench_suites.adaptive.play import Outcome
 
 SEEDS = 5
 _WIDE = 200

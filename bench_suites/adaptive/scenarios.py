@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from bench_suites.overhead.provider_play import Bears, Provider
+from bench_suites.adaptive.provider import Bears, Provider
 
 SPAN_S = 300.0
 CHANGE_S = 120.0

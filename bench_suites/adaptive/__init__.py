@@ -1,0 +1,1 @@
+"""How well adaptive mode finds the limits of providers, played in virtual time."""
