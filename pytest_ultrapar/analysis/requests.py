@@ -158,7 +158,7 @@ class LimitAudit(msgspec.Struct, frozen=True):
         sends_1s: Most sends in any 1 s, both ends included.
         sends_60s: Most sends in any 60 s.
         passed: The words of the numbers that were passed.
-        sends_1d: Most sends in any 24 hours of the run; None where `rpd` is None or speaks of
+        sends_1d: Most sends in any 24 hours of the run; not there where `rpd` is not or speaks of
             calendar days. What other runs sent on the day is not among them.
         tokens_1d: Most tokens likewise, where `tpd` is given.
         tokens_60s: Most tokens, in and out, of requests sent in any 60 s, as far as the provider
@@ -176,14 +176,18 @@ class LimitAudit(msgspec.Struct, frozen=True):
     passed: tuple[str, ...]
     tokens_60s: int | None = None
     tpm: float | None = None
-    sends_1d: int | None = None
-    rpd: float | None = None
-    tokens_1d: int | None = None
-    tpd: float | None = None
+    sends_1d: int | msgspec.UnsetType = msgspec.UNSET
+    rpd: float | msgspec.UnsetType = msgspec.UNSET
+    tokens_1d: int | msgspec.UnsetType | None = msgspec.UNSET
+    tpd: float | msgspec.UnsetType = msgspec.UNSET
 
     def of(self, kind: LimitKind) -> tuple[int | None, float | None]:
         """The most that fell on it of this kind, as far as known, and what is allowed."""
-        return getattr(self, _column(kind), None), getattr(self, kind.word, None)
+        most, allowed = getattr(self, _column(kind), None), getattr(self, kind.word, None)
+        return (
+            None if most is msgspec.UNSET else most,
+            None if allowed is msgspec.UNSET else allowed,
+        )
 
 
 def _column(kind: LimitKind) -> str:
@@ -249,7 +253,10 @@ def _audited(
     with_tokens: Sequence[tuple[float, int]],
 ) -> LimitAudit:
     allowed = {kind.word: amount for kind, amount in limit.rows}
-    columns: dict[str, Any] = dict.fromkeys(LIMIT_KINDS) | allowed
+    columns: dict[str, Any] = {
+        word: allowed.get(word) for word, kind in LIMIT_KINDS.items() if not kind.is_daily
+    }
+    columns |= allowed
     passed = []
     for word, kind in LIMIT_KINDS.items():
         if kind.is_daily and (word not in allowed or limit.day is not None):

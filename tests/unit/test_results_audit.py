@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -93,3 +94,12 @@ def test_audit_agrees_with_counting_at_each_send(calls):
     assert found.in_flight == max(sum(a <= t < b for a, b in calls) for t in starts)
     assert found.sends_1s == max(sum(t - 1 <= s <= t for s in starts) for t in starts)
     assert found.sends_60s == len(calls)
+
+
+def test_any_24_hours_are_audited_and_calendar_days_are_not():
+    calls = [(n * 3600.0, n * 3600.0 + 1.0) for n in range(30)]
+    (found,) = of(calls, Limit("p/k", "key", rpd=24))
+    assert (found.sends_1d, found.rpd, found.passed) == (25, 24, ("rpd",))
+    (found,) = of(calls, Limit("p/k", "key", rpd=24, day="UTC"))
+    assert (found.sends_1d, found.passed) == (msgspec.UNSET, ())
+    assert b"1d" not in msgspec.json.encode(found)
