@@ -222,7 +222,7 @@ class DayMemory:
         if words[:2] != _MAGIC.split(b" ") or len(words) != len((b"ultrapar", b"day", 1, "crc")):
             self._refuse("is damaged or no file of ultrapar's: restore it, or")
         if words[2] != b"%d" % VERSION:
-            self._refuse("was written by another version of ultrapar: use that one, or")
+            self._refuse("is of another version of ultrapar: use that one, or")
         payload = rest[:-1]
         try:
             if rest.endswith(b"\n") and words[3] == b"%08x" % crc32(payload):

@@ -161,7 +161,7 @@ def test_damaged_file_is_refused(memory, damage):
 def test_file_of_another_version_is_refused(memory):
     used(memory, 1)
     memory.path.write_bytes(memory.path.read_bytes().replace(b"day 1", b"day 2", 1))
-    with pytest.raises(ConfigError, match=r"was written by another version .* use that one, or"):
+    with pytest.raises(ConfigError, match=r"is of another version .* use that one, or"):
         ledger_of(memory)
 
 
