@@ -116,10 +116,10 @@ def read_speeds(path: Path) -> tuple[RunSpeeds, ...]:
     """The runs of a benchmark file; none where there is no file, or it is another program's.
 
     Raises:
-        ResultsError: It cannot be read, is no benchmark file of this version, or has figures that
-            cannot be true.
+        ResultsError: It cannot be read, is not a benchmark file of this version, or has figures
+            that cannot be true.
     """
-    found = read_whole(path, _File, _File(), "is no benchmark file of this version").ultrapar
+    found = read_whole(path, _File, _File(), "is not a benchmark file of this version").ultrapar
     if found is None:
         return ()
     wrong = _contradiction(found.runs)

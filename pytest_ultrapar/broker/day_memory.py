@@ -175,8 +175,9 @@ class DayMemory:
                 self._write(count)
         except OSError as error:
             msg = (
-                f"cannot write {self.path}, which counts {self.shown}: {error.strerror}; mend that,"
-                f" or name another directory in the environment variable {DIRECTORY_VARIABLE}, the "
+                f"cannot write {self.path}, which counts {self.shown}: {error.strerror}; fix "
+                "that, or name another directory in the environment variable "
+                f"{DIRECTORY_VARIABLE}, the "
                 "same for all runs of this host"
             )
             raise ConfigError(msg) from error

@@ -172,7 +172,7 @@ def _make_private(directory: Path) -> None:
             return
         why = "it must be a directory of yours with mode 0700, and no link"
     msg = (
-        f"cannot lock API keys in {directory}: {why}; mend that, or name another directory in the "
+        f"cannot lock API keys in {directory}: {why}; fix that, or name another directory in the "
         f"environment variable {DIRECTORY_VARIABLE}, the same for all runs of this host"
     )
     raise ConfigError(msg)

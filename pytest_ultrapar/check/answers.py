@@ -317,7 +317,7 @@ def summary_lines(pool: Pool, answers: Sequence[LaneAnswer], question: Question)
             why = own[0].cause if len(causes) == 1 else label
             yield f"{word}: {named([one.lane.lane_id for one in own])}: {why}"
     if unknown:
-        yield f"nothing is known of {named(unknown)}"
+        yield f"nothing is known about {named(unknown)}"
     dead = _models_without_lane(pool, answers)
     if dead:
         yield f"no lane is ok for the model{'s' if len(dead) > 1 else ''} {named(dead)}"

@@ -180,7 +180,7 @@ def _check_alone(pool: Pool, arguments: argparse.Namespace, line: WaitingLine) -
         except KeyboardInterrupt:
             line.end()
             # The terminal has written ^C.
-            known = "" if found else "; nothing is known of any lane"
+            known = "" if found else "; nothing is known about any lane"
             _say(f"\nultrapar check: interrupted{known}")
             raise
         finally:

@@ -81,7 +81,7 @@ def find_history(
     if not found.run.episodes:
         if given is None:
             return History(_NOTHING, (f"not from {directory}: {'; '.join(found.notes)}",))
-        msg = f"{_OPTION}: {directory} says nothing of this run: {'; '.join(found.notes)}"
+        msg = f"{_OPTION}: {directory} says nothing about this run: {'; '.join(found.notes)}"
         raise ConfigError(msg)
     why = (
         f", the newest of {chosen[1]} runs that covers most of these cases"
@@ -90,7 +90,7 @@ def find_history(
     )
     notes = [f"the earlier run is {directory}, mode {manifest.mode}{why}", *found.notes]
     notes += [
-        f"its {name} was another one, so its turns and tokens may differ"
+        f"its {name} was different, so its turns and tokens may differ"
         for name in sorted({*manifest.data, *data})
         if manifest.data.get(name, "none") != data.get(name, "none")
     ]

@@ -46,7 +46,7 @@ def show(
         for line in lines:
             reporter.write_line(line)
     for label in unused_faults:
-        said = f'the simulated provider: fault "{label}" took no request'
+        said = f'the simulated provider: fault "{label}" matched no request'
         reporter.write_line(visible(said), yellow=True)
     if finished.gate is not None:
         for line in finished.gate.lines:

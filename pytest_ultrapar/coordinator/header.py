@@ -50,8 +50,8 @@ def lines(run: Run) -> list[str]:
         text.append(f"ultrapar: the simulated provider fails as {run.services.faults.path} says")
     if run.options.resume is not None:
         finished = counted(run.n_recovered, "finished episode")
-        lost = f"; {run.n_lost} cannot be read any more and run again" if run.n_lost else ""
-        text.append(f"ultrapar: resuming {run.directory.run_id}: {finished} kept{lost}")
+        lost = f"; {run.n_lost} can no longer be read and run again" if run.n_lost else ""
+        text.append(f"ultrapar: resuming {run.directory.run_id}: {finished} resumed{lost}")
     return text
 
 

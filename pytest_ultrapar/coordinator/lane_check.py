@@ -94,8 +94,8 @@ def check_lanes(
         msg = (
             f"--ultrapar-check: {n_failed} of {counted(len(found), 'lane')} that the selected "
             f"cases need failed, and no case was sent:\n{said}\n"
-            "mend that, or select other models (--ultrapar-model), or take out of the pool what is "
-            "dead; --ultrapar-check=warn goes on without"
+            "fix that, select other models (--ultrapar-model), or drop what is dead in the pool; "
+            "--ultrapar-check=warn goes on without"
         )
         raise ConfigError(msg)
     yield f"check: {counts(pool, found)}"

@@ -69,7 +69,7 @@ class Planning(collection.CollectOnly):
         self._gate = gate
         self._lines: list[str] = []
         if self._options.resume is not None:
-            msg = "--ultrapar-plan plans a whole run; leave --ultrapar-resume away"
+            msg = "--ultrapar-plan plans a whole run; leave out --ultrapar-resume"
             raise ConfigError(msg)
 
     @pytest.hookimpl(tryfirst=True)
@@ -288,7 +288,7 @@ def hint_notes(expected: Iterable[Expected], hints: Mapping[str, Hint]) -> tuple
     for one, hint in own:
         suites.setdefault(hint.turns, {})[one.suite] = None
     notes = [
-        f"turns of an episode are supposed to be {n:g} ({', '.join(named)})"
+        f"turns of an episode are assumed to be {n:g} ({', '.join(named)})"
         for n, named in suites.items()
     ]
     silent = list(dict.fromkeys(one.model for one, hint in own if hint.is_assumed))

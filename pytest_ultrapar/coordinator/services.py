@@ -51,7 +51,7 @@ class Services:
         self.days: tuple[DayCounted, ...] = ()
 
     def start_simulator(self, running_at: str | None, faults: Path | None = None) -> None:
-        """Have a simulated provider, if the pool has one at all.
+        """Start the simulated provider if the pool needs it.
 
         Args:
             running_at: URL of one that runs already; None starts one for this run.

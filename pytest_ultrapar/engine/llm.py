@@ -196,8 +196,8 @@ class Llm:
         reserved = RESERVED & parameters.keys()
         if reserved:
             msg = (
-                f"llm.chat() got {min(reserved)!r}, which is the client's own; "
-                "other parameters are passed on"
+                f"llm.chat() got {min(reserved)!r}, which is reserved; other parameters are "
+                "passed on"
             )
             raise TypeError(msg)
         check_request(messages, parameters)

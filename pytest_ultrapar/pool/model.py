@@ -320,7 +320,7 @@ class Pool:
 
     @property
     def is_adaptive(self) -> bool:
-        """Whether any provider's limits are looked for."""
+        """Whether any provider's limits are estimated."""
         return any(provider.rate_mode == "adaptive" for provider in self.providers)
 
     @property

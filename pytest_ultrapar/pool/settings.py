@@ -220,14 +220,14 @@ class Options:
 
     pool: str | None = setting(
         "--ultrapar-pool FILE",
-        "Pool of providers, keys and limits to run on (ini: ultrapar_pool). Without it nothing of "
-        "this plugin acts",
+        "Pool of providers, keys and limits to run on (ini: ultrapar_pool). Without it the plugin "
+        "does nothing",
         ini="ultrapar_pool",
         is_recorded=False,
     )
     out: Path | None = setting(
         "--ultrapar-out DIR",
-        "The run's own directory; .ultrapar/latest points at the newest run",
+        "Directory of the run; .ultrapar/latest points at the newest one",
         by_default=".ultrapar/<time>-<id>",
         is_recorded=False,
     )
@@ -255,8 +255,8 @@ class Options:
     mode: Mode = setting(
         "--ultrapar-mode MODE",
         "How cases meet lanes: 'serial' one at a time on one lane, 'rotate' one at a time over all "
-        "lanes in turn, 'phase' as the suites' own documents say, 'ultra' all that the pool "
-        "allows; USE_CONCURRENT=false means rotate",
+        "lanes in turn, 'phase' as a suite's conftest defines its phases, 'ultra' all that the "
+        "pool allows; USE_CONCURRENT=false means rotate",
         default="ultra",
         choices=MODES,
         variable="USE_CONCURRENT",
@@ -265,20 +265,20 @@ class Options:
     baseline: int | None = setting(
         "--ultrapar-baseline N",
         "Run a random sample of N cases one at a time first, as mode 'serial' does, and measure "
-        "the speed-up of the others against it; 30 often tell enough. The sample counts in results "
+        "the speed-up of the others against it; 30 are often enough. The sample counts in results "
         "and scores, not in makespan and throughput. Without it the serial time is estimated from "
         "the run's own service times",
     )
     policy: str = setting(
         "--ultrapar-policy POLICY",
-        "How models meet keys and instances: a shipped policy or a word that a conftest offers; an "
+        "How models meet keys and instances: a shipped policy or one that a conftest offers; an "
         "unknown word lists them all. Mode phase has its own",
         default="even",
     )
     rate_mode: RateMode | None = setting(
         "--ultrapar-rate-mode MODE",
-        "fixed: limits are as the pool declares them; adaptive: each lane finds its own, below "
-        "what is declared for adaptive",
+        "fixed: limits are as the pool declares them; adaptive: they are estimated, below what is "
+        "declared for adaptive",
         by_default="as the pool says, else fixed",
         choices=RATE_MODES,
         variable="RATE_MODE",
@@ -297,14 +297,14 @@ class Options:
     max_attempts: int = setting(
         "--ultrapar-max-attempts N",
         "Tries of one request before its case is 'infra'; time-outs and unreadable answers are "
-        "tried once more at most, 429 and dead keys do not count. With 1 nothing is ever sent "
-        "again, not after 429 either",
+        "retried at most once, 429 and dead keys do not count. With 1 nothing is ever sent again, "
+        "not even after 429",
         default=3,
         between=(1, 100),
     )
     episode_timeout_s: float = setting(
         "--ultrapar-episode-timeout SECONDS",
-        "Deadline of one episode, all waiting included",
+        "Deadline of one episode, all its waiting included",
         default=EPISODE_TIMEOUT_S,
         between=(0.001, 7 * 86_400),
     )
@@ -329,8 +329,8 @@ class Options:
     )
     gate_undecided: Undecided = setting(
         "--ultrapar-gate-undecided WORD",
-        "What becomes of a run with a rule that nothing decides (too few cases, or a client that "
-        "was the limit itself) and none that fails",
+        "Whether a run passes or fails where a rule is undecided (too few cases, or the client "
+        "itself was the limit) and none fails",
         default="pass",
         choices=get_args(Undecided),
         is_recorded=False,
@@ -344,7 +344,7 @@ class Options:
     )
     resume: str | None = setting(
         "--ultrapar-resume RUN",
-        "Finish an interrupted run: its directory, or 'latest'. Name the same suite and pool "
+        "Finish an interrupted run: its directory, or 'latest'. Give the same suite and pool "
         "again; finished episodes cost no request",
         is_recorded=False,
     )
@@ -370,9 +370,9 @@ class Options:
     )
     check: LaneCheck | None = setting(
         "--ultrapar-check [WORD]",
-        "Before the first case, send one smallest request to each lane that the selected cases "
-        "need: where one failed, 'fail' ends the run with exit code 4 and names it, 'warn' says so "
-        "and goes on without it; without a word: fail. 'ultrapar check' does so without a run",
+        "Before the first case, send one minimal request to each lane that the selected cases "
+        "need: if one fails, 'fail' ends the run with exit code 4 and names it, 'warn' says so "
+        "and goes on without it; no word means fail. 'ultrapar check' does so without a run",
         choices=get_args(LaneCheck),
         bare="fail",
     )
@@ -383,8 +383,8 @@ class Options:
     )
     key_lock: KeyLock = setting(
         "--ultrapar-key-lock HOW",
-        "What to do while another run of this host sends with one of the pool's keys: 'wait' for "
-        "its end, saying whom for, or 'fail' with exit code 4",
+        "What to do while another run of this host sends with one of the pool's keys: 'wait' "
+        "until it has ended, or 'fail' with exit code 4",
         default="wait",
         choices=get_args(KeyLock),
     )

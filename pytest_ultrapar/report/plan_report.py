@@ -139,11 +139,11 @@ def plan_lines(
 
 def _bases(plan: RunPlan) -> Iterator[str]:
     words = {
-        "case": "as the same case went in an earlier run",
-        "test": "as a case of the same test and model went there",
-        "suite": "as some case of the same suite and model went there, of another test",
-        "model": "as some case of the same model went there, in another suite",
-        "hint": "from the pool's latencies and the suite's turns, which nobody measured",
+        "case": "from the same case in an earlier run",
+        "test": "from a case of the same test and model there",
+        "suite": "from a case of another test of the same suite and model there",
+        "model": "from a case of the same model in another suite there",
+        "hint": "from the pool's latencies and the suite's turns, not measured",
     }
     for basis, n in plan.bases.items():
         yield f"{counted(n, 'case')} {words[basis]}"
@@ -178,7 +178,7 @@ def _without_price(plan: RunPlan) -> Iterator[str]:
     models_of: dict[tuple[str, ...], list[str]] = {}
     for model, fields in plan.unpriced.items():
         models_of.setdefault(fields, []).append(model)
-    cost = "cost leaves out" if plan.cost is not None else "no cost is known of"
+    cost = "cost leaves out" if plan.cost is not None else "cost unknown for"
     for fields, models in models_of.items():
         have = "has" if len(models) == 1 else "have"
         yield f"{cost} {', '.join(models)}: {have} no {' and no '.join(fields)} in the pool"
@@ -186,8 +186,8 @@ def _without_price(plan: RunPlan) -> Iterator[str]:
 
 def _interval_words(plan: RunPlan) -> str:
     measured = (
-        "from ... to: 95 % of new runs, as far as cases of a test and model differ from each "
-        "other in the earlier run"
+        "from ... to: 95 % of new runs, given how much cases of a test and model differed in the "
+        "earlier run"
     )
     assumed = f"what was not measured counts from 1/{ASSUMED_WITHIN:g} to {ASSUMED_WITHIN:g} times"
     n_measured = sum(basis in MEASURED for basis in plan.bases)
@@ -224,7 +224,7 @@ def _limits(prediction: Prediction, width: int) -> Iterator[str]:
     loads = prediction.limits
     if not loads:
         if prediction.forecast is not None:
-            yield "no limit of the pool is on the way of any request"
+            yield "no limit of the pool applies to any request"
         return
     rows = [
         [

@@ -57,7 +57,7 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
         None if word is None else str(word), mode=options.mode, offered=read_offered(answers)
     )
     if options.resume and options.out:
-        msg = "--ultrapar-resume names the run's directory already; leave --ultrapar-out away"
+        msg = "--ultrapar-resume names the run's directory already; leave out --ultrapar-out"
         raise ConfigError(msg)
     _check_baseline(options)
     is_judged = options.gate or options.gate_baseline

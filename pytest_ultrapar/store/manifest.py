@@ -176,7 +176,7 @@ def read_manifest(directory: Path) -> Manifest:
         msg = f"cannot read {path}: {error.strerror}"
         raise ResultsError(msg) from error
     except msgspec.DecodeError as error:
-        msg = f"{path} is no manifest of this version: {error}"
+        msg = f"{path} is not a manifest of this version: {error}"
         raise ResultsError(msg) from error
     if manifest.schema != SCHEMA:
         msg = f"{path}: schema must be {SCHEMA} (got {manifest.schema})"

@@ -165,11 +165,16 @@ def _find_run(name: str, parent: Path) -> Path:
             return candidate.resolve()
         below = sorted(str(lock.parent) for lock in candidate.glob(f"*/{LOCK_NAME}"))
         if name != LATEST and candidate != parent and below:
-            msg = f"{candidate} is no run but holds {len(below)}; name one: {', '.join(below[:8])}"
+            msg = (
+                f"{candidate} is not a run but holds {len(below)}; name one: {', '.join(below[:8])}"
+            )
             raise ConfigError(msg)
     link = parent / LATEST
     if name == LATEST and link.is_symlink() and not link.exists():
-        msg = f"{link} points at {link.readlink()}, which is gone; name a run of {parent} by its id"
+        msg = (
+            f"{link} points at {link.readlink()}, which no longer exists; "
+            f"name a run of {parent} by its id"
+        )
         raise ConfigError(msg)
     places = " or ".join(dict.fromkeys(str(candidate) for candidate in candidates))
     msg = f"no run found at {places}; name a run directory, the id of a run in {parent}, or latest"

@@ -169,7 +169,7 @@ OPTIONS = {
     "workers": (["--ultrapar-max-workers=-1"], "--ultrapar-max-workers must be between 1 and"),
     "resume and out": (
         ["--ultrapar-resume=latest", "--ultrapar-out=x"],
-        "--ultrapar-resume names the run's directory already; leave --ultrapar-out away",
+        "--ultrapar-resume names the run's directory already; leave out --ultrapar-out",
     ),
     "resume nothing": (
         ["--ultrapar-resume=latest"],

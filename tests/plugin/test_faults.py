@@ -47,7 +47,7 @@ def test_run_meets_the_faults_of_its_file_and_says_so(simulated, workers):
     result = simulated.run(workers, "--ultrapar-faults", "faults.toml")
     assert result.ret == 0
     assert "simulated provider fails as faults.toml says" in result.stdout.str()
-    assert "took no request" not in result.stdout.str()
+    assert "matched no request" not in result.stdout.str()
     assert set(simulated.outcomes().values()) == {"solved"}
     log = read_server_log(simulated.directory / "simulator.jsonl")
     assert [row.fault for row in log.requests].count("burst") == log.count(503) == 2
@@ -60,8 +60,8 @@ def test_fault_that_took_no_request_is_said_at_the_end(simulated):
     simulated.pytester.path.joinpath("faults.toml").write_text(FAULTS + never)
     result = simulated.run("-n0", "--ultrapar-faults", "faults.toml")
     assert result.ret == 0
-    said = [line for line in result.stdout.lines if "took no request" in line]
-    assert said == ['the simulated provider: fault "storm" took no request']
+    said = [line for line in result.stdout.lines if "matched no request" in line]
+    assert said == ['the simulated provider: fault "storm" matched no request']
 
 
 def test_run_without_a_file_has_none_in_its_manifest(simulated):

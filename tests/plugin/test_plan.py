@@ -108,8 +108,8 @@ def test_earlier_run_is_used_as_far_as_it_fits(project, planned):
     assert project.run("-n0").ret == 0
     project.suite(SUITE_OF_20)
     said = planned("-n0")
-    assert "3 cases as the same case went in an earlier run" in said
-    assert "17 cases as a case of the same test and model went there" in said
+    assert "3 cases from the same case in an earlier run" in said
+    assert "17 cases from a case of the same test and model there" in said
     assert re.search(r"the earlier run is \S+/\.ultrapar/\S+, mode ultra", said)
     # One request each is what was seen, two are what the mark supposes.
     assert re.search(r"^m +20 +20 ", said, re.MULTILINE)
@@ -321,7 +321,7 @@ def test_mark_that_expects_nonsense_is_refused(project, value):
 
 
 REFUSED = {
-    "--ultrapar-resume=latest": "--ultrapar-plan plans a whole run; leave --ultrapar-resume away",
+    "--ultrapar-resume=latest": "--ultrapar-plan plans a whole run; leave out --ultrapar-resume",
     "--ultrapar-plan-from=nowhere": "no run found at nowhere or .ultrapar/nowhere; name a run",
     "--dist=loadscope": "--dist loadscope cannot be used together with --ultrapar-pool",
 }

@@ -101,11 +101,11 @@ def test_resume_asks_again_what_an_earlier_resume_could_still_read(project):
     output = _clean(healed)
     assert healed.ret == 0, output
     assert len(project.server.prompts) == 12
-    assert "0 finished episodes kept; 6 cannot be read any more and run again" in output
+    assert "0 finished episodes resumed; 6 can no longer be read and run again" in output
     assert [row["n_attempts"] for row in project.rows()] == [1] * 6
     again = project.run("-n0", "--ultrapar-resume=latest")
     assert again.ret == 0
-    assert "6 finished episodes kept\n" in _clean(again)
+    assert "6 finished episodes resumed\n" in _clean(again)
     assert len(project.server.prompts) == 12
 
 

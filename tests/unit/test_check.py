@@ -391,7 +391,7 @@ def test_summary_names_what_is_not_known_and_models_without_a_lane(load):
     ]
     assert "no lane is ok for the model m" in list(summary_lines(pool, fine + dead, CHAT))
     lines = list(summary_lines(pool, fine + dead[:2], CHAT))
-    assert "nothing is known of lab/b/key0, lab/b/key1" in lines
+    assert "nothing is known about lab/b/key0, lab/b/key1" in lines
     assert not [line for line in lines if line.startswith("no lane is ok")]
 
 

@@ -336,7 +336,7 @@ def _damage(run: Path, what: str) -> None:
         ("no summary", "has no summary.json; python -m pytest_ultrapar.analysis.compact"),
         ("summary of another version", "summary.json is no summary of this version"),
         ("other schema", "manifest.json: schema must be 1 (got 2)"),
-        ("torn manifest", "manifest.json is no manifest of this version"),
+        ("torn manifest", "manifest.json is not a manifest of this version"),
         ("no table", "base has no results"),
         ("torn table", "cannot read the results of"),
         ("flipped byte", "cannot read the results of"),

@@ -56,6 +56,6 @@ def test_scores_that_did_not_move_beyond_chance_are_left_to_all(compared):
 
 
 def test_directory_of_several_runs_is_refused_with_their_names(folder):
-    with pytest.raises(ConfigError, match="is no run but holds 2; name one: ") as refused:
+    with pytest.raises(ConfigError, match="is not a run but holds 2; name one: ") as refused:
         find_measured_run(str(folder))
     assert str(folder / "worse") in str(refused.value)

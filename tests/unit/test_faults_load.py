@@ -166,7 +166,7 @@ def test_every_field_of_a_fault_is_of_some_kind_or_of_all():
 
 
 REFUSED = [
-    ("", "says nothing"),
+    ("", "is empty"),
     ("[[fault]]\nstatus = 500", "fault[0].kind is missing"),
     (entry("eror", "status = 500"), 'fault[0].kind must be "error" or "hang"'),
     ("[fault]\nkind = 'hang'", "fault must be a list (got a table); write [[fault]]"),
@@ -178,7 +178,7 @@ REFUSED = [
     (entry("error", "status = 200"), "fault[0].status must be >= 300 (got 200)"),
     (entry("error", "error = 'insufficient_qouta'"), "did you mean insufficient_quota?"),
     (entry("error", "status = 500", "body = ''", "message = ''"), "together with body"),
-    (entry("error", "status = 500", "headers = { 'a b' = '' }"), "is no name of a header"),
+    (entry("error", "status = 500", "headers = { 'a b' = '' }"), "is not a header name"),
     (
         entry("error", "status = 500", "headers = { a = 'b', retry-after = 2 }"),
         "fault[0].headers.retry-after must be a string or a list (got 2)",
@@ -220,7 +220,7 @@ REFUSED = [
     ("[[capacity]]\nkey = 'key0'\nfactor = 2", "capacity[0].factor needs limit"),
     ("[[capacity]]\nkey = 'key0'\nworkers = -1", "capacity[0].workers must be >= 0"),
     ("[[capacity]]\nkey = 'key0'\nworkers = 1\nburst = 2", "capacity[0].burst needs qps or rpm"),
-    ("[[rate_headers]]\nname = 'x'", "rate_headers[0].name is of no use"),
+    ("[[rate_headers]]\nname = 'x'", "rate_headers[0].name has no effect"),
     ("[[fault]\n", "line 1 is not TOML"),
 ]
 

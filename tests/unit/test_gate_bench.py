@@ -239,7 +239,7 @@ def test_side_that_is_too_small_is_named(folder, gate, tmp_path):
             ("run/summary.json", "--rule", "speedup>=3"),
             "holds no speed-ups in the format of",
         ),
-        (("bench/report.txt", "--rule", "speedup>=3"), "is no benchmark file of this version"),
+        (("bench/report.txt", "--rule", "speedup>=3"), "is not a benchmark file of this version"),
     ],
 )
 def test_what_has_no_measured_speedup_is_refused_in_one_sentence(gate, words, says):

@@ -73,7 +73,7 @@ def test_run_of_the_same_pool_counts_whole(sim, tmp_path):
     assert len(found.run.episodes) == 4
     assert found.notes == (f"the earlier run is {run}, mode ultra",)
     other = find_history(str(run), sim(), {"tasks": "def"})
-    assert other.notes[1:] == ("its tasks was another one, so its turns and tokens may differ",)
+    assert other.notes[1:] == ("its tasks was different, so its turns and tokens may differ",)
 
 
 def test_models_with_another_latency_or_answerer_are_left_out(sim, tmp_path):
@@ -178,7 +178,7 @@ def test_what_is_supposed_is_said(pool):
     supposed = Expected("b", "s", "m", (1.0,), None, None, "hint")
     assert hint_notes([seen], {}) == ()
     assert hint_notes([seen, supposed], {"b": hint}) == (
-        "turns of an episode are supposed to be 1 (s)",
+        "turns of an episode are assumed to be 1 (s)",
         "1 s a request is assumed, as the pool has no latency_hint_s, for m",
     )
 
@@ -190,6 +190,6 @@ def test_suites_of_the_same_supposed_turns_share_a_line(pool):
     cases = [Expected(one, one, "m", (1.0,), None, None, "hint") for one in names]
     hints = {one: hint if one == "other" else longer for one in names}
     assert hint_notes(cases, hints)[:2] == (
-        "turns of an episode are supposed to be 6.5 (phase51, phase52, phase53)",
-        "turns of an episode are supposed to be 1 (other)",
+        "turns of an episode are assumed to be 6.5 (phase51, phase52, phase53)",
+        "turns of an episode are assumed to be 1 (other)",
     )

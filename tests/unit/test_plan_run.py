@@ -187,7 +187,7 @@ def test_price_that_is_half_there_is_named(tmp_path):
     pool = load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
     plan = planned(pool, *run(3))
     assert plan.cost is None
-    assert "no cost is known of m: has no price_per_mtok_out in the pool" in text(plan)
+    assert "cost unknown for m: has no price_per_mtok_out in the pool" in text(plan)
     (tmp_path / "pool.toml").write_text(half.replace("price_per_mtok_in = 2\n", ""))
     pool = load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
     assert "price" not in "\n".join(text(planned(pool, *run(3))))
@@ -211,7 +211,7 @@ def test_text_says_everything_of_a_plan(pool):
     )
     whole = "\n".join(lines)
     assert lines[0] == "SIMULATED: a plan for the simulated provider"
-    assert "200 cases as the same case went in an earlier run\n" in whole
+    assert "200 cases from the same case in an earlier run\n" in whole
     assert "2 cases from the pool's latencies" in whole
     assert lines[1] == "no request was sent; for 2 workers; estimates come from:"
     assert "  the run r\n" in whole

@@ -203,7 +203,7 @@ def read_rate_headers(location: Location, table: RateHeadersTable, pool: Pool) -
         ConfigError: No such lane, or a header that cannot be sent.
     """
     if table.name is not None:
-        location.at("name").refuse("is of no use: headers are not marked in the log")
+        location.at("name").refuse("has no effect: headers are not marked in the log")
     values = check_headers(location.at("values"), table.values or {})
     return RateHeaders(read_where(location, table, pool), read_span(location, table), values)
 
@@ -222,7 +222,7 @@ def load_faults(path: Path, pool: Pool) -> FaultScript:
     content = read_pool_file(path, location)
     file = decode_as(FaultsFile, parse_toml(content.text, location), location)
     if not (file.fault or file.capacity or file.rate_headers):
-        location.refuse("says nothing: it needs [[fault]], [[capacity]] or [[rate_headers]]")
+        location.refuse("is empty: it needs [[fault]], [[capacity]] or [[rate_headers]]")
     since = _SINCE[0]
     if file.since is not None:
         since = check_word(location.at("since"), file.since, _SINCE)

@@ -387,7 +387,7 @@ def check_headers(
     for name, values in headers.items():
         where = location.at(name)
         if not _NAME.fullmatch(name):
-            where.refuse("is no name of a header")
+            where.refuse("is not a header name")
         if name.lower() in _FRAMING:
             where.refuse("cannot be set: it says how the answer is framed")
         for value in [values] if isinstance(values, str) else values:
