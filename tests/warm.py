@@ -23,8 +23,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
+import pytest_ultrapar
+
 MODULES = ("pytest_ultrapar.analysis.compact", "pytest_ultrapar.simulator")
-_ROOT = str(Path(__file__).parents[1])
+_ROOT = str(Path(pytest_ultrapar.__file__).parents[1])
 # The parent of a child must be who asked for it, as if it had forked it itself: it waits for it and
 # the child looks whether it is still there. `os.fork` cannot give a child to one's own parent.
 _CLONE_PARENT = 0x8000
@@ -110,13 +112,17 @@ def _stem() -> socket.socket:
 def main() -> None:
     """Fork whenever told to; runs in the process to fork from."""
     stem = socket.socket(fileno=int(sys.argv[1]))
-    # As the program itself does: pyarrow imports numpy where it is installed.
-    sys.modules.setdefault("numpy", None)  # type: ignore[arg-type]
-    from pytest_ultrapar.analysis import benchmark_json, compaction  # noqa: F401
+    # Threads of a library are not there after a fork.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    from pytest_ultrapar.analysis import benchmark_json
+
+    benchmark_json.machine_info()
+    from scipy import optimize, special  # noqa: F401
+
+    from pytest_ultrapar.analysis import compaction  # noqa: F401
     from pytest_ultrapar.simulator import server  # noqa: F401
     from pytest_ultrapar.store import parquet  # noqa: F401
 
-    benchmark_json.machine_info()
     gc.freeze()
     python = ctypes.pythonapi
     # It must keep the interpreter lock, which `CDLL` gives up.

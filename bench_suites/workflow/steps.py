@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -95,18 +95,13 @@ def arguments_of(call: Call) -> dict[str, object]:
 def effective(tool: str, arguments: Mapping[str, object]) -> dict[str, object]:
     """What arguments mean to a tool, comparable: what is at its default is left out."""
     found = {}
-    parameters = _parameters(tool)
+    known = load_tools()[tool]
     for name, value in arguments.items():
-        parameter = parameters.get(name)
+        parameter = known.parameter(name)
         plain = _plain(parameter, value)
         if parameter is None or parameter.required or plain != _plain(None, parameter.default):
             found[name] = plain
     return found
-
-
-@cache
-def _parameters(tool: str) -> dict[str, Parameter]:
-    return {parameter.name: parameter for parameter in load_tools()[tool].parameters}
 
 
 def _plain(parameter: Parameter | None, value: object) -> object:

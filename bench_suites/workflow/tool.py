@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -52,7 +52,7 @@ class Parameter(msgspec.Struct, frozen=True):
     constraints: Constraints = Constraints()
 
 
-class Tool(msgspec.Struct, frozen=True):
+class Tool(msgspec.Struct, frozen=True, dict=True):
     """One tool of the registry.
 
     Attributes:
@@ -74,7 +74,11 @@ class Tool(msgspec.Struct, frozen=True):
 
     def parameter(self, name: str) -> Parameter | None:
         """The parameter of that name, or None."""
-        return next((p for p in self.parameters if p.name == name), None)
+        return self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Parameter]:
+        return {parameter.name: parameter for parameter in self.parameters}
 
 
 @cache

@@ -6,6 +6,7 @@ import json
 import re
 import zlib
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -208,6 +209,8 @@ def _arguments(tool: str, situation: Situation, step: PlannedStep | None) -> dic
     return {name: inputs[name] for name in names if name in inputs}
 
 
+# The same few words stand in every prompt of a suite.
+@lru_cache(maxsize=4096)
 def _stem(word: str) -> str:
     stem = _ENDINGS.sub("", word)
     if len(stem) < _SHORTEST:
