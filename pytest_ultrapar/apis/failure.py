@@ -136,7 +136,7 @@ def _plain(text: str) -> str:
     return _ADDRESS.sub(" ", _QUOTED_INPUT.sub(" ", text.lower()))
 
 
-Excess = Literal["rate", "tokens", "in_flight", "quota", "daily_quota"]
+Excess = Literal[Exceeded, "quota", "daily_quota"]
 """Of what: requests or tokens per time, requests at once, money, or what a day allows."""
 _NO_MONEY_CODES = frozenset(
     {

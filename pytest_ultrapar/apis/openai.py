@@ -498,7 +498,7 @@ def parse_completion(content: bytes) -> Completion | Failure:
     if has_too_many_objects(content):
         return _malformed(f"the answer holds more than {MOST_OBJECTS} objects")
     try:
-        return _openai_api_decoder.decode(content)
+        return _decoder.decode(content)
     except RecursionError:
         return _malformed("the answer is no chat completion: it is nested too deeply")
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -516,6 +516,6 @@ def _read(text: msgspec.Raw, kind: type[T]) -> T | None:
         return None
 
 
-_openai_api_decoder = msgspec.json.Decoder(Completion)
+_decoder = msgspec.json.Decoder(Completion)
 _encoder = msgspec.json.Encoder()
 API = OpenAi()
