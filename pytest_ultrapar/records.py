@@ -20,7 +20,9 @@ NoColumn = Annotated[T, NO_COLUMN]
 """Of the journal alone."""
 
 Outcome = Literal["solved", "partial", "unsolved", "infra", "error", "skipped"]
-"""What became of a case as a measurement; only `solved`, `partial`, `unsolved` count in scores."""
+"""What became of a case as a measurement."""
+GRADED: frozenset[Outcome] = frozenset({"solved", "partial", "unsolved"})
+"""Outcomes that count in scores and coverage; all others say nothing of the model."""
 
 Ending = Literal["returned", "refused", "infra", "error", "skipped", "interrupted"]
 """How an episode ended; `interrupted` episodes run again on resume."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from pytest_ultrapar.store.graded import GRADED
+from pytest_ultrapar.records import GRADED
 
 Row = dict[str, str | int | float | datetime | None]
 

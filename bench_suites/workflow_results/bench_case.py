@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bench_suites.workflow.aggregate import CaseResult
-from pytest_ultrapar.store.graded import GRADED
+from pytest_ultrapar.records import GRADED
 
 PHASES = ("phase51", "phase52", "phase53", "phase54", "phase55")
 """The suites, in the order of their numbers."""

@@ -1,4 +1,12 @@
-"""Where the time of a run went: the bound, and what kept the run from it; pure."""
+"""Where the time of a run went: the bound, and what kept the run from it; pure.
+
+A makespan is longer than its lower bound because something that a limit offers was not used. So the
+run is cut into slices of equal length; in each, the seats of a limit that were idle are dealt to
+those who might have used them: requests that waited for a rate or a seat, those that backed off,
+episodes between two turns or not yet opened. Who stands nearest to being sent comes first. What
+nobody could have used is the uneven end. The parts of the run are those of the limits that bind, by
+their shares of the bound's prices.
+"""
 
 from __future__ import annotations
 
@@ -20,59 +28,167 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane, Limit
 
 
-class Bins:
-    """Adds up stretches of time by slices of equal length, each in constant time.
-
-    Args:
-        start_s: Where the first slice begins.
-        end_s: Where the last slice ends, > start_s.
-        n: How many slices, >= 1.
-
-    Attributes:
-        width_s: Of one slice.
-    """
-
-    __slots__ = ("_from_here", "_in_slice", "_n", "_start_s", "width_s")
-
-    def __init__(self, start_s: float, end_s: float, n: int) -> None:
-        self._start_s = start_s
-        self._n = n
-        self.width_s = (end_s - start_s) / n
-        # What begins in a slice counts there in part, and in whole in all that follow.
-        self._in_slice = array("d", bytes(8 * (n + 1)))
-        self._from_here = array("d", bytes(8 * (n + 2)))
-
-    def add(self, from_s: float, until_s: float, weight: float = 1.0) -> None:
-        """Count a stretch; what lies outside of all slices is cut off."""
-        if until_s > from_s:
-            self._step(from_s, weight)
-            self._step(until_s, -weight)
-
-    def seconds(self) -> array[float]:
-        """By slice, seconds times weight of all that was added."""
-        whole = accumulate(self._from_here)
-        return array(
-            "d",
-            (
-                part + steps * self.width_s
-                for part, steps, _ in zip(self._in_slice, whole, range(self._n), strict=False)
-            ),
-        )
-
-    def _step(self, at_s: float, weight: float) -> None:
-        place = (at_s - self._start_s) / self.width_s
-        if place <= 0:
-            self._from_here[0] += weight
-        elif place < self._n:
-            at = int(place)
-            self._in_slice[at] += weight * (at + 1 - place) * self.width_s
-            self._from_here[at + 1] += weight
-
-
-_Flow = tuple[list[float], list[float]]
 _SLICES = 1000
 _FULL = 0.9
 """Share of its seats at which a limit counts as full: some seats are always changing hands."""
+_Name = tuple[str, str]
+"""A limit's name and which of its numbers."""
+
+
+class Parts(msgspec.Struct, frozen=True):
+    """A makespan in parts, in seconds; all of them sum to it.
+
+    Attributes:
+        used_s: The time that a limit was needed at full use; of a run the bound.
+        rate_wait_s: Free, while requests waited for a rate or a pause.
+        seat_wait_s: Free, while requests waited for a seat elsewhere on their path.
+        backoff_s: Free, while requests waited to be tried again.
+        rules_s: Free, while rules of mode or assignment kept episodes from starting there.
+        client_s: Free, while requests or episodes were in the hands of the client: leases on their
+            way, requests about to be sent, episodes between two turns.
+        startup_s: Free, before it was in full use for the first time.
+        tail_s: Free, since too few episodes were left to fill it.
+        detour_s: Of a run: used by requests that a lane of lower prices could have served, so that
+            others, which had no other lane, came later. 0 for a limit, where it is in `used_s`.
+        other_s: The rest: the bound counts requests of nearly the same length as equally long.
+    """
+
+    used_s: float
+    rate_wait_s: float
+    seat_wait_s: float
+    backoff_s: float
+    rules_s: float
+    client_s: float
+    startup_s: float
+    tail_s: float
+    detour_s: float = 0.0
+    other_s: float = 0.0
+
+
+class LimitParts(msgspec.Struct, frozen=True):
+    """The makespan as one number of one limit saw it, for all lanes that it bounds most.
+
+    Attributes:
+        limit: Its name.
+        kind: `workers`, `qps` or `rpm`.
+        lanes: Ids of the lanes on which nothing else was used more.
+        share: Of the bound, 0 to 1; 0 where the limit does not bind.
+    """
+
+    limit: str
+    kind: str
+    lanes: tuple[str, ...]
+    share: float
+    parts: Parts
+
+
+class Attribution(msgspec.Struct, frozen=True):
+    """The parts of a run's makespan.
+
+    Attributes:
+        run: Of the whole.
+        limits: Of each limit that bounds a lane most, most used first.
+    """
+
+    makespan_s: float
+    run: Parts
+    limits: tuple[LimitParts, ...]
+
+
+def attribute(
+    log: RequestLog,
+    limits: Iterable[Limit],
+    bound: Bound,
+    *,
+    start_s: float,
+    end_s: float,
+    restricted: bool,
+) -> Attribution:
+    """The parts of the makespan from `start_s` to `end_s`.
+
+    Args:
+        log: All requests of the run; the measured ones count.
+        limits: Those of the log's lanes.
+        bound: From `hindsight`.
+        start_s: First send, monotonic seconds.
+        end_s: End of the last episode, > start_s.
+        restricted: Whether the assignment had rules that keep episodes from free lanes.
+    """
+    occupancy = Occupancy(log, start_s=start_s, end_s=end_s, restricted=restricted)
+    parts = resources(limits)
+    by_name = {(one.limit, one.kind): one for one in parts}
+    shares: dict[_Name, float] = {(price.limit, price.kind): price.share for price in bound.prices}
+    found: dict[_Name, Parts] = {
+        name: _parts(occupancy, one, parts)
+        for name, one in by_name.items()
+        if name in shares or occupancy.n_requests(one)
+    }
+    makespan_s = end_s - start_s
+    run = (
+        _run(bound, shares, found, makespan_s, misrouted_s(log, bound.prices))
+        if shares
+        else _last_episode(occupancy, parts, bound, makespan_s)
+    )
+    lanes = _most_used(occupancy, by_name.values(), found)
+    rows = [
+        LimitParts(name[0], name[1], tuple(lanes[name]), shares.get(name, 0.0), found[name])
+        for name in found
+        if name in lanes
+    ]
+    rows.sort(key=lambda row: -row.parts.used_s)
+    return Attribution(makespan_s, run, tuple(rows))
+
+
+def _parts(occupancy: Occupancy, part: Resource, parts: Sequence[Resource]) -> Parts:
+    used_s = occupancy.used_s(part)
+    idle_s = occupancy.makespan_s - used_s
+    reasons = occupancy.reasons(part, parts)
+    whole = sum(reasons)
+    # A rate that was used in bursts may have been used more than a bound asks for.
+    scale = max(0.0, idle_s) / whole if whole > 0 else 0.0
+    shares = Reasons(*(scale * reason for reason in reasons))
+    return Parts(used_s, *shares, other_s=idle_s - sum(shares))
+
+
+def _run(
+    bound: Bound,
+    shares: dict[_Name, float],
+    found: dict[_Name, Parts],
+    makespan_s: float,
+    detour_s: float,
+) -> Parts:
+    mean = {
+        name: sum(share * getattr(found[at], name) for at, share in shares.items())
+        for name in Reasons._fields
+    }
+    other_s = makespan_s - bound.seconds - detour_s - sum(mean.values())
+    return Parts(used_s=bound.seconds, **mean, detour_s=detour_s, other_s=other_s)
+
+
+def _last_episode(
+    occupancy: Occupancy, parts: Sequence[Resource], bound: Bound, makespan_s: float
+) -> Parts:
+    """Where the longest episode bounds, what counts is how the one that ended last fared."""
+    waits = occupancy.last_episode(parts)
+    excess_s = max(0.0, makespan_s - bound.seconds)
+    scale = min(1.0, excess_s / whole) if (whole := sum(waits)) > 0 else 0.0
+    waits = Reasons(*(scale * wait for wait in waits))
+    rest_s = excess_s - sum(waits)
+    return Parts(bound.seconds, *waits[:-1], tail_s=waits.tail_s + rest_s)
+
+
+def _most_used(
+    occupancy: Occupancy,
+    parts: Iterable[Resource],
+    found: dict[_Name, Parts],
+) -> dict[_Name, list[str]]:
+    lanes: dict[_Name, list[str]] = {}
+    for lane in occupancy.busy_lanes():
+        on = [(one.limit, one.kind) for one in parts if one.limit in lane.limits]
+        on = [name for name in on if name in found]
+        if on:
+            lanes.setdefault(max(on, key=lambda name: found[name].used_s), []).append(lane.lane_id)
+    return lanes
 
 
 class Reasons(NamedTuple):
@@ -87,45 +203,8 @@ class Reasons(NamedTuple):
     tail_s: float = 0.0
 
 
-class _Slice(NamedTuple):
-    """What was there in one slice, in requests (or episodes) at a time."""
-
-    busy: float
-    held: float
-    rate: float
-    seat: float
-    backoff: float
-    between: float
-    unopened: float
-
-
-_N_STATES = len(_Slice._fields) - 2
-"""Those of a model: all but `busy` and `held`, which are of a lane."""
-
-
-class _ModelBins:
-    """What the requests and episodes of a model did while they were not in flight."""
-
-    def __init__(self, start_s: float, end_s: float) -> None:
-        self.rate, self.seat, self.backoff, self.between, self.unopened = (
-            Bins(start_s, end_s, _SLICES) for _ in range(5)
-        )
-
-    def add(self, request: Request, start_s: float) -> None:
-        """Count what came before one request was sent."""
-        if request.first:
-            self.unopened.add(start_s, request.asked_s)
-        else:
-            before = self.backoff if request.again else self.between
-            before.add(request.before_s, request.asked_s)
-        self.rate.add(request.asked_s, request.granted_s, request.rate_share)
-        self.seat.add(request.asked_s, request.granted_s, 1.0 - request.rate_share)
-
-    @cached_property
-    def seconds(self) -> tuple[array[float], ...]:
-        """By slice, in the order of `_Slice` from `rate` on."""
-        bins = (self.rate, self.seat, self.backoff, self.between, self.unopened)
-        return tuple(one.seconds() for one in bins)
+_Flow = tuple[list[float], list[float]]
+"""By slice, seconds in flight and held on the lanes of a limit."""
 
 
 class Occupancy:
@@ -349,6 +428,47 @@ class Occupancy:
         return Reasons(rate, seat, backoff, rules, client, startup, tail)
 
 
+class _Slice(NamedTuple):
+    """What was there in one slice, in requests (or episodes) at a time."""
+
+    busy: float
+    held: float
+    rate: float
+    seat: float
+    backoff: float
+    between: float
+    unopened: float
+
+
+_N_STATES = len(_Slice._fields) - 2
+"""Those of a model: all but `busy` and `held`, which are of a lane."""
+
+
+class _ModelBins:
+    """What the requests and episodes of a model did while they were not in flight."""
+
+    def __init__(self, start_s: float, end_s: float) -> None:
+        self.rate, self.seat, self.backoff, self.between, self.unopened = (
+            Bins(start_s, end_s, _SLICES) for _ in range(5)
+        )
+
+    def add(self, request: Request, start_s: float) -> None:
+        """Count what came before one request was sent."""
+        if request.first:
+            self.unopened.add(start_s, request.asked_s)
+        else:
+            before = self.backoff if request.again else self.between
+            before.add(request.before_s, request.asked_s)
+        self.rate.add(request.asked_s, request.granted_s, request.rate_share)
+        self.seat.add(request.asked_s, request.granted_s, 1.0 - request.rate_share)
+
+    @cached_property
+    def seconds(self) -> tuple[array[float], ...]:
+        """By slice, in the order of `_Slice` from `rate` on."""
+        bins = (self.rate, self.seat, self.backoff, self.between, self.unopened)
+        return tuple(one.seconds() for one in bins)
+
+
 def _sum(columns: Sequence[array[float]], on: Sequence[int]) -> list[float]:
     return [sum(amounts) for amounts in zip(*(columns[at] for at in on), strict=True)]
 
@@ -359,6 +479,55 @@ def _first_full(slices: Sequence[_Slice], seats: float) -> int:
         if now.busy >= _FULL * seats or now.rate + now.seat > 0:
             return at
     return max(range(len(slices)), key=lambda at: slices[at].busy, default=0)
+
+
+class Bins:
+    """Adds up stretches of time by slices of equal length, each in constant time.
+
+    Args:
+        start_s: Where the first slice begins.
+        end_s: Where the last slice ends, > start_s.
+        n: How many slices, >= 1.
+
+    Attributes:
+        width_s: Of one slice.
+    """
+
+    __slots__ = ("_from_here", "_in_slice", "_n", "_start_s", "width_s")
+
+    def __init__(self, start_s: float, end_s: float, n: int) -> None:
+        self._start_s = start_s
+        self._n = n
+        self.width_s = (end_s - start_s) / n
+        # What begins in a slice counts there in part, and in whole in all that follow.
+        self._in_slice = array("d", bytes(8 * (n + 1)))
+        self._from_here = array("d", bytes(8 * (n + 2)))
+
+    def add(self, from_s: float, until_s: float, weight: float = 1.0) -> None:
+        """Count a stretch; what lies outside of all slices is cut off."""
+        if until_s > from_s:
+            self._step(from_s, weight)
+            self._step(until_s, -weight)
+
+    def seconds(self) -> array[float]:
+        """By slice, seconds times weight of all that was added."""
+        whole = accumulate(self._from_here)
+        return array(
+            "d",
+            (
+                part + steps * self.width_s
+                for part, steps, _ in zip(self._in_slice, whole, range(self._n), strict=False)
+            ),
+        )
+
+    def _step(self, at_s: float, weight: float) -> None:
+        place = (at_s - self._start_s) / self.width_s
+        if place <= 0:
+            self._from_here[0] += weight
+        elif place < self._n:
+            at = int(place)
+            self._in_slice[at] += weight * (at + 1 - place) * self.width_s
+            self._from_here[at + 1] += weight
 
 
 _Offer = tuple[float, float]
@@ -394,163 +563,3 @@ def misrouted_s(log: RequestLog, prices: Iterable[Price]) -> float:
             least = min(a * service_s + b for a, b in offers[log.lanes[request.lane].model])
             total_s += second * service_s + send - least
     return total_s
-
-
-_Name = tuple[str, str]
-"""A limit's name and which of its numbers."""
-
-
-class Parts(msgspec.Struct, frozen=True):
-    """A makespan in parts, in seconds; all of them sum to it.
-
-    Attributes:
-        used_s: The time that a limit was needed at full use; of a run the bound.
-        rate_wait_s: Free, while requests waited for a rate or a pause.
-        seat_wait_s: Free, while requests waited for a seat elsewhere on their path.
-        backoff_s: Free, while requests waited to be tried again.
-        rules_s: Free, while rules of mode or assignment kept episodes from starting there.
-        client_s: Free, while requests or episodes were in the hands of the client: leases on their
-            way, requests about to be sent, episodes between two turns.
-        startup_s: Free, before it was in full use for the first time.
-        tail_s: Free, since too few episodes were left to fill it.
-        detour_s: Of a run: used by requests that a lane of lower prices could have served, so that
-            others, which had no other lane, came later. 0 for a limit, where it is in `used_s`.
-        other_s: The rest: the bound counts requests of nearly the same length as equally long.
-    """
-
-    used_s: float
-    rate_wait_s: float
-    seat_wait_s: float
-    backoff_s: float
-    rules_s: float
-    client_s: float
-    startup_s: float
-    tail_s: float
-    detour_s: float = 0.0
-    other_s: float = 0.0
-
-
-class LimitParts(msgspec.Struct, frozen=True):
-    """The makespan as one number of one limit saw it, for all lanes that it bounds most.
-
-    Attributes:
-        limit: Its name.
-        kind: `workers`, `qps` or `rpm`.
-        lanes: Ids of the lanes on which nothing else was used more.
-        share: Of the bound, 0 to 1; 0 where the limit does not bind.
-    """
-
-    limit: str
-    kind: str
-    lanes: tuple[str, ...]
-    share: float
-    parts: Parts
-
-
-class Attribution(msgspec.Struct, frozen=True):
-    """The parts of a run's makespan.
-
-    Attributes:
-        run: Of the whole.
-        limits: Of each limit that bounds a lane most, most used first.
-    """
-
-    makespan_s: float
-    run: Parts
-    limits: tuple[LimitParts, ...]
-
-
-def attribute(
-    log: RequestLog,
-    limits: Iterable[Limit],
-    bound: Bound,
-    *,
-    start_s: float,
-    end_s: float,
-    restricted: bool,
-) -> Attribution:
-    """The parts of the makespan from `start_s` to `end_s`.
-
-    Args:
-        log: All requests of the run; the measured ones count.
-        limits: Those of the log's lanes.
-        bound: From `hindsight`.
-        start_s: First send, monotonic seconds.
-        end_s: End of the last episode, > start_s.
-        restricted: Whether the assignment had rules that keep episodes from free lanes.
-    """
-    occupancy = Occupancy(log, start_s=start_s, end_s=end_s, restricted=restricted)
-    parts = resources(limits)
-    by_name = {(one.limit, one.kind): one for one in parts}
-    shares: dict[_Name, float] = {(price.limit, price.kind): price.share for price in bound.prices}
-    found: dict[_Name, Parts] = {
-        name: _parts(occupancy, one, parts)
-        for name, one in by_name.items()
-        if name in shares or occupancy.n_requests(one)
-    }
-    makespan_s = end_s - start_s
-    run = (
-        _run(bound, shares, found, makespan_s, misrouted_s(log, bound.prices))
-        if shares
-        else _last_episode(occupancy, parts, bound, makespan_s)
-    )
-    lanes = _most_used(occupancy, by_name.values(), found)
-    rows = [
-        LimitParts(name[0], name[1], tuple(lanes[name]), shares.get(name, 0.0), found[name])
-        for name in found
-        if name in lanes
-    ]
-    rows.sort(key=lambda row: -row.parts.used_s)
-    return Attribution(makespan_s, run, tuple(rows))
-
-
-def _parts(occupancy: Occupancy, part: Resource, parts: Sequence[Resource]) -> Parts:
-    used_s = occupancy.used_s(part)
-    idle_s = occupancy.makespan_s - used_s
-    reasons = occupancy.reasons(part, parts)
-    whole = sum(reasons)
-    # A rate that was used in bursts may have been used more than a bound asks for.
-    scale = max(0.0, idle_s) / whole if whole > 0 else 0.0
-    shares = Reasons(*(scale * reason for reason in reasons))
-    return Parts(used_s, *shares, other_s=idle_s - sum(shares))
-
-
-def _run(
-    bound: Bound,
-    shares: dict[_Name, float],
-    found: dict[_Name, Parts],
-    makespan_s: float,
-    detour_s: float,
-) -> Parts:
-    mean = {
-        name: sum(share * getattr(found[at], name) for at, share in shares.items())
-        for name in Reasons._fields
-    }
-    other_s = makespan_s - bound.seconds - detour_s - sum(mean.values())
-    return Parts(used_s=bound.seconds, **mean, detour_s=detour_s, other_s=other_s)
-
-
-def _last_episode(
-    occupancy: Occupancy, parts: Sequence[Resource], bound: Bound, makespan_s: float
-) -> Parts:
-    """Where the longest episode bounds, what counts is how the one that ended last fared."""
-    waits = occupancy.last_episode(parts)
-    excess_s = max(0.0, makespan_s - bound.seconds)
-    scale = min(1.0, excess_s / whole) if (whole := sum(waits)) > 0 else 0.0
-    waits = Reasons(*(scale * wait for wait in waits))
-    rest_s = excess_s - sum(waits)
-    return Parts(bound.seconds, *waits[:-1], tail_s=waits.tail_s + rest_s)
-
-
-def _most_used(
-    occupancy: Occupancy,
-    parts: Iterable[Resource],
-    found: dict[_Name, Parts],
-) -> dict[_Name, list[str]]:
-    lanes: dict[_Name, list[str]] = {}
-    for lane in occupancy.busy_lanes():
-        on = [(one.limit, one.kind) for one in parts if one.limit in lane.limits]
-        on = [name for name in on if name in found]
-        if on:
-            lanes.setdefault(max(on, key=lambda name: found[name].used_s), []).append(lane.lane_id)
-    return lanes

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 Entry = dict[str, Any]
-Part = tuple[str | None, str | None]
+Scope = tuple[str | None, str | None]
 """A suite and a model; None stands for all of them."""
 CASE_LATENCY = "case latency"
 LATENCY_SUFFIX = "/latency"
@@ -82,12 +82,12 @@ def benchmark_json(
     """
     mode = manifest.mode
     suites, models = (sorted({key[place] for key in n_planned}) for place in (0, 1))
-    found: dict[Part, RunStatistics] = {}
-    for part in [(suite, model) for suite in (*suites, None) for model in (None, *models)]:
-        n = sum(n for key, n in n_planned.items() if is_of(part, *key))
-        alike = (suites[0], part[1]) if len(suites) == 1 else part
-        found[part] = found.get(alike) or run_statistics(
-            measures, n_planned=n, mode=mode, chosen=_chooser(part)
+    found: dict[Scope, RunStatistics] = {}
+    for scope in [(suite, model) for suite in (*suites, None) for model in (None, *models)]:
+        n = sum(n for key, n in n_planned.items() if is_of(scope, *key))
+        alike = (suites[0], scope[1]) if len(suites) == 1 else scope
+        found[scope] = found.get(alike) or run_statistics(
+            measures, n_planned=n, mode=mode, chosen=_chooser(scope)
         )
     entries: list[Entry] = []
     for suite in suites:
@@ -105,7 +105,7 @@ def benchmark_json(
         entries[0]["extra_info"].update(whole)
     for entry in entries:
         entry["extra_info"]["simulated"] = manifest.simulated
-    speeds = (part_speed(*part, one) for part, one in found.items())
+    speeds = (part_speed(*scope, one) for scope, one in found.items())
     parts = [one for one in speeds if one is not None]
     run = {
         "run_id": manifest.run_id,
@@ -123,13 +123,13 @@ def benchmark_json(
     }
 
 
-def is_of(part: Part, suite: str, model: str) -> bool:
-    """Whether a case of that suite and model belongs to a part."""
-    return part[0] in {None, suite} and part[1] in {None, model}
+def is_of(scope: Scope, suite: str, model: str) -> bool:
+    """Whether a case of that suite and model belongs to a scope."""
+    return scope[0] in {None, suite} and scope[1] in {None, model}
 
 
-def _chooser(part: Part) -> Callable[[CaseMeasure], bool]:
-    return lambda each: is_of(part, each.suite, each.model)
+def _chooser(scope: Scope) -> Callable[[CaseMeasure], bool]:
+    return lambda each: is_of(scope, each.suite, each.model)
 
 
 def _entries(

@@ -37,9 +37,8 @@ from pytest_ultrapar.analysis.statistics import (
     with_serial_times,
 )
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.records import EpisodeEnded
+from pytest_ultrapar.records import GRADED, EpisodeEnded
 from pytest_ultrapar.store.cases_file import read_cases
-from pytest_ultrapar.store.graded import GRADED
 from pytest_ultrapar.store.journal import Damage, JournalReader, cut_off
 from pytest_ultrapar.store.manifest import Manifest, read_manifest, write_manifest
 from pytest_ultrapar.store.publish import TEMPORARY_SUFFIX, write_whole
@@ -194,8 +193,7 @@ def _add_episodes(
             episode = reader.read(entry.position)
         except ResultsError as error:
             # Whole by its checksum, so of another version: one case must not cost all tables.
-            place = entry.position
-            damage.append(Damage(place.segment, place.offset, place.length, str(error)))
+            damage.append(entry.position.damaged(str(error)))
             continue
         assert isinstance(episode, EpisodeEnded)
         tables.add_requests(episode)

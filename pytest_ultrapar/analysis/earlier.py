@@ -13,8 +13,7 @@ import msgspec
 from pytest_ultrapar.child import run_child
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.plan.expectations import EarlierEpisode, EarlierRun
-from pytest_ultrapar.records import function_of
-from pytest_ultrapar.store.graded import GRADED
+from pytest_ultrapar.records import GRADED, function_of
 from pytest_ultrapar.store.table_rows import read_rows
 from pytest_ultrapar.store.timing import NO_SERVICE
 

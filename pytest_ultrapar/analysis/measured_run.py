@@ -13,9 +13,8 @@ from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_speeds import RunSpeeds, judged_run, not_measured, read_speeds
 from pytest_ultrapar.analysis.run_summary import SUMMARY_FILE, RunSummary, read_summary
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.records import Case
+from pytest_ultrapar.records import GRADED, Case
 from pytest_ultrapar.store.cases_file import read_cases
-from pytest_ultrapar.store.graded import GRADED
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_NAME
 from pytest_ultrapar.store.manifest import Manifest, read_manifest
 from pytest_ultrapar.store.run_directory import DEFAULT_PARENT, resolve_run

@@ -14,7 +14,7 @@ import msgspec
 from pytest_ultrapar.analysis.statistics import quantile, wilson_interval
 from pytest_ultrapar.critical_values import critical_t, critical_z
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.store.graded import GRADED
+from pytest_ultrapar.records import GRADED
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence

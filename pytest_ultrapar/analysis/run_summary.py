@@ -15,8 +15,7 @@ from pytest_ultrapar.analysis.statistics import (
     count_outcomes,
     mean_scores,
 )
-from pytest_ultrapar.records import Outcome
-from pytest_ultrapar.store.graded import GRADED
+from pytest_ultrapar.records import GRADED, Outcome
 from pytest_ultrapar.store.journal import Damage  # noqa: TC001 - msgspec reads annotations
 from pytest_ultrapar.store.publish import read_whole
 

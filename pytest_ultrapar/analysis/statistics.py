@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 from pytest_ultrapar.critical_values import Z_95, critical_t
-from pytest_ultrapar.store.graded import GRADED
+from pytest_ultrapar.records import GRADED
 from pytest_ultrapar.store.timing import (
     MeasuredPart,
     Span,

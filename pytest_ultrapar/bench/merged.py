@@ -16,13 +16,13 @@ from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_summary import RunSummary
 from pytest_ultrapar.analysis.statistics import (
     CaseMeasure,
+    Part,
     PartTime,
     measure_case,
     part_time,
     speedup,
     speedup_interval,
 )
-from pytest_ultrapar.analysis.statistics import Part as SpeedupPart
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
 from pytest_ultrapar.records import Case, EpisodeEnded
@@ -37,7 +37,7 @@ from pytest_ultrapar.store.tables import SIMULATED_KEY, Column, parameter_column
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pytest_ultrapar.analysis.benchmark_json import Part
+    from pytest_ultrapar.analysis.benchmark_json import Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def full_speedup(
     slow = _shares(part_time(serial.values(), chosen))
     fast = _shares(part_time(other.values(), chosen))
     parts = [
-        SpeedupPart(
+        Part(
             _completed(serial.get(case_id)),
             slow.get(case_id, 0.0),
             _completed(other.get(case_id)),
@@ -217,9 +217,9 @@ def merged_benchmark(runs: Sequence[ModeRun]) -> dict[str, Any] | None:
     return {**files[-1][1], "benchmarks": entries, "ultrapar": {"runs": wholes}}
 
 
-def _measured(base: ModeRun, run: ModeRun, file: Mapping[str, Any]) -> dict[Part, dict[str, Any]]:
+def _measured(base: ModeRun, run: ModeRun, file: Mapping[str, Any]) -> dict[Scope, dict[str, Any]]:
     """What takes the place of estimates, by suite and model."""
-    measured: dict[Part, dict[str, Any]] = {}
+    measured: dict[Scope, dict[str, Any]] = {}
     for whole in file["ultrapar"]["runs"]:
         for each in whole["parts"]:
             part = each["suite"], each["model"]
@@ -237,11 +237,11 @@ def _measured(base: ModeRun, run: ModeRun, file: Mapping[str, Any]) -> dict[Part
     return measured
 
 
-def _full(base: ModeRun, run: ModeRun, part: Part) -> Speedup | None:
+def _full(base: ModeRun, run: ModeRun, scope: Scope) -> Speedup | None:
     return full_speedup(
         base.measures,
         run.measures,
-        lambda each: is_of(part, each.suite, each.model),
+        lambda each: is_of(scope, each.suite, each.model),
     )
 
 

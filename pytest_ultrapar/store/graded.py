@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from pytest_ultrapar.child import run_child
 from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.records import GRADED
 from pytest_ultrapar.store.table_rows import read_rows
-
-if TYPE_CHECKING:
-    from pytest_ultrapar.records import Outcome
-
-
-GRADED: frozenset[Outcome] = frozenset({"solved", "partial", "unsolved"})
-"""Outcomes that count in scores and coverage; all others say nothing of the model."""
 
 
 def graded_in_subprocess(run_dir: Path) -> frozenset[str]:

@@ -43,14 +43,6 @@ SEGMENT_PATTERN = re.compile(r"w-(?P<worker>\w+)-(?P<pid>\d+)-(?P<n>\d+)\.jsonl"
 _WORKER_PATTERN = re.compile(r"\w+")
 
 
-class Position(msgspec.Struct, frozen=True, array_like=True):
-    """Where a record stands: segment name, and offset and length of its line in bytes."""
-
-    segment: str
-    offset: int
-    length: int
-
-
 class Damage(msgspec.Struct, frozen=True):
     """A stretch of a segment that is no record although something was written there."""
 
@@ -58,6 +50,18 @@ class Damage(msgspec.Struct, frozen=True):
     offset: int
     length: int
     reason: str
+
+
+class Position(msgspec.Struct, frozen=True, array_like=True):
+    """Where a record stands: segment name, and offset and length of its line in bytes."""
+
+    segment: str
+    offset: int
+    length: int
+
+    def damaged(self, reason: str) -> Damage:
+        """What is said of it when no record is found there."""
+        return Damage(self.segment, self.offset, self.length, reason)
 
 
 class JournalWriter:
@@ -297,32 +301,25 @@ def scan_segment(path: Path, decode: Callable[[bytes], T]) -> Iterator[tuple[Pos
                 length = len(line) if payload is None else len(payload) + _OVERHEAD
                 position = Position(path.name, at, length)
                 if payload is None:
-                    yield (
-                        position,
-                        _damage(position, _BROKEN),
-                    )
+                    yield position, position.damaged(_BROKEN)
                 else:
                     yield position, _decoded(position, payload, decode)
                 at += length
                 if payload is not None and line[length - 1 : length] != b"\n":
                     # Only the line feed was changed: this line is good, the next hangs on to it.
                     feed = Position(path.name, at - 1, 1)
-                    yield feed, _damage(feed, _BROKEN)
+                    yield feed, feed.damaged(_BROKEN)
                 line = line[length:] or file.readline()
     except OSError as error:
         rest = Position(path.name, at, 0)
-        yield rest, _damage(rest, f"it cannot be read: {error.strerror}")
+        yield rest, rest.damaged(f"it cannot be read: {error.strerror}")
 
 
 def _decoded(position: Position, payload: bytes, decode: Callable[[bytes], T]) -> T | Damage:
     try:
         return decode(payload)
     except msgspec.DecodeError as error:
-        return _damage(position, f"not understood: {error}")
-
-
-def _damage(position: Position, reason: str) -> Damage:
-    return Damage(position.segment, position.offset, position.length, reason)
+        return position.damaged(f"not understood: {error}")
 
 
 def segments(directory: Path) -> list[Path]:

@@ -1,4 +1,8 @@
-"""Tables as Parquet files with page checksums, read back before they count."""
+"""Tables as Parquet files with page checksums, read back before they count.
+
+Parquet's own readers do not verify checksums unless they are told to, and take a flipped byte for a
+value. So the pages have them, and are read back once with them.
+"""
 
 from __future__ import annotations
 

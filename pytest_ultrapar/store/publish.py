@@ -1,4 +1,9 @@
-"""Puts a file in its place whole or not at all, also across a power loss; reads it back."""
+"""Puts a file in its place whole or not at all, also across a power loss; reads it back.
+
+The order is what holds this up: content on the disk, then the name, then the directory. Renamed
+before it was synced, a file may be there after a power cut with nothing in it; without the sync of
+the directory the old one may be back.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Episodes that are in the journal already and need no new request."""
+"""What a journal says of each case: how it stands, and which episodes need no new request.
+
+Three readers go through whole journals: the compaction (`read_history`), the start of a run that is
+resumed (`recover`), and the controller when a worker has died (`find_finished`,
+`find_started_not_ended`). None of them needs conversations, so they decode the heads of records
+only. What they find again, workers look up in `RecoveredIndex`.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.records import EngineSpent, Grade
-from pytest_ultrapar.store.graded import GRADED
+from pytest_ultrapar.records import GRADED, EngineSpent, EpisodeStarted, Grade
 from pytest_ultrapar.store.journal import (
     SEGMENT_PATTERN,
     Damage,
@@ -29,14 +34,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class StartedHead(msgspec.Struct, frozen=True, tag="started"):
-    """Of an `EpisodeStarted`."""
-
-    case_id: str
-
-
-class EndedHead(msgspec.Struct, frozen=True, tag="ended"):
-    """Of an `EpisodeEnded`."""
+class _EndedHead(msgspec.Struct, frozen=True, tag="ended"):
+    """Of an `EpisodeEnded`: what it took and said is passed over undecoded."""
 
     case_id: str
     worker: str
@@ -45,8 +44,8 @@ class EndedHead(msgspec.Struct, frozen=True, tag="ended"):
     ended_at_us: int
 
 
-Head = StartedHead | EndedHead | Grade | EngineSpent
-_decode = msgspec.json.Decoder(Head).decode
+_Head = EpisodeStarted | _EndedHead | Grade | EngineSpent
+_decode = msgspec.json.Decoder(_Head).decode
 
 
 class EpisodeEntry(NamedTuple):
@@ -147,9 +146,9 @@ def read_history(journal: Path) -> JournalHistory:
                 history.damage.append(head)
             elif isinstance(head, Grade):
                 _case(history, head.case_id).add_grade(head)
-            elif isinstance(head, StartedHead):
+            elif isinstance(head, EpisodeStarted):
                 _case(history, head.case_id).has_started = True
-            elif isinstance(head, EndedHead):
+            elif isinstance(head, _EndedHead):
                 _add_episode(history, head, position)
             elif head not in history.engines:
                 history.engines.append(head)
@@ -158,13 +157,13 @@ def read_history(journal: Path) -> JournalHistory:
     return history
 
 
-def _add_episode(history: JournalHistory, head: EndedHead, position: Position) -> None:
+def _add_episode(history: JournalHistory, head: _EndedHead, position: Position) -> None:
     entry = EpisodeEntry(head.ended_at_us, position, head.ending, head.worker, head.started_at_us)
     twin = _case(history, head.case_id).add_episode(entry)
     if twin is not None:
         where = f"{twin.position.segment} at byte {twin.position.offset}"
         reason = f"it repeats the episode in {where} and counts once"
-        history.damage.append(Damage(position.segment, position.offset, position.length, reason))
+        history.damage.append(position.damaged(reason))
 
 
 def _case(history: JournalHistory, case_id: str) -> CaseHistory:
@@ -185,70 +184,6 @@ def _ended_at(entry: EpisodeEntry) -> int:
 FINISHED_ENDINGS: frozenset[str] = frozenset({"returned", "refused", "error", "skipped"})
 """Endings that stand; `infra` and `interrupted` episodes run again."""
 FILE_NAME = "recovered.jsonl"
-
-
-class RecoveredIndex:
-    """Names finished episodes of dead workers and of an interrupted run, in one file.
-
-    The controller adds, the workers look up and see what was added since. For any thread.
-
-    Args:
-        directory: The run directory.
-
-    Raises:
-        ResultsError: The file cannot be opened.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        try:
-            self._fd = os.open(directory / FILE_NAME, flags, 0o600)
-        except OSError as error:
-            msg = f"cannot open {directory / FILE_NAME}: {error.strerror}"
-            raise ResultsError(msg) from error
-        self._read_offset = 0
-        self._positions: dict[str, Position] = {}
-        self._lock = threading.Lock()
-
-    def add(self, case_id: str, position: Position) -> None:
-        """Say that the episode of `case_id` stands at `position` of the journal."""
-        self.add_all({case_id: position})
-
-    def add_all(self, positions: Mapping[str, Position]) -> None:
-        """Say so for many cases, in one write.
-
-        Raises:
-            ResultsError: It cannot be written; those cases would only run again.
-        """
-        lines = _lines(positions)
-        try:
-            while lines:
-                lines = lines[os.write(self._fd, lines) :]
-        except OSError as error:
-            msg = f"cannot write {FILE_NAME} in the run directory: {error.strerror}"
-            raise ResultsError(msg) from error
-
-    def lookup(self, case_id: str) -> Position | None:
-        """Where the finished episode of `case_id` stands; None while it has none.
-
-        Costs one `fstat` when nothing was added since the last call.
-        """
-        if os.fstat(self._fd).st_size > self._read_offset:
-            self._read_new_lines()
-        return self._positions.get(case_id)
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._fd)
-
-    def _read_new_lines(self) -> None:
-        with self._lock:
-            size = os.fstat(self._fd).st_size
-            data = os.pread(self._fd, size - self._read_offset, self._read_offset)
-            # A line may be seen half written: what follows the last line feed is read next time.
-            whole = data[: data.rfind(b"\n") + 1]
-            self._positions.update((entry.case_id, entry.position) for entry in _entries(whole))
-            self._read_offset += len(whole)
 
 
 class Recovery(NamedTuple):
@@ -326,7 +261,7 @@ def find_finished(directory: Path) -> dict[str, Position]:
     found: dict[str, tuple[int, Position]] = {}
     for path in segments(directory):
         for position, head in scan_segment(path, _decode):
-            if not isinstance(head, EndedHead) or head.ending not in FINISHED_ENDINGS:
+            if not isinstance(head, _EndedHead) or head.ending not in FINISHED_ENDINGS:
                 continue
             before = found.get(head.case_id)
             if before is None or before[0] <= head.ended_at_us:
@@ -353,11 +288,79 @@ def find_started_not_ended(directory: Path, worker: str, pid: int | None = None)
     open_cases: set[str] = set()
     for path in by_pid.get(pid, ()):
         for _, head in scan_segment(path, _decode):
-            if isinstance(head, StartedHead):
+            if isinstance(head, EpisodeStarted):
                 open_cases.add(head.case_id)
-            elif isinstance(head, EndedHead):
+            elif isinstance(head, _EndedHead):
                 open_cases.discard(head.case_id)
     return open_cases
+
+
+def _modified_ns(path: Path) -> int:
+    return path.lstat().st_mtime_ns
+
+
+class RecoveredIndex:
+    """Names finished episodes of dead workers and of an interrupted run, in one file.
+
+    The controller adds, the workers look up and see what was added since. For any thread.
+
+    Args:
+        directory: The run directory.
+
+    Raises:
+        ResultsError: The file cannot be opened.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        try:
+            self._fd = os.open(directory / FILE_NAME, flags, 0o600)
+        except OSError as error:
+            msg = f"cannot open {directory / FILE_NAME}: {error.strerror}"
+            raise ResultsError(msg) from error
+        self._read_offset = 0
+        self._positions: dict[str, Position] = {}
+        self._lock = threading.Lock()
+
+    def add(self, case_id: str, position: Position) -> None:
+        """Say that the episode of `case_id` stands at `position` of the journal."""
+        self.add_all({case_id: position})
+
+    def add_all(self, positions: Mapping[str, Position]) -> None:
+        """Say so for many cases, in one write.
+
+        Raises:
+            ResultsError: It cannot be written; those cases would only run again.
+        """
+        lines = _lines(positions)
+        try:
+            while lines:
+                lines = lines[os.write(self._fd, lines) :]
+        except OSError as error:
+            msg = f"cannot write {FILE_NAME} in the run directory: {error.strerror}"
+            raise ResultsError(msg) from error
+
+    def lookup(self, case_id: str) -> Position | None:
+        """Where the finished episode of `case_id` stands; None while it has none.
+
+        Costs one `fstat` when nothing was added since the last call.
+        """
+        if os.fstat(self._fd).st_size > self._read_offset:
+            self._read_new_lines()
+        return self._positions.get(case_id)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+    def _read_new_lines(self) -> None:
+        with self._lock:
+            size = os.fstat(self._fd).st_size
+            data = os.pread(self._fd, size - self._read_offset, self._read_offset)
+            # A line may be seen half written: what follows the last line feed is read next time.
+            whole = data[: data.rfind(b"\n") + 1]
+            self._positions.update((entry.case_id, entry.position) for entry in _entries(whole))
+            self._read_offset += len(whole)
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -377,7 +380,3 @@ def _entries(lines: bytes) -> list[_Entry]:
     """The entries of all whole lines."""
     payloads = [unframe(line) for line in lines.splitlines(keepends=True)]
     return [_decode_entry(payload) for payload in payloads if payload is not None]
-
-
-def _modified_ns(path: Path) -> int:
-    return path.lstat().st_mtime_ns

@@ -1,4 +1,4 @@
-"""The tables of a finished run, read back as rows; with pyarrow, so not where a run is led."""
+"""The tables of a finished run, read back as rows; with pyarrow, so never in the coordinator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read_rows(
 
     Args:
         run_dir: The run directory.
-        name: Of the table, one of `schema.TABLES`.
+        name: Of the table, one of `tables.TABLES`.
         columns: Their names.
         beginning: All columns whose names begin so are read, too.
 
