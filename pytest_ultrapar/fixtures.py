@@ -36,7 +36,7 @@ class Verdict(Protocol):
 
 
 class Grader:
-    """The `grade` fixture's value: call it once to record a measurement; it fails no test."""
+    """The value of `grade`: call it once to record a measurement; it never fails the test."""
 
     def __init__(self, state: CaseState | None) -> None:
         self._state = state
@@ -51,7 +51,7 @@ class Grader:
 
         Raises:
             TypeError: The verdict is none of these.
-            ValueError: Another outcome, or a score that is no finite number.
+            ValueError: Another outcome, or a score that is not a finite number.
         """
         # What is wrong is in the test, so its line is the one to show.
         __tracebackhide__ = True
@@ -125,7 +125,7 @@ def case() -> object:
 
 @pytest.fixture
 def grade() -> Grader:
-    """Record a measurement: `grade("solved", steps=3)`, `grade(True)`; it fails no test."""
+    """Record a measurement: `grade("solved", steps=3)`, `grade(True)`; never fails the test."""
     return Grader(prefetch.state)
 
 

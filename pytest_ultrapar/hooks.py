@@ -52,7 +52,7 @@ def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
     policy: str,
     mode: str,
 ) -> Assignment | None:
-    """Say which lanes each worker is at home on, and which cases run together.
+    """Say which lanes each worker prefers, and which cases run together.
 
     Called once, in the controller (without xdist: in the pytest process), main thread, after
     collection and before the first request. The first result that is not None is carried out by

@@ -1,4 +1,4 @@
-"""An assignment: plain data that says where workers are at home, and which cases run together."""
+"""An assignment: plain data that says which lanes workers prefer, and which cases run together."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class Assignment(msgspec.Struct, frozen=True):
     """What the assignment hook returns, carried out by scheduler and broker.
 
     Attributes:
-        home: Lanes of each worker id. Leases stay on them while their own workers have work for
-            them; idle seats are lent to whoever has work. A worker that is not named is at home
-            everywhere.
-        groups: Rules for sets of cases, in the order in which they should be fed.
+        home: The lanes that each worker id prefers (affinity). They serve their own workers first;
+            idle seats go to whoever has work (work stealing). A worker that is not named has no
+            preference.
+        groups: Rules for sets of cases, in the order in which they should be dispatched.
     """
 
     home: dict[str, tuple[LaneId, ...]] = {}
