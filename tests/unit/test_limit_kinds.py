@@ -72,3 +72,10 @@ def test_plan_shows_what_falls_on_it(word):
     (found,) = limit_loads(of.lanes, of.limits, {of.lanes[0].lane_id: load})
     assert (found.name, found.allows, found.requests) == (f"k0 ({word})", AMOUNT, 7)
     assert found.alone_s > 0
+
+
+@pytest.mark.parametrize("limits", ["rpm = 10, rpd = 100000", "rpm = 60, rpd = 50"])
+def test_day_may_allow_more_or_less_than_its_minutes(limits, tmp_path):
+    path = tmp_path / "pool.toml"
+    path.write_text(simulated(f"per_key = {{ {limits} }}"))
+    assert load_pool(path, environ={}, overrides=Overrides()).limits["sim/key0"].rpd
