@@ -89,7 +89,7 @@ def day_spent(limits: Iterable[LimitState], tokens: int, timeout_s: float, now_s
     assert soonest is not None
     wait_s, said = soonest
     return (
-        f"the day's {said} is used up: units come free in {_hours(wait_s)}, and an episode may "
+        f"{said} is used up for the day: units come free in {_hours(wait_s)}, and an episode may "
         f"last {timeout_s:g} s; finish the run then (--ultrapar-resume)"
     )
 

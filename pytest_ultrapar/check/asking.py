@@ -154,10 +154,10 @@ class Asking:
             pool: Its lanes are asked, under its limits.
             endpoints: Where each lane's request goes.
             question: What is asked.
-            days: What counts per day; a question that costs nothing is not counted.
+            days: What counts per day; nothing for a question that costs nothing.
         """
         self._pool = pool
-        self._days = () if question.is_free else days
+        self._days = days
         self._endpoints = endpoints
         self._question = question
         self._seen: queue.SimpleQueue[Seen | BaseException] = queue.SimpleQueue()

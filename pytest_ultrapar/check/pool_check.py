@@ -167,7 +167,8 @@ def _check_alone(pool: Pool, arguments: argparse.Namespace, line: WaitingLine) -
             option="--key-lock",
         )
         try:
-            days = run_days(pool, pool.lanes, os.environ, arguments.simulator)
+            counting = () if question.is_free else pool.lanes
+            days = run_days(pool, counting, os.environ, arguments.simulator)
             left = days_left(pool, days, clock, claim=True)
             _say(f"ultrapar check: {first_line(pool, question)}")
             for text in day_lines(left):

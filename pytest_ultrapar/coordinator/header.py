@@ -243,7 +243,7 @@ class Looking(collection.CollectOnly):
 def _short_days(run: Run, cases: Sequence[Case]) -> Iterator[str]:
     if not run.days:
         return
-    per_case, how = run.requests_before(), "some"
+    per_case, how = run.requests_before, "some"
     if per_case is None:
         per_case, how = 1.0, "at least"
     needed = {model: n * per_case for model, n in run.to_ask(cases).cases.items()}

@@ -185,6 +185,7 @@ class Run:
         last_status: The broker's last words.
         may_have_sent: Whether requests may have been sent with the keys.
         days: What limits per day have left at the start.
+        requests_before: Per graded case in the run before; None where nobody knows or asks.
         known: What a check before the run found of lanes that the run should not ask, or not yet.
     """
 
@@ -211,6 +212,7 @@ class Run:
         self.may_have_sent = False
         self.known: tuple[KnownLane, ...] = ()
         self.days: tuple[DayLeft, ...] = ()
+        self.requests_before: float | None = None
 
     def _open(self) -> RunDirectory:
         if self.options.resume is None:
@@ -292,7 +294,7 @@ class Run:
             return None
         return earlier.collected_s, earlier.n_planned
 
-    def requests_before(self) -> float | None:
+    def _requests_before(self) -> float | None:
         """Requests per graded case in the run before, if it asked the same models."""
         try:
             directory = resolve_run(self.options.resume or LATEST)
@@ -360,6 +362,8 @@ class Run:
         counted = run_days(self.pool, self.lanes, os.environ, options.simulator)
         self.days = days_left(self.pool, counted, MonotonicClock(), claim=True)
         self.services.days = counted
+        # Before `latest` points at this run.
+        self.requests_before = self._requests_before() if counted else None
 
     def close(self) -> None:
         """End the services, let go of the keys and unlock the directory. Idempotent."""

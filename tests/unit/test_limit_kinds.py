@@ -1,0 +1,81 @@
+"""A kind of limit is a row of one table and two fields; all that handles limits goes by the row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_ultrapar.broker.days import counted_days, open_days
+from pytest_ultrapar.clock import PlayedDayClock
+from pytest_ultrapar.plan.forecast import LaneLoad
+from pytest_ultrapar.plan.load import limit_loads
+from pytest_ultrapar.pool.config import load_pool
+from pytest_ultrapar.pool.environment import Overrides
+from pytest_ultrapar.pool.file import LimitTable
+from pytest_ultrapar.pool.model import LIMIT_KINDS, Limit
+from pytest_ultrapar.simulator.limits import Gate, LimitPath
+from tests.property.broker_judge import lane, pool
+from tests.unit.broker_play import Play
+from tests.unit.pool_texts import simulated
+
+AMOUNT = 3
+every_kind = pytest.mark.parametrize("word", LIMIT_KINDS)
+
+
+def limit(word: str, amount: float = AMOUNT) -> Limit:
+    return Limit.of("k0", "key", {word: amount})
+
+
+def test_words_of_the_table_are_the_fields_of_a_limit_and_of_the_file():
+    fields = [name for name in LimitTable.__struct_fields__ if name != "day"]
+    assert fields == list(LIMIT_KINDS)
+    rows = Limit.of("k0", "key", dict.fromkeys(LIMIT_KINDS, 1)).rows
+    assert [row.kind.word for row in rows] == fields
+
+
+@every_kind
+def test_pool_file_says_it_and_its_origin_is_known(word, tmp_path):
+    path = tmp_path / "pool.toml"
+    path.write_text(simulated(f"per_key = {{ {word} = {AMOUNT} }}"))
+    read = load_pool(path, environ={}, overrides=Overrides())
+    assert [(row.kind.word, row.amount) for row in read.limits["sim/key0"].rows] == [(word, AMOUNT)]
+    assert f"sim/key0 {word}" in {one.name for one in read.effective}
+
+
+@every_kind
+def test_broker_grants_no_more_at_once(word):
+    of = pool([lane("a", "k0", "k0")], limit(word))
+    clock = PlayedDayClock(1_700_000_000)
+    days = open_days(of, counted_days(of, of.lanes, {}, Path()), clock, 100.0)
+    play = Play(of, days=days)
+    for _ in range(2 * AMOUNT):
+        play.ask(tokens=1)
+    assert 0 < len(play.leases) <= AMOUNT
+
+
+@every_kind
+def test_simulated_provider_refuses_what_is_too_much(word):
+    path = LimitPath([Gate(limit(word), PlayedDayClock(1_700_000_000))])
+    refused = [path.admit(0.0, 1) for _ in range(2 * AMOUNT)]
+    # Windows have a call of tolerance for the way there.
+    assert refused[AMOUNT - 1] is None
+    assert refused[-1] is not None
+    assert refused[-1].bound == word
+
+
+@every_kind
+def test_plan_shows_what_falls_on_it(word):
+    of = pool([lane("a", "k0", "k0")], limit(word))
+    load = LaneLoad()
+    load.requests, load.busy_s, load.tokens = 7, 7.0, 7
+    (found,) = limit_loads(of.lanes, of.limits, {of.lanes[0].lane_id: load})
+    assert (found.name, found.allows, found.requests) == (f"k0 ({word})", AMOUNT, 7)
+    assert found.alone_s > 0
+
+
+@pytest.mark.parametrize("limits", ["rpm = 10, rpd = 100000", "rpm = 60, rpd = 50"])
+def test_day_may_allow_more_or_less_than_its_minutes(limits, tmp_path):
+    path = tmp_path / "pool.toml"
+    path.write_text(simulated(f"per_key = {{ {limits} }}"))
+    assert load_pool(path, environ={}, overrides=Overrides()).limits["sim/key0"].rpd
