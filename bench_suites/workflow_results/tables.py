@@ -20,17 +20,17 @@ SIMULATED = (
     "SIMULATED: all of this comes from the simulated provider and says nothing about a real model"
 )
 LEGEND = (
-    "n: measured cases; unscored: those of them that were refused prompts: counted as not solved,"
-    " left out of all means. infra: cases that the infrastructure failed to answer; they are in no"
+    "n: measured cases; unscored: refused prompts among them, which count as not solved and are "
+    "in no mean. infra: cases that the infrastructure failed to answer; they are in no"
     " other figure. coverage %: n of the planned cases. In brackets: 95 % interval; cases that"
     " share a task and its luck count as one cluster. best reachable: a flawless model with the"
     " same tasks and luck."
 )
 LEGEND_53 = (
-    "obeyed, repaired, neither: of the places where the plans differ, the mean share at which the"
-    " flawed plan was followed, the sound one, or neither; over reachable cases, so that the tools'"
-    " luck has little part in it. substitutes: cases with another task, since the flaw could not"
-    " spoil the repetition's own. flaw / no flaw: over the n other cases whose task was measured"
+    "obeyed, repaired, neither: of the places where the plans differ, the mean share where the "
+    "flawed plan, the sound one or neither was followed; over reachable cases, so that the tools' "
+    "luck matters little. substitutes: cases with another task, since the flaw does not fit the "
+    "repetition's own. flaw / no flaw: over the n other cases whose task was measured"
     " with the sound plan, too."
 )
 BEST = "best reachable"

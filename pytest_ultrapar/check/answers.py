@@ -87,7 +87,7 @@ class LaneAnswer:
     """What became of one lane.
 
     Attributes:
-        word: `ok`; `limited`: it was too much just now (429, or 503 that says when to come back);
+        word: `ok`; `limited`: rate-limited right now (429, or 503 that says when to come back);
             `unsure`: a failure that may pass, after which a run would ask again; `failed`.
         latency_s: Seconds from sending to the end, making the connection included; None where
             nothing was sent.

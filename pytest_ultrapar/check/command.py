@@ -23,9 +23,9 @@ which of them answer, how fast, and what failed and why.
 Requests keep all limits of the pool, and none is sent twice. A line per lane begins with
 
     ok         it answers
-    limited    it was too much just now (429, or 503 that says when to come back)
-    unsure     it failed in a way that may pass (another 5xx, no answer in time, a broken
-               connection), after which a run would ask again
+    limited    rate-limited right now (429, or 503 that says when to come back)
+    unsure     it failed, perhaps only for now (another 5xx, no answer in time, a broken
+               connection), and a run would ask again
     failed     it does not answer, or not as it should; the line says why
 
 Exit code 0 when a lane is ok and none failed; 1 when one failed or none is ok; 2 when interrupted;

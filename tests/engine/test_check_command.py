@@ -465,7 +465,7 @@ def test_of_three_hundred_lanes_one_that_hangs_holds_up_none_and_an_interrupt_sa
         assert process.wait(60) == 2
     assert all(line.startswith("ok ") for line in lines[1:])
     assert "ultrapar check: interrupted\n299 of 300 lanes ok (median " in rest
-    assert "nothing is known of lab/m000/key0\n" in rest
+    assert "nothing is known about lab/m000/key0\n" in rest
     assert len(rest.splitlines()) < 8
     assert "Traceback" not in rest
     assert CANARY not in "".join(lines) + rest
