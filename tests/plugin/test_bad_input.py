@@ -243,7 +243,7 @@ def test_run_directory_in_use_or_of_an_earlier_run_is_refused(project, workers):
 
 def test_earlier_run_is_not_overwritten_and_not_resumed_by_another_suite(project):
     project.suite(PLAIN_SUITE)
-    first = project.run("--ultrapar-out=run")
+    first = project.run("-n0", "--ultrapar-out=run")
     assert first.ret == 0
     project.server.reset()
     for workers in ("-n0", "-n2"):

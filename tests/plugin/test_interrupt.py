@@ -154,7 +154,7 @@ def test_it(answer):
     )
     again = project.run(workers, "-x", "--ultrapar-resume", "runs/cut")
     again.stdout.fnmatch_lines(["ultrapar: resuming *", f"*; go on with {same}"])
-    ended = project.run(workers, "--ultrapar-resume", "runs/cut")
+    ended = project.run("-n0", "--ultrapar-resume", "runs/cut")
     ended.assert_outcomes(failed=20)
     ended.stdout.no_fnmatch_line("*stopped early*")
 

@@ -124,7 +124,7 @@ def test_command_line_goes_before_the_environment_and_products_say_so(project, m
         monkeypatch.setenv(name, value)
 
     result = project.run(
-        "--ultrapar-repeats=1", "--ultrapar-debug-log=off", "--ultrapar-max-workers=2"
+        "-n0", "--ultrapar-repeats=1", "--ultrapar-debug-log=off", "--ultrapar-max-workers=2"
     )
 
     said = "\n".join(first_lines(result))

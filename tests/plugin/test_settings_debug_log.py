@@ -87,7 +87,7 @@ def test_no_debug_log_and_no_word_of_it_unless_asked_for(project, monkeypatch):
     project.suite(SUITE)
     monkeypatch.setenv("DEBUG_PROCESS_NUM", "1")
 
-    result = project.run("--ultrapar-max-attempts=1", "--ultrapar-coverage=0")
+    result = project.run("-n0", "--ultrapar-max-attempts=1", "--ultrapar-coverage=0")
 
     assert logs(project) == {}
     # Nor do the first lines repeat what the file or the default says.
