@@ -106,7 +106,7 @@ class LaneBroker:
         self._rotation: OrderedDict[str, WorkerState] = OrderedDict()
         self._parking: dict[InstanceState, None] = {}
         self._episodes = OpenEpisodes()
-        self._dispatcher = Scheduler(self._table, self._groups, self._episodes, self._rotation)
+        self._scheduler = Scheduler(self._table, self._groups, self._episodes, self._rotation)
         self._now_s = -math.inf
         self._n_requests = 0
 
@@ -144,22 +144,22 @@ class LaneBroker:
             raise ValueError(msg)
         if not state.has_spoken:
             state.has_spoken = True
-            self._table.look_at(self._homes.spoke(worker, now_s))
+            self._table.look_at(self._homes.arrived(worker, now_s))
         waiting = self._admit(state, request, now_s)
         if waiting is None:
             return self._finish(now_s)
         group = waiting.group
         is_gated = waiting.opens and group is not None and not group.admits
         is_settled = not (is_gated or self._table.changed)
-        if is_settled and self._dispatcher.serve_at_once(waiting, now_s):
+        if is_settled and self._scheduler.serve_at_once(waiting, now_s):
             return self._finish(now_s)
-        self._dispatcher.enqueue(waiting)
+        self._scheduler.enqueue(waiting)
         if is_gated and group is not None:
             self._look_at_models(self._groups.refresh(group, now_s))
         elif self._table.changed:
             self._table.look_at(waiting.lane_set.lanes)
         else:
-            self._dispatcher.watch(waiting, now_s)
+            self._scheduler.watch(waiting, now_s)
         return self._finish(now_s)
 
     def withdraw(self, worker: str, request_id: int, now_s: float) -> list[Action]:
@@ -249,7 +249,7 @@ class LaneBroker:
         for group in self._episodes.close_all(state):
             self._has_less(group, now_s)
         del self._rotation[worker]
-        self._table.look_at(self._homes.left(worker, now_s))
+        self._table.look_at(self._homes.departed(worker, now_s))
         return self._finish(now_s)
 
     def assign(self, assignment: Assignment, now_s: float) -> list[Action]:
@@ -267,7 +267,7 @@ class LaneBroker:
             state.home = self._homes.home_of(state.name)
         for group in self._groups.assign(assignment, now_s):
             for line in list(group.lines):
-                self._dispatcher.refuse(line, no_such_group(group.name))
+                self._scheduler.refuse(line, no_such_group(group.name))
         self._table.look_at(self._table.lanes.values())
         return self._finish(now_s)
 
@@ -339,16 +339,16 @@ class LaneBroker:
     def _finish(self, now_s: float) -> list[Action]:
         # Not as soon as they go out: whoever is being withdrawn right now must not be told.
         if self._table.gone:
-            self._dispatcher.refuse_without_lane()
+            self._scheduler.refuse_without_lane()
             self._refuse_parked(now_s)
         for instance in list(self._parking):
             self._let_retries_go(instance, now_s)
         while self._table.changed or self._table.idle:
-            self._dispatcher.dispatch(now_s)
-            self._dispatcher.refuse_spent(now_s)
+            self._scheduler.serve(now_s)
+            self._scheduler.refuse_spent(now_s)
         self._table.settle(now_s)
-        actions = self._dispatcher.actions
-        self._dispatcher.actions = []
+        actions = self._scheduler.actions
+        self._scheduler.actions = []
         return actions
 
     def _observe(
@@ -393,7 +393,7 @@ class LaneBroker:
                     budget.probe_over()
                 continue
             waiting.probes = budget if is_probe else None
-            self._dispatcher.enqueue(waiting)
+            self._scheduler.enqueue(waiting)
             self._table.look_at(waiting.lane_set.lanes)
         if not budget.parked:
             del self._parking[instance]
@@ -444,9 +444,9 @@ class LaneBroker:
                 self._refuse(worker, request, too_large(request.tokens, lane_set.lanes))
                 return None
             lane_set = self._table.lane_set(model, fitting, now_s)
-        in_vain = self._dispatcher.in_vain(model.name, lane_set, request.tokens, now_s)
-        if in_vain is not None:
-            self._refuse(worker, request, *in_vain)
+        futile = self._scheduler.futile(model.name, lane_set, request.tokens, now_s)
+        if futile is not None:
+            self._refuse(worker, request, *futile)
             return None
         failed = self._table.lanes.get(request.after) if request.after is not None else None
         # Where an instance is out, all go elsewhere, and nobody need be spared.
@@ -500,7 +500,7 @@ class LaneBroker:
     def _refuse(
         self, worker: WorkerState, request: LeaseRequest, reason: str, kind: str = NO_LANE
     ) -> None:
-        self._dispatcher.actions.append(Refusal(worker.name, request.request_id, reason, kind))
+        self._scheduler.actions.append(Refusal(worker.name, request.request_id, reason, kind))
 
     def _leave(self, waiting: Waiting, now_s: float) -> None:
         if waiting.probes is not None:

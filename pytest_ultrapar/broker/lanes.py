@@ -487,7 +487,7 @@ class LaneState(Wake):
         n_full: Full limits on its path as last told, plus one when it is out.
         seat_label: The limit whose seats last bound it; `rate_label`: the rate limit or `pause`
             that did.
-        unspoken: Home workers that have not asked for anything yet.
+        absent: Home workers that have not asked for anything yet.
         is_lendable: Whether workers that are not at home here may use it.
         hold_ended_s: Since when it is lendable.
         used_order: Order of its last grant among all grants.
@@ -501,6 +501,7 @@ class LaneState(Wake):
     """
 
     __slots__ = (
+        "absent",
         "balance",
         "busy_s",
         "counted",
@@ -536,7 +537,6 @@ class LaneState(Wake):
         "sets",
         "started_s",
         "terms",
-        "unspoken",
         "used_order",
         "waited_s",
     )
@@ -572,7 +572,7 @@ class LaneState(Wake):
         self.reason = ""
         self.n_full = 0
         self.seat_label = self.rate_label = ""
-        self.unspoken: dict[str, None] = {}
+        self.absent: dict[str, None] = {}
         self.is_lendable = True
         self.hold_ended_s = -math.inf
         self.used_order = 0
@@ -843,7 +843,7 @@ class LaneSet:
         is_metered: Whether any of them counts tokens or days; `is_daily`: days.
         n_alive: Lanes that are not out.
         n_seated: Lanes that are not out and have a seat free on every limit of their path.
-        turns: Lines of turns by the lane they want, None for no wish.
+        turns: Lines of turns by the lane they want, None for any.
         opens: Lines of opens with at least one request, those that no group lets through included.
     """
 
@@ -1037,12 +1037,12 @@ class Line:
     Attributes:
         worker: The worker whose opens wait here; None for turns, which wait in one line for all
             workers.
-        wish: The lane that turns here want; None for none, and for opens.
+        prefers: The lane that turns here want; None for none, and for opens.
         is_linked: Whether the dispatcher sees it; a line of opens is not linked while its group's
             gate is shut.
     """
 
-    __slots__ = ("_queue", "group", "is_linked", "lane_set", "model", "wish", "worker")
+    __slots__ = ("_queue", "group", "is_linked", "lane_set", "model", "prefers", "worker")
 
     def __init__(
         self,
@@ -1051,13 +1051,13 @@ class Line:
         *,
         worker: WorkerState | None = None,
         group: GroupState | None = None,
-        wish: LaneState | None = None,
+        prefers: LaneState | None = None,
     ) -> None:
         self.model = model
         self.lane_set = lane_set
         self.worker = worker
         self.group = group
-        self.wish = wish
+        self.prefers = prefers
         self.is_linked = False
         self._queue: OrderedDict[int, Waiting] = OrderedDict()
 
@@ -1125,7 +1125,7 @@ class Line:
 
     def _appear(self) -> None:
         if self.worker is None:
-            self.lane_set.turns[self.wish] = self
+            self.lane_set.turns[self.prefers] = self
         else:
             self.lane_set.opens[self] = None
         if self.group is not None:
@@ -1136,7 +1136,7 @@ class Line:
     def _vanish(self) -> None:
         self.unlink()
         if self.worker is None:
-            del self.lane_set.turns[self.wish]
+            del self.lane_set.turns[self.prefers]
         else:
             del self.lane_set.opens[self]
         if self.group is not None:

@@ -1,4 +1,10 @@
-"""Brings waiting requests and free lanes together."""
+"""Brings waiting requests and free lanes together.
+
+A request either opens an episode (an *open*: the first of its case) or goes on with one (a *turn*).
+Turns come first, since an episode that has begun holds up its test; among opens, workers take turns
+with each other. A worker's *home* are the lanes that it prefers (affinity); seats there that its
+home workers do not need are lent to others (work stealing). What waits, and where, is in `lanes`.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +39,452 @@ if TYPE_CHECKING:
     )
     from pytest_ultrapar.broker.protocol import LeaseRequest
     from pytest_ultrapar.pool.model import LaneId
+
+
+class Scheduler:
+    """Grants and refuses waiting requests, and collects what to tell whom.
+
+    Attributes:
+        actions: What was decided since the broker last took it away.
+    """
+
+    def __init__(
+        self,
+        table: LaneTable,
+        groups: GroupBook,
+        episodes: OpenEpisodes,
+        rotation: OrderedDict[str, WorkerState],
+    ) -> None:
+        self._table = table
+        self._groups = groups
+        self._episodes = episodes
+        self._rotation = rotation
+        self._n_leases = 0
+        self.actions: list[Action] = []
+
+    def serve_at_once(self, waiting: Waiting, now_s: float) -> bool:
+        """Grant a request that has just come, if a lane is free for it.
+
+        Only right while nothing has changed since the last `serve`: then nobody else can use a
+        lane that is free, so nobody is overtaken.
+        """
+        if waiting.clock.n_seated == 0:
+            return False
+        free = [lane for lane in waiting.lane_set.lanes if lane.is_free(now_s)]
+        while (lane := best_lane(waiting, free)) is not None:
+            if lane.metered and defers(waiting, lane, self._table.changed, now_s):
+                free.remove(lane)
+                continue
+            waiting.stop_deferring()
+            self._grant(waiting, lane, now_s)
+            return True
+        return False
+
+    def enqueue(self, waiting: Waiting) -> None:
+        """Let a request wait in its line."""
+        lane_set, worker, model = waiting.lane_set, waiting.worker, waiting.model
+        line: Line | None
+        if waiting.opens:
+            key = (lane_set, waiting.group)
+            line = worker.lines.get(key)
+            if line is None:
+                line = Line(model, lane_set, worker=worker, group=waiting.group)
+                worker.lines[key] = line
+        else:
+            prefers = waiting.prefers
+            line = lane_set.turns.get(prefers) or Line(model, lane_set, prefers=prefers)
+        line.join(waiting)
+
+    def watch(self, waiting: Waiting, now_s: float) -> None:
+        """Wake up when a rate that keeps the request waiting is ready."""
+        if waiting.clock.n_seated:
+            for lane in waiting.lane_set.lanes:
+                self._table.watch(lane, now_s)
+
+    def serve(self, now_s: float) -> None:
+        """Serve all that changed lanes can serve: turns first, then opens."""
+        decide_again(self._table.changed)
+        looked_at = [lane for lane in self._table.changed if lane.model.n_waiting]
+        self._table.changed.clear()
+        free = looked_at
+        while free := [lane for lane in free if lane.model.n_waiting and lane.is_free(now_s)]:
+            by_model: dict[ModelState, list[LaneState]] = {}
+            for lane in free:
+                by_model.setdefault(lane.model, []).append(lane)
+            waiting = next_turn(by_model) or next_open(self._rotation.values(), by_model)
+            if waiting is None:
+                break
+            served_by = best_lane(waiting, by_model[waiting.model])
+            assert served_by is not None
+            if served_by.metered and defers(waiting, served_by, self._table.changed, now_s):
+                # The lane is reserved for this request now, so it is not free in the next round.
+                continue
+            assert waiting.line is not None
+            waiting.line.leave(waiting)
+            self._grant(waiting, served_by, now_s)
+        for lane in looked_at:
+            if lane.model.n_waiting:
+                self._table.watch(lane, now_s)
+
+    def refuse(self, line: Line, reason: str) -> None:
+        """Refuse all requests of a line."""
+        for waiting in line.requests():
+            self._refuse(line, waiting, reason)
+
+    def _refuse(self, line: Line, waiting: Waiting, reason: str, kind: str = NO_LANE) -> None:
+        line.leave(waiting)
+        if waiting.probes is not None:
+            waiting.probes.probe_over()
+        self.actions.append(Refusal(waiting.worker.name, waiting.request.request_id, reason, kind))
+
+    def futile(
+        self, model: str, lane_set: LaneSet, tokens: int, now_s: float
+    ) -> tuple[str, str] | None:
+        """Why no lane of a set will serve a request as long as an episode may last, and which kind.
+
+        None: one may.
+        """
+        if lane_set.n_alive == 0:
+            return all_out(model, lane_set.lanes), NO_LANE
+        if not lane_set.is_daily:
+            return None
+        timeout_s = self._table.episode_timeout_s
+        found = []
+        for lane in lane_set.lanes:
+            if not lane.is_out:
+                limit = lane.spent_on(tokens, now_s + timeout_s, now_s)
+                if limit is None:
+                    return None
+                found.append(limit)
+        return day_spent(found, tokens, timeout_s, now_s), DAILY_QUOTA
+
+    def refuse_spent(self, now_s: float) -> None:
+        """Refuse who waits in vain, as the day of all its lanes is used up."""
+        limits, self._table.idle = self._table.idle, []
+        sets = {one: None for limit in limits for lane in limit.lanes for one in lane.sets}
+        for lane_set in sets:
+            for line in [*lane_set.turns.values(), *lane_set.opens]:
+                # The first of a line is who is tried, and mostly all of a line are alike.
+                while len(line) and (
+                    why := self.futile(line.model.name, lane_set, line.first.request.tokens, now_s)
+                ):
+                    self._refuse(line, line.first, *why)
+
+    def refuse_without_lane(self) -> None:
+        """Refuse all requests that only lanes which went out could have served."""
+        lanes, self._table.gone = self._table.gone, []
+        for lane_set in {lane_set: None for lane in lanes for lane_set in lane.sets}:
+            if lane_set.n_alive:
+                continue
+            for line in [*lane_set.turns.values(), *lane_set.opens]:
+                self.refuse(line, all_out(line.model.name, lane_set.lanes))
+
+    def _grant(self, waiting: Waiting, lane: LaneState, now_s: float) -> None:
+        table, worker, request = self._table, waiting.worker, waiting.request
+        seat_wait_s = rate_wait_s = 0.0
+        if now_s > waiting.since_s:
+            seat_wait_s, rate_wait_s = _split_wait(waiting, lane, now_s)
+        table.take(lane, now_s)
+        table.courses.sent(lane.model.name, request.case_id)
+        self._n_leases += 1
+        at_grant = lane.in_flight if lane.counted is None else lane.counted.seats.in_flight
+        held = HeldLease(lane, now_s, at_grant, waiting.probes)
+        worker.leases[self._n_leases] = held
+        tokens = 0
+        if lane.metered:
+            tokens = request.tokens
+            held.reserved = reserve(lane, tokens, now_s)
+        send_by_s = now_s + lane.send_by_s
+        table.begin_term(lane, self._n_leases, worker, send_by_s)
+        if lane.health.on_trial:
+            table.begin_probe(lane, now_s, send_by_s)
+        if request.after is not None:
+            table.count_retry(request.after, lane)
+        lease = Lease(
+            self._n_leases,
+            lane.lane.lane_id,
+            now_s,
+            send_by_s,
+            seat_wait_s,
+            rate_wait_s,
+            lane.in_flight,
+            tokens,
+            lane.instance.is_answering(now_s),
+        )
+        self.actions.append(Grant(worker.name, request.request_id, lease))
+        if waiting.opens:
+            self._rotation.move_to_end(worker.name)
+            self._episodes.open(worker, request.case_id, waiting.group)
+            if waiting.group is not None:
+                self._groups.refresh(waiting.group, now_s)
+
+
+def next_turn(free: dict[ModelState, list[LaneState]]) -> Waiting | None:
+    """The turn that has waited longest among those that one of the `free` lanes can serve.
+
+    A turn keeps to its lane while that is up; with its lane paused or out any other of its lane set
+    serves it.
+    """
+    best: Waiting | None = None
+    for model, lanes in free.items():
+        if not model.n_turns:
+            continue
+        for lane in lanes:
+            for lane_set in lane.sets:
+                turns = lane_set.turns
+                if not turns:
+                    continue
+                for prefers in (lane, None, *model.down):
+                    line = turns.get(prefers)
+                    if line is not None and (best is None or line.first.order < best.order):
+                        best = line.first
+    return best
+
+
+def next_open(
+    rotation: Collection[WorkerState], free: dict[ModelState, list[LaneState]]
+) -> Waiting | None:
+    """The open to serve next on one of the `free` lanes: at home before lent, then by `rotation`.
+
+    Args:
+        rotation: All workers, the one longest without a grant first. It is walked at most twice.
+        free: Lanes that could take a request now, by model.
+    """
+    for worker in rotation:
+        if worker.linked:
+            best = _first_of(worker, free, lent=False)
+            if best is not None:
+                return best
+    for worker in rotation:
+        if worker.linked and worker.home is not None:
+            best = _first_of(worker, free, lent=True)
+            if best is not None:
+                return best
+    return None
+
+
+def _first_of(
+    worker: WorkerState, free: dict[ModelState, list[LaneState]], *, lent: bool
+) -> Waiting | None:
+    home = worker.home
+    best: Waiting | None = None
+    for model, lines in worker.linked.items():
+        lanes = free.get(model)
+        if lanes is None:
+            continue
+        for line in lines:
+            first = line.first
+            if best is not None and best.order < first.order:
+                continue
+            members = line.lane_set.members
+            for lane in lanes:
+                is_lent = home is not None and lane not in home
+                if is_lent is lent and lane in members and (lane.is_lendable or not lent):
+                    best = first
+                    break
+    return best
+
+
+def best_lane(waiting: Waiting, free: Iterable[LaneState]) -> LaneState | None:
+    """The lane to serve a request: its own, else a home, the least loaded, the longest unused.
+
+    Args:
+        waiting: The request.
+        free: Lanes of its model that could take a request now.
+
+    Returns:
+        None when none of the `free` lanes may serve it.
+    """
+    prefers = waiting.prefers
+    if prefers is not None and prefers.is_up:
+        return next((lane for lane in free if lane is prefers), None)
+    members = waiting.lane_set.members
+    home = waiting.worker.home
+    best: LaneState | None = None
+    best_key = (True, 0.0, 0)
+    for lane in free:
+        if lane not in members:
+            continue
+        is_lent = home is not None and lane not in home
+        if is_lent and waiting.opens and not lane.is_lendable:
+            continue
+        key = (is_lent, lane.load, lane.used_order)
+        if best is None or key < best_key:
+            best, best_key = lane, key
+    return best
+
+
+def other_lane(failed: LaneState, lanes: Iterable[LaneState], now_s: float) -> LaneState | None:
+    """The lane to try a request on that failed on another: one that is up, at best free now.
+
+    Returns:
+        None when no other is up.
+    """
+    up = [lane for lane in lanes if lane.is_up and lane is not failed]
+    return min(
+        up, key=lambda lane: (not lane.is_free(now_s), lane.load, lane.used_order), default=None
+    )
+
+
+def _split_wait(waiting: Waiting, lane: LaneState, now_s: float) -> tuple[float, float]:
+    """Seconds waited for seats and for rates or pauses; counts them on the lane by what bound it.
+
+    What is left after the time its group let nobody start, the time the lane was held for its home
+    workers, and the time all seats were taken can only have been a rate or a pause: the broker
+    never leaves a free lane and a request for it side by side.
+    """
+    waited_s = now_s - waiting.since_s
+    parked_s = waiting.parked_s
+    if parked_s > 0:
+        lane.count_wait("retry budget", parked_s)
+        waited_s -= parked_s
+    if waiting.opens and waiting.group is not None:
+        shut_s = min(waited_s, waiting.group.shut_s(now_s) - waiting.shut_s)
+        if shut_s > 0:
+            lane.count_wait("group", shut_s)
+            waited_s -= shut_s
+    # Sums of differences round: a wait of nothing may come out as minus a few 1e-14.
+    seat_wait_s = max(0.0, min(waited_s, waiting.clock.full_s(now_s) - waiting.full_s))
+    if seat_wait_s > 0:
+        lane.count_wait(lane.seat_label, seat_wait_s)
+        waited_s -= seat_wait_s
+    if waiting.opens and lane.hold_ended_s > waiting.since_s and not waiting.worker.is_home(lane):
+        held_s = min(waited_s, lane.hold_ended_s - waiting.since_s)
+        if held_s > 0:
+            lane.count_wait("home", held_s)
+            waited_s -= held_s
+    if waited_s > 0:
+        lane.count_wait(lane.rate_label or lane.seat_label, waited_s)
+    return seat_wait_s, max(0.0, waited_s) + parked_s
+
+
+class OpenEpisodes:
+    """Counts episodes from their first lease to their end or to the end of their worker.
+
+    Attributes:
+        n_open: Open episodes of all workers.
+    """
+
+    __slots__ = ("n_open",)
+
+    def __init__(self) -> None:
+        self.n_open = 0
+
+    def is_opening(self, worker: WorkerState, request: LeaseRequest) -> bool:
+        """Whether a request is for the first lease of an episode that the worker has not open."""
+        return request.opens and request.case_id not in worker.open_cases
+
+    def open(self, worker: WorkerState, case_id: str, group: GroupState | None) -> None:
+        """Count an episode that gets its first lease; an empty `case_id` counts without a name."""
+        if case_id:
+            if case_id in worker.open_cases:
+                return
+            worker.open_cases[case_id] = group
+        else:
+            worker.open_unnamed[group] = worker.open_unnamed.get(group, 0) + 1
+        self.n_open += 1
+        if group is not None:
+            group.n_open += 1
+            group.has_opened = True
+
+    def close(
+        self, worker: WorkerState, case_id: str, group: GroupState | None
+    ) -> list[GroupState]:
+        """Count an episode as ended; nothing happens when the worker never opened one of that case.
+
+        Returns:
+            The groups that have one open episode less.
+        """
+        if case_id in worker.open_cases:
+            return self._less(worker.open_cases.pop(case_id))
+        n_unnamed = worker.open_unnamed.get(group, 0)
+        if not n_unnamed:
+            return []
+        worker.open_unnamed[group] = n_unnamed - 1
+        return self._less(group)
+
+    def close_all(self, worker: WorkerState) -> list[GroupState]:
+        """Count all episodes of a worker as closed. Returns the groups that have fewer now."""
+        groups = [*worker.open_cases.values()]
+        for group, n_unnamed in worker.open_unnamed.items():
+            groups += [group] * n_unnamed
+        worker.open_cases.clear()
+        worker.open_unnamed.clear()
+        return list(dict.fromkeys(one for group in groups for one in self._less(group)))
+
+    def _less(self, group: GroupState | None) -> list[GroupState]:
+        self.n_open -= 1
+        if group is None:
+            return []
+        group.n_open -= 1
+        return [group]
+
+
+HOLD_S = 2.0
+"""So long after the first request a lane waits for its home workers before it is lent: worker
+processes start within a second or two of each other, and the assignment that the header shows
+should be true from the first request on."""
+
+
+class Homes(Wake):
+    """The homes of an assignment. Wakes when lanes are held for absent workers no longer."""
+
+    __slots__ = ("_arrived", "_has_begun", "_homes", "_is_over", "_lanes", "_wakes")
+
+    def __init__(self, lanes: Mapping[LaneId, LaneState], wakes: WakeQueue) -> None:
+        super().__init__()
+        self._lanes = lanes
+        self._wakes = wakes
+        self._homes: dict[str, frozenset[LaneState]] = {}
+        self._arrived: set[str] = set()
+        self._has_begun = self._is_over = False
+
+    def assign(self, home: Mapping[str, tuple[LaneId, ...]], now_s: float) -> list[LaneState]:
+        """Put homes in force. Returns the lanes that may be lent from now on."""
+        self._homes = {
+            worker: frozenset(self._lanes[lane] for lane in lanes) for worker, lanes in home.items()
+        }
+        for lane in self._lanes.values():
+            lane.absent.clear()
+        for worker, lanes in home.items():
+            if worker not in self._arrived and not self._is_over:
+                for lane_id in lanes:
+                    self._lanes[lane_id].absent[worker] = None
+        for lane in self._lanes.values():
+            lane.is_lendable = lane.is_lendable and not lane.absent
+        return self._lendable(now_s)
+
+    def home_of(self, worker: str) -> frozenset[LaneState] | None:
+        """The home lanes of a worker; None when it is at home everywhere."""
+        return self._homes.get(worker)
+
+    def arrived(self, worker: str, now_s: float) -> list[LaneState]:
+        """A worker asked for its first lease. Returns the lanes that may be lent now."""
+        if not (self._has_begun or self._is_over):
+            self._has_begun = True
+            self._wakes.ensure(self, now_s + HOLD_S)
+        return self.departed(worker, now_s)
+
+    def departed(self, worker: str, now_s: float) -> list[LaneState]:
+        """No lane waits for this worker (any more). Returns the lanes that may be lent now."""
+        self._arrived.add(worker)
+        for lane in self._homes.get(worker, ()):
+            lane.absent.pop(worker, None)
+        return self._lendable(now_s)
+
+    def end_hold(self, now_s: float) -> list[LaneState]:
+        """The time for workers to come is over. Returns the lanes that may be lent from now on."""
+        self._is_over = True
+        for lane in self._lanes.values():
+            lane.absent.clear()
+        return self._lendable(now_s)
+
+    def _lendable(self, now_s: float) -> list[LaneState]:
+        lent = [lane for lane in self._lanes.values() if not (lane.is_lendable or lane.absent)]
+        for lane in lent:
+            lane.is_lendable = True
+            lane.hold_ended_s = now_s
+        return lent
 
 
 MAX_SHOWN = 8
@@ -103,449 +555,3 @@ def _shown(words: Iterable[str], separator: str = ", ") -> str:
     all_words = list(words)
     cut = [f"and {len(all_words) - MAX_SHOWN} more"] if len(all_words) > MAX_SHOWN else []
     return separator.join([*all_words[:MAX_SHOWN], *cut])
-
-
-class OpenEpisodes:
-    """Counts episodes from their first lease to their end or to the end of their worker.
-
-    Attributes:
-        n_open: Open episodes of all workers.
-    """
-
-    __slots__ = ("n_open",)
-
-    def __init__(self) -> None:
-        self.n_open = 0
-
-    def is_opening(self, worker: WorkerState, request: LeaseRequest) -> bool:
-        """Whether a request is for the first lease of an episode that the worker has not open."""
-        return request.opens and request.case_id not in worker.open_cases
-
-    def open(self, worker: WorkerState, case_id: str, group: GroupState | None) -> None:
-        """Count an episode that gets its first lease; an empty `case_id` counts without a name."""
-        if case_id:
-            if case_id in worker.open_cases:
-                return
-            worker.open_cases[case_id] = group
-        else:
-            worker.open_unnamed[group] = worker.open_unnamed.get(group, 0) + 1
-        self.n_open += 1
-        if group is not None:
-            group.n_open += 1
-            group.has_opened = True
-
-    def close(
-        self, worker: WorkerState, case_id: str, group: GroupState | None
-    ) -> list[GroupState]:
-        """Count an episode as ended; nothing happens when the worker never opened one of that case.
-
-        Returns:
-            The groups that have one open episode less.
-        """
-        if case_id in worker.open_cases:
-            return self._less(worker.open_cases.pop(case_id))
-        n_unnamed = worker.open_unnamed.get(group, 0)
-        if not n_unnamed:
-            return []
-        worker.open_unnamed[group] = n_unnamed - 1
-        return self._less(group)
-
-    def close_all(self, worker: WorkerState) -> list[GroupState]:
-        """Count all episodes of a worker as closed. Returns the groups that have fewer now."""
-        groups = [*worker.open_cases.values()]
-        for group, n_unnamed in worker.open_unnamed.items():
-            groups += [group] * n_unnamed
-        worker.open_cases.clear()
-        worker.open_unnamed.clear()
-        return list({less: None for group in groups for less in self._less(group)})
-
-    def _less(self, group: GroupState | None) -> list[GroupState]:
-        self.n_open -= 1
-        if group is None:
-            return []
-        group.n_open -= 1
-        return [group]
-
-
-HOLD_S = 2.0
-"""So long after the first request a lane waits for its home workers before it is lent: worker
-processes start within a second or two of each other, and the assignment that the header shows
-should
-be true from the first request on."""
-
-
-class Homes(Wake):
-    """The homes of an assignment. Wakes when lanes are held for absent workers no longer."""
-
-    __slots__ = ("_has_begun", "_homes", "_is_over", "_lanes", "_spoken", "_wakes")
-
-    def __init__(self, lanes: Mapping[LaneId, LaneState], wakes: WakeQueue) -> None:
-        super().__init__()
-        self._lanes = lanes
-        self._wakes = wakes
-        self._homes: dict[str, frozenset[LaneState]] = {}
-        self._spoken: set[str] = set()
-        self._has_begun = self._is_over = False
-
-    def assign(self, home: Mapping[str, tuple[LaneId, ...]], now_s: float) -> list[LaneState]:
-        """Put homes in force. Returns the lanes that may be lent from now on."""
-        self._homes = {
-            worker: frozenset(self._lanes[lane] for lane in lanes) for worker, lanes in home.items()
-        }
-        for lane in self._lanes.values():
-            lane.unspoken.clear()
-        for worker, lanes in home.items():
-            if worker not in self._spoken and not self._is_over:
-                for lane_id in lanes:
-                    self._lanes[lane_id].unspoken[worker] = None
-        for lane in self._lanes.values():
-            lane.is_lendable = lane.is_lendable and not lane.unspoken
-        return self._lendable(now_s)
-
-    def home_of(self, worker: str) -> frozenset[LaneState] | None:
-        """The home lanes of a worker; None when it is at home everywhere."""
-        return self._homes.get(worker)
-
-    def spoke(self, worker: str, now_s: float) -> list[LaneState]:
-        """A worker asked for its first lease. Returns the lanes that may be lent now."""
-        if not (self._has_begun or self._is_over):
-            self._has_begun = True
-            self._wakes.ensure(self, now_s + HOLD_S)
-        return self.left(worker, now_s)
-
-    def left(self, worker: str, now_s: float) -> list[LaneState]:
-        """No lane waits for this worker (any more). Returns the lanes that may be lent now."""
-        self._spoken.add(worker)
-        for lane in self._homes.get(worker, ()):
-            lane.unspoken.pop(worker, None)
-        return self._lendable(now_s)
-
-    def end_hold(self, now_s: float) -> list[LaneState]:
-        """The time for workers to come is over. Returns the lanes that may be lent from now on."""
-        self._is_over = True
-        for lane in self._lanes.values():
-            lane.unspoken.clear()
-        return self._lendable(now_s)
-
-    def _lendable(self, now_s: float) -> list[LaneState]:
-        lent = [lane for lane in self._lanes.values() if not (lane.is_lendable or lane.unspoken)]
-        for lane in lent:
-            lane.is_lendable = True
-            lane.hold_ended_s = now_s
-        return lent
-
-
-def next_turn(free: dict[ModelState, list[LaneState]]) -> Waiting | None:
-    """The turn that has waited longest among those that one of the `free` lanes can serve.
-
-    A turn keeps to its lane while that is up; with its lane paused or out any other of its lane set
-    serves it.
-    """
-    best: Waiting | None = None
-    for model, lanes in free.items():
-        if not model.n_turns:
-            continue
-        for lane in lanes:
-            for lane_set in lane.sets:
-                turns = lane_set.turns
-                if not turns:
-                    continue
-                for wish in (lane, None, *model.down):
-                    line = turns.get(wish)
-                    if line is not None and (best is None or line.first.order < best.order):
-                        best = line.first
-    return best
-
-
-def next_open(
-    rotation: Collection[WorkerState], free: dict[ModelState, list[LaneState]]
-) -> Waiting | None:
-    """The open to serve next on one of the `free` lanes: at home before lent, then by `rotation`.
-
-    Args:
-        rotation: All workers, the one longest without a grant first. It is walked at most twice.
-        free: Lanes that could take a request now, by model.
-    """
-    for worker in rotation:
-        if worker.linked:
-            best = _first_of(worker, free, lent=False)
-            if best is not None:
-                return best
-    for worker in rotation:
-        if worker.linked and worker.home is not None:
-            best = _first_of(worker, free, lent=True)
-            if best is not None:
-                return best
-    return None
-
-
-def _first_of(
-    worker: WorkerState, free: dict[ModelState, list[LaneState]], *, lent: bool
-) -> Waiting | None:
-    home = worker.home
-    best: Waiting | None = None
-    for model, lines in worker.linked.items():
-        lanes = free.get(model)
-        if lanes is None:
-            continue
-        for line in lines:
-            first = line.first
-            if best is not None and best.order < first.order:
-                continue
-            members = line.lane_set.members
-            for lane in lanes:
-                is_lent = home is not None and lane not in home
-                if is_lent is lent and lane in members and (lane.is_lendable or not lent):
-                    best = first
-                    break
-    return best
-
-
-def other_lane(failed: LaneState, lanes: Iterable[LaneState], now_s: float) -> LaneState | None:
-    """The lane to try a request on that failed on another: one that is up, at best free now.
-
-    Returns:
-        None when no other is up.
-    """
-    up = [lane for lane in lanes if lane.is_up and lane is not failed]
-    return min(
-        up, key=lambda lane: (not lane.is_free(now_s), lane.load, lane.used_order), default=None
-    )
-
-
-def best_lane(waiting: Waiting, free: Iterable[LaneState]) -> LaneState | None:
-    """The lane to serve a request: its own, else a home, the least loaded, the longest unused.
-
-    Args:
-        waiting: The request.
-        free: Lanes of its model that could take a request now.
-
-    Returns:
-        None when none of the `free` lanes may serve it.
-    """
-    prefers = waiting.prefers
-    if prefers is not None and prefers.is_up:
-        return next((lane for lane in free if lane is prefers), None)
-    members = waiting.lane_set.members
-    home = waiting.worker.home
-    best: LaneState | None = None
-    best_key = (True, 0.0, 0)
-    for lane in free:
-        if lane not in members:
-            continue
-        is_lent = home is not None and lane not in home
-        if is_lent and waiting.opens and not lane.is_lendable:
-            continue
-        key = (is_lent, lane.load, lane.used_order)
-        if best is None or key < best_key:
-            best, best_key = lane, key
-    return best
-
-
-class Scheduler:
-    """Grants and refuses waiting requests, and collects what to tell whom.
-
-    Attributes:
-        actions: What was decided since the broker last took it away.
-    """
-
-    def __init__(
-        self,
-        table: LaneTable,
-        groups: GroupBook,
-        episodes: OpenEpisodes,
-        rotation: OrderedDict[str, WorkerState],
-    ) -> None:
-        self._table = table
-        self._groups = groups
-        self._episodes = episodes
-        self._rotation = rotation
-        self._n_leases = 0
-        self.actions: list[Action] = []
-
-    def serve_at_once(self, waiting: Waiting, now_s: float) -> bool:
-        """Grant a request that has just come, if a lane is free for it.
-
-        Only right while nothing has changed since the last `dispatch`: then nobody else can use a
-        lane that is free, so nobody is overtaken.
-        """
-        if waiting.clock.n_seated == 0:
-            return False
-        free = [lane for lane in waiting.lane_set.lanes if lane.is_free(now_s)]
-        while (lane := best_lane(waiting, free)) is not None:
-            if lane.metered and defers(waiting, lane, self._table.changed, now_s):
-                free.remove(lane)
-                continue
-            waiting.stop_deferring()
-            self._grant(waiting, lane, now_s)
-            return True
-        return False
-
-    def enqueue(self, waiting: Waiting) -> None:
-        """Let a request wait in its line."""
-        lane_set, worker, model = waiting.lane_set, waiting.worker, waiting.model
-        line: Line | None
-        if waiting.opens:
-            key = (lane_set, waiting.group)
-            line = worker.lines.get(key)
-            if line is None:
-                line = Line(model, lane_set, worker=worker, group=waiting.group)
-                worker.lines[key] = line
-        else:
-            wish = waiting.prefers
-            line = lane_set.turns.get(wish) or Line(model, lane_set, wish=wish)
-        line.join(waiting)
-
-    def watch(self, waiting: Waiting, now_s: float) -> None:
-        """Wake up when a rate that keeps the request waiting is ready."""
-        if waiting.clock.n_seated:
-            for lane in waiting.lane_set.lanes:
-                self._table.watch(lane, now_s)
-
-    def dispatch(self, now_s: float) -> None:
-        """Serve all that changed lanes can serve: turns first, then opens."""
-        decide_again(self._table.changed)
-        looked_at = [lane for lane in self._table.changed if lane.model.n_waiting]
-        self._table.changed.clear()
-        free = looked_at
-        while free := [lane for lane in free if lane.model.n_waiting and lane.is_free(now_s)]:
-            by_model: dict[ModelState, list[LaneState]] = {}
-            for lane in free:
-                by_model.setdefault(lane.model, []).append(lane)
-            waiting = next_turn(by_model) or next_open(self._rotation.values(), by_model)
-            if waiting is None:
-                break
-            served_by = best_lane(waiting, by_model[waiting.model])
-            assert served_by is not None
-            if served_by.metered and defers(waiting, served_by, self._table.changed, now_s):
-                continue
-            assert waiting.line is not None
-            waiting.line.leave(waiting)
-            self._grant(waiting, served_by, now_s)
-        for lane in looked_at:
-            if lane.model.n_waiting:
-                self._table.watch(lane, now_s)
-
-    def refuse(self, line: Line, reason: str) -> None:
-        """Refuse all requests of a line."""
-        for waiting in line.requests():
-            self._refuse(line, waiting, reason)
-
-    def _refuse(self, line: Line, waiting: Waiting, reason: str, kind: str = NO_LANE) -> None:
-        line.leave(waiting)
-        if waiting.probes is not None:
-            waiting.probes.probe_over()
-        self.actions.append(Refusal(waiting.worker.name, waiting.request.request_id, reason, kind))
-
-    def in_vain(
-        self, model: str, lane_set: LaneSet, tokens: int, now_s: float
-    ) -> tuple[str, str] | None:
-        """Why no lane of a set will serve a request as long as an episode may last, and which kind.
-
-        None: one may.
-        """
-        if lane_set.n_alive == 0:
-            return all_out(model, lane_set.lanes), NO_LANE
-        if not lane_set.is_daily:
-            return None
-        timeout_s = self._table.episode_timeout_s
-        found = []
-        for lane in lane_set.lanes:
-            if not lane.is_out:
-                limit = lane.spent_on(tokens, now_s + timeout_s, now_s)
-                if limit is None:
-                    return None
-                found.append(limit)
-        return day_spent(found, tokens, timeout_s, now_s), DAILY_QUOTA
-
-    def refuse_spent(self, now_s: float) -> None:
-        """Refuse who waits in vain, as the day of all its lanes is used up."""
-        limits, self._table.idle = self._table.idle, []
-        sets = {one: None for limit in limits for lane in limit.lanes for one in lane.sets}
-        for lane_set in sets:
-            for line in [*lane_set.turns.values(), *lane_set.opens]:
-                # The first of a line is who is tried, and mostly all of a line are alike.
-                while len(line) and (
-                    why := self.in_vain(line.model.name, lane_set, line.first.request.tokens, now_s)
-                ):
-                    self._refuse(line, line.first, *why)
-
-    def refuse_without_lane(self) -> None:
-        """Refuse all requests that only lanes which went out could have served."""
-        lanes, self._table.gone = self._table.gone, []
-        for lane_set in {lane_set: None for lane in lanes for lane_set in lane.sets}:
-            if lane_set.n_alive:
-                continue
-            for line in [*lane_set.turns.values(), *lane_set.opens]:
-                self.refuse(line, all_out(line.model.name, lane_set.lanes))
-
-    def _grant(self, waiting: Waiting, lane: LaneState, now_s: float) -> None:
-        table, worker, request = self._table, waiting.worker, waiting.request
-        seat_wait_s = rate_wait_s = 0.0
-        if now_s > waiting.since_s:
-            seat_wait_s, rate_wait_s = _split_wait(waiting, lane, now_s)
-        table.take(lane, now_s)
-        table.courses.sent(lane.model.name, request.case_id)
-        self._n_leases += 1
-        at_grant = lane.in_flight if lane.counted is None else lane.counted.seats.in_flight
-        held = HeldLease(lane, now_s, at_grant, waiting.probes)
-        worker.leases[self._n_leases] = held
-        tokens = 0
-        if lane.metered:
-            tokens = request.tokens
-            held.reserved = reserve(lane, tokens, now_s)
-        send_by_s = now_s + lane.send_by_s
-        table.begin_term(lane, self._n_leases, worker, send_by_s)
-        if lane.health.on_trial:
-            table.begin_probe(lane, now_s, send_by_s)
-        if request.after is not None:
-            table.count_retry(request.after, lane)
-        lease = Lease(
-            self._n_leases,
-            lane.lane.lane_id,
-            now_s,
-            send_by_s,
-            seat_wait_s,
-            rate_wait_s,
-            lane.in_flight,
-            tokens,
-            lane.instance.is_answering(now_s),
-        )
-        self.actions.append(Grant(worker.name, request.request_id, lease))
-        if waiting.opens:
-            self._rotation.move_to_end(worker.name)
-            self._episodes.open(worker, request.case_id, waiting.group)
-            if waiting.group is not None:
-                self._groups.refresh(waiting.group, now_s)
-
-
-def _split_wait(waiting: Waiting, lane: LaneState, now_s: float) -> tuple[float, float]:
-    """Seconds waited for seats and for rates or pauses; counts them on the lane by what bound it.
-
-    What is left after the time its group let nobody start, the time the lane was held for its home
-    workers, and the time all seats were taken can only have been a rate or a pause: the broker
-    never leaves a free lane and a request for it side by side.
-    """
-    waited_s = now_s - waiting.since_s
-    parked_s = waiting.parked_s
-    if parked_s > 0:
-        lane.count_wait("retry budget", parked_s)
-        waited_s -= parked_s
-    if waiting.opens and waiting.group is not None:
-        shut_s = min(waited_s, waiting.group.shut_s(now_s) - waiting.shut_s)
-        if shut_s > 0:
-            lane.count_wait("group", shut_s)
-            waited_s -= shut_s
-    # Sums of differences round: a wait of nothing may come out as minus a few 1e-14.
-    seat_wait_s = max(0.0, min(waited_s, waiting.clock.full_s(now_s) - waiting.full_s))
-    if seat_wait_s > 0:
-        lane.count_wait(lane.seat_label, seat_wait_s)
-        waited_s -= seat_wait_s
-    if waiting.opens and lane.hold_ended_s > waiting.since_s and not waiting.worker.is_home(lane):
-        held_s = min(waited_s, lane.hold_ended_s - waiting.since_s)
-        if held_s > 0:
-            lane.count_wait("home", held_s)
-            waited_s -= held_s
-    if waited_s > 0:
-        lane.count_wait(lane.rate_label or lane.seat_label, waited_s)
-    return seat_wait_s, max(0.0, waited_s) + parked_s
