@@ -191,7 +191,7 @@ def test_plan_says_what_is_left_and_what_is_missing(project):
     ("content", "said"),
     [
         (b"", "is damaged"),
-        (b"ultrapar day 2 00000000\n{}\n", "by another version"),
+        (b"ultrapar day 2 00000000\n{}\n", "another version"),
     ],
 )
 def test_memory_that_cannot_be_trusted_stops_the_run_before_its_first_request(
