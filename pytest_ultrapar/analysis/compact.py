@@ -43,9 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
         "([cases, of cases]) and at the end the summary",
     )
     options = parser.parse_args(arguments)
-    # pyarrow imports numpy where it is installed, 0.06 to 0.1 s for what nothing here uses.
-    sys.modules.setdefault("numpy", None)  # type: ignore[arg-type]
-    # Heavy (pyarrow, pytest-benchmark), and only this process needs it.
+    # Heavy (pyarrow, scipy, pytest-benchmark), and only this process needs it.
     from pytest_ultrapar.analysis.compaction import compact  # noqa: PLC0415
 
     # Records form no cycles, and a process that ends soon need not look for any: 0.03 s of 0.55.

@@ -15,7 +15,7 @@ import msgspec
 from pytest_ultrapar.analysis.attribution import Attribution, attribute
 from pytest_ultrapar.analysis.requests import LimitAudit, audit, peak_in_flight
 from pytest_ultrapar.analysis.statistics import Latency, latency_of, quantile
-from pytest_ultrapar.plan.bound import lower_bound, request_classes
+from pytest_ultrapar.plan.linear_program import lower_bound, request_classes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

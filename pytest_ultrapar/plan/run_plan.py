@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.critical_values import Z_95
-from pytest_ultrapar.plan.bound import Bound, lower_bound, request_classes
-from pytest_ultrapar.plan.expectations import Basis, request_tokens, too_large
+from pytest_ultrapar.plan.bound import Bound
+from pytest_ultrapar.plan.expectations import (
+    ASSUMED_WITHIN,
+    MEASURED,
+    Basis,
+    request_tokens,
+    too_large,
+)
 from pytest_ultrapar.plan.forecast import Course, Forecast, forecast
+from pytest_ultrapar.plan.linear_program import lower_bound, request_classes
 from pytest_ultrapar.plan.load import (
     KeyLoad,
     KeyShare,
@@ -34,12 +41,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.plan.forecast import LaneLoad
     from pytest_ultrapar.plan.waste import Service
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
-
-
-ASSUMED_WITHIN = 2.0
-"""What nobody measured is given as half to twice what was supposed. No statistics: a reminder."""
-MEASURED: tuple[Basis, ...] = ("case", "test")
-"""What an expectation stands on when cases like it were seen."""
 
 
 @dataclass(frozen=True, slots=True)
