@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.assignment import Assignment
-from pytest_ultrapar.critical_values import Z_95
 from pytest_ultrapar.plan.bound import Bound
 from pytest_ultrapar.plan.expectations import (
     ASSUMED_WITHIN,
@@ -41,6 +40,10 @@ if TYPE_CHECKING:
     from pytest_ultrapar.plan.forecast import LaneLoad
     from pytest_ultrapar.plan.waste import Service
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
+
+
+_Z_95 = statistics.NormalDist().inv_cdf(0.975)
+"""How many standard deviations a 95 % interval reaches to each side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,7 @@ def amount(
             measured[planned.test, planned.model].append(value)
     known = math.fsum(math.fsum(own) for own in measured.values())
     variance = math.fsum(_variance(len(own), seen[cell]) for cell, own in measured.items())
-    half = Z_95 * math.sqrt(variance)
+    half = _Z_95 * math.sqrt(variance)
     return Amount(
         known + assumed,
         (known * known / (known + half) if known > 0 else 0.0) + assumed / ASSUMED_WITHIN,

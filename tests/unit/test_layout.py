@@ -17,7 +17,7 @@ import pytest_ultrapar
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(pytest_ultrapar.__file__).parent
 LEVELS = (
-    {"errors", "clock", "records", "critical_values"},
+    {"errors", "clock", "records"},
     {"child"},
     {"apis"},
     {"pool"},
