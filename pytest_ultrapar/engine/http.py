@@ -5,9 +5,9 @@ request (it looks through all its connections each time), httpx's client over ht
 what is here 0.21 ms, and aiohttp alone 0.17 ms.
 
 httpx and not httpx2, its fork to which the providers' own clients have moved: we use its names for
-URLs, headers, requests, responses and errors, no more, both take 0.14 s to load, and respx (0.23.1),
-by which suites put answers in the place of providers, knows httpx alone. Both may be installed; what
-a suite gives its own clients is its own affair.
+URLs, headers, requests, responses and errors, no more, both take 0.14 s to load, and respx
+(0.23.1), by which suites put answers in the place of providers, knows httpx alone. Both may be
+installed; what a suite gives its own clients is its own affair.
 """
 
 from __future__ import annotations
