@@ -52,6 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
         _ask_machine()
     # Heavy (pyarrow, scipy), and only this process needs it.
     from pytest_ultrapar.analysis.compaction import compact  # noqa: PLC0415
+    from pytest_ultrapar.plan import linear_program  # noqa: F401, PLC0415
     from pytest_ultrapar.store import parquet  # noqa: F401, PLC0415
 
     if options.wait and not line_from_parent():
