@@ -39,10 +39,12 @@ class Child:
     """A process while it is of use. It ends with `stop`, and with this process however that ends.
 
     Attributes:
+        module: What it runs.
         pid: The process.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], stderr: IO[bytes]) -> None:
+    def __init__(self, module: str, process: subprocess.Popen[bytes], stderr: IO[bytes]) -> None:
+        self.module = module
         self._process = process
         self._stderr = stderr
         self._said = ""
@@ -85,7 +87,7 @@ class Child:
         except BaseException:
             stderr.close()
             raise
-        child = cls(process, stderr)
+        child = cls(module, process, stderr)
         if stdin:
             child.tell(stdin)
         return child
@@ -180,7 +182,19 @@ def run_child(module: str, *arguments: str, stdin: bytes = b"") -> bytes:
     Raises:
         ResultsError: It ended with another exit code than 0; the message is what it said.
     """
-    child = Child.start(module, *arguments)
+    return output_of(Child.start(module, *arguments), stdin)
+
+
+def output_of(child: Child, stdin: bytes = b"") -> bytes:
+    """What a child prints once it knows all that it is told; it ends with that.
+
+    Args:
+        child: One that reads its standard input to the end.
+        stdin: That.
+
+    Raises:
+        ResultsError: It ended with another exit code than 0; the message is what it said.
+    """
     try:
         printed = child.printed(stdin)
     except BaseException:
@@ -189,7 +203,7 @@ def run_child(module: str, *arguments: str, stdin: bytes = b"") -> bytes:
     finally:
         child.stop()
     if code := child.wait():
-        raise ResultsError(child.said() or f"python -m {module} ended with exit code {code}")
+        raise ResultsError(child.said() or f"python -m {child.module} ended with exit code {code}")
     return printed
 
 

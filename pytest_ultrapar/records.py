@@ -72,7 +72,10 @@ def function_of(nodeid: str) -> str:
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One HTTP request on one lane. All `t_*_s` are monotonic seconds of the host.
+    """One HTTP request on one lane: a row of `attempts`, a field for each column.
+
+    All `t_*_s` are monotonic seconds of the host. The order of the fields is that of the columns
+    and part of the format: a new one comes last.
 
     Attributes:
         turn: Which call of `llm.chat` in the episode, from 0.

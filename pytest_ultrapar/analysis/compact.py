@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import sys
 import time
 from pathlib import Path
@@ -43,17 +44,19 @@ def main(arguments: list[str] | None = None) -> int:
         "([cases, of cases]) and at the end the summary",
     )
     options = parser.parse_args(arguments)
-    # pyarrow imports numpy where it is installed, 0.06 to 0.1 s for what nothing here uses.
-    sys.modules.setdefault("numpy", None)  # type: ignore[arg-type]
-    # Heavy (pyarrow, pytest-benchmark), and only this process needs it.
-    from pytest_ultrapar.analysis.compaction import compact  # noqa: PLC0415
-
-    # Records form no cycles, and a process that ends soon need not look for any: 0.03 s of 0.55.
+    # Neither modules nor records form cycles worth looking for in a process that ends soon: 0.1 s.
     gc.disable()
+    # We multiply no matrices, and threads that wait to do so are in the way of forking.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if options.wait:
-        _prepare()
-        if not line_from_parent():
-            return 0
+        _ask_machine()
+    # Heavy (pyarrow, scipy), and only this process needs it.
+    from pytest_ultrapar.analysis.compaction import compact  # noqa: PLC0415
+    from pytest_ultrapar.plan import linear_program  # noqa: F401, PLC0415
+    from pytest_ultrapar.store import parquet  # noqa: F401, PLC0415
+
+    if options.wait and not line_from_parent():
+        return 0
     try:
         summary = compact(options.run_dir, _Saying() if options.wait else unheard)
     except ResultsError as error:
@@ -89,9 +92,9 @@ class _Saying:
             sys.stdout.buffer.flush()
 
 
-def _prepare() -> None:
+def _ask_machine() -> None:
+    """Before numpy is there: cpuinfo, which pytest-benchmark asks, forks."""
     from pytest_ultrapar.analysis import benchmark_json  # noqa: PLC0415
-    from pytest_ultrapar.store import parquet  # noqa: F401, PLC0415
 
     benchmark_json.machine_info()
     benchmark_json.commit_info()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -11,8 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from pytest_ultrapar.analysis.statistics import quantile, wilson_interval
-from pytest_ultrapar.critical_values import critical_t, critical_z
+from pytest_ultrapar.analysis.statistics import critical_t, critical_z, wilson_interval
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.records import GRADED
 
@@ -28,9 +26,8 @@ CONFIDENCE = 0.95
 MOST_RESAMPLED = 100
 """Up to so many values a mean is resampled as well; of more, its distribution is normal enough."""
 N_RESAMPLES = 1000
-"""Takes 25 ms for 100 values."""
+"""Takes 2 ms for 100 values."""
 _normal = NormalDist()
-_NEGLIGIBLE = 1e-18
 
 
 class Interval(NamedTuple):
@@ -182,19 +179,9 @@ def mcnemar(n_gained: int, n_lost: int) -> float:
     Source: Q. McNemar, Note on the sampling error of the difference between correlated proportions
         or percentages, Psychometrika 12 (1947) 153-157; here with the binomial distribution itself.
     """
-    n, fewer = n_gained + n_lost, min(n_gained, n_lost)
-    if n == 0:
-        return 1.0
-    log_chance = math.lgamma(n + 1) - math.lgamma(fewer + 1) - math.lgamma(n - fewer + 1)
-    chance = math.exp(log_chance - n * math.log(2))
-    tail = 0.0
-    while chance > _NEGLIGIBLE * tail:
-        tail += chance
-        if fewer == 0:
-            break
-        chance *= fewer / (n - fewer + 1)
-        fewer -= 1
-    return min(1.0, 2 * tail)
+    from scipy.special import bdtr  # noqa: PLC0415 - as in `statistics`
+
+    return min(1.0, 2 * float(bdtr(min(n_gained, n_lost), n_gained + n_lost, 0.5)))
 
 
 def quantile_interval(
@@ -250,13 +237,19 @@ def benjamini_hochberg(chances: Sequence[float]) -> list[float]:
 def _resampled(
     values: Sequence[float], mean: float, acceleration: float, confidence: float
 ) -> Interval:
-    rng = random.Random(0)
+    """By hand, since `scipy.stats.bootstrap` takes five times as long, and a second to load."""
+    import numpy as np  # noqa: PLC0415
+
     n = len(values)
-    means = sorted(math.fsum(rng.choices(values, k=n)) / n for _ in range(N_RESAMPLES))
-    below = sum((each < mean) + (each <= mean) for each in means) / 2
-    bias = _normal.inv_cdf(min(max(below / N_RESAMPLES, 0.001), 0.999))
+    drawn = np.random.default_rng(0).integers(n, size=(N_RESAMPLES, n))
+    means = np.array(values)[drawn].mean(axis=1)
+    # Grades repeat, so many means are the same but for rounding: these count half.
+    equal = 1e-12 * max(map(abs, values))
+    below = ((means < mean - equal).mean() + (means <= mean + equal).mean()) / 2
+    bias = _normal.inv_cdf(min(max(float(below), 0.001), 0.999))
     z = critical_z(confidence)
-    return Interval(*(quantile(means, _share(bias, side, acceleration)) for side in (-z, z)))
+    shares = [_share(bias, side, acceleration) for side in (-z, z)]
+    return Interval(*np.quantile(means, shares).tolist())
 
 
 def _share(bias: float, z: float, acceleration: float) -> float:

@@ -15,7 +15,6 @@ import msgspec
 from pytest_ultrapar.analysis.attribution import Attribution, attribute
 from pytest_ultrapar.analysis.requests import LimitAudit, audit, peak_in_flight
 from pytest_ultrapar.analysis.statistics import Latency, latency_of, quantile
-from pytest_ultrapar.plan.bound import lower_bound, request_classes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -110,6 +109,9 @@ def hindsight(log: RequestLog, limits: Iterable[Limit]) -> Bound | None:
     Returns:
         None when no measured request was served.
     """
+    # Not at the top: whoever prints a run's summary reads `Performance` from here, without scipy.
+    from pytest_ultrapar.plan.linear_program import lower_bound  # noqa: PLC0415
+
     requests = demand(log)
     if not requests:
         return None
@@ -119,6 +121,8 @@ def hindsight(log: RequestLog, limits: Iterable[Limit]) -> Bound | None:
 
 def demand(log: RequestLog) -> tuple[RequestClass, ...]:
     """The measured requests that were served, in classes."""
+    from pytest_ultrapar.plan.linear_program import request_classes  # noqa: PLC0415
+
     services: dict[str, list[float]] = defaultdict(list)
     for request in log:
         if request.measured and request.served:

@@ -1,9 +1,12 @@
-"""The numbers of one run, each with the count it stands on; pure."""
+"""The numbers of one run, each with the count it stands on; pure.
+
+The process that coordinates a run reads types from here, so scipy and numpy are loaded by the
+functions that need them.
+"""
 
 from __future__ import annotations
 
 import math
-import random
 import statistics
 from collections import Counter
 from statistics import NormalDist
@@ -11,7 +14,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from pytest_ultrapar.critical_values import Z_95, critical_t
 from pytest_ultrapar.records import GRADED
 from pytest_ultrapar.store.timing import (
     MeasuredPart,
@@ -29,6 +31,23 @@ if TYPE_CHECKING:
 
 
 WHOLE_RUN = MeasuredPart()
+_NORMAL = NormalDist()
+
+
+def critical_z(confidence: float) -> float:
+    """Two-sided quantile of the standard normal: 1.96 for 0.95."""
+    return _NORMAL.inv_cdf(0.5 + confidence / 2)
+
+
+def critical_t(n: int, confidence: float) -> float:
+    """Two-sided quantile of Student's t for a mean of `n` >= 2 values: 12.7 for 2 at 0.95."""
+    from scipy.special import stdtrit  # noqa: PLC0415
+
+    return float(stdtrit(n - 1, 0.5 + confidence / 2))
+
+
+Z_95 = critical_z(0.95)
+"""1.96: how many standard deviations a 95 % interval reaches to each side."""
 
 
 class CaseMeasure(NamedTuple):
@@ -135,7 +154,6 @@ _LEAST_DRAWN = 8
 _FEW_CONFIDENCE, _FEW_LEAST_SPREAD = 0.99, 0.1
 LEAST_CASES = 3
 """With fewer on either side there is no interval."""
-_NORMAL = NormalDist()
 _BEGINS, _ENDS = 0, 1
 
 
@@ -194,20 +212,24 @@ def speedup_interval(strata: Sequence[Sequence[Part]]) -> tuple[float, float] | 
         return None
     if least < _LEAST_DRAWN:
         return _interval_of_few(strata, least)
-    draw = random.Random(_SEED)
-    blocks = [_blocks(parts, draw) for parts in strata]
-    found: list[float] = []
-    for _ in range(_DRAWS):
-        drawn = [_sum(draw.choices(one, k=len(one))) for one in blocks]
-        ratio = speedup(drawn)
-        if ratio is not None:
-            found.append(ratio)
-    if len(found) < _DRAWS // 2:
+    import numpy as np  # noqa: PLC0415
+
+    draw = np.random.default_rng(_SEED)
+    sums = np.zeros((_DRAWS, len(Part._fields)))
+    for parts in strata:
+        # Each part in one of the blocks, at random; of few parts each is a block.
+        mixed = draw.permutation(np.array(parts, dtype=float))
+        n_blocks = min(len(parts), _MOST_BLOCKS)
+        blocks = np.add.reduceat(mixed, np.arange(n_blocks) * len(parts) // n_blocks)
+        sums += blocks[draw.integers(len(blocks), size=(_DRAWS, len(blocks)))].sum(axis=1)
+    n_slow, slow_s, n_fast, fast_s = sums[(sums > 0).all(axis=1)].T
+    if len(n_slow) < _DRAWS // 2:
         return None
-    found.sort()
+    ratios = n_fast / fast_s / (n_slow / slow_s)
     tail = _tail(min(least, _MOST_BLOCKS))
-    most = len(found) - 1
-    return found[math.floor(tail * most)], found[math.ceil((1 - tail) * most)]
+    low = np.quantile(ratios, tail, method="lower")
+    high = np.quantile(ratios, 1 - tail, method="higher")
+    return float(low), float(high)
 
 
 def makespan_shares(spans: Sequence[Span], beside: Sequence[Span] = ()) -> list[float]:
@@ -286,13 +308,6 @@ def _interval_of_few(strata: Sequence[Sequence[Part]], least: int) -> tuple[floa
     error = max(math.sqrt(variance), _FEW_LEAST_SPREAD / math.sqrt(least))
     reach = math.exp(critical_t(least, _FEW_CONFIDENCE) * error)
     return factor / reach, factor * reach
-
-
-def _blocks(parts: Sequence[Part], draw: random.Random) -> list[Part]:
-    if len(parts) <= _MOST_BLOCKS:
-        return list(parts)
-    mixed = draw.sample(parts, len(parts))
-    return [_sum(mixed[at::_MOST_BLOCKS]) for at in range(_MOST_BLOCKS)]
 
 
 def _tail(n: int) -> float:

@@ -49,7 +49,8 @@ class BreakerRule:
 
 
 FAILURES = BreakerRule(after=5, base_s=5.0, cap_s=120.0)
-"""Source: RELIABILITY 3."""
+"""Five in a row: with fewer, bad luck would stop a lane that works. The pause doubles up to two
+minutes, so that a server which comes back is found within that."""
 NOBODY_LISTENS = BreakerRule(after=1, base_s=0.25, cap_s=2.0)
 """A refused connection leaves no doubt, and the next try costs nobody anything: a server that
 starts again is found within 2 s."""
@@ -155,9 +156,8 @@ CLASSES: dict[str, FailureClass] = {
 }
 """By outcome. `ok`, `unsent` and `cancelled` are no failures and stand for nothing here.
 
-Source: RELIABILITY 3's table of classes. It differs in one row: a refused connection draws on no
-budget and costs no attempt, since nothing was sent and the lane's breaker lets one try through at a
-time.
+A refused connection draws on no budget and costs no attempt, since nothing was sent and the lane's
+breaker lets one try through at a time.
 """
 
 ANSWERED: frozenset[str] = frozenset(("ok", "refused", "bad_request"))

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 RECENT_S = 30.0
 RECENT_LEAST = 10
 """More failures than answers among this many or more of the last `RECENT_S` seconds open, too.
-
-Source: RELIABILITY 3.
 """
 JITTER = 0.1
 """An opening is up to this share longer, so that lanes do not return together."""
@@ -265,18 +263,20 @@ class PauseLog:
 MAX_RETRY_AFTER_S = 120.0
 """A lane always rests as long as this if it is asked to; for longer only while an episode may last.
 
-Source: RELIABILITY 3 (the OpenAI SDK's own bound).
+Two minutes is also the longest that the OpenAI SDK for Python waits.
 """
 RETRY_AFTER_JITTER = 0.1
 """A pause is up to this share longer than asked for, so that lanes do not return together."""
 BACKOFF_BASE_S, BACKOFF_CAP_S = 1.0, 30.0
-"""Full jitter U(0, min(cap, base * 2^n)) where no time is named. Source: RELIABILITY 3."""
+"""A refusal that names no time pauses its lane by full jitter, U(0, min(cap, base * 2^n)). So does
+`engine.retry` for a single request: a refusal by rate is the affair of the lane."""
 UNREACHABLE_S = 120.0
 """A lane that once answered is out when nobody has listened there for so long."""
 NEVER_REACHED_S, NEVER_ANSWERED_S = 2.0, 60.0
 """The same for a lane whose instance has never answered anything: a wrong address ends a run soon,
 and so does a server of which nothing but failures ever came."""
 _LATE_S = 5.0
+"""Who looks at a lane so much later than its pause ended has slept, or the clock has jumped."""
 _HOPELESS_COUNT = 5
 """Fewer failures than that in a row may be the requests' own fault, however long they took."""
 Cause = Literal["rate", "breaker"]

@@ -110,7 +110,7 @@ class Pacer:
 
     A token taken is never given back: the broker cannot know that nothing reached the provider.
 
-    Source: ITU-T I.371 annex A (GCRA); RELIABILITY 1.1.
+    Source: ITU-T I.371 annex A (GCRA, the virtual scheduling algorithm).
     """
 
     __slots__ = ("interval_s", "ready_s", "window_s")
@@ -194,7 +194,7 @@ class TokenPacer:
     of the latter shortens later ones, else the rate of sends would be that of the estimates. Idle
     time is no credit.
 
-    Source: ITU-T I.371 annex A (GCRA), with amounts; RELIABILITY 1.1 (sliding window log).
+    Source: ITU-T I.371 annex A (GCRA), with amounts, and a log of the sends in the window.
     """
 
     __slots__ = ("_counted", "_credit_s", "_log", "_token_s", "limit", "ready_s", "window_s")

@@ -18,7 +18,7 @@ from pytest_ultrapar.analysis.paired import (
 )
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_speeds import judged_run, not_measured, read_speeds
-from pytest_ultrapar.child import run_child
+from pytest_ultrapar.child import Child, output_of
 from pytest_ultrapar.compare.figures import (
     SERVICE_MEANS,
     Figure,
@@ -416,23 +416,38 @@ class Order(msgspec.Struct, frozen=True):
     undecided: Undecided
 
 
-def judge_in_subprocess(
-    run_dir: Path, baseline: Path | None, rules: tuple[Rule, ...], undecided: Undecided
+def start_judge() -> Child:
+    """A process that judges one run, for `judged_by`; it loads all that it needs meanwhile."""
+    return Child.start(__name__)
+
+
+def judged_by(
+    judge: Child,
+    run_dir: Path,
+    baseline: Path | None,
+    rules: tuple[Rule, ...],
+    undecided: Undecided,
 ) -> GateResult:
-    """Judge a finished run in a new process and wait for it.
+    """Have a finished run judged, and wait for it; the process has ended then.
 
     Raises:
         ResultsError: It could not be judged.
     """
     base = str(baseline) if baseline is not None else None
     order = Order(str(run_dir), base, rules, undecided)
-    said = run_child(__name__, stdin=msgspec.json.encode(order))
+    said = output_of(judge, msgspec.json.encode(order))
     return msgspec.json.decode(said, type=GateResult)
 
 
 def main() -> int:
-    """Judge what standard input says; 0, or 1 after a message on standard error."""
-    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
+    """Judge what standard input says, if anything; 0, or 1 after a message on standard error."""
+    # A fifth of a second each, which nobody waits for as long as the order is to come.
+    import scipy.special  # noqa: F401, PLC0415
+
+    said = sys.stdin.buffer.read()
+    if not said:
+        return 0
+    order = msgspec.json.decode(said, type=Order)
     try:
         baseline = find_measured_run(order.baseline) if order.baseline is not None else None
         run = find_measured_run(order.run)

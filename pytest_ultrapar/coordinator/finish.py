@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -101,37 +102,43 @@ def finish(
         at_failure: Whether it was `-x` or `--maxfail` that ended it.
         written: Called now and then with how many cases are in the tables, and of how many.
     """
-    assert run.manifest is not None
-    manifest = msgspec.structs.replace(
-        run.manifest,
-        lanes=run.last_status.lanes if run.last_status is not None else [],
-        ended_at=datetime.now(UTC),
-    )
-    path = run.directory.path
-    try:
-        segments = largest_sizes(run.directory.journal, manifest.segments)
-        manifest = msgspec.structs.replace(manifest, segments=segments)
-        write_manifest(path, manifest)
-        summary = run.services.compact(written)
-    except ResultsError as error:
-        return FinishedRun(path, manifest, None, (str(error),))
-    if stopped and summary.n_never_ran:
-        said = (
-            f"stopped early: {summary.statistics.n_final} of "
-            f"{counted(summary.statistics.n_planned, 'case')} have a result, and no "
-            f"finished episode is lost; go on with {how_to_resume(run, at_failure=at_failure)}"
+    with contextlib.ExitStack() as stack:
+        judge = None
+        if gate is not None:
+            # It loads all that it needs while the tables are made.
+            judge = gate.start_judge()
+            stack.callback(judge.stop)
+        assert run.manifest is not None
+        manifest = msgspec.structs.replace(
+            run.manifest,
+            lanes=run.last_status.lanes if run.last_status is not None else [],
+            ended_at=datetime.now(UTC),
         )
-        return FinishedRun(path, manifest, summary, (), said)
-    found = failures(summary, run.options.coverage)
-    judged = None
-    if gate is not None:
+        path = run.directory.path
         try:
-            judged = gate.judge(path)
+            segments = largest_sizes(run.directory.journal, manifest.segments)
+            manifest = msgspec.structs.replace(manifest, segments=segments)
+            write_manifest(path, manifest)
+            summary = run.services.compact(written)
         except ResultsError as error:
-            found = (*found, f"the gate cannot be judged: {error}")
-        else:
-            found += judged.failures
-    return FinishedRun(path, manifest, summary, found, gate=judged)
+            return FinishedRun(path, manifest, None, (str(error),))
+        if stopped and summary.n_never_ran:
+            said = (
+                f"stopped early: {summary.statistics.n_final} of "
+                f"{counted(summary.statistics.n_planned, 'case')} have a result, and no "
+                f"finished episode is lost; go on with {how_to_resume(run, at_failure=at_failure)}"
+            )
+            return FinishedRun(path, manifest, summary, (), said)
+        found = failures(summary, run.options.coverage)
+        judged = None
+        if gate is not None and judge is not None:
+            try:
+                judged = gate.judge(path, judge)
+            except ResultsError as error:
+                found = (*found, f"the gate cannot be judged: {error}")
+            else:
+                found += judged.failures
+        return FinishedRun(path, manifest, summary, found, gate=judged)
 
 
 def how_to_resume(run: Run, *, at_failure: bool = False) -> str:

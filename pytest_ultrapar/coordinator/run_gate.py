@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.measured_run import find_measured_run
-from pytest_ultrapar.compare.gate import judge_in_subprocess
+from pytest_ultrapar.compare.gate import judged_by, start_judge
 from pytest_ultrapar.compare.pairing import refuse_nothing_common
 from pytest_ultrapar.compare.report import failure_line, gate_section, text_lines
 from pytest_ultrapar.compare.rules import (
@@ -24,6 +24,7 @@ from pytest_ultrapar.store.run_directory import resolve_run
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_ultrapar.child import Child
     from pytest_ultrapar.pool.settings import Options
     from pytest_ultrapar.records import Case
 
@@ -68,13 +69,21 @@ class RunGate:
             base = find_measured_run(str(self.baseline))
             refuse_nothing_common(base, cases, seed=self.seed, what="--ultrapar-gate: this run")
 
-    def judge(self, run_dir: Path) -> Judgement:
+    def start_judge(self) -> Child:
+        """A process for `judge`, started before the run's tables are there."""
+        return start_judge()
+
+    def judge(self, run_dir: Path, judge: Child) -> Judgement:
         """Judge the finished run.
+
+        Args:
+            run_dir: Of the run, with its tables.
+            judge: From `start_judge`.
 
         Raises:
             ResultsError: It could not be judged.
         """
-        result = judge_in_subprocess(run_dir, self.baseline, self.rules, self.undecided)
+        result = judged_by(judge, run_dir, self.baseline, self.rules, self.undecided)
         return Judgement(
             lines=tuple(text_lines([gate_section(result)])),
             failures=(f"gate: {failure_line(result)}",) if result.failed else (),

@@ -3,6 +3,11 @@
 httpx with aiohttp as its transport: at 300 connections httpx's own pool costs 8.4 ms of CPU per
 request (it looks through all its connections each time), httpx's client over httpx-aiohttp 0.34 ms,
 what is here 0.21 ms, and aiohttp alone 0.17 ms.
+
+httpx and not httpx2, its fork to which the providers' own clients have moved: we use its names for
+URLs, headers, requests, responses and errors, no more, both take 0.14 s to load, and respx
+(0.23.1), by which suites put answers in the place of providers, knows httpx alone. Both may be
+installed; what a suite gives its own clients is its own affair.
 """
 
 from __future__ import annotations

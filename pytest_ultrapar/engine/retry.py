@@ -1,4 +1,10 @@
-"""When to try again: the only retry layer there is."""
+"""When to try again: the only retry layer there is.
+
+How long a request waits has three reasons. Its own failures cost attempts and back off here
+(`backoff_s`). A refusal by rate costs none: its lane pauses instead (`broker.health`), and the
+request takes another lane or waits for that one. Where too many requests fail at once, the broker
+parks retries until one of them succeeds (`broker.lanes.RetryBudget`).
+"""
 
 from __future__ import annotations
 

@@ -56,6 +56,10 @@ class EarlierRun(msgspec.Struct, frozen=True):
 Basis = Literal["case", "test", "suite", "model", "hint"]
 """The same case's earlier episode; one of the same test function and model; one of the same suite
 and model; one of the same model in another suite; what pool and suite say."""
+MEASURED: tuple[Basis, ...] = ("case", "test")
+"""What an expectation stands on when cases like it were seen."""
+ASSUMED_WITHIN = 2.0
+"""What nobody measured is given as half to twice what was supposed. No statistics: a reminder."""
 
 
 @dataclass(frozen=True, slots=True)

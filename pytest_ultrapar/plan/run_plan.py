@@ -10,10 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.assignment import Assignment
-from pytest_ultrapar.critical_values import Z_95
-from pytest_ultrapar.plan.bound import Bound, lower_bound, request_classes
-from pytest_ultrapar.plan.expectations import Basis, request_tokens, too_large
+from pytest_ultrapar.plan.bound import Bound
+from pytest_ultrapar.plan.expectations import (
+    ASSUMED_WITHIN,
+    MEASURED,
+    Basis,
+    request_tokens,
+    too_large,
+)
 from pytest_ultrapar.plan.forecast import Course, Forecast, forecast
+from pytest_ultrapar.plan.linear_program import lower_bound, request_classes
 from pytest_ultrapar.plan.load import (
     KeyLoad,
     KeyShare,
@@ -36,10 +42,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
 
 
-ASSUMED_WITHIN = 2.0
-"""What nobody measured is given as half to twice what was supposed. No statistics: a reminder."""
-MEASURED: tuple[Basis, ...] = ("case", "test")
-"""What an expectation stands on when cases like it were seen."""
+_Z_95 = statistics.NormalDist().inv_cdf(0.975)
+"""How many standard deviations a 95 % interval reaches to each side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +114,7 @@ def amount(
             measured[planned.test, planned.model].append(value)
     known = math.fsum(math.fsum(own) for own in measured.values())
     variance = math.fsum(_variance(len(own), seen[cell]) for cell, own in measured.items())
-    half = Z_95 * math.sqrt(variance)
+    half = _Z_95 * math.sqrt(variance)
     return Amount(
         known + assumed,
         (known * known / (known + half) if known > 0 else 0.0) + assumed / ASSUMED_WITHIN,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.plan.expectations import ASSUMED_WITHIN, MEASURED
 from pytest_ultrapar.plan.load import QPS_PER_PROCESS, binding
-from pytest_ultrapar.plan.run_plan import ASSUMED_WITHIN, MEASURED, Amount
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.report.text import counted, duration, percent, text_table, times, visible
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pytest_ultrapar.plan.load import KeyLoad, SeatShare
-    from pytest_ultrapar.plan.run_plan import ModelPlan, Prediction, RunPlan
+    from pytest_ultrapar.plan.run_plan import Amount, ModelPlan, Prediction, RunPlan
 
 
 _NAMED = 4

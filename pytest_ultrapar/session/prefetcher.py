@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections import Counter, deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -39,10 +40,12 @@ if TYPE_CHECKING:
 
 _SWITCH_INTERVAL_S = 0.0005
 _BURST_S = 0.008
+"""Completions that come within this time are reported together."""
 _YIELD_LAG_S = 0.003
 """The engine's loop lags when it wakes so much later than it wanted to."""
 _YIELD_S = 0.005
 _MOST_YIELDS = 40
+"""The engine is given up to 40 times 5 ms before each report, for as long as its loop lags."""
 _MOST_OPEN = 1000
 """Episodes open at once in one process where no limit says less."""
 _LONGEST_FAILURE = 300
@@ -126,7 +129,6 @@ class Prefetcher:
         self._settings = settings
         self._alone = alone
         self._changed = threading.Condition()
-        self._pause = threading.Event()
         self._inbox: deque[int] = deque()
         self._finished: deque[tuple[int, object]] = deque()
         self._gone: BaseException | None = None
@@ -217,7 +219,7 @@ class Prefetcher:
             ended = bool(self._finished)
         if was_waiting and ended and self._engine is not None and self._engine.n_open:
             # Completions come in bursts, and each frees a seat: refill those before reporting.
-            self._pause.wait(_BURST_S)
+            time.sleep(_BURST_S)
 
     def _has_news(self) -> bool:
         if self._inbox or self._finished or self._lost or self._abandoned or len(self._ready):
@@ -384,7 +386,7 @@ class Prefetcher:
             if engine.n_open == 0 or engine.lag_s < _YIELD_LAG_S:
                 return
             # Not the condition that finished episodes notify: each would wake us.
-            self._pause.wait(_YIELD_S)
+            time.sleep(_YIELD_S)
 
     def _give_all_up(self, lost: BaseException) -> None:
         for index in [*self._running, *self._backlog]:

@@ -1,4 +1,11 @@
-"""The simulated provider's HTTP server: uvicorn with httptools and uvloop around `Simulator`."""
+"""The simulated provider's HTTP server: uvicorn with httptools and uvloop around `Simulator`.
+
+`aiohttp.web` would save two dependencies and was tried: the same answers after 2 ms, 50
+connections, two times five rounds in turn. A request takes 13 to 18 % more CPU with its low-level
+server and 37 to 52 % with an `Application` (51 us here; 60 and 78 us there), and the server runs
+beside all that is measured. Nor does it tell of a client's FIN before a turn of the loop later; see
+`Connection`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Takes known secrets out of everything that is written or shown."""
+"""Takes known secrets out of everything that is written or shown.
+
+Which secrets are known says `session.process.redactor`. Who writes goes through a `Redactor`: the
+journal, manifest and summary of a run, the debug log, and what pytest itself shows
+(`session.secrecy`, `session.reports`).
+"""
 
 from __future__ import annotations
 
@@ -211,7 +216,7 @@ class Redactor:
         """The beginning of a foreign text on one line, for messages: without secrets, then cut.
 
         Args:
-            text: Whole, or the beginning that `engine.foreign_text` takes of it: what was cut
+            text: Whole, or the beginning that `apis.failure` takes of it: what was cut
                 otherwise may end in a part of a secret that is too short to be known.
             most: Longest result in characters, > 0.
         """

@@ -16,6 +16,8 @@ from tests.warm import Warm
 # its package; half an import is worse than none.
 for _name in ("apis.openai", "coordinator.coordinator", "workers.local", "workers.controller"):
     import_module(f"pytest_ultrapar.{_name}")
+# Nor does numpy allow to be imported twice.
+import_module("scipy.optimize")
 
 CANARY = "sk-canary-4f9a1c77e2b05d"
 SUITE = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scipy import stats
 
-from pytest_ultrapar.critical_values import Z_95, critical_t, critical_z
+from pytest_ultrapar.analysis.statistics import Z_95, critical_t, critical_z
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.99, 0.998, 0.9995, 0.9999])

@@ -17,7 +17,7 @@ import pytest_ultrapar
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(pytest_ultrapar.__file__).parent
 LEVELS = (
-    {"errors", "clock", "records", "critical_values"},
+    {"errors", "clock", "records"},
     {"child"},
     {"apis"},
     {"pool"},
@@ -146,8 +146,13 @@ def loaded_by(module: str) -> set[str]:
     return {name.split(".")[0] for name in modules_loaded_by(module)}
 
 
+ARITHMETIC = {"numpy", "scipy"}
+"""Up to a second to load: for processes that nobody waits for, plans and the command line."""
+
+
 def test_plugin_is_light_for_runs_without_a_pool():
     heavy = {"msgspec", "httpx", "aiohttp", "pyarrow", "uvloop", "rich", "uvicorn", "asyncio"}
+    heavy |= ARITHMETIC
     loaded = loaded_by("pytest_ultrapar.plugin")
     assert "pytest_ultrapar" in loaded
     assert loaded & heavy == set()
@@ -156,7 +161,8 @@ def test_plugin_is_light_for_runs_without_a_pool():
 def test_worker_imports_nothing_that_only_the_controller_needs():
     loaded = loaded_by("pytest_ultrapar.workers.worker")
     assert "msgspec" in loaded
-    assert loaded & {"pyarrow", "rich", "uvicorn", "hypothesis", "pytest_benchmark"} == set()
+    unused = {"pyarrow", "rich", "uvicorn", "hypothesis", "pytest_benchmark", *ARITHMETIC}
+    assert loaded & unused == set()
 
 
 def test_controller_imports_nothing_that_only_workers_need():
@@ -164,7 +170,7 @@ def test_controller_imports_nothing_that_only_workers_need():
         "pytest_ultrapar.coordinator.coordinator, pytest_ultrapar.workers.controller"
     )
     assert "msgspec" in loaded
-    assert loaded & {"aiohttp", "httpx", "uvloop", "asyncio", "pyarrow"} == set()
+    assert loaded & {"aiohttp", "httpx", "uvloop", "asyncio", "pyarrow", *ARITHMETIC} == set()
 
 
 def test_coordinating_a_run_and_its_gate_reads_no_table_in_its_own_process():
@@ -172,7 +178,17 @@ def test_coordinating_a_run_and_its_gate_reads_no_table_in_its_own_process():
         "pytest_ultrapar.coordinator.coordinator, pytest_ultrapar.coordinator.run_gate"
     )
     assert "msgspec" in loaded
-    assert loaded & {"pyarrow", "hypothesis", "pytest_benchmark"} == set()
+    assert loaded & {"pyarrow", "hypothesis", "pytest_benchmark", *ARITHMETIC} == set()
+
+
+@pytest.mark.parametrize(
+    "module", ["coordinator.live", "coordinator.finish", "workers.local", "analysis.run_summary"]
+)
+def test_coordinating_process_leaves_arithmetic_to_others(module):
+    """It shows progress, waits for the summary and prints it."""
+    loaded = loaded_by(f"pytest_ultrapar.{module}")
+    assert "msgspec" in loaded
+    assert loaded & ARITHMETIC == set()
 
 
 @pytest.mark.parametrize("host", ["controller", "worker", "local"])

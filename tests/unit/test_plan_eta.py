@@ -8,9 +8,12 @@ from collections import Counter
 import pytest
 
 from pytest_ultrapar.broker.assignment import Assignment, Group
-from pytest_ultrapar.plan.eta import MOST_LOOKS, Looks, Survival, ToAsk, Used, estimate
+from pytest_ultrapar.plan.bound import RequestClass, certify
+from pytest_ultrapar.plan.eta import MOST_LOOKS, Looks, Survival, ToAsk, Used, estimate, rough_bound
 from pytest_ultrapar.plan.forecast import Course, _Play
+from pytest_ultrapar.plan.linear_program import lower_bound
 from pytest_ultrapar.pool.config import Overrides, load_pool
+from tests.unit.test_plan_bound import random_pool
 
 FREE = Assignment()
 TOLERANCE = 0.25
@@ -208,3 +211,14 @@ def test_survival_counts_what_is_under_way():
     assert Survival({6: 10}, {3: 40, 5: 50}).rest(3) == pytest.approx(3)
     # Short ones have ended, long ones not: the mean of those that ended is too short.
     assert Survival({1: 10}, {1: 10}).rest() == pytest.approx(1 + 0.5 * 1)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rough_bound_is_nearly_the_linear_programs_and_never_above(seed):
+    lanes, limits, classes = random_pool(seed)
+    services = {own.model: own.service_s for own in classes}
+    requests = [RequestClass(model, service_s, 500) for model, service_s in services.items()]
+    best = lower_bound(lanes, limits, requests).seconds
+    found = rough_bound(lanes, limits, requests)
+    assert 0.97 * best <= found.seconds <= best * (1 + 1e-9)
+    assert certify(lanes, limits, requests, found.prices) == pytest.approx(found.seconds)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 LEAST_GAIN = 1.3
-"""Twice the seats must bring so much more, else the end is reached. Source: RELIABILITY 2.2."""
+"""Twice the seats must bring so much more, else the end is reached."""
 FOR_DOUBLING, FOR_TRY = 20, 50
 """Answers that tell how long one takes with so many at once. The mean of their logarithms is good
 to a tenth, enough to tell twice as many answers from as many; a try asks for less and knows more.
