@@ -59,7 +59,7 @@ def test_manifest_missing_foreign_or_of_another_schema_is_an_error(tmp_path):
         read_manifest(tmp_path)
     path = tmp_path / "manifest.json"
     path.write_text('{"run_id": 1}')
-    with pytest.raises(ResultsError, match="no manifest of this version"):
+    with pytest.raises(ResultsError, match="not a manifest of this version"):
         read_manifest(tmp_path)
     write_manifest(tmp_path, msgspec.structs.replace(MANIFEST, schema=2))
     with pytest.raises(ResultsError, match=r"schema must be 1 \(got 2\)"):
