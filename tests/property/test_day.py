@@ -93,7 +93,7 @@ class Sent:
     counted_s: float | None = None
 
 
-ZONES = (None, "America/Los_Angeles", "America/Sao_Paulo", "Asia/Kathmandu")
+ZONES = (None, None, "America/Los_Angeles", "America/Sao_Paulo", "Asia/Kathmandu")
 STARTS = {
     None: datetime(2026, 5, 1, 12, tzinfo=UTC),
     # The clocks go forward on 2026-03-08, and back on 2026-11-01.
@@ -107,11 +107,17 @@ STARTS = {
 class DayMachine(RuleBasedStateMachine):
     """Two processes send on one count; they and the host's clocks suffer all that may happen."""
 
-    @initialize(amount=st.sampled_from([1, 3, 20, 120]), zone=st.sampled_from(ZONES))
-    def start(self, amount: int, zone: str | None) -> None:
+    @initialize(
+        amount=st.sampled_from([1, 3, 20, 120]),
+        zone=st.sampled_from(ZONES),
+        is_greedy=st.booleans(),
+    )
+    def start(self, amount: int, zone: str | None, is_greedy: bool) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="day"))
         self.system = System()
         self.amount = amount
+        # Whether all that can be sent is sent after all that happens to time.
+        self.is_greedy = is_greedy and amount <= 20
         self.zone = None if zone is None else ZoneInfo(zone)
         self.world = World(STARTS[zone].timestamp())
         self.ledgers: dict[str, DayLedger] = {}
@@ -219,14 +225,10 @@ class DayMachine(RuleBasedStateMachine):
             sent.counted_s = sent.granted_s + share * LATE_S
             self.provider.append(sent)
 
-    @rule(n=st.integers(0, 6))
-    def kill_in_next_write(self, n: int) -> None:
-        self.system.in_calls, self.system.error = n, Killed()
-
-    @rule(n=st.integers(0, 6))
-    def fill_the_disk_in_next_write(self, n: int) -> None:
-        self.system.in_calls = n
-        self.system.error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    @rule(n=st.integers(0, 6), is_kill=st.booleans())
+    def spoil_the_next_write(self, n: int, is_kill: bool) -> None:
+        full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.system.in_calls, self.system.error = n, Killed() if is_kill else full
 
     # What time does.
 
@@ -252,6 +254,12 @@ class DayMachine(RuleBasedStateMachine):
             self.world.true_s = max(self.world.true_s, due[0].granted_s + LATE_S)
             self.answered(due[0], due[0].units, 1.0)
         self.world.true_s = true_s
+        self.be_greedy()
+
+    def be_greedy(self) -> None:
+        if self.is_greedy:
+            for process in list(self.ledgers):
+                self.use_up(process, 1.0)
 
     @rule(by_s=st.sampled_from([30.0, 3600.0, 40 * 3600.0, 1e9]), sign=st.sampled_from([-1, 1]))
     def set_the_wall_clock_wrong(self, by_s: float, sign: int) -> None:
@@ -266,6 +274,7 @@ class DayMachine(RuleBasedStateMachine):
         self.world.true_s += 1e-3
         self.world.wrong_s = wrong_s
         self.look()
+        self.be_greedy()
 
     @rule(behind_s=st.sampled_from([0.0, 100.0, 3000.0]))
     def start_the_host_anew(self, behind_s: float) -> None:
@@ -361,7 +370,7 @@ class DayMachine(RuleBasedStateMachine):
 
 class TestDay(DayMachine.TestCase):
     settings = settings(
-        examples(400),
-        stateful_step_count=40,
+        examples(250),
+        stateful_step_count=30,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
