@@ -241,7 +241,7 @@ def test_full_disk_at_the_start_is_refused(memory, monkeypatch, call):
         ledger.claim(0.0)
     said = str(refused.value)
     assert f"cannot write {memory.path}" in said
-    assert "No space left on device; mend that, or name another directory in the" in said
+    assert "No space left on device; fix that, or name another directory in the" in said
     monkeypatch.undo()
     assert ledger_of(memory).left(0.0) == 993
     assert not list(memory.path.parent.glob("*.new"))
