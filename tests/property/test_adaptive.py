@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+import math
+
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.apis.outcome import Allowance
@@ -43,7 +45,7 @@ def play(steps, ceiling):
         at_grant = max(1, round(share * controller.cap()))
         granted_s = max(0.0, now_s - took_s)
         controller.sent(granted_s)
-        before = controller.cap(), controller.interval_s(), controller.n_cuts
+        before = controller.cap(), controller.pace.rate, controller.n_cuts
         seen = Observation(outcome, granted_s, now_s, at_grant, at_grant, told)
         controller.observe(seen)
         yield before, seen, controller
@@ -58,14 +60,25 @@ def test_adaptive_seats_stay_between_one_and_the_ceiling(steps, ceiling):
 
 @given(STEPS, st.integers(1, 2000))
 def test_adaptive_refusal_never_speeds_the_sends_up(steps, ceiling):
-    for (_, interval_s, _), seen, controller in play(steps, ceiling):
+    for (_, rate, _), seen, controller in play(steps, ceiling):
         if seen.outcome == "rate" and seen.told.allowance is None:
-            assert controller.interval_s() >= interval_s * (1 - 1e-9)
+            assert controller.pace.rate <= rate
 
 
 @given(STEPS, st.integers(1, 2000))
+@example(
+    [
+        ("rate", 1.0, 1.0, 0.0, Told()),
+        ("ok", 0.0, 0.0, 0.0, Told()),
+        ("ok", 0.0, 0.0, 0.0, Told()),
+        ("ok", 0.0, 0.0, 1.0, Told()),
+        ("ok", 0.0, 1.0, 0.0, Told()),
+        ("rate", 0.0, 0.0, 0.0, Told()),
+    ],
+    4,
+)
 def test_adaptive_seats_grow_only_by_a_success_that_used_most_of_them(steps, ceiling):
-    for (cap, interval_s, _), seen, controller in play(steps, ceiling):
+    for (cap, rate, _), seen, controller in play(steps, ceiling):
         if controller.cap() > cap:
             assert not controller.plateau.is_reached or seen.is_served
             if seen.is_served and not controller.plateau.is_reached:
@@ -73,7 +86,7 @@ def test_adaptive_seats_grow_only_by_a_success_that_used_most_of_them(steps, cei
             if not seen.is_served:
                 # The first cut of the rate gives seats back that were cut for its sake.
                 assert seen.is_limited
-                assert interval_s == 0.0 < controller.interval_s()
+                assert rate == math.inf > controller.pace.rate
 
 
 @given(STEPS, st.integers(1, 2000))
