@@ -254,8 +254,8 @@ class Options:
     )
     mode: Mode = setting(
         "--ultrapar-mode MODE",
-        "How cases meet lanes: 'serial' one at a time, one lane per model; 'rotate' one at a time, all "
-        "lanes in turn; 'phase' as a suite's conftest defines its phases; 'ultra' all that the "
+        "How cases meet lanes: 'serial' one at a time, one lane per model; 'rotate' one at a time, "
+        "all lanes in turn; 'phase' as a suite's conftest defines its phases; 'ultra' all that the "
         "pool allows; USE_CONCURRENT=false means rotate",
         default="ultra",
         choices=MODES,
