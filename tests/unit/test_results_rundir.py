@@ -149,7 +149,7 @@ def test_latest_run_that_was_removed_is_said_to_be_gone(parent, tmp_path):
     run.point_latest(parent=parent)
     run.close()
     shutil.rmtree(run.path)
-    with pytest.raises(ConfigError, match=r"latest points at .*elsewhere, which is gone"):
+    with pytest.raises(ConfigError, match=r"latest points at .*elsewhere, which no longer exists"):
         resolve_run("latest", parent=parent)
 
 
