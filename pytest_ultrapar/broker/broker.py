@@ -16,13 +16,9 @@ from pytest_ultrapar.broker.lanes import (
     GroupState,
     HeldLease,
     LaneState,
-    LeaseTerms,
     LimitState,
     ModelState,
-    ParkedRetry,
-    RetryBudget,
     Waiting,
-    WakeQueue,
     WorkerState,
     settle,
 )
@@ -33,6 +29,7 @@ from pytest_ultrapar.broker.protocol import (
     Grant,
     Refusal,
 )
+from pytest_ultrapar.broker.retry_budget import ParkedRetry, RetryBudget
 from pytest_ultrapar.broker.scheduler import (
     Homes,
     OpenEpisodes,
@@ -43,6 +40,7 @@ from pytest_ultrapar.broker.scheduler import (
     other_lane,
     too_large,
 )
+from pytest_ultrapar.broker.wakes import LeaseTerms, WakeQueue
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -421,7 +419,7 @@ class LaneBroker:
         request: LeaseRequest,
         now_s: float,
         *,
-        parked: ParkedRetry | None = None,
+        parked: ParkedRetry[WorkerState] | None = None,
     ) -> Waiting | None:
         """The request with everything its names stand for; None after refusing or parking it.
 
@@ -526,7 +524,7 @@ class LaneBroker:
         return worker
 
 
-def _end_probe(budget: RetryBudget, outcome: LeaseOutcome, now_s: float) -> None:
+def _end_probe(budget: RetryBudget[WorkerState], outcome: LeaseOutcome, now_s: float) -> None:
     if outcome == "unsent" or outcome in ANSWERED:
         budget.probe_over()
     elif outcome in CLASSES:

@@ -16,11 +16,10 @@ from pytest_ultrapar.broker.lanes import (
     LaneState,
     LimitState,
     ModelState,
-    Wake,
-    WakeQueue,
 )
 from pytest_ultrapar.broker.limits import HEADROOM, counted_over_s
 from pytest_ultrapar.broker.protocol import BIN, ModelCourse
+from pytest_ultrapar.broker.wakes import Wake, WakeQueue
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
@@ -32,8 +31,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
     from pytest_ultrapar.broker.days import Days
     from pytest_ultrapar.broker.health import Verdict
-    from pytest_ultrapar.broker.lanes import HeldLease, LeaseTerms, WorkerState
+    from pytest_ultrapar.broker.lanes import HeldLease, WorkerState
     from pytest_ultrapar.broker.protocol import KnownLane, LeaseOutcome
+    from pytest_ultrapar.broker.wakes import LeaseTerms
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
 
 
@@ -226,7 +226,7 @@ class LaneTable:
         lane.terms.begin(lease_id, worker, end_s)
         self._wakes.ensure(lane.terms, end_s)
 
-    def end_terms(self, terms: LeaseTerms, now_s: float) -> None:
+    def end_terms(self, terms: LeaseTerms[WorkerState], now_s: float) -> None:
         """Free the seats of leases that nobody gave back although nothing can be in flight."""
         for lease_id, worker in terms.pop_over(now_s):
             held = worker.leases.pop(lease_id)

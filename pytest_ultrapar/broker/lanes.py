@@ -1,8 +1,13 @@
-"""Limits and lanes while a run is on, and who waits for them."""
+"""Limits and lanes while a run is on, and who waits for them.
+
+From below: limits hold what is in flight; a lane lies on a path of limits and belongs to an
+instance; requests wait in lines at sets of lanes, sent by workers and perhaps bound to groups of
+cases. These refer to each other both ways, so they stand in one chapter; who is served when, says
+`scheduler`.
+"""
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -18,9 +23,11 @@ from pytest_ultrapar.broker.limits import (
     counted_over_s,
 )
 from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
+from pytest_ultrapar.broker.retry_budget import RetryBudget
+from pytest_ultrapar.broker.wakes import LeaseTerms, Wake, WakeQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from pytest_ultrapar.broker.adaptive.controller import AdaptiveController
     from pytest_ultrapar.broker.adaptive.observation import LimitChange, Observation
@@ -31,95 +38,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.health import LaneHealth
     from pytest_ultrapar.broker.protocol import LeaseOutcome, LeaseRequest, Told
     from pytest_ultrapar.pool.model import Lane, Limit
-
-
-class Wake:
-    """Something to be looked at once, at a time: a limit whose rate is ready, a pause's end.
-
-    Attributes:
-        wake_s: The time asked for; infinity when none is.
-    """
-
-    __slots__ = ("wake_s",)
-
-    def __init__(self) -> None:
-        self.wake_s = math.inf
-
-
-class WakeQueue:
-    """Wakes in order of time; each comes up once, at the earliest time asked for."""
-
-    __slots__ = ("_heap", "_order")
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Wake]] = []
-        self._order = 0
-
-    def ensure(self, wake: Wake, at_s: float) -> None:
-        """See to it that `wake` comes up at `at_s` or earlier."""
-        if at_s < wake.wake_s:
-            self.move(wake, at_s)
-
-    def move(self, wake: Wake, at_s: float) -> None:
-        """Let `wake` come up at `at_s` and at no other time."""
-        wake.wake_s = at_s
-        self._order += 1
-        # The order makes ties first come, first served; an entry whose time is no longer its wake's
-        # is dead.
-        heapq.heappush(self._heap, (at_s, self._order, wake))
-
-    def pop_due(self, now_s: float) -> Wake | None:
-        """The earliest wake that is due at `now_s`, or None."""
-        next_s = self.next_s()
-        if next_s is None or next_s > now_s:
-            return None
-        wake = heapq.heappop(self._heap)[2]
-        wake.wake_s = math.inf
-        return wake
-
-    def next_s(self) -> float | None:
-        """When the earliest wake is due, or None when there is none."""
-        heap = self._heap
-        while heap and heap[0][0] != heap[0][2].wake_s:
-            heapq.heappop(heap)
-        return heap[0][0] if heap else None
-
-
-class LeaseTerms(Wake):
-    """The leases of one lane that are out, oldest first; wakes when the oldest may be over.
-
-    All of a lane have the same term, so that their order is that of their ends and a lease costs
-    one entry in a dict; it wakes once per term, not once per lease.
-    """
-
-    __slots__ = ("_out",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._out: dict[int, tuple[WorkerState, float]] = {}
-
-    def begin(self, lease_id: int, worker: WorkerState, end_s: float) -> None:
-        """A lease was granted that ends at `end_s`, which is no earlier than that of the last."""
-        self._out[lease_id] = worker, end_s
-
-    def end(self, lease_id: int) -> None:
-        """A lease came back."""
-        del self._out[lease_id]
-
-    def pop_over(self, now_s: float) -> Iterator[tuple[int, WorkerState]]:
-        """Leases whose term has ended, which are forgotten here."""
-        while self._out:
-            lease_id, (worker, end_s) = next(iter(self._out.items()))
-            if end_s > now_s:
-                return
-            del self._out[lease_id]
-            yield lease_id, worker
-
-    def next_end_s(self) -> float | None:
-        """When the oldest lease ends by itself; None when none is out."""
-        for _, end_s in self._out.values():
-            return end_s
-        return None
 
 
 Reserved = Sequence["Settle"]
@@ -171,125 +89,6 @@ def settle(reserved: Reserved, outcome: LeaseOutcome, told: Told, now_s: float) 
         limit.look_at_days(now_s)
         lanes += limit.lanes
     return lanes
-
-
-SHARE, FIXED = 0.2, 10
-"""Retries may be this share of an instance's requests, and this many more.
-
-A provider that fails is then loaded with at most 1.2 times its work; without a bound, three tries
-of every request would be three times. Source: Finagle's retry budgets (20 %, and a minimum).
-"""
-FIRST_PROBE_S, LONGEST_PROBE_S = 1.0, 30.0
-"""A probe that failed is followed by the next one after 1, 2, 4, ... 30 s."""
-
-
-class ParkedRetry:
-    """A retry that waits until its instance's budget has grown; it came at `came_s`."""
-
-    __slots__ = ("came_s", "request", "worker")
-
-    def __init__(self, worker: WorkerState, request: LeaseRequest, came_s: float) -> None:
-        self.worker = worker
-        self.request = request
-        self.came_s = came_s
-
-
-class RetryBudget(Wake):
-    """The retries of one instance, over all processes of a run. Wakes when the next probe may go.
-
-    A retry draws on the budget when it is asked for, so that any number of retries that wait for a
-    seat cannot overdraw; one that is withdrawn afterwards stays drawn. A retry beyond the budget is
-    parked, not refused: a run that nobody watches would rather wait than lose a case. Parked
-    retries go in the order in which they came, as soon as the budget has grown:
-
-    - with every request that is no retry, by `SHARE`;
-    - by probes. One parked retry at a time goes beyond the budget: at once after the instance
-      answered something, after a growing pause when the last probe failed. So an instance that
-      answers nothing gets two requests a minute, and one that has recovered gets all of them.
-
-    Attributes:
-        n_drawn: Retries drawn so far, probes left out.
-        parked: Retries that wait, by worker and request id, first come first.
-    """
-
-    __slots__ = ("_delay_s", "_is_probing", "_probe_s", "n_drawn", "parked")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.n_drawn = 0
-        self.parked: OrderedDict[tuple[str, int], ParkedRetry] = OrderedDict()
-        self._is_probing = False
-        self._delay_s = FIRST_PROBE_S
-        self._probe_s = -math.inf
-
-    @property
-    def next_probe_s(self) -> float | None:
-        """When the next probe may go; None while nobody waits for one, or one is out."""
-        return self._probe_s if self.parked and not self._is_probing else None
-
-    def draw(self, n_requests: int) -> bool:
-        """Take one retry for a request that was just made, if there is one.
-
-        Args:
-            n_requests: Requests that the instance has been sent so far, retries left out.
-
-        Returns:
-            Whether there was one that nobody else waits for.
-        """
-        return not self.parked and self._draw(n_requests)
-
-    def park(self, retry: ParkedRetry, now_s: float) -> None:
-        """Let a retry wait."""
-        if not self.parked and not self._is_probing and self._delay_s == FIRST_PROBE_S:
-            # No probe has failed since the last answer; but something else has, just now.
-            self._probe_s = now_s + FIRST_PROBE_S
-        self.parked[retry.worker.name, retry.request.request_id] = retry
-
-    def take(
-        self, n_requests: int, now_s: float, *, is_out: bool = False
-    ) -> tuple[ParkedRetry, bool] | None:
-        """The parked retry that may go now, and whether it goes as the probe; None for none.
-
-        Args:
-            n_requests: Requests that the instance has been sent so far, retries left out.
-            now_s: Now.
-            is_out: Whether nothing is sent there any more: then all go, to other instances.
-        """
-        if not self.parked:
-            return None
-        is_probe = False
-        if not is_out and not self._draw(n_requests):
-            if self._is_probing or now_s < self._probe_s:
-                return None
-            is_probe = self._is_probing = True
-        _, retry = self.parked.popitem(last=False)
-        return retry, is_probe
-
-    def answered(self, now_s: float) -> None:
-        """The instance answered something: the next probe may go at once."""
-        self._delay_s = FIRST_PROBE_S
-        self._probe_s = now_s
-
-    def probe_over(self) -> None:
-        """The probe is back with an answer, or it was never sent: the next one may go."""
-        self._is_probing = False
-
-    def probe_lost(self, now_s: float) -> None:
-        """The probe was sent, and nobody knows what became of it."""
-        self._is_probing = False
-        self._probe_s = now_s + self._delay_s
-
-    def probe_failed(self, now_s: float) -> None:
-        """The probe is back and has failed."""
-        self._is_probing = False
-        self._probe_s = now_s + self._delay_s
-        self._delay_s = min(LONGEST_PROBE_S, 2.0 * self._delay_s)
-
-    def _draw(self, n_requests: int) -> bool:
-        if self.n_drawn + 1 > FIXED + SHARE * n_requests:
-            return False
-        self.n_drawn += 1
-        return True
 
 
 MAX_SEND_BY_S = 1.0
@@ -563,7 +362,7 @@ class LaneState(Wake):
         self.send_by_s = (
             min(MAX_SEND_BY_S, HEADROOM * min(windows_s)) if windows_s else UNRATED_SEND_BY_S
         )
-        self.terms = LeaseTerms()
+        self.terms: LeaseTerms[WorkerState] = LeaseTerms()
         self.counted: LimitState | None = None
         self.is_declared = True
         self.sets: list[LaneSet] = []
@@ -759,7 +558,7 @@ class InstanceState:
         self.answered_s = -math.inf
         self.started_s = math.inf
         self.lanes: list[LaneState] = []
-        self.retries = RetryBudget()
+        self.retries: RetryBudget[WorkerState] = RetryBudget()
         self.is_broken = False
         self._n_block = self._n_refused = self._n_span = 0
         self._block_s = self._span_s = self._best_per_s = 0.0
@@ -1020,7 +819,7 @@ class Waiting:
         self.line: Line | None = None
         self.deferral: HeadOfLine | None = None
         self.parked_s = 0.0
-        self.probes: RetryBudget | None = None
+        self.probes: RetryBudget[WorkerState] | None = None
 
     def stop_deferring(self) -> None:
         """Let nobody wait until its tokens fit."""
@@ -1176,7 +975,7 @@ class WorkerState:
         self.home = home
         self.has_spoken = False
         self.waiting: dict[int, Waiting] = {}
-        self.parked: dict[int, RetryBudget] = {}
+        self.parked: dict[int, RetryBudget[WorkerState]] = {}
         self.leases: dict[int, HeldLease] = {}
         self.linked: dict[ModelState, dict[Line, None]] = {}
         self.lines: dict[tuple[LaneSet, GroupState | None], Line] = {}
@@ -1198,7 +997,11 @@ class HeldLease:
     __slots__ = ("at_grant", "granted_s", "lane", "probes", "reserved")
 
     def __init__(
-        self, lane: LaneState, granted_s: float, at_grant: int, probes: RetryBudget | None
+        self,
+        lane: LaneState,
+        granted_s: float,
+        at_grant: int,
+        probes: RetryBudget[WorkerState] | None,
     ) -> None:
         self.lane = lane
         self.granted_s = granted_s

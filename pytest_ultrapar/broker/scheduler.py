@@ -11,16 +11,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.broker.lanes import (
-    HeldLease,
-    Line,
-    Wake,
-    WakeQueue,
-    decide_again,
-    defers,
-    reserve,
-)
+from pytest_ultrapar.broker.lanes import HeldLease, Line, decide_again, defers, reserve
 from pytest_ultrapar.broker.protocol import DAILY_QUOTA, NO_LANE, Action, Grant, Lease, Refusal
+from pytest_ultrapar.broker.wakes import Wake, WakeQueue
 
 if TYPE_CHECKING:
     from collections import OrderedDict

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from pytest_ultrapar.broker.lanes import Wake, WakeQueue
+from pytest_ultrapar.broker.wakes import Wake, WakeQueue
 
 
 def test_wakes_come_up_in_order_of_time_then_of_asking():
