@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.adaptive.observation import LimitChange
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
     from pytest_ultrapar.broker.assignment import Assignment
-    from pytest_ultrapar.broker.days import Days
+    from pytest_ultrapar.broker.daily_limits import Days
     from pytest_ultrapar.broker.lanes import InstanceState, LaneSet
     from pytest_ultrapar.broker.protocol import KnownLane, LeaseOutcome, LeaseRequest, Told
     from pytest_ultrapar.pool.model import Pool

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.broker.adaptive.observation import WRITE_EVERY_S, HistoryFile
 from pytest_ultrapar.broker.adaptive.server_load import LoadWatch, Place, watched
 from pytest_ultrapar.broker.broker import LaneBroker
-from pytest_ultrapar.broker.days import open_days
+from pytest_ultrapar.broker.daily_limits import open_days
 from pytest_ultrapar.clock import HostDayClock
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
-    from pytest_ultrapar.broker.days import DayCounted
+    from pytest_ultrapar.broker.daily_limits import DayCounted
     from pytest_ultrapar.broker.protocol import Action, KnownLane
     from pytest_ultrapar.clock import Clock
     from pytest_ultrapar.pool.model import Pool

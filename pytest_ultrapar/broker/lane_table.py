@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.broker.adaptive.observation import LimitChange
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
-    from pytest_ultrapar.broker.days import Days
+    from pytest_ultrapar.broker.daily_limits import Days
     from pytest_ultrapar.broker.health import Verdict
     from pytest_ultrapar.broker.lanes import HeldLease, WorkerState
     from pytest_ultrapar.broker.protocol import KnownLane, LeaseOutcome

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.adaptive.observation import LimitChange, Observation
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
     from pytest_ultrapar.broker.assignment import Assignment, Group
-    from pytest_ultrapar.broker.day import DayLedger
-    from pytest_ultrapar.broker.days import Days
+    from pytest_ultrapar.broker.daily_limits import Days
+    from pytest_ultrapar.broker.day_ledger import DayLedger
     from pytest_ultrapar.broker.health import LaneHealth
     from pytest_ultrapar.broker.protocol import LeaseOutcome, LeaseRequest, Told
     from pytest_ultrapar.pool.model import Lane, Limit

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.broker.adaptive.observation import HistoryFile
     from pytest_ultrapar.broker.assignment import Assignment
-    from pytest_ultrapar.broker.days import DayCounted
+    from pytest_ultrapar.broker.daily_limits import DayCounted
     from pytest_ultrapar.broker.protocol import (
         BrokerStatus,
         KnownLane,

@@ -16,7 +16,7 @@ import msgspec
 
 from pytest_ultrapar.broker.adaptive.observation import FILE_NAME as HISTORY_NAME
 from pytest_ultrapar.broker.adaptive.server_load import watch_variables
-from pytest_ultrapar.broker.days import DayCounted
+from pytest_ultrapar.broker.daily_limits import DayCounted
 from pytest_ultrapar.broker.protocol import KnownLane
 from pytest_ultrapar.child import Child
 from pytest_ultrapar.errors import UltraparError

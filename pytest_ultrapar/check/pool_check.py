@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.check.answers import first_line, lane_answer, lane_line, summary_lines
 from pytest_ultrapar.check.asking import Asking, ModelList, SmallestChat
 from pytest_ultrapar.clock import MonotonicClock
-from pytest_ultrapar.coordinator.days import day_lines, days_left, run_days
+from pytest_ultrapar.coordinator.day_left import day_lines, days_left, run_days
 from pytest_ultrapar.coordinator.key_keeping import keep_keys, locked_keys
 from pytest_ultrapar.coordinator.services import running_simulator
 from pytest_ultrapar.coordinator.waiting_line import WaitingLine
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Generator, Mapping, Sequence
 
-    from pytest_ultrapar.broker.days import DayCounted
+    from pytest_ultrapar.broker.daily_limits import DayCounted
     from pytest_ultrapar.check.answers import LaneAnswer
     from pytest_ultrapar.check.asking import Question
     from pytest_ultrapar.pool.model import Pool

@@ -15,7 +15,7 @@ from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.broker.process import sweep
 from pytest_ultrapar.clock import MonotonicClock
-from pytest_ultrapar.coordinator.days import DayLeft, days_left, run_days
+from pytest_ultrapar.coordinator.day_left import DayLeft, days_left, run_days
 from pytest_ultrapar.coordinator.key_keeping import keep_keys, locked_keys
 from pytest_ultrapar.coordinator.policies import make_assignment
 from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_sample

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
-    from pytest_ultrapar.broker.days import DayCounted
+    from pytest_ultrapar.broker.daily_limits import DayCounted
     from pytest_ultrapar.broker.process import BrokerAddress, BrokerProcess
     from pytest_ultrapar.broker.protocol import KnownLane
     from pytest_ultrapar.pool.model import Pool

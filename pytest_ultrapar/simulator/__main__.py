@@ -10,7 +10,7 @@ import msgspec
 from pytest_ultrapar.child import parent_gone, tell_parent
 from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.simulator.server import Server
-from pytest_ultrapar.simulator.settings import Ready, Settings
+from pytest_ultrapar.simulator.server_settings import Ready, Settings
 
 _USAGE = 4
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.simulator.faults.script import FaultScript
 from pytest_ultrapar.simulator.refusals import parse_refusal, refusal_faults
 from pytest_ultrapar.simulator.served import base_path, default_token
-from pytest_ultrapar.simulator.settings import Settings
+from pytest_ultrapar.simulator.server_settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

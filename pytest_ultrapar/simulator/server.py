@@ -32,7 +32,7 @@ from pytest_ultrapar.simulator.served import served_providers
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from pytest_ultrapar.simulator.settings import Settings
+    from pytest_ultrapar.simulator.server_settings import Settings
 
 
 class Connection(HttpToolsProtocol):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pytest_ultrapar.broker import day_memory
-from pytest_ultrapar.broker.day import DayLedger
+from pytest_ultrapar.broker.day_ledger import DayLedger
 from pytest_ultrapar.broker.day_memory import DayMemory
 from pytest_ultrapar.clock import Instant
 from pytest_ultrapar.errors import ConfigError

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ultrapar.broker import day_memory
-from pytest_ultrapar.broker.day import DayLedger
+from pytest_ultrapar.broker.day_ledger import DayLedger
 from pytest_ultrapar.broker.day_memory import DayCount, DayMemory, file_name, state_directory
 from pytest_ultrapar.clock import HostDayClock, Instant, PlayedDayClock
 from pytest_ultrapar.errors import ConfigError
@@ -325,7 +325,7 @@ def test_lock_that_somebody_keeps_is_said(memory, monkeypatch):
 SENDER = """
 import sys
 from pathlib import Path
-from pytest_ultrapar.broker.day import DayLedger
+from pytest_ultrapar.broker.day_ledger import DayLedger
 from pytest_ultrapar.broker.day_memory import DayMemory
 from pytest_ultrapar.clock import HostDayClock
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pytest_ultrapar.broker.days import DayCounted, counted_days, open_days
+from pytest_ultrapar.broker.daily_limits import DayCounted, counted_days, open_days
 from pytest_ultrapar.broker.protocol import Told
 from pytest_ultrapar.clock import PlayedDayClock
 from pytest_ultrapar.pool.model import Limit

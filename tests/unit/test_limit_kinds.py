@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ultrapar.broker.days import counted_days, open_days
+from pytest_ultrapar.broker.daily_limits import counted_days, open_days
 from pytest_ultrapar.clock import PlayedDayClock
 from pytest_ultrapar.plan.forecast import LaneLoad
 from pytest_ultrapar.plan.load import limit_loads

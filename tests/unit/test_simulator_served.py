@@ -14,7 +14,7 @@ from pytest_ultrapar.simulator.faults.script import Fault, FaultScript, When
 from pytest_ultrapar.simulator.faults.timeline import Timeline, Where
 from pytest_ultrapar.simulator.refusals import parse_refusal, refusal_faults
 from pytest_ultrapar.simulator.served import default_token, served_providers, targets
-from pytest_ultrapar.simulator.settings import Settings
+from pytest_ultrapar.simulator.server_settings import Settings
 from tests.simulated_pool import PROVIDER, simulated_pool
 
 POOL = simulated_pool(models={"m": ("i0", "i1"), "n": ("i2",)}, keys=("key0", "key1"))

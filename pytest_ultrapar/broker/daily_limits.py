@@ -12,7 +12,7 @@ from pytest_ultrapar.pool.model import LIMIT_KINDS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_ultrapar.broker.day import DayLedger
+    from pytest_ultrapar.broker.day_ledger import DayLedger
     from pytest_ultrapar.broker.day_memory import DayMemory
     from pytest_ultrapar.clock import DayClock
     from pytest_ultrapar.pool.model import Lane, LaneId, Limit, LimitKind, Pool
@@ -60,7 +60,7 @@ class DayCounted(msgspec.Struct, frozen=True):
         """
         from zoneinfo import ZoneInfo  # noqa: PLC0415 - as the next
 
-        from pytest_ultrapar.broker.day import DayLedger  # noqa: PLC0415 - few pools count days
+        from pytest_ultrapar.broker.day_ledger import DayLedger  # noqa: PLC0415 - few pools count days
 
         memory = self.memory if self.name else None
         zone = None if limit.day is None else ZoneInfo(limit.day)

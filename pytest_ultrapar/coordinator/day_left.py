@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_ultrapar.broker.days import DayCounted, counted_days
+from pytest_ultrapar.broker.daily_limits import DayCounted, counted_days
 from pytest_ultrapar.clock import HostDayClock
 from pytest_ultrapar.coordinator.key_keeping import key_identities
 from pytest_ultrapar.plan.load import together
