@@ -34,7 +34,6 @@ from pytest_ultrapar.broker.scheduler import (
     Homes,
     OpenEpisodes,
     Scheduler,
-    all_out,
     no_such_group,
     no_such_model,
     other_lane,
@@ -319,6 +318,8 @@ class LaneBroker:
         while (wake := self._wakes.pop_due(now_s)) is not None:
             if isinstance(wake, LimitState):
                 self._table.look_at(wake.lanes)
+                if wake.day_trouble and not wake.seats.in_flight:
+                    self._table.idle.append(wake)
             elif isinstance(wake, LaneState):
                 self._table.pause_over(wake, now_s)
             elif isinstance(wake, LeaseTerms):
@@ -337,10 +338,12 @@ class LaneBroker:
     def _finish(self, now_s: float) -> list[Action]:
         # Not as soon as they go out: whoever is being withdrawn right now must not be told.
         if self._table.gone:
-            self._scheduler.refuse_without_lane()
+            self._scheduler.refuse_without_lane(now_s)
             self._refuse_parked(now_s)
         for instance in list(self._parking):
             self._let_retries_go(instance, now_s)
+        if self._table.idle:
+            self._refuse_parked(now_s)
         while self._table.changed or self._table.idle:
             self._scheduler.serve(now_s)
             self._scheduler.refuse_spent(now_s)
@@ -404,9 +407,10 @@ class LaneBroker:
             for retry in list(instance.retries.parked.values()):
                 model = self._table.models[retry.request.model]
                 lane_set = self._lane_set(model, self._groups.get(retry.request.group), now_s)
-                if lane_set.n_alive == 0:
+                tokens = retry.request.tokens
+                if why := self._scheduler.futile(model.name, lane_set, tokens, now_s):
                     self._unpark(retry.worker, retry.request.request_id)
-                    self._refuse(retry.worker, retry.request, all_out(model.name, lane_set.lanes))
+                    self._refuse(retry.worker, retry.request, *why)
 
     def _unpark(self, worker: WorkerState, request_id: int) -> None:
         budget = worker.parked.pop(request_id, None)

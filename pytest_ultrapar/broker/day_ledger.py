@@ -89,6 +89,8 @@ class DayLedger:
     Attributes:
         amount: Units per day.
         trouble: Why the memory could not be written when that was last tried, a sentence; or empty.
+        failing_since_s: From when on nothing is granted for that reason alone; infinity: it is not
+            so.
     """
 
     def __init__(
@@ -120,6 +122,7 @@ class DayLedger:
             raise ValueError(msg)
         self.amount = amount
         self.trouble = ""
+        self.failing_since_s = math.inf
         self._clock = clock
         self._zone = zone
         self._memory = memory
@@ -170,6 +173,7 @@ class DayLedger:
             return math.inf
         self._look(now_s)
         if units > self._room():
+            self.failing_since_s = math.inf
             return now_s + self._free_in_s(units)
         if units > self._spare:
             if now_s < self._retry_s:
@@ -178,6 +182,7 @@ class DayLedger:
                 self._draw(max(units, self.amount // _BLOCKS))
             except ConfigError as error:
                 self.trouble = str(error)
+                self.failing_since_s = min(self.failing_since_s, now_s)
                 self._retry_s = now_s + _RETRY_S
                 return self._retry_s
         # Another run may have been there before us.
@@ -309,6 +314,7 @@ class DayLedger:
         self._spare = wanted[self._block] - self._ours[self._block]
         self._written = wanted
         self.trouble = ""
+        self.failing_since_s = math.inf
 
     def _forget(self) -> None:
         for counter in (self._others, self._ours, self._written):

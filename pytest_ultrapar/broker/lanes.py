@@ -225,17 +225,24 @@ class LimitState(Wake):
         )
         self.reckon()
 
+    @property
+    def day_trouble(self) -> str:
+        """Why units per day cannot be counted now, a sentence; or empty."""
+        return next((one.trouble for _, one in self.days if one.failing_since_s < math.inf), "")
+
     def is_spent(self, tokens: int, until_s: float, now_s: float) -> bool:
         """Whether no request of so many tokens can be sent before `until_s`, as its day is used up.
 
         Not so while requests are in flight: what they reserved and did not use comes back. A memory
-        that cannot be written counts as a day that is used up.
+        that could not be written for as long as that counts as a day that is used up; before that
+        it is waited for, since a disk that is full for a moment should cost no case.
         """
         if self.seats.in_flight:
             return False
         for kind, ledger in self.days:
             ready_s = ledger.ready_at_s(tokens if kind.counts == "tokens" else 1, now_s)
-            if ready_s > until_s or (ledger.trouble and ready_s > now_s):
+            failed_s = now_s - ledger.failing_since_s
+            if ready_s > until_s or failed_s >= until_s - now_s:
                 return True
         return False
 

@@ -149,28 +149,30 @@ class Scheduler:
                 if limit is None:
                     return None
                 found.append(limit)
+        if broken := next((one for one in found if one.day_trouble), None):
+            why = f"units per day of {broken.name} cannot be counted: {broken.day_trouble}"
+            # Tomorrow is no better: whoever resumes has to mend the memory first.
+            return why, NO_LANE
         return day_spent(found, tokens, timeout_s, now_s), DAILY_QUOTA
 
     def refuse_spent(self, now_s: float) -> None:
         """Refuse who waits in vain, as the day of all its lanes is used up."""
         limits, self._table.idle = self._table.idle, []
-        sets = {one: None for limit in limits for lane in limit.lanes for one in lane.sets}
-        for lane_set in sets:
+        self._refuse_futile([lane for limit in limits for lane in limit.lanes], now_s)
+
+    def refuse_without_lane(self, now_s: float) -> None:
+        """Refuse all requests that only lanes which went out could have served."""
+        lanes, self._table.gone = self._table.gone, []
+        self._refuse_futile(lanes, now_s)
+
+    def _refuse_futile(self, lanes: Iterable[LaneState], now_s: float) -> None:
+        for lane_set in {lane_set: None for lane in lanes for lane_set in lane.sets}:
             for line in [*lane_set.turns.values(), *lane_set.opens]:
                 # The first of a line is who is tried, and mostly all of a line are alike.
                 while len(line) and (
                     why := self.futile(line.model.name, lane_set, line.first.request.tokens, now_s)
                 ):
                     self._refuse(line, line.first, *why)
-
-    def refuse_without_lane(self) -> None:
-        """Refuse all requests that only lanes which went out could have served."""
-        lanes, self._table.gone = self._table.gone, []
-        for lane_set in {lane_set: None for lane in lanes for lane_set in lane.sets}:
-            if lane_set.n_alive:
-                continue
-            for line in [*lane_set.turns.values(), *lane_set.opens]:
-                self.refuse(line, all_out(line.model.name, lane_set.lanes))
 
     def _grant(self, waiting: Waiting, lane: LaneState, now_s: float) -> None:
         table, worker, request = self._table, waiting.worker, waiting.request
@@ -526,8 +528,6 @@ def day_spent(limits: Iterable[LimitState], tokens: int, timeout_s: float, now_s
         for kind, ledger in limit.days:
             units = tokens if kind.counts == "tokens" else 1
             wait_s = ledger.ready_at_s(units, now_s) - now_s
-            if ledger.trouble and wait_s > 0:
-                return f"units per day of {limit.name} cannot be counted: {ledger.trouble}"
             if wait_s > timeout_s and (soonest is None or wait_s < soonest[0]):
                 said = f"{limit.name} ({kind.word} = {ledger.amount:,})"
                 soonest = wait_s, said

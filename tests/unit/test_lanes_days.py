@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from pytest_ultrapar.broker import day_memory
 from pytest_ultrapar.broker.daily_limits import DayCounted, counted_days, open_days
 from pytest_ultrapar.broker.protocol import Told
 from pytest_ultrapar.clock import PlayedDayClock
@@ -141,3 +145,53 @@ def test_key_of_the_runs_own_simulator_is_remembered_nowhere():
     of = pool([lane("a", "k0", "k0")], Limit("k0", "key", rpd=5))
     (one,) = counted_days(of, of.lanes, {}, Path("/state"))
     assert one.name == ""
+
+
+def test_who_waits_is_refused_when_the_only_lane_with_units_goes_out():
+    lanes = [lane("a", "k0", "k0"), lane("a", "k1", "k1")]
+    of = play(Limit("k0", "key", 1, rpd=1), Limit("k1", "key", 1), lanes=lanes)
+    asked = [of.ask() for _ in range(5)]
+    of.back(next(n for n in of.leases if of.leases[n].lane == "p/a/k0"))
+    waiting = set(asked) - set(of.leases) - {asked[0]}
+    of.back(next(n for n in of.leases), "auth")
+    assert not of.leases
+    assert set(of.refused) >= waiting
+    assert of.kinds == {"daily_quota"}
+
+
+@pytest.fixture
+def unwritable(tmp_path, monkeypatch):
+    """A run whose memory of the day was written once, and no longer."""
+    of = pool([lane("a", "k0", "k0")], Limit("k0", "key", 1, rpd=100))
+    counted = [DayCounted("k0", "rpd", 60.0, "file", str(tmp_path))]
+    run = Play(
+        of,
+        episode_timeout_s=TIMEOUT_S,
+        days=open_days(of, counted, PlayedDayClock(NOON_S), 100.0),
+    )
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(day_memory, "os", SimpleNamespace(**{**vars(os), "fsync": fail}))
+    return run
+
+
+def test_memory_that_cannot_be_written_for_a_moment_refuses_nobody(unwritable, monkeypatch):
+    asked = [unwritable.ask() for _ in range(3)]
+    unwritable.wait(12.0)
+    assert not unwritable.leases
+    assert not unwritable.refused
+    monkeypatch.undo()
+    unwritable.wait(6.0)
+    assert list(unwritable.leases) == asked[:1]
+
+
+def test_memory_that_cannot_be_written_as_long_as_an_episode_may_last_refuses_all(unwritable):
+    asked = [unwritable.ask() for _ in range(3)]
+    unwritable.wait(TIMEOUT_S - 10.0)
+    assert not unwritable.refused
+    unwritable.wait(20.0)
+    assert set(unwritable.refused) == set(asked)
+    assert "No space left" in unwritable.refused[asked[0]]
+    assert unwritable.kinds == {"no_lane"}
