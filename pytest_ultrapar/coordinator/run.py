@@ -26,7 +26,7 @@ from pytest_ultrapar.pool.environment import effective
 from pytest_ultrapar.pool.model import answered_by
 from pytest_ultrapar.session import process, selection
 from pytest_ultrapar.session.runtime import read_tables, write_assignment
-from pytest_ultrapar.store.cases_file import suite_digest
+from pytest_ultrapar.store.cases_file import read_cases, suite_digest
 from pytest_ultrapar.store.journal import largest_sizes
 from pytest_ultrapar.store.manifest import (
     FILE_NAME,
@@ -213,6 +213,7 @@ class Run:
         self.known: tuple[KnownLane, ...] = ()
         self.days: tuple[DayLeft, ...] = ()
         self.requests_before: float | None = None
+        self._suites: set[str] = set()
 
     def _open(self) -> RunDirectory:
         if self.options.resume is None:
@@ -251,6 +252,7 @@ class Run:
             self._sample = finished_sample(self.directory.path)
         self.assignment = assignment
         self.planned = len(cases)
+        self._suites = {case.suite for case in cases}
         return assignment
 
     def write_plan(self, cases: Sequence[Case]) -> None:
@@ -295,11 +297,13 @@ class Run:
         return earlier.collected_s, earlier.n_planned
 
     def _requests_before(self) -> float | None:
-        """Requests per graded case in the run before, if it asked the same models."""
+        """Requests per graded case in the run before, if it had the same models and suites."""
         try:
             directory = resolve_run(self.options.resume or LATEST)
             summary = read_summary(directory)
             if summary is None or read_manifest(directory).models != self.pool.models:
+                return None
+            if {case.suite for case in read_cases(directory)} != self._suites:
                 return None
         except UltraparError:
             return None
