@@ -14,9 +14,10 @@ import pytest
 from pytest_ultrapar.broker import day_memory
 from pytest_ultrapar.broker.day_ledger import DayLedger
 from pytest_ultrapar.broker.day_memory import DayCount, DayMemory, file_name, state_directory
-from pytest_ultrapar.clock import HostDayClock, Instant, PlayedDayClock
+from pytest_ultrapar.clock import HostDayClock, Instant
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.keys import key_identity
+from tests.played_clock import PlayedDayClock
 
 START_S = 1_777_636_800.0
 CLOCK = PlayedDayClock(START_S)

@@ -11,8 +11,8 @@ import pytest
 from pytest_ultrapar.broker import day_memory
 from pytest_ultrapar.broker.daily_limits import DayCounted, counted_days, open_days
 from pytest_ultrapar.broker.protocol import Told
-from pytest_ultrapar.clock import PlayedDayClock
 from pytest_ultrapar.pool.model import Limit
+from tests.played_clock import PlayedDayClock
 from tests.property.broker_judge import lane, pool
 from tests.unit.broker_play import Play
 
