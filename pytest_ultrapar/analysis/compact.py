@@ -33,8 +33,8 @@ def main(arguments: list[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(
         prog=f"python -m {__spec__.name}",
-        description="Make the tables, summary.json and benchmark.json of a run anew, of its "
-        "journal. Nothing is sent or graded again.",
+        description="Rebuild a run's tables, summary.json and benchmark.json from its journal. "
+        "Nothing is sent or graded again.",
     )
     parser.add_argument("run_dir", type=Path, help="the run directory")
     parser.add_argument(

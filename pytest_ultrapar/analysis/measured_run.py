@@ -136,7 +136,7 @@ def find_measured_run(name: str) -> MeasuredRun:
             run with most under way.
 
     Raises:
-        ConfigError: There is no such run, it did not come to its end or graded nothing, or a file
+        ConfigError: There is no such run, it is not finished or graded nothing, or a file
             of it is missing, damaged or of another version.
     """
     directory, bench = Path(name), None
@@ -208,7 +208,9 @@ def _find_bench(name: str) -> Bench | None:
             continue
         directory = place / judged_run(runs).mode
         if not (directory / MANIFEST_NAME).is_file():
-            msg = f"{directory} is no run any more; name {path} to judge the speed-up alone"
+            msg = (
+                f"{directory} is no longer a run directory; name {path} to judge the speed-up alone"
+            )
             raise ConfigError(msg)
         return Bench(name, directory, not_measured(runs, where=place))
     return None
@@ -263,10 +265,7 @@ def _check(run: MeasuredRun) -> None:
 
 
 def _unfinished(directory: Path) -> str:
-    return (
-        f"the run in {directory} has not come to its end; finish it with"
-        f" --ultrapar-resume={directory}"
-    )
+    return f"the run in {directory} is not finished; finish it with --ultrapar-resume={directory}"
 
 
 def _again(run: MeasuredRun) -> str:
@@ -282,8 +281,7 @@ def _check_row(values: dict[str, Any]) -> None:
         value = values[name]
         if value is not None and not 0 <= value < math.inf:
             msg = (
-                f"{name} of case {values['case_id']} is {value:g}, and must be a finite number"
-                " from 0 on"
+                f"{name} of case {values['case_id']} is {value:g}, and must be a finite number >= 0"
             )
             raise ValueError(msg)
 

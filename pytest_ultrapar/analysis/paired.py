@@ -593,4 +593,4 @@ def _text(verdict: Verdict, n_changed: int, looks: Sequence[Look]) -> str:
         return f"{said}{change}, beyond what is taken as none ({worst.margin:.3f})"
     if verdict == "same":
         return f"{said}no figure moved by more than is taken as none"
-    return f"{said}no figure is known to have moved, the most doubtful: {change}"
+    return f"{said}no significant change; closest to significance: {change}"

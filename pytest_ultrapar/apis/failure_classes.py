@@ -92,7 +92,7 @@ CLASSES: dict[str, FailureClass] = {
         "429 that is no quota, 529, 503 with Retry-After", "free", pauses=True, controller="cut"
     ),
     "quota": FailureClass(
-        "402, 429 or 400 for want of money",
+        "402, 429 or 400: insufficient balance",
         "free",
         out="key",
         why="{key} has no quota left (402, or 429 that says so){back}",
@@ -120,7 +120,8 @@ CLASSES: dict[str, FailureClass] = {
         "a certificate that does not verify",
         "free",
         out="instance",
-        why="{instance} showed a certificate that does not verify (a private CA goes into ca_file)",
+        why="{instance} presented a certificate that failed verification (a private CA goes into "
+        "ca_file)",
     ),
     "connect": FailureClass(
         "connection refused, no such host, connect timeout", "free", breaker=NOBODY_LISTENS

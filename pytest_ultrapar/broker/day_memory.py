@@ -144,8 +144,8 @@ class DayMemory:
             return None
         except OSError as error:
             msg = (
-                f"cannot read {self.path}, which counts {self.shown}: {error.strerror}; make it a "
-                "readable file of yours"
+                f"cannot read {self.path}, which counts {self.shown}: {error.strerror}; check its "
+                "owner and permissions"
             )
             raise ConfigError(msg) from error
         count = self._parse(content)
@@ -177,9 +177,8 @@ class DayMemory:
         except OSError as error:
             msg = (
                 f"cannot write {self.path}, which counts {self.shown}: {error.strerror}; fix "
-                "that, or name another directory in the environment variable "
-                f"{DIRECTORY_VARIABLE}, the "
-                "same for all runs of this host"
+                "that, or move its files to another directory and name that in "
+                f"{DIRECTORY_VARIABLE}, the same for all runs of this host"
             )
             raise ConfigError(msg) from error
         return count
@@ -235,8 +234,8 @@ class DayMemory:
 
     def _refuse(self, why: str) -> NoReturn:
         msg = (
-            f"{self.path}, which counts {self.shown}, {why} remove it when nothing has been sent "
-            "for a day (what it counted is forgotten then)"
+            f"{self.path}, which counts {self.shown}, {why} delete it after 24 h without requests; "
+            "the count then restarts at zero"
         )
         raise ConfigError(msg)
 

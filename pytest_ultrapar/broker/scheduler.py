@@ -534,8 +534,8 @@ def day_spent(limits: Iterable[LimitState], tokens: int, timeout_s: float, now_s
     assert soonest is not None
     wait_s, said = soonest
     return (
-        f"{said} is used up for the day: units come free in {_hours(wait_s)}, and an episode may "
-        f"last {timeout_s:g} s; finish the run then (--ultrapar-resume)"
+        f"{said}: daily limit reached; next units in {_hours(wait_s)}, and an episode may last "
+        f"{timeout_s:g} s; use --ultrapar-resume then"
     )
 
 

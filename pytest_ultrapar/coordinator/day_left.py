@@ -93,9 +93,9 @@ def day_lines(days: Sequence[DayLeft]) -> Iterator[str]:
     begins = dict.fromkeys(one.begins_here for one in days if one.begins_here)
     for directory in begins:
         yield (
-            f"days are counted from now on in {visible(directory)}, which remembers nothing of "
-            "these limits yet: what was sent today from elsewhere, or from a container that did "
-            "not keep this directory, is not counted"
+            f"no earlier count in {visible(directory)}: counting of these limits starts at zero; "
+            "what was sent today from elsewhere, or from a container that did not keep this "
+            "directory, is not counted"
         )
 
 
@@ -132,6 +132,6 @@ def too_few(
         for who, n, most in short:
             yield (
                 f"{who} needs {how} {n:,.0f} {counts}, and limits per day leave {most:,.0f} now: "
-                "cases that get none in time become infra (daily_quota), and --ultrapar-resume "
+                "cases without quota end as infra (daily_quota), and --ultrapar-resume "
                 "finishes them when units are free again"
             )

@@ -169,7 +169,7 @@ class Planning(collection.CollectOnly):
             counted = run_days(self._pool, lanes, os.environ, self._options.simulator)
         except ConfigError as error:
             # A plan needs no keys, but the memory of a day goes by them.
-            return [], [f"nobody knows what limits per day have left: {error}"]
+            return [], [f"cannot tell what is left of the daily limits: {error}"]
         left = days_left(self._pool, counted, MonotonicClock(), claim=False)
         requests: Counter[str] = Counter()
         tokens: Counter[str] = Counter()

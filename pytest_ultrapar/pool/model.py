@@ -319,11 +319,6 @@ class Pool:
         return modes.pop() if len(modes) == 1 else "mixed"
 
     @property
-    def is_adaptive(self) -> bool:
-        """Whether any provider's limits are estimated."""
-        return any(provider.rate_mode == "adaptive" for provider in self.providers)
-
-    @property
     def is_simulated(self) -> bool:
         """Whether any answer of this pool comes from the simulated provider."""
         return any(provider.is_simulated for provider in self.providers)

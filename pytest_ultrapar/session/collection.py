@@ -320,7 +320,7 @@ def _faults(item: pytest.Item, found: list[Prefetched]) -> list[str]:
     faults = [fault for prefetched in found if (fault := prefetched.fault())]
     if len(found) > 1:
         faults.append(
-            f"{item.nodeid.split('[')[0]}: one item may have one prefetched fixture, this has "
+            f"{item.nodeid.split('[')[0]}: a test may use only one prefetched fixture, this has "
             f"{len(found)}: {', '.join(p.name for p in found)} ({found[1].place})"
         )
     if not faults:

@@ -26,7 +26,7 @@ def refuse(config: pytest.Config) -> None:
     if dist not in {"no", "load"}:
         msg = (
             f"--dist {dist} cannot be used together with --ultrapar-pool, which schedules itself; "
-            "allowed is load (the default of -n, which takes no as load)"
+            "use --dist load (the default with -n; no counts as load)"
         )
         raise ConfigError(msg)
     for spec in config.getoption("tx") or ():

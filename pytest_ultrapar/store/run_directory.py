@@ -214,8 +214,8 @@ def _usable(path: Path, option: str) -> Iterator[None]:
         yield
     except OSError as error:
         msg = (
-            f"{option}: cannot use {path} as a run directory: {_said(error)}; a run needs a"
-            " directory that it can write, such as --ultrapar-out DIR names"
+            f"{option}: cannot use {path} as a run directory: {_said(error)}; point"
+            " --ultrapar-out at a writable directory"
         )
         raise ConfigError(msg) from error
 

@@ -28,7 +28,7 @@ def test_wrong_certificate_alone_ends_the_run_and_is_named(project, authority, w
     assert [(a["outcome"], a["maybe_billed"]) for a in played.attempts["say fine"]] == [
         ("tls", False)
     ]
-    assert "certificate that does not verify" in played.output
+    assert "certificate that failed verification" in played.output
 
 
 def test_handshake_that_stalls_has_cost_nothing(project):

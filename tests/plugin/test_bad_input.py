@@ -183,7 +183,7 @@ OPTIONS = {
     "dist": (
         ["-n2", "--dist=loadscope"],
         "--dist loadscope cannot be used together with --ultrapar-pool, which schedules itself; "
-        "allowed is load (the default of -n, which takes no as load)",
+        "use --dist load (the default with -n; no counts as load)",
     ),
     "tx": (["--dist=load", "--tx=ssh=host"], "--tx ssh=host cannot be used together with"),
     "setup only": (["--setup-only"], "--setup-only cannot be used together with --ultrapar-pool"),

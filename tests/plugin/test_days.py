@@ -242,6 +242,6 @@ def test_new_place_is_named(project, tmp_path, monkeypatch):
     monkeypatch.setenv("ULTRAPAR_STATE_DIR", str(tmp_path / "state"))
     project.write_pool(key=", rpd = 9")
     project.suite('@pytest.mark.parametrize("prompt", list("ab"))\ndef test_it(answer): pass')
-    said = f"*days are counted from now on in {tmp_path / 'state'}*"
+    said = f"*no earlier count in {tmp_path / 'state'}*"
     project.run("-n0").stdout.fnmatch_lines([said])
     project.run("-n0").stdout.no_fnmatch_line(said)

@@ -203,7 +203,7 @@ def test_baseline_that_does_not_fit_is_refused_before_any_request(project, outco
     manifest = project.pytester.path / "first" / "manifest.json"
     text = manifest.read_text()
     manifest.write_text(json.dumps(json.loads(text) | {"ended_at": None}))
-    assert "has not come to its end" in refusal(project, baseline)
+    assert "is not finished" in refusal(project, baseline)
     manifest.write_text(json.dumps(json.loads(text) | {"schema": 2}))
     assert "schema must be 1 (got 2)" in refusal(project, baseline)
     manifest.write_text(text)

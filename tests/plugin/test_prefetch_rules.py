@@ -101,7 +101,7 @@ async def first(llm) -> str: ...
 @prefetch
 async def made(llm, first) -> str: ...
 """,
-        "one item may have one prefetched fixture, this has 2",
+        "a test may use only one prefetched fixture, this has 2",
     ),
     "grade": (
         """
@@ -185,7 +185,7 @@ async def made(llm) -> str: ...
 
 def test_it(first, made): pass
 """,
-        "one item may have one prefetched fixture, this has 2: first, made",
+        "a test may use only one prefetched fixture, this has 2: first, made",
     ),
     "two through a fixture": (
         """
@@ -200,7 +200,7 @@ def through(first): return first
 
 def test_it(through, made): pass
 """,
-        "one item may have one prefetched fixture, this has 2: ",
+        "a test may use only one prefetched fixture, this has 2: ",
     ),
     "mark": (
         """

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.daily_limits import counted_days, open_days
-from pytest_ultrapar.clock import PlayedDayClock
 from pytest_ultrapar.pool.model import Limit, Pool
+from tests.played_clock import PlayedDayClock
 from tests.property.test_broker_tokens import WORKER, Play, Sent, Wish, pool
 
 DAY_S = 86_400

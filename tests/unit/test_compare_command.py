@@ -268,7 +268,7 @@ def test_gate_prints_markdown(ultrapar):
 BAD_RUNS = {
     "itself": (("base", "base"), "cannot compare a run with itself"),
     "no run": (("base", "nowhere"), "no run found at nowhere"),
-    "killed": (("base", "killed"), "has not come to its end; finish it with --ultrapar-resume="),
+    "killed": (("base", "killed"), "is not finished; finish it with --ultrapar-resume="),
     "stopped": (("base", "stopped"), "1 of 4 planned cases never ran"),
     "nothing finished": (("base", "failed"), "was graded (8 planned): there is nothing to compare"),
     "other suite": (("base", "other"), "the suite was phase53 and is phase51"),

@@ -10,7 +10,8 @@ import pytest
 
 from pytest_ultrapar.broker.day_ledger import DAY_S, DayLedger
 from pytest_ultrapar.broker.day_memory import DayMemory
-from pytest_ultrapar.clock import HostDayClock, Instant, PlayedDayClock
+from pytest_ultrapar.clock import HostDayClock, Instant
+from tests.played_clock import PlayedDayClock
 
 NOON_S = 1_777_636_800.0
 """2026-05-01 12:00 UTC."""

@@ -14,9 +14,10 @@ import pytest
 from pytest_ultrapar.broker import day_memory
 from pytest_ultrapar.broker.day_ledger import DayLedger
 from pytest_ultrapar.broker.day_memory import DayCount, DayMemory, file_name, state_directory
-from pytest_ultrapar.clock import HostDayClock, Instant, PlayedDayClock
+from pytest_ultrapar.clock import HostDayClock, Instant
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.keys import key_identity
+from tests.played_clock import PlayedDayClock
 
 START_S = 1_777_636_800.0
 CLOCK = PlayedDayClock(START_S)
@@ -154,7 +155,7 @@ def test_damaged_file_is_refused(memory, damage):
             use(memory)
         said = str(refused.value)
         assert said.startswith(f"{memory.path}, which counts requests per day of lab/key0, is dama")
-        assert "restore it, or remove it when nothing has been sent for a day" in said
+        assert "restore it, or delete it after 24 h without requests;" in said
     assert memory.path.read_bytes() == damage(content)
 
 
@@ -218,7 +219,7 @@ def test_file_that_may_not_be_read_is_refused(memory, monkeypatch):
     used(memory, 1)
     # Root may read all files.
     monkeypatch.setattr(day_memory, "os", Failing("open", errno.EACCES))
-    with pytest.raises(ConfigError, match=r"cannot read .* Permission denied; make it a readable"):
+    with pytest.raises(ConfigError, match=r"cannot read .* Permission denied; check its owner and"):
         ledger_of(memory)
 
 
@@ -228,7 +229,7 @@ def test_directory_that_cannot_be_made_is_refused_at_the_start(tmp_path):
     with pytest.raises(ConfigError, match=r"cannot read .* Not a directory"):
         ledger_of(blocked)
     ledger = ledger_of(DayMemory(Path("/proc/none/state"), "a", "requests per day of k"))
-    with pytest.raises(ConfigError, match=r"cannot write .*name another directory .*STATE_DIR"):
+    with pytest.raises(ConfigError, match=r"cannot write .*move its files to another .*STATE_DIR"):
         ledger.claim(0.0)
 
 
@@ -241,7 +242,7 @@ def test_full_disk_at_the_start_is_refused(memory, monkeypatch, call):
         ledger.claim(0.0)
     said = str(refused.value)
     assert f"cannot write {memory.path}" in said
-    assert "No space left on device; fix that, or name another directory in the" in said
+    assert "No space left on device; fix that, or move its files to another directory" in said
     monkeypatch.undo()
     assert ledger_of(memory).left(0.0) == 993
     assert not list(memory.path.parent.glob("*.new"))

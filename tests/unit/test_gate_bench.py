@@ -296,7 +296,7 @@ def test_bench_of_which_the_judged_run_is_gone_is_refused(gate, folder, tmp_path
     shutil.copytree(folder / "bench", tmp_path / "bench", ignore=lambda *_: ["ultra"])
     code, _, err = gate(str(tmp_path / "bench"), "--rule", "speedup>=3.8")
     assert code == 4
-    assert "is no run any more; name" in err
+    assert "is no longer a run directory; name" in err
     assert gate(str(tmp_path / "bench" / "benchmark.json"), "--rule", "speedup>=3.8")[0] == 0
 
 

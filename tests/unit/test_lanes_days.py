@@ -11,8 +11,8 @@ import pytest
 from pytest_ultrapar.broker import day_memory
 from pytest_ultrapar.broker.daily_limits import DayCounted, counted_days, open_days
 from pytest_ultrapar.broker.protocol import Told
-from pytest_ultrapar.clock import PlayedDayClock
 from pytest_ultrapar.pool.model import Limit
+from tests.played_clock import PlayedDayClock
 from tests.property.broker_judge import lane, pool
 from tests.unit.broker_play import Play
 
@@ -39,7 +39,7 @@ def test_no_more_are_granted_than_a_day_allows_and_the_rest_is_refused_as_daily_
     assert not of.refused, "an answer that is out may bring its unit back"
     of.back(3)
     assert set(of.refused) == set(asked[3:])
-    assert "k0 (rpd = 3) is used up for the day" in of.refused[4]
+    assert "k0 (rpd = 3): daily limit reached" in of.refused[4]
     assert of.kinds == {"daily_quota"}
     late = of.ask()
     assert late in of.refused

@@ -136,8 +136,8 @@ def test_an_answer_resets_the_back_off(answer):
         (
             "tls",
             "instance",
-            "instance p/dep-1 showed a certificate that does not verify (a private CA goes into "
-            "ca_file): removed for the rest of the run",
+            "instance p/dep-1 presented a certificate that failed verification (a private CA goes "
+            "into ca_file): removed for the rest of the run",
         ),
     ],
 )

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from pytest_ultrapar.broker.daily_limits import counted_days, open_days
-from pytest_ultrapar.clock import PlayedDayClock
 from pytest_ultrapar.plan.forecast import LaneLoad
 from pytest_ultrapar.plan.load import limit_loads
 from pytest_ultrapar.pool.config import load_pool
@@ -15,6 +14,7 @@ from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.file import LimitTable
 from pytest_ultrapar.pool.model import LIMIT_KINDS, Limit
 from pytest_ultrapar.simulator.limits import Gate, LimitPath
+from tests.played_clock import PlayedDayClock
 from tests.property.broker_judge import lane, pool
 from tests.unit.broker_play import Play
 from tests.unit.pool_texts import simulated

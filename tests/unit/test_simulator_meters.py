@@ -4,7 +4,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.apis.failure import read_excess
-from pytest_ultrapar.clock import PlayedDayClock
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.limits import (
@@ -16,6 +15,7 @@ from pytest_ultrapar.simulator.limits import (
     LimitPath,
     UnitWindow,
 )
+from tests.played_clock import PlayedDayClock
 
 # Eighths of a second are exact in binary, so that the judges below may compare with `==`.
 TICKS = st.integers(min_value=0, max_value=12).map(lambda n: n / 8)
