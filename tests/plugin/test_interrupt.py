@@ -212,7 +212,7 @@ def test_ctrl_c_again_ends_without_a_traceback_and_loses_nothing(project, start,
 @pytest.mark.slow
 def test_later_ctrl_c_ends_at_once_and_loses_nothing(project, start, workers):
     conftest = AGAIN.replace("HOOK", HOOKS["pytest_sessionfinish"])
-    later = "import pytest_ultrapar.session.ctrl_c\n\npytest_ultrapar.ctrl_c.SAME_WISH_S = 0.0\n"
+    later = "from pytest_ultrapar.session import ctrl_c\n\nctrl_c.SAME_WISH_S = 0.0\n"
     output = interrupt_again(project, start, workers, conftest + later)
     assert "ended before the tables were written; no finished episode is lost" in output
 
