@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from pytest_ultrapar.apis.failure import LONGEST_S, parse_retry_after, parse_should_retry
 from pytest_ultrapar.apis.failure_classes import FAILURES, NOBODY_LISTENS
 from pytest_ultrapar.broker.health import JITTER, Breaker
-from pytest_ultrapar.broker.lanes import FIXED
-from pytest_ultrapar.broker.retry_budget import SHARE, ParkedRetry, RetryBudget
+from pytest_ultrapar.broker.retry_budget import FIXED, SHARE, ParkedRetry, RetryBudget
 from tests.examples import examples
 
 RULES = {"failed": FAILURES, "connect": NOBODY_LISTENS}

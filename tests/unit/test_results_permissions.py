@@ -89,7 +89,7 @@ def test_folder_that_cannot_be_written_is_named(folder):
     with as_nobody(), pytest.raises(ConfigError) as refused:
         RunDirectory.create(None, NOW, parent=parent)
     assert f"{parent}: Permission denied; " in str(refused.value)
-    assert "--ultrapar-out DIR" in str(refused.value)
+    assert "point --ultrapar-out at a writable directory" in str(refused.value)
 
 
 def test_directory_for_several_runs_elsewhere_needs_no_folder_of_runs(tmp_path, monkeypatch):
