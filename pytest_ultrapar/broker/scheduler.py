@@ -168,6 +168,10 @@ class Scheduler:
     def _refuse_futile(self, lanes: Iterable[LaneState], now_s: float) -> None:
         for lane_set in {lane_set: None for lane in lanes for lane_set in lane.sets}:
             for line in [*lane_set.turns.values(), *lane_set.opens]:
+                if lane_set.n_alive == 0:
+                    # One reason for all, which names every lane: not made anew for each request.
+                    self.refuse(line, all_out(line.model.name, lane_set.lanes))
+                    continue
                 # The first of a line is who is tried, and mostly all of a line are alike.
                 while len(line) and (
                     why := self.futile(line.model.name, lane_set, line.first.request.tokens, now_s)
