@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import random
 
 FailedOutcome = Literal[
     "rate",
@@ -160,6 +163,24 @@ CLASSES: dict[str, FailureClass] = {
 A refused connection draws on no budget and costs no attempt, since nothing was sent and the lane's
 breaker lets one try through at a time.
 """
+
+_BASE_S, _CAP_S = 1.0, 30.0
+
+
+def backoff_s(n: int, rng: random.Random) -> float:
+    """Seconds to wait where no server names a time: full jitter, U(0, min(30, 1 * 2^(n-1))).
+
+    For a request after its own failures, and for a lane after refusals by rate.
+
+    Args:
+        n: How many there were in a row, >= 1.
+        rng: Draws one number.
+
+    Source: the AWS Architecture Blog, "Exponential Backoff And Jitter" (2015), "full jitter".
+    """
+    # The exponent is bounded because 2.0**1024 overflows, not because the cap needs it.
+    return rng.uniform(0.0, min(_CAP_S, _BASE_S * 2.0 ** min(n - 1, 16)))
+
 
 ANSWERED: frozenset[str] = frozenset(("ok", "refused", "bad_request"))
 """Outcomes by which a lane has shown that it works."""

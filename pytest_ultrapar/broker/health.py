@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES, NOBODY_LISTENS, Scope
+from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES, NOBODY_LISTENS, Scope, backoff_s
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ Two minutes is also the longest that the OpenAI SDK for Python waits.
 """
 RETRY_AFTER_JITTER = 0.1
 """A pause is up to this share longer than asked for, so that lanes do not return together."""
-BACKOFF_BASE_S, BACKOFF_CAP_S = 1.0, 30.0
-"""A refusal that names no time pauses its lane by full jitter, U(0, min(cap, base * 2^n)). So does
-`engine.retry` for a single request: a refusal by rate is the affair of the lane."""
 UNREACHABLE_S = 120.0
 """A lane that once answered is out when nobody has listened there for so long."""
 NEVER_REACHED_S, NEVER_ANSWERED_S = 2.0, 60.0
@@ -258,9 +255,7 @@ class LaneHealth:
         if not is_new:
             # One draw per burst: the largest of fifty draws would be no jitter at all.
             return None
-        # The exponent is bounded because 2.0**1024 overflows, not because the cap needs it.
-        ceiling_s = min(BACKOFF_CAP_S, BACKOFF_BASE_S * 2.0 ** min(self._rate_count - 1, 16))
-        pause_s = self._rng.uniform(0, ceiling_s)
+        pause_s = backoff_s(self._rate_count, self._rng)
         said = f"without a time to wait ({self._rate_count} in a row)"
         return self._pause_until(now_s + pause_s, f"{said}: paused {pause_s:.2f} s")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from pytest_ultrapar.apis.failure_classes import CLASSES
+from pytest_ultrapar.apis.failure_classes import CLASSES, backoff_s
 
 if TYPE_CHECKING:
     import random
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.protocol import LeaseOutcome
 
 Verdict = Literal["again", "give_up", "refused", "bad_request"]
-
-_BASE_S = 1.0
-_CAP_S = 30.0
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
@@ -66,10 +63,5 @@ class RetryPolicy(msgspec.Struct, frozen=True):
         return sum(CLASSES[outcome].costs_attempt for outcome in failed)
 
     def backoff_s(self, n_failed: int, rng: random.Random) -> float:
-        """Seconds to wait before the next attempt: full jitter, U(0, min(30, 1 * 2^(n-1))).
-
-        Source: the AWS Architecture Blog, "Exponential Backoff And Jitter" (2015), "full jitter".
-        """
-        if n_failed == 0:
-            return 0.0
-        return rng.uniform(0.0, min(_CAP_S, _BASE_S * 2 ** (n_failed - 1)))
+        """Seconds to wait before the next attempt; 0 where none of the failures was its own."""
+        return backoff_s(n_failed, rng) if n_failed else 0.0
