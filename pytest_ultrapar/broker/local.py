@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio  # noqa: TC003 - the loop and futures are what this is about
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.host import BrokerHost
@@ -121,6 +122,22 @@ class LocalBroker:
 
     async def status(self) -> BrokerStatus:
         """A snapshot for progress and summary."""
+        return self._snapshot()
+
+    def status_from_thread(self, timeout_s: float) -> BrokerStatus | None:
+        """`status` for any thread but the loop's; None when the loop has ended or is busy for long.
+
+        A callback and no coroutine: the loop may be ending at this moment, which cancels every
+        task that it has and leaves those that it was just given unawaited.
+        """
+        answer: Future[BrokerStatus] = Future()
+        try:
+            self._loop.call_soon_threadsafe(lambda: answer.set_result(self._snapshot()))
+            return answer.result(timeout_s)
+        except (RuntimeError, TimeoutError):  # the former from a loop that is closed
+            return None
+
+    def _snapshot(self) -> BrokerStatus:
         return self._broker.status(self._host.now_s())
 
     async def close(self) -> None:

@@ -37,7 +37,6 @@ class LocalSession:
         self._prefetcher: Prefetcher | None = None
         self._runtime: Runtime | None = None
         self._port: LocalBroker | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -78,12 +77,11 @@ class LocalSession:
 
     async def _connect(self) -> BrokerPort:
         """Make the broker. Called once on the engine's loop."""
-        self._loop = asyncio.get_running_loop()
         run = self._coordinator.run
         self._port = LocalBroker(
             with_headroom(run.pool),
             MonotonicClock(),
-            self._loop,
+            asyncio.get_running_loop(),
             worker=WORKER,
             episode_timeout_s=run.options.episode_timeout_s,
             history=HistoryFile(run.directory.path / HISTORY_NAME),
@@ -95,13 +93,7 @@ class LocalSession:
 
     def status(self) -> BrokerStatus | None:
         """The broker's words now, from any thread; None while or after it does not run."""
-        if self._port is None or self._loop is None or self._loop.is_closed():
-            return None
-        asked = asyncio.run_coroutine_threadsafe(self._port.status(), self._loop)
-        try:
-            return asked.result(_STATUS_TIMEOUT_S)
-        except (TimeoutError, RuntimeError, ConnectionError):
-            return None
+        return self._port.status_from_thread(_STATUS_TIMEOUT_S) if self._port else None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import queue
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -230,3 +232,40 @@ def test_request_that_is_cancelled_as_its_lane_goes_out_takes_no_refusal_from_ot
         await broker.close()
 
     asyncio.run(story())
+
+
+class LoopThatEndsAsItIsAsked(asyncio.SelectorEventLoop):
+    """Says when another thread has handed it a callback."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = threading.Event()
+
+    def call_soon_threadsafe(self, *args: Any, **kwargs: Any) -> asyncio.Handle:
+        handle = super().call_soon_threadsafe(*args, **kwargs)
+        self.asked.set()
+        return handle
+
+
+def test_another_thread_gets_the_status_though_the_loop_ends_in_that_turn():
+    loop = LoopThatEndsAsItIsAsked()
+    made: queue.Queue[LocalBroker] = queue.Queue()
+
+    of = pool([lane("a", "k0", "k0")], Limit("k0", "key", workers=1))
+
+    async def until_asked() -> None:
+        made.put(LocalBroker(of, MonotonicClock(), loop, worker="gw0"))
+        loop.asked.wait(20)
+
+    def run() -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(until_asked())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    broker = made.get(timeout=20)
+    status = broker.status_from_thread(20)
+    thread.join()
+    assert status is not None
+    assert [lane.lane for lane in status.lanes] == ["p/a/k0"]
+    assert broker.status_from_thread(20) is None
