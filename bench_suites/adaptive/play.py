@@ -13,7 +13,7 @@ from bench_suites.adaptive.provider import Serving
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.failure_classes import CLASSES
 from pytest_ultrapar.broker.broker import LaneBroker
-from pytest_ultrapar.broker.protocol import Grant, LeaseRequest, Told
+from pytest_ultrapar.broker.protocol import Feedback, Grant, LeaseRequest
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.pool.model import Instance, Key, Lane, LaneId, Limit, Model, Pool, Provider
 from pytest_ultrapar.testing import BrokerPlay
@@ -144,10 +144,10 @@ class LimitPlay(BrokerPlay):
         elif is_wordless or outcome == "rate":
             self._n_refused += 1
             self._n_refused_late += bool(self._served_s) and lease.granted_s > self._served_s[0]
-        told = Told(is_wordless=is_wordless)
+        feedback = Feedback(is_wordless=is_wordless)
         if outcome == self._provider.refusal:
-            told = Told(asked_s, is_wordless=is_wordless)
-        self.release("main", lease.lease_id, outcome, told)
+            feedback = Feedback(asked_s, is_wordless=is_wordless)
+        self.release("main", lease.lease_id, outcome, feedback)
         if outcome == "ok":
             self._over()
             return

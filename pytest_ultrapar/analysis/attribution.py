@@ -109,7 +109,7 @@ def attribute(
     Args:
         log: All requests of the run; the measured ones count.
         limits: Those of the log's lanes.
-        bound: From `hindsight`.
+        bound: From `run_bound`.
         start_s: First send, monotonic seconds.
         end_s: End of the last episode, > start_s.
         restricted: Whether the assignment had rules that keep episodes from free lanes.

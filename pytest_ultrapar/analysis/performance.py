@@ -73,7 +73,7 @@ def performance(
         return known, None
     start_s = min(span.first_send_s for span in spans)
     end_s = max(span.end_s for span in spans)
-    bound = hindsight(log, manifest.pool_limits)
+    bound = run_bound(log, manifest.pool_limits)
     if bound is None or end_s <= start_s:
         return known, None
     attribution = attribute(
@@ -95,7 +95,7 @@ def performance(
     return whole, bound
 
 
-def hindsight(log: RequestLog, limits: Iterable[Limit]) -> Bound | None:
+def run_bound(log: RequestLog, limits: Iterable[Limit]) -> Bound | None:
     """How fast the measured episodes could have been answered at best.
 
     A request's service is from its sending to its answer, so a provider that is slower under load

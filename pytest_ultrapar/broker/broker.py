@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.broker.daily_limits import Days
     from pytest_ultrapar.broker.lanes import InstanceState, LaneSet
-    from pytest_ultrapar.broker.protocol import KnownLane, LeaseOutcome, LeaseRequest, Told
+    from pytest_ultrapar.broker.protocol import Feedback, KnownLane, LeaseOutcome, LeaseRequest
     from pytest_ultrapar.pool.model import Pool
 
 __all__ = ["Action", "Grant", "LaneBroker", "Refusal"]
@@ -174,7 +174,7 @@ class LaneBroker:
         worker: str,
         lease_id: int,
         outcome: LeaseOutcome,
-        told: Told,
+        feedback: Feedback,
         now_s: float,
     ) -> list[Action]:
         """Give a lease back; nothing happens when the worker does not hold it (any more).
@@ -196,16 +196,16 @@ class LaneBroker:
         if held.probes is not None:
             _end_probe(held.probes, outcome, now_s)
         pending = lane.in_flight - 1
-        is_crowded = told.is_wordless and _is_crowded(lane.instance, outcome, pending, now_s)
+        is_crowded = feedback.is_wordless and _is_crowded(lane.instance, outcome, pending, now_s)
         said = "congestion" if is_crowded else outcome
-        rest_s = self._observe(held, said, told, now_s)
+        pause_s = self._observe(held, said, feedback, now_s)
         verdict = lane.health.decide(
-            said, told.retry_after_s, held.granted_s, now_s, pending, rest_s=rest_s
+            said, feedback.retry_after_s, held.granted_s, now_s, pending, pause_s=pause_s
         )
         if verdict is not None:
             self._table.apply(lane, verdict, now_s)
         if held.reserved:
-            self._table.look_at(settle(held.reserved, outcome, told, now_s))
+            self._table.look_at(settle(held.reserved, outcome, feedback, now_s))
         self._table.give_back(lane)
         return self._finish(now_s)
 
@@ -332,12 +332,12 @@ class LaneBroker:
                 # `_finish` looks at all that have somebody waiting.
                 pass
             elif isinstance(wake, Homes):
-                self._table.look_at(wake.end_hold(now_s))
+                self._table.look_at(wake.end_home_wait(now_s))
         return now_s
 
     def _finish(self, now_s: float) -> list[Action]:
         # Not as soon as they go out: whoever is being withdrawn right now must not be told.
-        if self._table.gone:
+        if self._table.removed:
             self._scheduler.refuse_without_lane(now_s)
             self._refuse_parked(now_s)
         for instance in list(self._parking):
@@ -353,12 +353,12 @@ class LaneBroker:
         return actions
 
     def _observe(
-        self, held: HeldLease, outcome: LeaseOutcome, told: Told, now_s: float
+        self, held: HeldLease, outcome: LeaseOutcome, feedback: Feedback, now_s: float
     ) -> float | None:
         """Show a returned lease to whoever estimates its limit; a first refusal brings one along.
 
         Returns:
-            After a refusal: seconds that the lane should rest, None for a back-off.
+            After a refusal: seconds that the lane should pause, None for a back-off.
         """
         lane = held.lane
         if (limit := lane.counted) is None or limit.controller is None:
@@ -375,10 +375,10 @@ class LaneBroker:
             return None
         in_flight = limit.seats.in_flight
         if limit.observe(
-            Observation(outcome, held.granted_s, now_s, in_flight, held.at_grant, told)
+            Observation(outcome, held.granted_s, now_s, in_flight, held.at_grant, feedback)
         ):
             self._table.look_at(limit.lanes)
-        return controller.rest_s
+        return controller.pause_s
 
     def _let_retries_go(self, instance: InstanceState, now_s: float) -> None:
         """Queue the parked retries of an instance that its budget now allows."""

@@ -10,7 +10,7 @@ import msgspec
 
 from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.blocking_client import BlockingBrokerClient
-from pytest_ultrapar.broker.protocol import NOTHING_TOLD, Told
+from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback
 from pytest_ultrapar.errors import ConfigError, NoLaneError
 
 if TYPE_CHECKING:
@@ -110,9 +110,11 @@ class BrokerClient(asyncio.Protocol):
         self._send(wire.Acquire(request))
         return future
 
-    def release(self, lease: Lease, outcome: LeaseOutcome, told: Told = NOTHING_TOLD) -> None:
+    def release(
+        self, lease: Lease, outcome: LeaseOutcome, feedback: Feedback = NO_FEEDBACK
+    ) -> None:
         """Give a lease back with what became of its request."""
-        self._send(wire.Release(lease.lease_id, outcome, told))
+        self._send(wire.Release(lease.lease_id, outcome, feedback))
 
     def episode_ended(self, case_id: str, group: str) -> None:
         """Say that a case needs no further lease."""

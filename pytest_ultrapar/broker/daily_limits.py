@@ -23,7 +23,7 @@ LATE_S = 60.0
 """A lease may be used so long after its grant (`lanes.UNRATED_SEND_BY_S`)."""
 
 
-class DayCounted(msgspec.Struct, frozen=True):
+class DailyLimit(msgspec.Struct, frozen=True):
     """One row of a limit that counts days, and where its count is kept.
 
     Attributes:
@@ -70,7 +70,7 @@ class DayCounted(msgspec.Struct, frozen=True):
 
 def counted_days(
     pool: Pool, lanes: Sequence[Lane], identities: Mapping[LaneId, str], directory: Path
-) -> tuple[DayCounted, ...]:
+) -> tuple[DailyLimit, ...]:
     """What counts days on the paths of these lanes.
 
     A key that is used on several servers has a file for each of them: all must allow a send.
@@ -82,7 +82,7 @@ def counted_days(
             run starts itself have none, since nobody counts before or after that.
         directory: Of the files.
     """
-    found: dict[DayCounted, None] = {}
+    found: dict[DailyLimit, None] = {}
     for lane in lanes:
         for limit in (pool.limits[name] for name in lane.limits):
             own = [one for one in lanes if limit.name in one.limits]
@@ -92,7 +92,7 @@ def counted_days(
                 if kind.is_daily:
                     identity = identities.get(lane.lane_id, "")
                     name = _file_name(pool, kind, limit, lane, identity) if lasts else ""
-                    counted = DayCounted(limit.name, kind.word, late_s, name, str(directory))
+                    counted = DailyLimit(limit.name, kind.word, late_s, name, str(directory))
                     found[counted] = None
     return tuple(found)
 
@@ -112,7 +112,7 @@ def _file_name(pool: Pool, kind: LimitKind, limit: Limit, lane: Lane, identity: 
 
 
 def open_days(
-    pool: Pool, counted: Iterable[DayCounted], clock: DayClock, now_s: float
+    pool: Pool, counted: Iterable[DailyLimit], clock: DayClock, now_s: float
 ) -> dict[str, Days]:
     """The ledgers by limit.
 

@@ -37,7 +37,7 @@ from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.broker.day_memory import DayCount
+from pytest_ultrapar.broker.day_memory import DayRecord
 from pytest_ultrapar.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ class DayLedger:
         late_s = self._late_s
         return begin, _cell(end + late_s)[1], wall_begin, _cell(wall_end + late_s)[1]
 
-    def _learn(self, found: DayCount) -> None:
+    def _learn(self, found: DayRecord) -> None:
         """Take over what the file says, time included."""
         then = self._anchor._replace(
             wall_s=found.wall_s, boot_s=found.boot_s, boot_id=found.boot_id
@@ -295,7 +295,7 @@ class DayLedger:
 
         wanted: Counter[Span] = Counter()
 
-        def change(found: DayCount | None) -> DayCount:
+        def change(found: DayRecord | None) -> DayRecord:
             nonlocal wanted
             if found is not None:
                 # A file that was removed while we run would otherwise take others' units with it.
@@ -308,7 +308,7 @@ class DayLedger:
             self._spare = 0
             sent = sorted((*span, n) for span, n in (self._others + wanted).items())
             assert self._memory is not None
-            return DayCount(self._memory.shown, self._frame, self._time_s, *self._instant, sent)
+            return DayRecord(self._memory.shown, self._frame, self._time_s, *self._instant, sent)
 
         self._memory.update(self._instant, change)
         self._spare = wanted[self._block] - self._ours[self._block]

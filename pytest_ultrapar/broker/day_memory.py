@@ -43,7 +43,7 @@ Span = tuple[int, int, int, int]
 """When units were sent: from and until by the ledger's time, from and until by the wall clock."""
 
 
-class DayCount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DayRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What stands in a file.
 
     Attributes:
@@ -130,7 +130,7 @@ class DayMemory:
         """Whether there is a file; if not, the day begins at zero (a new host or container)."""
         return os.path.lexists(self.path)
 
-    def read(self, now: Instant) -> DayCount | None:
+    def read(self, now: Instant) -> DayRecord | None:
         """What the file says; None if there is none.
 
         Raises:
@@ -157,7 +157,7 @@ class DayMemory:
             self._refuse(f"was written at {then} and it is {today} now: set the clock right, or")
         return count
 
-    def update(self, now: Instant, change: Callable[[DayCount | None], DayCount]) -> DayCount:
+    def update(self, now: Instant, change: Callable[[DayRecord | None], DayRecord]) -> DayRecord:
         """Replace what the file says; it is on disk when this returns.
 
         Args:
@@ -201,7 +201,7 @@ class DayMemory:
         finally:
             os.close(fd)
 
-    def _write(self, count: DayCount) -> None:
+    def _write(self, count: DayRecord) -> None:
         payload = msgspec.json.encode(count)
         content = b"%b %d %08x\n%b\n" % (_MAGIC, VERSION, crc32(payload), payload)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -217,7 +217,7 @@ class DayMemory:
             raise
         _sync_directory(self.path.parent)
 
-    def _parse(self, content: bytes) -> DayCount:
+    def _parse(self, content: bytes) -> DayRecord:
         head, _, rest = content.partition(b"\n")
         words = head.split(b" ")
         if words[:2] != _MAGIC.split(b" ") or len(words) != len((b"ultrapar", b"day", 1, "crc")):
@@ -227,7 +227,7 @@ class DayMemory:
         payload = rest[:-1]
         try:
             if rest.endswith(b"\n") and words[3] == b"%08x" % crc32(payload):
-                return msgspec.json.decode(payload, type=DayCount)
+                return msgspec.json.decode(payload, type=DayRecord)
         except msgspec.DecodeError:
             pass
         return self._refuse("is damaged: restore it, or")

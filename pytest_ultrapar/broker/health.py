@@ -133,7 +133,7 @@ class LaneHealth:
         now_s: float,
         pending: int = 0,
         *,
-        rest_s: float | None = None,
+        pause_s: float | None = None,
     ) -> Verdict | None:
         """What the outcome of a lease does to the lane.
 
@@ -144,8 +144,8 @@ class LaneHealth:
             granted_s: When the lease was granted, monotonic seconds.
             now_s: Now, monotonic seconds.
             pending: Requests of the lane that are out beside it.
-            rest_s: After a refusal that names no time to come back: how long the lane should pause,
-                since its limit was lowered; None for a back-off.
+            pause_s: After a refusal that names no time to come back: how long the lane should
+                pause, since its limit was lowered; None for a back-off.
 
         Returns:
             None when nothing changes. A `Pause` ends later than the one before it, except after a
@@ -166,7 +166,7 @@ class LaneHealth:
         is_back = self._breaker.answered(granted_s, now_s)
         if is_back:
             self._failed_until_s = -math.inf
-        verdict = self._limited(retry_after_s, granted_s, now_s, rest_s=rest_s)
+        verdict = self._limited(retry_after_s, granted_s, now_s, after_cut_s=pause_s)
         # Another refusal may ask for longer than this one: then that is waited, not the probe.
         return self._resume(now_s) if is_back and verdict is None else verdict
 
@@ -219,14 +219,19 @@ class LaneHealth:
         return f"{said}: removed for the rest of the run"
 
     def _limited(
-        self, retry_after_s: float | None, granted_s: float, now_s: float, *, rest_s: float | None
+        self,
+        retry_after_s: float | None,
+        granted_s: float,
+        now_s: float,
+        *,
+        after_cut_s: float | None,
     ) -> Pause | Out | None:
         if retry_after_s is not None and not (math.isfinite(retry_after_s) and retry_after_s > 0):
             retry_after_s = None
-        if rest_s is not None and retry_after_s is None:
+        if after_cut_s is not None and retry_after_s is None:
             # The lower limit is the cure; it may need a moment to show.
-            said = f"and lowered: paused {rest_s:.2f} s"
-            return self._pause_until(now_s + rest_s, said) if rest_s > 0 else None
+            said = f"and lowered: paused {after_cut_s:.2f} s"
+            return self._pause_until(now_s + after_cut_s, said) if after_cut_s > 0 else None
         is_new = granted_s >= self._rate_until_s
         if is_new:
             if self._rate_count == 0:
@@ -285,8 +290,8 @@ class LaneHealth:
         else:
             what = f"failed more often than not ({outcome})"
         self._failed_until_s = self._no_later_than_hopeless(breaker.until_s, now_s)
-        rest_s = self._failed_until_s - now_s
-        self._failed_reason = f"lane {self._lane.lane_id} {what}: paused {rest_s:.2f} s"
+        pause_s = self._failed_until_s - now_s
+        self._failed_reason = f"lane {self._lane.lane_id} {what}: paused {pause_s:.2f} s"
         return self._pause()
 
     def _given_up(self, now_s: float) -> Out | None:
@@ -543,12 +548,12 @@ class PauseLog:
         n: Pauses begun, by cause; one that goes on for another cause counts for both.
     """
 
-    __slots__ = ("_cause", "_rested_s", "_since_s", "n")
+    __slots__ = ("_cause", "_paused_s", "_since_s", "n")
 
     def __init__(self) -> None:
         self._cause: Cause | None = None
         self._since_s = 0.0
-        self._rested_s: dict[str, float] = {}
+        self._paused_s: dict[str, float] = {}
         self.n: dict[str, int] = {}
 
     def begin(self, cause: Cause, now_s: float) -> None:
@@ -561,13 +566,13 @@ class PauseLog:
 
     def end(self, now_s: float) -> None:
         """The lane is up, or out."""
-        self._rested_s = self.rested_s(now_s)
+        self._paused_s = self.paused_s(now_s)
         self._cause = None
 
-    def rested_s(self, now_s: float) -> dict[str, float]:
+    def paused_s(self, now_s: float) -> dict[str, float]:
         """Seconds paused up to now, by cause."""
-        rested_s = dict(self._rested_s)
+        paused_s = dict(self._paused_s)
         if self._cause is not None:
             this_s = max(0.0, now_s - self._since_s)
-            rested_s[self._cause] = rested_s.get(self._cause, 0.0) + this_s
-        return rested_s
+            paused_s[self._cause] = paused_s.get(self._cause, 0.0) + this_s
+        return paused_s

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
-    from pytest_ultrapar.broker.daily_limits import DayCounted
+    from pytest_ultrapar.broker.daily_limits import DailyLimit
     from pytest_ultrapar.broker.protocol import Action, KnownLane
     from pytest_ultrapar.clock import Clock
     from pytest_ultrapar.pool.model import Pool
@@ -48,7 +48,7 @@ class BrokerHost:
         episode_timeout_s: float = EPISODE_TIMEOUT_S,
         known: Iterable[KnownLane] = (),
         history: HistoryFile | None = None,
-        days: Iterable[DayCounted] = (),
+        days: Iterable[DailyLimit] = (),
     ) -> None:
         """Start with nothing in flight.
 

@@ -117,7 +117,7 @@ class LaneTable:
     Attributes:
         changed: Lanes to look at again, since something on their path got free. The dispatcher
             empties it.
-        gone: Lanes that went out; the dispatcher refuses who waits for them and empties it.
+        removed: Lanes that went out; the dispatcher refuses who waits for them and empties it.
         idle: Limits whose day may be used up, as nothing is in flight on them any more. The
             dispatcher refuses who waits for them in vain and empties it.
         episode_timeout_s: How long an episode may last.
@@ -151,7 +151,7 @@ class LaneTable:
         self.models: dict[str, ModelState] = {}
         self.lanes: dict[LaneId, LaneState] = {}
         self.changed: dict[LaneState, None] = {}
-        self.gone: list[LaneState] = []
+        self.removed: list[LaneState] = []
         self.in_flight = self.peak = 0
         adaptive = {p.name for p in pool.providers if p.rate_mode == "adaptive"}
         paths = {lane.lane_id: [self._limits[name] for name in lane.limits] for lane in pool.lanes}
@@ -319,12 +319,12 @@ class LaneTable:
             for other in self.lanes.values():
                 if not other.is_out and _is_removed_with(lane.lane, other.lane, verdict):
                     self._take_out(other, verdict.reason, now_s)
-                    self.gone.append(other)
+                    self.removed.append(other)
 
     def know(self, known: KnownLane, now_s: float) -> None:
         """Carry out what is known of a lane before its first request.
 
-        It strikes that lane alone: whoever knows of it knows of the others, too.
+        It concerns that lane alone: whoever knows of it knows of the others, too.
         """
         lane = self.lanes[known.lane_id]
         if known.out:
@@ -455,7 +455,7 @@ class LaneTable:
         lane.paused_until_s = pause.until_s
         lane.reason = pause.reason
         lane.rate_label = "pause"
-        lane.rests.begin(pause.cause, now_s)
+        lane.pauses.begin(pause.cause, now_s)
         lane.model.down[lane] = None
         self._wakes.move(lane, pause.until_s)
         self.look_at(lane.model.lanes)
@@ -467,7 +467,7 @@ class LaneTable:
         lane.paused_until_s = -math.inf
         lane.wake_s = math.inf
         lane.reason = ""
-        lane.rests.end(now_s)
+        lane.pauses.end(now_s)
         del lane.model.down[lane]
         self.changed[lane] = None
 
@@ -476,7 +476,7 @@ class LaneTable:
         lane.paused_until_s = math.inf
         lane.wake_s = math.inf
         lane.reason = reason
-        lane.rests.end(now_s)
+        lane.pauses.end(now_s)
         lane.out_after_s = max(0.0, now_s - self.started_s)
         lane.model.down[lane] = None
         self._fill(lane, now_s)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.daily_limits import Days
     from pytest_ultrapar.broker.day_ledger import DayLedger
     from pytest_ultrapar.broker.health import LaneHealth
-    from pytest_ultrapar.broker.protocol import LeaseOutcome, LeaseRequest, Told
+    from pytest_ultrapar.broker.protocol import Feedback, LeaseOutcome, LeaseRequest
     from pytest_ultrapar.pool.model import Lane, Limit
 
 
@@ -68,7 +68,9 @@ def reserve(lane: LaneState, tokens: int, now_s: float) -> Reserved:
     return reserved
 
 
-def settle(reserved: Reserved, outcome: LeaseOutcome, told: Told, now_s: float) -> list[LaneState]:
+def settle(
+    reserved: Reserved, outcome: LeaseOutcome, feedback: Feedback, now_s: float
+) -> list[LaneState]:
     """Put what a request took in place of what was reserved for it; all stays where nobody knows.
 
     Returns:
@@ -77,7 +79,7 @@ def settle(reserved: Reserved, outcome: LeaseOutcome, told: Told, now_s: float) 
     is_sent = outcome not in _NOTHING_SENT
     lanes: list[LaneState] = []
     for limit, counts, meter, reservation in reserved:
-        used = told.tokens if counts == "tokens" else 1
+        used = feedback.tokens if counts == "tokens" else 1
         if not is_sent:
             used = 0
         elif used is None:
@@ -290,12 +292,12 @@ class LaneState(Wake):
         is_up: Neither paused nor out, as of the last wake.
         paused_until_s: -infinity when not paused; infinity when out.
         reason: Why it is paused or out.
-        n_full: Full limits on its path as last told, plus one when it is out.
+        n_full: Full limits on its path as last feedback, plus one when it is out.
         seat_label: The limit whose seats last bound it; `rate_label`: the rate limit or `pause`
             that did.
         absent: Home workers that have not asked for anything yet.
-        is_lendable: Whether workers that are not at home here may use it.
-        hold_ended_s: Since when it is lendable.
+        is_stealable: Whether workers that are not at home here may use it.
+        stealable_s: Since when they may.
         used_order: Order of its last grant among all grants.
         n_retries: Grants for requests that had failed before; `n_moved`: requests that failed here
             and were granted another lane.
@@ -313,11 +315,10 @@ class LaneState(Wake):
         "counted",
         "granted",
         "health",
-        "hold_ended_s",
         "in_flight",
         "instance",
         "is_declared",
-        "is_lendable",
+        "is_stealable",
         "is_up",
         "lane",
         "longest_s",
@@ -331,17 +332,18 @@ class LaneState(Wake):
         "outcomes",
         "path",
         "paused_until_s",
+        "pauses",
         "peak",
         "rate_label",
         "rated",
         "reason",
-        "rests",
         "seat_label",
         "seats",
         "send_by_s",
         "service_s",
         "sets",
         "started_s",
+        "stealable_s",
         "terms",
         "used_order",
         "waited_s",
@@ -379,15 +381,15 @@ class LaneState(Wake):
         self.n_full = 0
         self.seat_label = self.rate_label = ""
         self.absent: dict[str, None] = {}
-        self.is_lendable = True
-        self.hold_ended_s = -math.inf
+        self.is_stealable = True
+        self.stealable_s = -math.inf
         self.used_order = 0
         self.in_flight = self.peak = self.granted = self.orphans = 0
         self.n_retries = self.n_moved = 0
         self.started_s = math.inf
         self.service_s = self.longest_s = 0.0
         self.busy_s = 0.0
-        self.rests = PauseLog()
+        self.pauses = PauseLog()
         self.out_after_s: float | None = None
         self.waited_s: dict[str, float] = {}
         self.outcomes: dict[str, int] = {}
@@ -496,20 +498,20 @@ class LaneState(Wake):
             waited_s=dict(self.waited_s),
             outcomes=dict(counts),
             orphans=self.orphans,
-            rests=dict(self.rests.n),
-            rested_s=self.rests.rested_s(now_s),
+            pauses=dict(self.pauses.n),
+            paused_s=self.pauses.paused_s(now_s),
             n_opened=self.health.n_opened,
             n_moved=self.n_moved,
             out_after_s=self.out_after_s,
-            found=self._found_now(),
+            estimated=self._estimate(),
             busy_s=self.busy_s + under_way_s,
         )
 
-    def _found_now(self) -> EstimatedLimit | None:
+    def _estimate(self) -> EstimatedLimit | None:
         limit = self.counted
         if limit is None or limit.controller is None:
             return None
-        workers, qps = limit.controller.found()
+        workers, qps = limit.controller.estimate()
         declared_qps = min((rate.per_s for rate in limit.rates), default=math.inf)
         is_back = limit.seats.cap >= limit.controller.seats.ceiling
         is_back = is_back and limit.controller.pace.rate >= declared_qps

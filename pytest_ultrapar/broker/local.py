@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.host import BrokerHost
-from pytest_ultrapar.broker.protocol import NOTHING_TOLD, Action, Grant, Told
+from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Action, Feedback, Grant
 from pytest_ultrapar.errors import NoLaneError
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.broker.adaptive.observation import HistoryFile
     from pytest_ultrapar.broker.assignment import Assignment
-    from pytest_ultrapar.broker.daily_limits import DayCounted
+    from pytest_ultrapar.broker.daily_limits import DailyLimit
     from pytest_ultrapar.broker.protocol import (
         BrokerStatus,
         KnownLane,
@@ -45,7 +45,7 @@ class LocalBroker:
         episode_timeout_s: float = EPISODE_TIMEOUT_S,
         history: HistoryFile | None = None,
         known: Iterable[KnownLane] = (),
-        days: Iterable[DayCounted] = (),
+        days: Iterable[DailyLimit] = (),
     ) -> None:
         """Start with nothing in flight.
 
@@ -98,12 +98,14 @@ class LocalBroker:
             future.add_done_callback(lambda done: self._withdraw(request_id, done))
         return future
 
-    def release(self, lease: Lease, outcome: LeaseOutcome, told: Told = NOTHING_TOLD) -> None:
+    def release(
+        self, lease: Lease, outcome: LeaseOutcome, feedback: Feedback = NO_FEEDBACK
+    ) -> None:
         """Give a lease back with what became of its request."""
         if not self._is_closed:
             now_s = self._host.now_s()
             self._carry_out(
-                self._broker.release(self._worker, lease.lease_id, outcome, told, now_s)
+                self._broker.release(self._worker, lease.lease_id, outcome, feedback, now_s)
             )
 
     def episode_ended(self, case_id: str, group: str) -> None:

@@ -12,14 +12,14 @@ import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.broker.protocol import NOTHING_TOLD
+from pytest_ultrapar.broker.protocol import NO_FEEDBACK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.broker.broker import LaneBroker
-    from pytest_ultrapar.broker.protocol import Action, LeaseOutcome, LeaseRequest, Told
+    from pytest_ultrapar.broker.protocol import Action, Feedback, LeaseOutcome, LeaseRequest
 
 
 class BrokerPlay(ABC):
@@ -65,10 +65,14 @@ class BrokerPlay(ABC):
         self.book(self.broker.withdraw(worker, request_id, self.now_s))
 
     def release(
-        self, worker: str, lease_id: int, outcome: LeaseOutcome = "ok", told: Told = NOTHING_TOLD
+        self,
+        worker: str,
+        lease_id: int,
+        outcome: LeaseOutcome = "ok",
+        feedback: Feedback = NO_FEEDBACK,
     ) -> None:
         """Give a lease back."""
-        self.book(self.broker.release(worker, lease_id, outcome, told, self.now_s))
+        self.book(self.broker.release(worker, lease_id, outcome, feedback, self.now_s))
 
     def episode_ended(self, worker: str, case_id: str, group: str = "") -> None:
         """Say that a case is over."""

@@ -16,7 +16,7 @@ import msgspec
 
 from pytest_ultrapar.broker.adaptive.observation import FILE_NAME as HISTORY_NAME
 from pytest_ultrapar.broker.adaptive.server_load import watch_variables
-from pytest_ultrapar.broker.daily_limits import DayCounted
+from pytest_ultrapar.broker.daily_limits import DailyLimit
 from pytest_ultrapar.broker.protocol import KnownLane
 from pytest_ultrapar.child import Child
 from pytest_ultrapar.errors import UltraparError
@@ -172,7 +172,7 @@ class ServerConfig(msgspec.Struct, frozen=True):
     episode_timeout_s: float = EPISODE_TIMEOUT_S
     history_path: str | None = None
     known: tuple[KnownLane, ...] = ()
-    days: tuple[DayCounted, ...] = ()
+    days: tuple[DailyLimit, ...] = ()
 
     def __repr__(self) -> str:
         return f"ServerConfig(socket_path={self.socket_path!r})"
@@ -249,7 +249,7 @@ class BrokerProcess:
         episode_timeout_s: float = EPISODE_TIMEOUT_S,
         inherited: Sequence[int] = (),
         known: Sequence[KnownLane] = (),
-        days: Sequence[DayCounted] = (),
+        days: Sequence[DailyLimit] = (),
     ) -> BrokerProcess:
         """Start the process and wait until it listens.
 

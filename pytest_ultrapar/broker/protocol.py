@@ -40,7 +40,7 @@ class KnownLane(msgspec.Struct, frozen=True):
     retry_after_s: float | None = None
 
 
-class Told(msgspec.Struct, frozen=True, array_like=True):
+class Feedback(msgspec.Struct, frozen=True, array_like=True):
     """What an answer says beside its outcome; None: nothing.
 
     Attributes:
@@ -60,7 +60,7 @@ class Told(msgspec.Struct, frozen=True, array_like=True):
     is_wordless: bool = False
 
 
-NOTHING_TOLD = Told()
+NO_FEEDBACK = Feedback()
 
 
 class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -155,13 +155,13 @@ class LaneStatus(msgspec.Struct, frozen=True):
             `pause`, `group`, `home`).
         outcomes: Leases given back, by outcome; a lease lost with its holder is `lost`.
         orphans: Seats kept taken because their holder died and its request may still be running.
-        rests: How often it was paused, by `rate` (refused for its rate) and `breaker` (failures).
-        rested_s: Seconds for which it was, by the same words.
+        pauses: How often it was paused, by `rate` (refused for its rate) and `breaker` (failures).
+        paused_s: Seconds for which it was, by the same words.
         n_opened: How often its breaker opened.
         n_moved: Requests that failed here and were tried again on another lane.
         out_after_s: Seconds from the run's start until it went out.
-        found: The limit on its path that is estimated: in adaptive mode always, in fixed mode once
-            the provider has refused a request as too much.
+        estimated: The limit on its path that is estimated: in adaptive mode always, in fixed mode
+            once the provider has refused a request as too much.
         busy_s: Seconds that its leases were out, all of them together.
     """
 
@@ -177,12 +177,12 @@ class LaneStatus(msgspec.Struct, frozen=True):
     waited_s: dict[str, float]
     outcomes: dict[str, int] = {}
     orphans: int = 0
-    rests: dict[str, int] = {}
-    rested_s: dict[str, float] = {}
+    pauses: dict[str, int] = msgspec.field(default_factory=dict, name="rests")
+    paused_s: dict[str, float] = msgspec.field(default_factory=dict, name="rested_s")
     n_opened: int = 0
     n_moved: int = 0
     out_after_s: float | None = None
-    found: EstimatedLimit | None = None
+    estimated: EstimatedLimit | None = msgspec.field(default=None, name="found")
     busy_s: float = 0.0
 
 
@@ -241,7 +241,9 @@ class BrokerPort(Protocol):
         """
         ...
 
-    def release(self, lease: Lease, outcome: LeaseOutcome, told: Told = NOTHING_TOLD) -> None:
+    def release(
+        self, lease: Lease, outcome: LeaseOutcome, feedback: Feedback = NO_FEEDBACK
+    ) -> None:
         """Give a lease back with what became of its request. Never waits."""
         ...
 

@@ -3,7 +3,7 @@
 A request either opens an episode (an *open*: the first of its case) or goes on with one (a *turn*).
 Turns come first, since an episode that has begun holds up its test; among opens, workers take turns
 with each other. A worker's *home* are the lanes that it prefers (affinity); seats there that its
-home workers do not need are lent to others (work stealing). What waits, and where, is in `lanes`.
+home workers do not need go to others (work stealing). What waits, and where, is in `lanes`.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Scheduler:
 
     def refuse_without_lane(self, now_s: float) -> None:
         """Refuse all requests that only lanes which went out could have served."""
-        lanes, self._table.gone = self._table.gone, []
+        lanes, self._table.removed = self._table.removed, []
         self._refuse_futile(lanes, now_s)
 
     def _refuse_futile(self, lanes: Iterable[LaneState], now_s: float) -> None:
@@ -243,7 +243,7 @@ def next_turn(free: dict[ModelState, list[LaneState]]) -> Waiting | None:
 def next_open(
     rotation: Collection[WorkerState], free: dict[ModelState, list[LaneState]]
 ) -> Waiting | None:
-    """The open to serve next on one of the `free` lanes: at home before lent, then by `rotation`.
+    """The open to serve next on one of the `free` lanes: at home before stolen, then by `rotation`.
 
     Args:
         rotation: All workers, the one longest without a grant first. It is walked at most twice.
@@ -251,19 +251,19 @@ def next_open(
     """
     for worker in rotation:
         if worker.linked:
-            best = _first_of(worker, free, lent=False)
+            best = _first_of(worker, free, stolen=False)
             if best is not None:
                 return best
     for worker in rotation:
         if worker.linked and worker.home is not None:
-            best = _first_of(worker, free, lent=True)
+            best = _first_of(worker, free, stolen=True)
             if best is not None:
                 return best
     return None
 
 
 def _first_of(
-    worker: WorkerState, free: dict[ModelState, list[LaneState]], *, lent: bool
+    worker: WorkerState, free: dict[ModelState, list[LaneState]], *, stolen: bool
 ) -> Waiting | None:
     home = worker.home
     best: Waiting | None = None
@@ -277,8 +277,8 @@ def _first_of(
                 continue
             members = line.lane_set.members
             for lane in lanes:
-                is_lent = home is not None and lane not in home
-                if is_lent is lent and lane in members and (lane.is_lendable or not lent):
+                is_stolen = home is not None and lane not in home
+                if is_stolen is stolen and lane in members and (lane.is_stealable or not stolen):
                     best = first
                     break
     return best
@@ -304,10 +304,10 @@ def best_lane(waiting: Waiting, free: Iterable[LaneState]) -> LaneState | None:
     for lane in free:
         if lane not in members:
             continue
-        is_lent = home is not None and lane not in home
-        if is_lent and waiting.opens and not lane.is_lendable:
+        is_stolen = home is not None and lane not in home
+        if is_stolen and waiting.opens and not lane.is_stealable:
             continue
-        key = (is_lent, lane.load, lane.used_order)
+        key = (is_stolen, lane.load, lane.used_order)
         if best is None or key < best_key:
             best, best_key = lane, key
     return best
@@ -347,11 +347,11 @@ def _split_wait(waiting: Waiting, lane: LaneState, now_s: float) -> tuple[float,
     if seat_wait_s > 0:
         lane.count_wait(lane.seat_label, seat_wait_s)
         waited_s -= seat_wait_s
-    if waiting.opens and lane.hold_ended_s > waiting.since_s and not waiting.worker.is_home(lane):
-        held_s = min(waited_s, lane.hold_ended_s - waiting.since_s)
-        if held_s > 0:
-            lane.count_wait("home", held_s)
-            waited_s -= held_s
+    if waiting.opens and lane.stealable_s > waiting.since_s and not waiting.worker.is_home(lane):
+        kept_s = min(waited_s, lane.stealable_s - waiting.since_s)
+        if kept_s > 0:
+            lane.count_wait("home", kept_s)
+            waited_s -= kept_s
     if waited_s > 0:
         lane.count_wait(lane.rate_label or lane.seat_label, waited_s)
     return seat_wait_s, max(0.0, waited_s) + parked_s
@@ -419,10 +419,10 @@ class OpenEpisodes:
         return [group]
 
 
-HOLD_S = 2.0
-"""So long after the first request a lane waits for its home workers before it is lent: worker
-processes start within a second or two of each other, and the assignment that the header shows
-should be true from the first request on."""
+HOME_WAIT_S = 2.0
+"""For so long after the first request a lane is kept for its home workers: worker processes start
+within a second or two of each other, and the assignment that the header shows should be true from
+the first request on."""
 
 
 class Homes(Wake):
@@ -439,7 +439,7 @@ class Homes(Wake):
         self._has_begun = self._is_over = False
 
     def assign(self, home: Mapping[str, tuple[LaneId, ...]], now_s: float) -> list[LaneState]:
-        """Put homes in force. Returns the lanes that may be lent from now on."""
+        """Put homes in force. Returns the lanes that may be stolen from now on."""
         self._homes = {
             worker: frozenset(self._lanes[lane] for lane in lanes) for worker, lanes in home.items()
         }
@@ -450,40 +450,40 @@ class Homes(Wake):
                 for lane_id in lanes:
                     self._lanes[lane_id].absent[worker] = None
         for lane in self._lanes.values():
-            lane.is_lendable = lane.is_lendable and not lane.absent
-        return self._lendable(now_s)
+            lane.is_stealable = lane.is_stealable and not lane.absent
+        return self._open_to_all(now_s)
 
     def home_of(self, worker: str) -> frozenset[LaneState] | None:
         """The home lanes of a worker; None when it is at home everywhere."""
         return self._homes.get(worker)
 
     def arrived(self, worker: str, now_s: float) -> list[LaneState]:
-        """A worker asked for its first lease. Returns the lanes that may be lent now."""
+        """A worker asked for its first lease. Returns the lanes that may be stolen now."""
         if not (self._has_begun or self._is_over):
             self._has_begun = True
-            self._wakes.ensure(self, now_s + HOLD_S)
+            self._wakes.ensure(self, now_s + HOME_WAIT_S)
         return self.departed(worker, now_s)
 
     def departed(self, worker: str, now_s: float) -> list[LaneState]:
-        """No lane waits for this worker (any more). Returns the lanes that may be lent now."""
+        """No lane waits for this worker (any more). Returns the lanes that may be stolen now."""
         self._arrived.add(worker)
         for lane in self._homes.get(worker, ()):
             lane.absent.pop(worker, None)
-        return self._lendable(now_s)
+        return self._open_to_all(now_s)
 
-    def end_hold(self, now_s: float) -> list[LaneState]:
-        """The time for workers to come is over. Returns the lanes that may be lent from now on."""
+    def end_home_wait(self, now_s: float) -> list[LaneState]:
+        """The time for workers to come is over. Returns the lanes that may be stolen now."""
         self._is_over = True
         for lane in self._lanes.values():
             lane.absent.clear()
-        return self._lendable(now_s)
+        return self._open_to_all(now_s)
 
-    def _lendable(self, now_s: float) -> list[LaneState]:
-        lent = [lane for lane in self._lanes.values() if not (lane.is_lendable or lane.absent)]
-        for lane in lent:
-            lane.is_lendable = True
-            lane.hold_ended_s = now_s
-        return lent
+    def _open_to_all(self, now_s: float) -> list[LaneState]:
+        opened = [lane for lane in self._lanes.values() if not (lane.is_stealable or lane.absent)]
+        for lane in opened:
+            lane.is_stealable = True
+            lane.stealable_s = now_s
+        return opened
 
 
 MAX_SHOWN = 8

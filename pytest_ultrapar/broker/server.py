@@ -119,8 +119,8 @@ class BrokerServer:
         match message:
             case wire.Acquire(request):
                 self._carry_out(broker.request(worker, request, now_s))
-            case wire.Release(lease_id, outcome, told):
-                self._carry_out(broker.release(worker, lease_id, outcome, told, now_s))
+            case wire.Release(lease_id, outcome, feedback):
+                self._carry_out(broker.release(worker, lease_id, outcome, feedback, now_s))
             case wire.EpisodeOver(case_id, group):
                 self._carry_out(broker.episode_ended(worker, case_id, group, now_s))
             case wire.Withdraw(request_id):

@@ -12,12 +12,12 @@ import msgspec
 
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.broker.protocol import (
-    NOTHING_TOLD,
+    NO_FEEDBACK,
     BrokerStatus,
+    Feedback,
     Lease,
     LeaseOutcome,
     LeaseRequest,
-    Told,
 )
 
 Role = Literal["worker", "controller"]
@@ -59,7 +59,7 @@ class Release(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
     lease_id: int
     outcome: LeaseOutcome
-    told: Told = NOTHING_TOLD
+    feedback: Feedback = NO_FEEDBACK
 
 
 class EpisodeOver(msgspec.Struct, frozen=True, array_like=True, tag=4):

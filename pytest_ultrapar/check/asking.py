@@ -28,7 +28,7 @@ from pytest_ultrapar.pool.model import Lane
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_ultrapar.broker.daily_limits import DayCounted
+    from pytest_ultrapar.broker.daily_limits import DailyLimit
     from pytest_ultrapar.broker.protocol import LeaseOutcome
     from pytest_ultrapar.engine.endpoints import Endpoint
     from pytest_ultrapar.pool.model import LaneId, Pool
@@ -146,7 +146,7 @@ class Asking:
         pool: Pool,
         endpoints: Mapping[LaneId, Endpoint],
         question: Question,
-        days: Sequence[DayCounted] = (),
+        days: Sequence[DailyLimit] = (),
     ) -> None:
         """Send nothing yet.
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Generator, Mapping, Sequence
 
-    from pytest_ultrapar.broker.daily_limits import DayCounted
+    from pytest_ultrapar.broker.daily_limits import DailyLimit
     from pytest_ultrapar.check.answers import LaneAnswer
     from pytest_ultrapar.check.asking import Question
     from pytest_ultrapar.pool.model import Pool
@@ -50,7 +50,7 @@ def lane_answers(
     base_urls: Mapping[str, str],
     question: Question,
     line: WaitingLine,
-    days: Sequence[DayCounted] = (),
+    days: Sequence[DailyLimit] = (),
     *,
     timeout_s: float = math.inf,
 ) -> Generator[LaneAnswer]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_ultrapar.broker.daily_limits import DayCounted, counted_days
+from pytest_ultrapar.broker.daily_limits import DailyLimit, counted_days
 from pytest_ultrapar.clock import HostDayClock
 from pytest_ultrapar.coordinator.key_keeping import key_identities
 from pytest_ultrapar.plan.load import together
@@ -29,7 +29,7 @@ class DayLeft(NamedTuple):
         begins_here: The directory, where nothing is remembered in it and the day begins at zero.
     """
 
-    counted: DayCounted
+    counted: DailyLimit
     amount: int
     left: int
     begins_here: str = ""
@@ -37,7 +37,7 @@ class DayLeft(NamedTuple):
 
 def run_days(
     pool: Pool, lanes: Sequence[Lane], environ: Mapping[str, str], simulator: str | None
-) -> tuple[DayCounted, ...]:
+) -> tuple[DailyLimit, ...]:
     """What counts days on these lanes; nothing where no limit does.
 
     Args:
@@ -61,7 +61,7 @@ def run_days(
 
 
 def days_left(
-    pool: Pool, counted: Iterable[DayCounted], clock: Clock, *, claim: bool
+    pool: Pool, counted: Iterable[DailyLimit], clock: Clock, *, claim: bool
 ) -> tuple[DayLeft, ...]:
     """What each day has left.
 

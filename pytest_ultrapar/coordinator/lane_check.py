@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
     from pytest_ultrapar.broker.assignment import Assignment
-    from pytest_ultrapar.broker.daily_limits import DayCounted
+    from pytest_ultrapar.broker.daily_limits import DailyLimit
     from pytest_ultrapar.broker.protocol import KnownLane
     from pytest_ultrapar.check.answers import LaneAnswer
     from pytest_ultrapar.coordinator.waiting_line import WaitingLine
@@ -56,7 +56,7 @@ def check_lanes(
     pool: Pool,
     base_urls: Mapping[str, str],
     line: WaitingLine,
-    days: Sequence[DayCounted] = (),
+    days: Sequence[DailyLimit] = (),
     *,
     go_on: bool,
 ) -> Generator[str, None, tuple[KnownLane, ...]]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
-    from pytest_ultrapar.broker.daily_limits import DayCounted
+    from pytest_ultrapar.broker.daily_limits import DailyLimit
     from pytest_ultrapar.broker.process import BrokerAddress, BrokerProcess
     from pytest_ultrapar.broker.protocol import KnownLane
     from pytest_ultrapar.pool.model import Pool
@@ -48,7 +48,7 @@ class Services:
         self._server_log: Path | None = None
         self.base_urls: Mapping[str, str] = {}
         self.inherited: tuple[int, ...] = ()
-        self.days: tuple[DayCounted, ...] = ()
+        self.days: tuple[DailyLimit, ...] = ()
 
     def start_simulator(self, running_at: str | None, faults: Path | None = None) -> None:
         """Start the simulated provider if the pool needs it.

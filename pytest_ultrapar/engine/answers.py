@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.reply import Reply
-from pytest_ultrapar.broker.protocol import NOTHING_TOLD, Told
+from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback
 from pytest_ultrapar.engine.http import Answer
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def read_answer(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) 
 
 def feedback_from(
     result: Reply | Failure | None, endpoint: Endpoint, answer: Answer | Failure | None
-) -> Told:
+) -> Feedback:
     """What the broker should know of an answer beside its outcome.
 
     Args:
@@ -48,11 +48,11 @@ def feedback_from(
         allowance = endpoint.api.allowance(answer.headers)
     if isinstance(result, Reply):
         tokens = (result.tokens_in or 0) + (result.tokens_out or 0)
-        return Told(tokens=tokens or None, allowance=allowance, tokens_out=result.tokens_out)
+        return Feedback(tokens=tokens or None, allowance=allowance, tokens_out=result.tokens_out)
     if result is None:
-        return NOTHING_TOLD if allowance is None else Told(allowance=allowance)
+        return NO_FEEDBACK if allowance is None else Feedback(allowance=allowance)
     if result.is_wordless:
-        return Told(exceeded=result.exceeded, allowance=allowance, is_wordless=True)
+        return Feedback(exceeded=result.exceeded, allowance=allowance, is_wordless=True)
     if result.retry_after_s is None and result.exceeded is None and allowance is None:
-        return NOTHING_TOLD
-    return Told(result.retry_after_s, result.exceeded, allowance=allowance)
+        return NO_FEEDBACK
+    return Feedback(result.retry_after_s, result.exceeded, allowance=allowance)

@@ -152,14 +152,14 @@ class Engine:
         self._runs = threading.Event()
         self._connected = threading.Event()
         self._thread = threading.Thread(target=self._main, name="ultrapar-engine", daemon=True)
-        self._opener: Admission[Work] = Admission(settings.most_open)
+        self._admission: Admission[Work] = Admission(settings.most_open)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop: asyncio.Event | None = None
         self._stopping = False
         self._request_ids = itertools.count(1)
         self._port: BrokerPort | None = None
         self._wire: Wire | None = None
-        self._pulse = LoopLag(settings.clock.now_s, time.process_time)
+        self._loop_lag = LoopLag(settings.clock.now_s, time.process_time)
         self.n_open = 0
 
     def start(self) -> None:
@@ -188,7 +188,7 @@ class Engine:
     @property
     def lag_s(self) -> float:
         """Seconds by which the loop's heartbeat is overdue now."""
-        return self._pulse.lag_s
+        return self._loop_lag.lag_s
 
     def stop(self) -> None:
         """Cancel what is running, record it as interrupted, and end the thread. Idempotent."""
@@ -244,7 +244,7 @@ class Engine:
                 task.cancel()
             for task in done - {stopped}:
                 task.result()
-            self._record(self._pulse.spent(settings.worker))
+            self._record(self._loop_lag.spent(settings.worker))
         finally:
             self._stopping = True
             for episode in list(self._tasks):
@@ -268,7 +268,7 @@ class Engine:
 
     async def _beat(self) -> None:
         while True:
-            pause_s = self._pulse.beat(busy=self.n_open > 0)
+            pause_s = self._loop_lag.beat(busy=self.n_open > 0)
             await asyncio.sleep(pause_s)
 
     async def _sync_always(self) -> None:
@@ -278,11 +278,11 @@ class Engine:
             await loop.run_in_executor(None, self._sync)
 
     def _line_up(self, works: list[Work]) -> None:
-        for line in dict.fromkeys([self._opener.add(work) for work in works]):
+        for line in dict.fromkeys([self._admission.add(work) for work in works]):
             self._ask(line)
 
     def _ask(self, line: Line) -> None:
-        while (work := self._opener.next_to_ask(line)) is not None:
+        while (work := self._admission.next_to_ask(line)) is not None:
             self._ask_for(work, line)
 
     def _ask_for(self, work: Work, line: Line) -> None:
@@ -314,14 +314,14 @@ class Engine:
             self._port.release(lease, "unsent")
             self._ask_for(work, line)
         else:
-            self._opener.opened(line)
+            self._admission.opened(line)
             task = asyncio.get_running_loop().create_task(self._run(work, lease))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             self._ask(line)
 
     def _refused(self, work: Work, line: Line, error: BaseException) -> None:
-        self._opener.refused(line)
+        self._admission.refused(line)
         if not isinstance(error, InfraError):
             # Only a lost broker comes here: without it nothing more may be sent.
             self._end_early(error)
@@ -363,8 +363,8 @@ class Engine:
                 raise
         finally:
             self.n_open -= 1
-            self._opener.closed()
-            for line in self._opener.lines():
+            self._admission.closed()
+            for line in self._admission.lines():
                 self._ask(line)
 
     def _end_early(self, error: BaseException) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from pytest_ultrapar.broker.protocol import NOTHING_TOLD, Told
+from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback
 
 if TYPE_CHECKING:
     import asyncio
@@ -101,11 +101,13 @@ class WatchedPort:
             future.add_done_callback(over)
         return future
 
-    def release(self, lease: Lease, outcome: LeaseOutcome, told: Told = NOTHING_TOLD) -> None:
+    def release(
+        self, lease: Lease, outcome: LeaseOutcome, feedback: Feedback = NO_FEEDBACK
+    ) -> None:
         """As the port's own."""
-        self._port.release(lease, outcome, told)
+        self._port.release(lease, outcome, feedback)
         held_s = self._clock.now_s() - lease.granted_s
-        self._watch.lease_returned(lease, outcome, told.retry_after_s, held_s)
+        self._watch.lease_returned(lease, outcome, feedback.retry_after_s, held_s)
 
     def episode_ended(self, case_id: str, group: str) -> None:
         """As the port's own."""

@@ -93,7 +93,7 @@ def forecast(
 ) -> Forecast:
     """Play a run, all of its episodes.
 
-    Workers are left out: idle seats are lent to whoever has work, so homes change who sends and not
+    Workers are left out: whoever has work steals idle seats, so homes change who sends and not
     when. The same arguments give the same forecast.
 
     Args:
@@ -177,7 +177,7 @@ class _Play(BrokerPlay):
         self._between_s = between_s
         self._ids = itertools.count()
         self._asked: dict[int, tuple[Course, int]] = {}
-        self._opener: Admission[Course] = Admission(most_open)
+        self._admission: Admission[Course] = Admission(most_open)
         # Where all episodes may be open none has to wait for the end of another to ask.
         self._is_narrow = most_open < len(courses)
         self._begin_s = math.inf
@@ -193,7 +193,7 @@ class _Play(BrokerPlay):
         self.connect(_WORKER)
         self.assign(assignment)
         for course in courses:
-            self._to_open[self._opener.add(course)] = None
+            self._to_open[self._admission.add(course)] = None
         self._open()
 
     def run(self) -> Forecast:
@@ -210,7 +210,7 @@ class _Play(BrokerPlay):
         while self._to_open:
             lines, self._to_open = self._to_open, {}
             for line in lines:
-                while (course := self._opener.next_to_ask(line)) is not None:
+                while (course := self._admission.next_to_ask(line)) is not None:
                     self._ask(course, 0, None)
 
     def _ask(self, course: Course, turn: int, lane: LaneId | None) -> None:
@@ -240,9 +240,9 @@ class _Play(BrokerPlay):
         case_id, group = course.case_id, course.group
         self._longest_s = max(self._longest_s, self.now_s - self._opened_s.pop(case_id))
         self.episode_ended(_WORKER, case_id, group)
-        self._opener.closed()
+        self._admission.closed()
         if self._is_narrow:
-            self._to_open.update(dict.fromkeys(self._opener.lines()))
+            self._to_open.update(dict.fromkeys(self._admission.lines()))
 
     def book(self, actions: list[Action]) -> None:
         """Let each granted turn take its time; what is refused ends its case."""
@@ -252,7 +252,7 @@ class _Play(BrokerPlay):
             if not isinstance(action, Grant):
                 self._refused.append(course.case_id)
                 if turn == 0:
-                    self._opener.refused(line)
+                    self._admission.refused(line)
                     self._to_open[line] = None
                 else:
                     self._over(course)
@@ -270,5 +270,5 @@ class _Play(BrokerPlay):
             self.later(service_s, self._answered, course, turn, action.lease)
             if turn == 0:
                 self._opened_s[course.case_id] = self.now_s
-                self._opener.opened(line)
+                self._admission.opened(line)
                 self._to_open[line] = None

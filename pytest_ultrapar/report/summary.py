@@ -37,11 +37,11 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     yield from lines[:MOST_LANES]
     if len(lines) > MOST_LANES:
         yield f"... and {len(lines) - MOST_LANES:,} more lines of lanes, all in the manifest"
-    found = {lane.found.limit: lane.found for lane in lanes if lane.found is not None}
-    found = {name: one for name, one in found.items() if one.n_cuts or not one.declared}
-    yield from map(_found_line, list(found.values())[:MOST_LANES])
-    if len(found) > MOST_LANES:
-        yield f"... and {len(found) - MOST_LANES:,} more estimated limits; `limits` has all of them"
+    limits = {one.limit: one for lane in lanes if (one := lane.estimated) is not None}
+    shown = [one for one in limits.values() if one.n_cuts or not one.declared]
+    yield from map(_estimate_line, shown[:MOST_LANES])
+    if len(shown) > MOST_LANES:
+        yield f"... and {len(shown) - MOST_LANES:,} more estimated limits; `limits` has all of them"
     n_refused = sum(lane.n_rate_limited for lane in lanes)
     n_granted = sum(lane.granted for lane in lanes)
     if n_refused:
@@ -60,30 +60,32 @@ def n_failed_requests(lanes: Sequence[LaneStatus]) -> int:
     return sum(_failures(lanes).values())
 
 
-def _found_line(found: EstimatedLimit) -> str:
-    if found.declared:
-        return visible(_lowered_line(found))
-    parts = [] if found.workers is None else [f"{found.workers} in flight"]
-    if found.qps is not None:
-        parts.append(f"{found.qps:.3g} per second")
+def _estimate_line(estimate: EstimatedLimit) -> str:
+    if estimate.declared:
+        return visible(_lowered_line(estimate))
+    parts = [] if estimate.workers is None else [f"{estimate.workers} in flight"]
+    if estimate.qps is not None:
+        parts.append(f"{estimate.qps:.3g} per second")
     if not parts:
-        return visible(f"limit of {found.limit} not reached: {found.peak} in flight at most")
-    cuts = f"; refusals lowered it {_times(found.n_cuts)}" if found.n_cuts else ""
-    return visible(f"estimated limit of {found.limit}: {', '.join(parts)}{cuts}")
+        return visible(f"limit of {estimate.limit} not reached: {estimate.peak} in flight at most")
+    cuts = f"; refusals lowered it {_times(estimate.n_cuts)}" if estimate.n_cuts else ""
+    return visible(f"estimated limit of {estimate.limit}: {', '.join(parts)}{cuts}")
 
 
-def _lowered_line(found: EstimatedLimit) -> str:
+def _lowered_line(estimate: EstimatedLimit) -> str:
     """What became of a declared limit that the provider refused requests below."""
-    refused = f"refusals lowered {found.limit} {_times(found.n_cuts)} below what the pool declares"
-    if found.is_back:
+    refused = (
+        f"refusals lowered {estimate.limit} {_times(estimate.n_cuts)} below what the pool declares"
+    )
+    if estimate.is_back:
         return f"{refused}; it has recovered"
     allowed, fields = [], []
-    if found.workers is not None:
-        allowed.append(f"{found.workers} in flight")
-        fields.append(f"workers = {found.workers}")
-    if found.qps is not None:
-        allowed.append(f"{found.qps:.3g} per second")
-        fields.append(f"qps = {found.qps:.3g}")
+    if estimate.workers is not None:
+        allowed.append(f"{estimate.workers} in flight")
+        fields.append(f"workers = {estimate.workers}")
+    if estimate.qps is not None:
+        allowed.append(f"{estimate.qps:.3g} per second")
+        fields.append(f"qps = {estimate.qps:.3g}")
     if not allowed:
         return f"{refused}; too few were answered to tell what the provider allows"
     return (
@@ -120,8 +122,8 @@ def _line(lane: LaneStatus) -> str:
     happened = list(_happened([lane]))
     said = f"lane {lane.lane}"
     if lane.state == "paused":
-        # How long it rested is among what happened.
-        reason = lane.reason.rpartition(": paused ")[0] if lane.rests else ""
+        # How long it paused is among what happened.
+        reason = lane.reason.rpartition(": paused ")[0] if lane.pauses else ""
         reason = reason or lane.reason
         head = reason if reason.startswith(f"{said} ") else f"{said} is paused: {reason}"
         return "; ".join([visible(head, _LONGEST), *happened])
@@ -137,14 +139,14 @@ def _happened(lanes: Sequence[LaneStatus]) -> Iterator[str]:
         n_moved = sum(lane.n_moved for lane in lanes)
         moved = f", {n_moved:,} tried again on other lanes" if n_moved else ""
         yield f"{counted(failures.total(), 'failed request')} ({kinds}){moved}"
-    n_rests = sum(lane.rests.get("rate", 0) for lane in lanes)
-    if n_rests:
-        rested_s = sum(lane.rested_s.get("rate", 0.0) for lane in lanes)
-        yield f"paused {_times(n_rests)}, {duration(rested_s)} in all"
+    n_pauses = sum(lane.pauses.get("rate", 0) for lane in lanes)
+    if n_pauses:
+        paused_s = sum(lane.paused_s.get("rate", 0.0) for lane in lanes)
+        yield f"paused {_times(n_pauses)}, {duration(paused_s)} in all"
     n_opened = sum(lane.n_opened for lane in lanes)
     if n_opened:
-        rested_s = sum(lane.rested_s.get("breaker", 0.0) for lane in lanes)
-        yield f"breaker opened {_times(n_opened)}, {duration(rested_s)} in all"
+        paused_s = sum(lane.paused_s.get("breaker", 0.0) for lane in lanes)
+        yield f"breaker opened {_times(n_opened)}, {duration(paused_s)} in all"
 
 
 def _failures(lanes: Sequence[LaneStatus]) -> Counter[str]:
@@ -186,14 +188,14 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
             f" ({visible(summary.binding or '')}); efficiency {percent(summary.efficiency)}"
         )
     elif summary.rate_mode != "fixed" and summary.statistics.makespan_s is not None:
-        looked = dict.fromkeys(lane.lane.split("/")[0] for lane in lanes if lane.found is not None)
-        of_whom = f" of {visible(', '.join(looked))}" if looked else ""
+        providers = dict.fromkeys(lane.lane.split("/")[0] for lane in lanes if lane.estimated)
+        of_whom = f" of {visible(', '.join(providers))}" if providers else ""
         yield f"no lower bound: limits{of_whom} were estimated"
     if summary.attribution is not None:
         idle = "client"
         if any(lane.state == "out" for lane in lanes):
             idle = "client or removed lanes"
-        elif any(lane.found is not None and lane.found.declared for lane in lanes):
+        elif any(lane.estimated is not None and lane.estimated.declared for lane in lanes):
             idle = "client or lowered limits"
         yield _parts(summary.attribution.run, summary.attribution.makespan_s, idle)
     if summary.client_bound:

@@ -87,8 +87,8 @@ class ServedLane:
     Attributes:
         path: The limits that its requests pass.
         names: Its names, ready for the log.
-        station: Where its requests wait for their turn, shared by all lanes of an instance; None
-            where nobody waits.
+        server_model: Where its requests wait for their turn, shared by all lanes of an instance;
+            None where nobody waits.
     """
 
     provider: str
@@ -113,7 +113,7 @@ class ServedProvider:
         api_names: In the order of the pool.
         names: Its name alone, ready for the log.
         key_names: Its name and a key's, by key, ready for the log.
-        stations: Where requests wait, by the api_name of the instance.
+        server_models: Where requests wait, by the api_name of the instance.
     """
 
     name: str
@@ -122,7 +122,7 @@ class ServedProvider:
     api_names: tuple[str, ...]
     names: bytes
     key_names: Mapping[str, bytes]
-    stations: Mapping[str, ServerModel[Waiter]] = field(default_factory=dict)
+    server_models: Mapping[str, ServerModel[Waiter]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"ServedProvider({self.name!r}, api_names={self.api_names!r})"
@@ -187,7 +187,7 @@ def _served(pool: Pool, provider: Provider, tokens: Tokens, gates: Gates) -> Ser
     api_names = _api_names(provider)
     personas = {model.name: persona_by_name(model.simulation.persona) for model in provider.models}
     simulations = {model.name: model.simulation for model in provider.models}
-    stations: dict[str, ServerModel[Waiter]] = {
+    server_models: dict[str, ServerModel[Waiter]] = {
         instance.name: ServerModel(knee)
         for model in provider.models
         if (knee := model.simulation.latency.knee) is not None
@@ -204,7 +204,7 @@ def _served(pool: Pool, provider: Provider, tokens: Tokens, gates: Gates) -> Ser
             simulation=simulations[lane.model],
             seed=provider.simulation_seed,
             names=encode_names(lane.provider, lane.model, lane.instance, lane.key),
-            server_model=stations.get(lane.instance),
+            server_model=server_models.get(lane.instance),
         )
         for lane in pool.lanes
         if lane.provider == provider.name
@@ -216,7 +216,9 @@ def _served(pool: Pool, provider: Provider, tokens: Tokens, gates: Gates) -> Ser
         api_names=tuple(api_names.values()),
         names=encode_names(provider.name),
         key_names={key.name: encode_names(provider.name, key=key.name) for key in provider.keys},
-        stations={api_names[instance]: server_model for instance, server_model in stations.items()},
+        server_models={
+            api_names[instance]: server_model for instance, server_model in server_models.items()
+        },
     )
 
 
@@ -266,7 +268,7 @@ def targets(providers: Iterable[ServedProvider]) -> dict[str, Target]:
         root = f"/{provider.name}"
         found[f"{root}/v1/models"] = Target(provider, "GET")
         found[f"{root}/openai/models"] = Target(provider, "GET")
-        if provider.stations:
+        if provider.server_models:
             found[f"{root}/metrics"] = Target(provider, "GET", metrics=True)
         found[f"{root}/v1/chat/completions"] = Target(provider, "POST")
         for api_name in provider.api_names:
@@ -297,7 +299,7 @@ def encode_metrics(provider: ServedProvider) -> bytes:
     ):
         gauge = f"vllm:num_requests_{name}"
         lines += [f"# HELP {gauge} {says}", f"# TYPE {gauge} gauge"]
-        for api_name, server_model in provider.stations.items():
+        for api_name, server_model in provider.server_models.items():
             n = server_model.n_running if name == "running" else server_model.n_waiting
             lines.append(f'{gauge}{{model_name="{api_name}"}} {n}.0')
     return ("\n".join(lines) + "\n").encode()

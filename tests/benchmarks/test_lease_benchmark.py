@@ -13,7 +13,7 @@ import uvloop
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.local import LocalBroker
-from pytest_ultrapar.broker.protocol import NOTHING_TOLD, Grant, Lease, LeaseRequest
+from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Grant, Lease, LeaseRequest
 from pytest_ultrapar.clock import MonotonicClock
 from tests.property.broker_judge import Limit, Pool, lane, pool
 
@@ -76,7 +76,7 @@ def closed_loop(
         for _ in range(N_PER_ROUND):
             now_s += step_s
             done = held.popleft()
-            book(broker.release(done.worker, done.lease.lease_id, "ok", NOTHING_TOLD, now_s))
+            book(broker.release(done.worker, done.lease.lease_id, "ok", NO_FEEDBACK, now_s))
             ask()
             while not held:
                 now_s = broker.next_wake_s() or now_s

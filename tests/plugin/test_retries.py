@@ -239,6 +239,6 @@ def test_server_that_starts_again_costs_neither_case_nor_lane(project, workers):
     assert lane.state == "up"
     assert lane.outcomes["congestion"] >= 1
     # Nobody lowers a rate because connections were refused.
-    assert lane.found is not None
-    assert lane.found.qps is None
+    assert lane.estimated is not None
+    assert lane.estimated.qps is None
     result.stdout.fnmatch_lines(["lane p/m/key0: *failed request* (* congestion*"])

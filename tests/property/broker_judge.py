@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.broker import LaneBroker
-from pytest_ultrapar.broker.protocol import NOTHING_TOLD, Grant, Told
+from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback, Grant
 from pytest_ultrapar.pool.model import Key, Lane, LaneId, Limit, Model, Pool, Provider
 from pytest_ultrapar.testing import BrokerPlay
 
@@ -106,8 +106,8 @@ class Judge(BrokerPlay):
         self._note_move(wish)
         self.book(actions, before)
 
-    def give_back(self, lease_id: int, outcome: str, told: Told = NOTHING_TOLD) -> None:
-        self.release(self.held.pop(lease_id).worker, lease_id, outcome, told)
+    def give_back(self, lease_id: int, outcome: str, feedback: Feedback = NO_FEEDBACK) -> None:
+        self.release(self.held.pop(lease_id).worker, lease_id, outcome, feedback)
 
     def withdraw(self, worker: str, request_id: int) -> None:
         self.waiting.pop((worker, request_id), None)
@@ -199,7 +199,7 @@ class Judge(BrokerPlay):
             self._book_open(action.worker, request)
             home = self.assignment.home.get(action.worker)
             if home is not None and granted.lane_id not in home:
-                self._judge_lending(granted, still)
+                self._judge_stealing(granted, still)
         else:
             rivals = [one for one in turns if one.request.lane == request.lane]
             rivals = [one for one in rivals if one.request.group == request.group]
@@ -219,14 +219,14 @@ class Judge(BrokerPlay):
         rules.open.add((worker, request.case_id))
         assert group.at_once is None or len(rules.open) <= group.at_once
 
-    def _judge_lending(self, lent: Lane, still: list[Wish]) -> None:
-        at_home = {who for who, home in self.assignment.home.items() if lent.lane_id in home}
+    def _judge_stealing(self, stolen: Lane, still: list[Wish]) -> None:
+        at_home = {who for who, home in self.assignment.home.items() if stolen.lane_id in home}
         is_early = self.now_s < self.first_request_s + 2.0
-        assert not (is_early and at_home - self.spoken), "lent before its home workers spoke"
-        rivals = [one for one in still if self._is_home(one.worker, lent)]
+        assert not (is_early and at_home - self.spoken), "stolen before its home workers spoke"
+        rivals = [one for one in still if self._is_home(one.worker, stolen)]
         rivals = [one for one in rivals if one.request.opens and self._is_admitted(one.request)]
-        assert not [one for one in rivals if lent in self._allowed(one.request)], (
-            "lent although a home worker could use it"
+        assert not [one for one in rivals if stolen in self._allowed(one.request)], (
+            "stolen although a home worker could use it"
         )
 
     def _note_ends(self) -> None:
@@ -264,7 +264,7 @@ class Judge(BrokerPlay):
         return [one for one in lanes if only is None or one.lane_id in only]
 
     def _can_use(self, wish: Wish, candidate: Lane) -> bool:
-        """Whether the rules allow this lane for this wish, leaving limits and lending aside."""
+        """Whether the rules allow this lane for this wish, leaving limits and stealing aside."""
         allowed = self._allowed(wish.request)
         if wish.moves_to is not None and self._is_up(wish.moves_to):
             return candidate == wish.moves_to

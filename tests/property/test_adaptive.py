@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from pytest_ultrapar.apis.outcome import Allowance
 from pytest_ultrapar.broker.adaptive.controller import AdaptiveController
 from pytest_ultrapar.broker.adaptive.observation import Observation
-from pytest_ultrapar.broker.protocol import Told
+from pytest_ultrapar.broker.protocol import Feedback
 
 OUTCOMES = ("ok", "ok", "ok", "rate", "overload", "timeout", "transport", "cancelled", "refused")
 TOLD = st.builds(
-    Told,
+    Feedback,
     retry_after_s=st.none() | st.floats(0.001, 120),
     exceeded=st.none() | st.sampled_from(["rate", "tokens", "in_flight"]),
     tokens=st.none() | st.integers(1, 10_000),
@@ -40,13 +40,13 @@ STEPS = st.lists(
 def play(steps, ceiling):
     controller = AdaptiveController("p/k", ceiling)
     now_s = 0.0
-    for outcome, passed_s, took_s, share, told in steps:
+    for outcome, passed_s, took_s, share, feedback in steps:
         now_s += passed_s
         at_grant = max(1, round(share * controller.cap()))
         granted_s = max(0.0, now_s - took_s)
         controller.sent(granted_s)
         before = controller.cap(), controller.pace.rate, controller.n_cuts
-        seen = Observation(outcome, granted_s, now_s, at_grant, at_grant, told)
+        seen = Observation(outcome, granted_s, now_s, at_grant, at_grant, feedback)
         controller.observe(seen)
         yield before, seen, controller
 
@@ -61,19 +61,19 @@ def test_adaptive_seats_stay_between_one_and_the_ceiling(steps, ceiling):
 @given(STEPS, st.integers(1, 2000))
 def test_adaptive_refusal_never_speeds_the_sends_up(steps, ceiling):
     for (_, rate, _), seen, controller in play(steps, ceiling):
-        if seen.outcome == "rate" and seen.told.allowance is None:
+        if seen.outcome == "rate" and seen.feedback.allowance is None:
             assert controller.pace.rate <= rate
 
 
 @given(STEPS, st.integers(1, 2000))
 @example(
     [
-        ("rate", 1.0, 1.0, 0.0, Told()),
-        ("ok", 0.0, 0.0, 0.0, Told()),
-        ("ok", 0.0, 0.0, 0.0, Told()),
-        ("ok", 0.0, 0.0, 1.0, Told()),
-        ("ok", 0.0, 1.0, 0.0, Told()),
-        ("rate", 0.0, 0.0, 0.0, Told()),
+        ("rate", 1.0, 1.0, 0.0, Feedback()),
+        ("ok", 0.0, 0.0, 0.0, Feedback()),
+        ("ok", 0.0, 0.0, 0.0, Feedback()),
+        ("ok", 0.0, 0.0, 1.0, Feedback()),
+        ("ok", 0.0, 1.0, 0.0, Feedback()),
+        ("rate", 0.0, 0.0, 0.0, Feedback()),
     ],
     4,
 )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.broker.broker import LaneBroker
-from pytest_ultrapar.broker.protocol import Grant, LeaseRequest, Told
+from pytest_ultrapar.broker.protocol import Feedback, Grant, LeaseRequest
 from pytest_ultrapar.pool.model import Key, Lane, LaneId, Limit, Model, Pool, Provider
 from pytest_ultrapar.testing import BrokerPlay
 from tests.examples import examples
@@ -91,9 +91,11 @@ class Play(BrokerPlay):
                 cap = self.pool.limits[name].workers
                 assert cap is None or self.in_flight[name] <= cap
             outcome, took_s, exceeded, retry_after_s = next(self.courses)
-            told = Told(retry_after_s, exceeded) if outcome == "rate" else Told(tokens=50)
+            feedback = (
+                Feedback(retry_after_s, exceeded) if outcome == "rate" else Feedback(tokens=50)
+            )
             self.n_coming += 1
-            self.later(took_s, self.answered, lease, outcome, told)
+            self.later(took_s, self.answered, lease, outcome, feedback)
 
     def run(self) -> None:
         for _ in range(20_000):
@@ -101,11 +103,11 @@ class Play(BrokerPlay):
             if is_over or not self.step():
                 return
 
-    def answered(self, lease, outcome, told) -> None:
+    def answered(self, lease, outcome, feedback) -> None:
         self.n_coming -= 1
         for name in self.lanes[lease.lane].limits:
             self.in_flight[name] -= 1
-        self.release("w", lease.lease_id, outcome, told)
+        self.release("w", lease.lease_id, outcome, feedback)
 
 
 @examples(150)

@@ -119,7 +119,7 @@ def test_no_model_starves_on_a_shared_key():
     check_rate(loop.sends, 30.0, 1.0)
 
 
-def test_idle_homes_are_lent_until_no_seat_is_free():
+def test_idle_homes_are_stolen_until_no_seat_is_free():
     of = keys(3, workers=5)
     home = {f"gw{n}": (of.lanes[n].lane_id,) for n in range(3)}
     loop = ClosedLoop(of, {"gw0": 100, "gw1": 1, "gw2": 1}, Assignment(home), seed=5)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pytest_ultrapar.broker.assignment import Assignment, Group
-from pytest_ultrapar.broker.protocol import LeaseRequest, Told
+from pytest_ultrapar.broker.protocol import Feedback, LeaseRequest
 from pytest_ultrapar.pool.model import Limit, Pool
 from tests.examples import examples
 from tests.property.broker_judge import Judge, lane, pool
@@ -130,8 +130,8 @@ class BrokerMachine(RuleBasedStateMachine):
     def release(self, data: st.DataObject, outcome: str, retry_after_s: float | None) -> None:
         lease_id = data.draw(st.sampled_from(sorted(self.judge.held)))
         may_be_wordless = outcome in {"overload", "connect"}
-        told = Told(retry_after_s, is_wordless=may_be_wordless and data.draw(st.booleans()))
-        self.judge.give_back(lease_id, outcome, told)
+        feedback = Feedback(retry_after_s, is_wordless=may_be_wordless and data.draw(st.booleans()))
+        self.judge.give_back(lease_id, outcome, feedback)
 
     @precondition(lambda self: self.judge.held)
     @rule()

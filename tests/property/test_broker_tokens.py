@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.limits import counted_over_s
 from pytest_ultrapar.broker.protocol import (
-    NOTHING_TOLD,
+    NO_FEEDBACK,
     Action,
+    Feedback,
     Grant,
     LeaseOutcome,
     LeaseRequest,
     Refusal,
-    Told,
 )
 from pytest_ultrapar.pool.model import LIMIT_KINDS, Lane, LaneId, Limit, Pool
 from pytest_ultrapar.testing import BrokerPlay
@@ -91,8 +91,8 @@ class Play(BrokerPlay):
             self.withdraw(WORKER, number)
 
     def _answered(self, wish: Wish, lease_id: int) -> None:
-        told = Told(tokens=wish.used) if wish.outcome == "ok" else NOTHING_TOLD
-        self.release(WORKER, lease_id, wish.outcome, told)
+        feedback = Feedback(tokens=wish.used) if wish.outcome == "ok" else NO_FEEDBACK
+        self.release(WORKER, lease_id, wish.outcome, feedback)
 
     def book(self, actions: list[Action]) -> None:
         for action in actions:

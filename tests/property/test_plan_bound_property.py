@@ -7,7 +7,7 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.analysis.performance import hindsight
+from pytest_ultrapar.analysis.performance import run_bound
 from pytest_ultrapar.analysis.requests import audit
 from pytest_ultrapar.broker.limits import Pacer
 from pytest_ultrapar.plan.linear_program import lower_bound, request_classes
@@ -97,7 +97,7 @@ def test_what_the_limiter_lets_through_keeps_the_bound_and_passes_the_audit(
         limiter.take(now_s)
         attempts.append(episode(request(now_s, now_s + service_s)))
     log = log_of([log_lane(0, "rate")], *attempts)
-    found = hindsight(log, [limit])
+    found = run_bound(log, [limit])
     assert found is not None
     assert found.seconds <= now_s + service_s + 1e-6
     (audited, _) = audit(log, [limit])

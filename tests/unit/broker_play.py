@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.broker import LaneBroker
-from pytest_ultrapar.broker.protocol import Grant, LeaseRequest, Refusal, Told
+from pytest_ultrapar.broker.protocol import Feedback, Grant, LeaseRequest, Refusal
 from pytest_ultrapar.testing import BrokerPlay
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Play(BrokerPlay):
         self, request_id: int, outcome: str = "ok", retry_after_s: float | None = None
     ) -> None:
         lease = self.leases.pop(request_id)
-        self.release(self.whose[request_id], lease.lease_id, outcome, Told(retry_after_s))
+        self.release(self.whose[request_id], lease.lease_id, outcome, Feedback(retry_after_s))
 
     def end(self, case_id: str, group: str = "", worker: str = "gw0") -> None:
         self.episode_ended(worker, case_id, group)

@@ -10,17 +10,17 @@ from pytest_ultrapar.broker.adaptive.controller import LEAST_SPREAD_S, WARY, Ada
 from pytest_ultrapar.broker.adaptive.observation import Observation
 from pytest_ultrapar.broker.adaptive.seats import Curve, span_s
 from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
-from pytest_ultrapar.broker.protocol import NOTHING_TOLD, Told
+from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback
 
 
-def served(controller, granted_s, now_s, at_grant, told=NOTHING_TOLD):
+def served(controller, granted_s, now_s, at_grant, feedback=NO_FEEDBACK):
     controller.sent(granted_s)
-    controller.observe(Observation("ok", granted_s, now_s, at_grant, at_grant, told))
+    controller.observe(Observation("ok", granted_s, now_s, at_grant, at_grant, feedback))
 
 
-def refused(controller, granted_s, now_s, at_grant, told=NOTHING_TOLD):
+def refused(controller, granted_s, now_s, at_grant, feedback=NO_FEEDBACK):
     controller.sent(granted_s)
-    controller.observe(Observation("rate", granted_s, now_s, at_grant, at_grant, told))
+    controller.observe(Observation("rate", granted_s, now_s, at_grant, at_grant, feedback))
 
 
 def grown(seats=40, ceiling=400):
@@ -47,7 +47,7 @@ def test_sends_are_apart_until_something_is_served():
 def test_sends_are_apart_after_a_back_off_until_one_of_them_is_served():
     controller = AdaptiveController("p/k", 3)
     refused(controller, 0.0, 0.3, 3)
-    assert controller.rest_s is None
+    assert controller.pause_s is None
     served(controller, 0.0, 0.5, 2)
     assert controller.interval_s() == WARY * 0.3
     served(controller, 2.0, 2.5, 1)
@@ -84,7 +84,7 @@ def test_first_refusal_cuts_to_what_was_served_at_once():
 def test_limit_that_the_first_burst_shows_is_kept_for_a_while():
     """A try beyond costs the pause that the provider asks for, so it must not follow at once."""
     controller = AdaptiveController("p/k", 20)
-    refused(controller, 0.08, 0.1, 6, Told(retry_after_s=1.0))
+    refused(controller, 0.08, 0.1, 6, Feedback(retry_after_s=1.0))
     assert controller.cap() == 5
     for n in range(40):
         served(controller, 0.02 * n, 0.2 + 0.02 * n, 5)
@@ -121,22 +121,22 @@ def test_refusal_beyond_what_is_served_speaks_for_seats_and_one_below_for_the_ra
 )
 def test_refusal_that_says_what_was_too_much_is_believed(exceeded, is_paced):
     controller = grown(40)
-    refused(controller, 10.0, 10.1, 41, Told(exceeded=exceeded))
+    refused(controller, 10.0, 10.1, 41, Feedback(exceeded=exceeded))
     assert controller.pace.is_bounded is is_paced
 
 
 def test_rate_that_the_provider_states_is_kept_without_a_search():
     controller = AdaptiveController("p/k", 400)
-    served(controller, 0.0, 1.0, 1, Told(allowance=Allowance(requests=600.0)))
+    served(controller, 0.0, 1.0, 1, Feedback(allowance=Allowance(requests=600.0)))
     assert 1 / controller.interval_s() == pytest.approx(10.0, rel=0.06)
     assert 1 / controller.interval_s() < 10.0
 
 
 def test_stated_tokens_become_a_rate_by_the_mean_of_a_request():
     controller = AdaptiveController("p/k", 400)
-    told = Told(tokens=500, allowance=Allowance(tokens=60_000.0))
-    served(controller, 0.0, 1.0, 1, told)
-    served(controller, 1.0, 2.0, 1, told)
+    feedback = Feedback(tokens=500, allowance=Allowance(tokens=60_000.0))
+    served(controller, 0.0, 1.0, 1, feedback)
+    served(controller, 1.0, 2.0, 1, feedback)
     assert 1 / controller.interval_s() == pytest.approx(2.0, rel=0.06)
 
 
@@ -217,12 +217,12 @@ def test_small_limits_are_tried_rarely():
 
 def test_stated_rate_follows_what_is_stated_while_nothing_was_refused():
     controller = AdaptiveController("p/k", 400)
-    told = Told(tokens=4000, allowance=Allowance(tokens=60_000.0))
+    feedback = Feedback(tokens=4000, allowance=Allowance(tokens=60_000.0))
     for n in range(3):
-        served(controller, n, n + 1.0, 1, told)
+        served(controller, n, n + 1.0, 1, feedback)
     slow = 1 / controller.interval_s()
     for n in range(60):
-        small = Told(tokens=200, allowance=Allowance(tokens=60_000.0))
+        small = Feedback(tokens=200, allowance=Allowance(tokens=60_000.0))
         served(controller, 5.0 + n, 6.0 + n, 1, small)
     assert slow < 0.3
     assert 1 / controller.interval_s() > 4.0
@@ -231,7 +231,7 @@ def test_stated_rate_follows_what_is_stated_while_nothing_was_refused():
 def test_headers_are_not_heeded_where_several_models_share_what_is_looked_for():
     controller = AdaptiveController("p/k", 400)
     controller.heeds_headers = False
-    served(controller, 0.0, 1.0, 1, Told(allowance=Allowance(requests=60.0)))
+    served(controller, 0.0, 1.0, 1, Feedback(allowance=Allowance(requests=60.0)))
     assert controller.interval_s() == 0.0
 
 
@@ -240,23 +240,23 @@ def test_burst_that_says_both_is_cut_once():
     controller.sent(10.0)
     controller.sent(10.0)
     for exceeded in ("in_flight", "rate"):
-        told = Told(exceeded=exceeded)
-        controller.observe(Observation("rate", 10.0, 10.1, 41, 41, told))
+        feedback = Feedback(exceeded=exceeded)
+        controller.observe(Observation("rate", 10.0, 10.1, 41, 41, feedback))
     assert controller.n_cuts == 1
     assert not controller.pace.is_bounded
 
 
 def test_finding_leaves_tries_out_and_says_when_there_is_none():
     controller = AdaptiveController("p/k", 400)
-    assert controller.found() == (None, None)
+    assert controller.estimate() == (None, None)
     controller = grown(40)
-    assert controller.found() == (None, None)
+    assert controller.estimate() == (None, None)
     refused(controller, 10.0, 10.1, 41)
     for n in range(30):
         now_s = 30.0 + n / 10
         served(controller, now_s - 1.0, now_s, controller.cap())
     assert controller.cap() > 40, "it tries beyond"
-    assert controller.found() == (40, None)
+    assert controller.estimate() == (40, None)
 
 
 def test_plateau_is_left_when_one_seat_could_be_more():
@@ -278,8 +278,8 @@ def test_longer_answers_are_no_queue():
     for n in range(600):
         took_s, tokens_out = (1.0, 100) if n < 40 else (3.0, 300)
         now_s += took_s / controller.cap()
-        told = Told(tokens=tokens_out + 50, tokens_out=tokens_out)
-        served(controller, now_s - took_s, now_s, controller.cap(), told)
+        feedback = Feedback(tokens=tokens_out + 50, tokens_out=tokens_out)
+        served(controller, now_s - took_s, now_s, controller.cap(), feedback)
     assert controller.cap() == 200
 
 
@@ -296,7 +296,7 @@ def test_report_of_a_silent_server_does_not_hold_for_ever():
 
 def test_history_has_no_row_for_a_hair_of_a_rate():
     controller = grown(40)
-    refused(controller, 10.0, 10.1, 20, Told(exceeded="rate"))
+    refused(controller, 10.0, 10.1, 20, Feedback(exceeded="rate"))
     controller.take_changes()
     for n in range(400):
         now_s = 11.2 + n / 40

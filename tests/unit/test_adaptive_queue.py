@@ -33,16 +33,16 @@ def test_other_clients_of_a_server_keep_their_part_of_it():
 
 def test_seats_never_fall_below_one_nor_by_more_than_half_per_report():
     search = QueueSearch()
-    search.told(10.0, 1000.0, seats=40, in_flight=40)
+    search.reported(10.0, 1000.0, seats=40, in_flight=40)
     assert search.seats == 20
     for _ in range(20):
-        search.told(10.0, 1000.0, seats=int(search.seats), in_flight=int(search.seats))
+        search.reported(10.0, 1000.0, seats=int(search.seats), in_flight=int(search.seats))
     assert search.seats == 1
 
 
 def test_seats_that_are_not_in_use_do_not_grow():
     search = QueueSearch()
-    search.told(3.0, 0.0, seats=10, in_flight=3)
+    search.reported(3.0, 0.0, seats=10, in_flight=3)
     assert search.seats == 10
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from pytest_ultrapar.broker import day_memory
 from pytest_ultrapar.broker.day_ledger import DayLedger
-from pytest_ultrapar.broker.day_memory import DayCount, DayMemory, file_name, state_directory
+from pytest_ultrapar.broker.day_memory import DayMemory, DayRecord, file_name, state_directory
 from pytest_ultrapar.clock import HostDayClock, Instant
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.keys import key_identity
@@ -185,7 +185,7 @@ def test_file_of_the_future_is_refused(memory):
 
 @pytest.mark.parametrize("year", [1e11, 1e18])
 def test_file_of_a_far_future_is_refused(memory, year):
-    count = DayCount("x", 0, year, year, 5.0, "another start", [])
+    count = DayRecord("x", 0, year, year, 5.0, "another start", [])
     memory.update(NOW, lambda found: count)
     with pytest.raises(ConfigError, match="set the clock right"):
         ledger_of(memory)

@@ -23,7 +23,7 @@ def test_feeding_gives_workers_cases_of_their_home_first():
     assert {index % 2 for index in sent["gw1"]} == {1}
 
 
-def test_feeding_lends_a_few_cases_when_home_has_none_left():
+def test_dispatch_lets_others_steal_a_few_cases_when_home_has_none_left():
     dispatch = _dispatch(["a"] * 100, {"gw0": {"a"}, "gw1": {"b"}})
     sent = dispatch.hand_out_to_all()
     assert 2 <= len(sent["gw1"]) < len(sent["gw0"])

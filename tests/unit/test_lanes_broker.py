@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ultrapar.broker.protocol import NOTHING_TOLD, KnownLane, LeaseRequest
+from pytest_ultrapar.broker.protocol import NO_FEEDBACK, KnownLane, LeaseRequest
 from pytest_ultrapar.pool.model import Limit
 from tests.property.broker_judge import lane, pool
 from tests.unit.broker_play import Play
@@ -294,10 +294,10 @@ def test_lease_comes_back_once_and_from_its_holder_only():
     lease = play.leases[play.ask("gw0")]
     play.connect("gw1")
     waiting = play.ask("gw1")
-    play.release("gw1", lease.lease_id, "ok", NOTHING_TOLD)
+    play.release("gw1", lease.lease_id, "ok", NO_FEEDBACK)
     assert play.lane(waiting) is None
-    play.release("gw0", lease.lease_id, "ok", NOTHING_TOLD)
-    play.release("gw0", lease.lease_id, "ok", NOTHING_TOLD)
+    play.release("gw0", lease.lease_id, "ok", NO_FEEDBACK)
+    play.release("gw0", lease.lease_id, "ok", NO_FEEDBACK)
     assert play.lane(waiting) == "p/a/k0"
     assert play.ask("gw1") not in play.leases
     assert play.status("p/a/k0").in_flight == 1

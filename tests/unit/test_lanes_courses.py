@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_ultrapar.broker.broker import LaneBroker
-from pytest_ultrapar.broker.protocol import BIN, NOTHING_TOLD, LeaseRequest
+from pytest_ultrapar.broker.protocol import BIN, NO_FEEDBACK, LeaseRequest
 from pytest_ultrapar.pool.model import Limit
 from tests.property.broker_judge import lane, pool
 
@@ -26,9 +26,9 @@ def ask(broker, number, case_id, now_s, *, opens=False):
 def test_courses_tell_what_is_over_from_what_is_under_way(broker):
     first = ask(broker, 1, "a", 0.0, opens=True)
     ask(broker, 2, "b", 0.0, opens=True)
-    broker.release("gw0", first, "ok", NOTHING_TOLD, 2.0)
+    broker.release("gw0", first, "ok", NO_FEEDBACK, 2.0)
     second = ask(broker, 3, "a", 2.0)
-    broker.release("gw0", second, "ok", NOTHING_TOLD, 3.0)
+    broker.release("gw0", second, "ok", NO_FEEDBACK, 3.0)
     broker.episode_ended("gw0", "a", "", 3.0)
     broker.episode_ended("gw0", "silent", "", 3.0)
     status = broker.status(4.0)
@@ -50,6 +50,6 @@ def test_episodes_of_a_dead_worker_are_begun_anew(broker):
 
 def test_lease_that_came_back_unsent_took_no_time(broker):
     lease = ask(broker, 1, "a", 0.0, opens=True)
-    broker.release("gw0", lease, "unsent", NOTHING_TOLD, 2.0)
+    broker.release("gw0", lease, "unsent", NO_FEEDBACK, 2.0)
     (course,) = broker.status(2.0).models
     assert (course.seconds, course.under_way) == ({}, {})

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pytest_ultrapar.broker import day_memory
-from pytest_ultrapar.broker.daily_limits import DayCounted, counted_days, open_days
-from pytest_ultrapar.broker.protocol import Told
+from pytest_ultrapar.broker.daily_limits import DailyLimit, counted_days, open_days
+from pytest_ultrapar.broker.protocol import Feedback
 from pytest_ultrapar.pool.model import Limit
 from tests.played_clock import PlayedDayClock
 from tests.property.broker_judge import lane, pool
@@ -80,7 +80,7 @@ def test_tokens_are_counted_as_reserved_and_then_as_used():
     second = of.ask(tokens=700)
     assert list(of.leases) == [first]
     lease = of.leases.pop(first)
-    of.book(of.broker.release("gw0", lease.lease_id, "ok", Told(tokens=300), of.now_s))
+    of.book(of.broker.release("gw0", lease.lease_id, "ok", Feedback(tokens=300), of.now_s))
     assert list(of.leases) == [second]
     assert of.ask(tokens=1001) in of.refused
 
@@ -103,7 +103,7 @@ def test_limits_per_day_hold_nobody_who_gives_no_memory():
 
 def test_second_run_goes_on_where_the_first_ended(tmp_path):
     of = pool([lane("a", "k0", "k0")], Limit("k0", "key", rpd=100))
-    counted = [DayCounted("k0", "rpd", 60.0, "file", str(tmp_path))]
+    counted = [DailyLimit("k0", "rpd", 60.0, "file", str(tmp_path))]
 
     def run(n: int, *, at_s: float, ends: bool = True) -> int:
         clock = PlayedDayClock(NOON_S)
@@ -163,7 +163,7 @@ def test_who_waits_is_refused_when_the_only_lane_with_units_goes_out():
 def unwritable(tmp_path, monkeypatch):
     """A run whose memory of the day was written once, and no longer."""
     of = pool([lane("a", "k0", "k0")], Limit("k0", "key", 1, rpd=100))
-    counted = [DayCounted("k0", "rpd", 60.0, "file", str(tmp_path))]
+    counted = [DailyLimit("k0", "rpd", 60.0, "file", str(tmp_path))]
     run = Play(
         of,
         episode_timeout_s=TIMEOUT_S,

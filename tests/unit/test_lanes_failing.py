@@ -47,7 +47,7 @@ def test_open_breaker_holds_all_requests_back_and_then_lets_one_through():
     assert len(play.leases) == 3
     status = play.status(A)
     assert (status.state, status.n_opened) == ("up", 1)
-    assert 5.0 <= status.rested_s["breaker"] <= 9.0
+    assert 5.0 <= status.paused_s["breaker"] <= 9.0
 
 
 def test_probe_that_fails_opens_for_twice_as_long():
@@ -355,6 +355,6 @@ def test_limit_that_was_only_ever_refused_is_not_said_to_be_back():
     play = one_lane(workers=20)
     for request_id in [play.ask() for _ in range(20)]:
         play.back(request_id, "rate")
-    found = play.status(A).found
+    found = play.status(A).estimated
     assert found is not None
     assert (found.declared, found.is_back) == (True, False)

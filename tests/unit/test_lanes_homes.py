@@ -1,4 +1,4 @@
-"""Homes, lending, and the hold at the start of a run."""
+"""Homes, work stealing, and the wait for home workers at the start of a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_workers_keep_to_their_homes():
     assert lanes == [(B, A), (B, A)]
 
 
-def test_lane_is_not_lent_before_its_home_worker_has_spoken():
+def test_lane_is_not_stolen_before_its_home_worker_has_spoken():
     play = two_homes()
     first, second = play.ask("gw0"), play.ask("gw0")
     assert (play.lane(first), play.lane(second)) == (A, None)
@@ -35,7 +35,7 @@ def test_lane_is_not_lent_before_its_home_worker_has_spoken():
     assert play.lane(second) == B
 
 
-def test_lane_is_lent_when_its_home_worker_has_spoken_for_another_model():
+def test_lane_is_stolen_when_its_home_worker_has_spoken_for_another_model():
     lanes = [lane("m", "k0", "k0"), lane("m", "k1", "k1"), lane("n", "k1", "k1", model="n")]
     play = Play(pool(lanes, Limit("k0", "key", 1), Limit("k1", "key", 2)))
     play.assign(Assignment(home={"gw0": (A,), "gw1": (B,)}))
@@ -46,7 +46,7 @@ def test_lane_is_lent_when_its_home_worker_has_spoken_for_another_model():
     assert play.lane(waiting) == B
 
 
-def test_lane_is_lent_two_seconds_after_the_first_request():
+def test_lane_is_stolen_two_seconds_after_the_first_request():
     play = two_homes()
     play.ask("gw0")
     waiting = play.ask("gw0")
@@ -70,7 +70,7 @@ def test_hold_does_not_begin_before_the_first_request():
     assert play.lane(waiting) is None
 
 
-def test_lane_is_lent_when_its_home_worker_is_gone():
+def test_lane_is_stolen_when_its_home_worker_is_gone():
     play = two_homes()
     play.connect("gw1")
     play.ask("gw0")
@@ -90,7 +90,7 @@ def test_home_worker_goes_before_a_borrower_that_waits_longer():
     assert play.lane(held) == A
 
 
-def test_idle_lane_is_lent_so_that_no_key_idles():
+def test_idle_lane_is_stolen_so_that_no_key_idles():
     play = two_homes(workers=3)
     play.ask("gw1")
     lanes = [play.lane(play.ask("gw0")) for _ in range(5)]

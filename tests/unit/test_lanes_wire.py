@@ -13,7 +13,7 @@ from pytest_ultrapar.apis.outcome import Allowance
 from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.broker.process import ServerConfig
-from pytest_ultrapar.broker.protocol import BrokerStatus, Lease, LeaseRequest, Told
+from pytest_ultrapar.broker.protocol import BrokerStatus, Feedback, Lease, LeaseRequest
 from pytest_ultrapar.pool.model import Limit
 from tests.property.broker_judge import lane, pool
 from tests.unit.broker_play import Play
@@ -23,7 +23,7 @@ CLIENT_MESSAGES = [
     wire.Hello("token", "gw0"),
     wire.Acquire(LeaseRequest(1, "modèle", "g", opens=True, lane=None, case_id="c")),
     wire.Withdraw(1),
-    wire.Release(7, "rate", Told(2.5, "tokens", 12, Allowance(600.0, 0.0, 0.1))),
+    wire.Release(7, "rate", Feedback(2.5, "tokens", 12, Allowance(600.0, 0.0, 0.1))),
     wire.EpisodeOver("c", ""),
     wire.Assign(Assignment({"gw0": ("p/a/k0",)}, (Group("g", ("c",), at_once=2),))),
     wire.AskStatus(),

@@ -8,7 +8,7 @@ import contextlib
 import httpx
 import pytest
 
-from pytest_ultrapar.broker.protocol import NOTHING_TOLD, Lease, LeaseRequest
+from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Lease, LeaseRequest
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.http import Answer
 from pytest_ultrapar.engine.llm import Llm, Wire
@@ -47,8 +47,8 @@ class Ledger:
         future.set_result(self.lease(len(self.asked)))
         return future
 
-    def release(self, lease: Lease, outcome: str, told=NOTHING_TOLD) -> None:
-        del lease, told
+    def release(self, lease: Lease, outcome: str, feedback=NO_FEEDBACK) -> None:
+        del lease, feedback
         self.given_back.append(outcome)
 
 

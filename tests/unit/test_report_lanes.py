@@ -35,10 +35,10 @@ def test_requests_that_went_to_other_lanes_stand_beside_their_kinds():
     ]
 
 
-def test_lane_that_rests_at_the_end_says_once_for_how_long():
+def test_lane_that_is_paused_at_the_end_says_once_for_how_long():
     reason = "lane p/a/k was rate limited and asked for 1 s: paused 1.04 s"
-    resting = lane("p/a/k", "paused", reason, rests={"rate": 2}, rested_s={"rate": 1.3})
-    assert lines(resting) == [
+    paused = lane("p/a/k", "paused", reason, pauses={"rate": 2}, paused_s={"rate": 1.3})
+    assert lines(paused) == [
         "lane p/a/k was rate limited and asked for 1 s; paused twice, 1.30 s in all"
     ]
 

@@ -37,7 +37,7 @@ def test_empty_seats_of_lanes_that_were_out_are_not_laid_to_the_client():
 def test_run_that_looked_for_limits_has_no_bound_and_says_whose():
     adaptive = msgspec.structs.replace(SUMMARY, rate_mode="adaptive")
     found = EstimatedLimit("ideallab/k", 5, None, 0)
-    lanes = [lane("ideallab/a/k", found=found), lane("ideallab/b/k", found=found), lane()]
+    lanes = [lane("ideallab/a/k", estimated=found), lane("ideallab/b/k", estimated=found), lane()]
     said = "no lower bound: limits of ideallab were estimated"
     assert lines(adaptive, *lanes) == [said]
     assert lines(msgspec.structs.replace(MEASURED, rate_mode="mixed"), lane())[0].startswith(

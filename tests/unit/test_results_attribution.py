@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.analysis.attribution import attribute
-from pytest_ultrapar.analysis.performance import demand, hindsight
+from pytest_ultrapar.analysis.performance import demand, run_bound
 from pytest_ultrapar.plan.bound import certify
 from pytest_ultrapar.pool.model import Limit
 from tests.examples import examples
@@ -17,7 +17,7 @@ from tests.unit.request_logs import episode, lane, log_of, request
 
 def parts_of(log, *limits, start_s=0.0, end_s=None, restricted=False):
     end_s = end_s if end_s is not None else max(one.ended_s for one in log)
-    bound = hindsight(log, limits)
+    bound = run_bound(log, limits)
     return attribute(log, limits, bound, start_s=start_s, end_s=end_s, restricted=restricted)
 
 
@@ -207,7 +207,7 @@ def episodes_of(drawn):
 def test_parts_always_add_up_to_the_makespan(drawn, workers, qps, restricted):
     limits = [Limit("key", "key", workers, qps), Limit("i0", "instance", 2)]
     log = log_of([lane(0, "key", "i0"), lane(1, "key")], *episodes_of(drawn))
-    bound = hindsight(log, limits)
+    bound = run_bound(log, limits)
     if bound is None:
         assert not any(one.served for one in log)
         return
@@ -226,7 +226,7 @@ def test_published_prices_prove_the_published_bound(drawn, workers):
     limits = [Limit("key", "key", workers, 3.0), Limit("i0", "instance", 2)]
     lanes = [lane(0, "key", "i0"), lane(1, "key")]
     log = log_of(lanes, *episodes_of(drawn))
-    bound = hindsight(log, limits)
+    bound = run_bound(log, limits)
     if bound is not None and bound.prices:
         proven_s = certify(lanes, limits, demand(log), bound.prices)
         assert proven_s == pytest.approx(bound.seconds, rel=1e-6)

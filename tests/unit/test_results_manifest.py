@@ -54,6 +54,14 @@ def test_manifest_reads_back_as_written(tmp_path):
     assert {"pytest-ultrapar", "pyarrow", "pytest"} <= manifest.versions.keys()
 
 
+def test_lanes_of_a_manifest_keep_the_names_that_earlier_runs_wrote():
+    written = {"rests": {"rate": 2}, "rested_s": {"rate": 1.5}, "found": None}
+    lane = LaneStatus("p/i/k", "up", "", 0, 3, 9, 5, 1, 3, {})
+    read = msgspec.convert({**msgspec.to_builtins(lane), **written}, LaneStatus)
+    assert (read.pauses, read.paused_s, read.estimated) == ({"rate": 2}, {"rate": 1.5}, None)
+    assert msgspec.to_builtins(read).items() >= written.items()
+
+
 def test_manifest_missing_foreign_or_of_another_schema_is_an_error(tmp_path):
     with pytest.raises(ResultsError, match="cannot read"):
         read_manifest(tmp_path)

@@ -34,7 +34,7 @@ seats."""
 WARY, MOST_WARY_S = 2.0, 1.0
 """Until something is served, at the start and after refusals, sends are so many times the time of a
 refusal apart, a second at most: if the first is refused, the others need not be sent."""
-LEAST_REST_S = 0.01
+LEAST_PAUSE_S = 0.01
 WORTH_NOTING = 0.02
 """Changes of the rate below this share of it are not in the history."""
 OF_STATED = 0.95
@@ -58,9 +58,9 @@ class AdaptiveController:
         heeds_headers: Whether the limits that answers state are for all that it controls: they
             are a model's own.
         n_cuts: How often a refusal lowered seats or rate.
-        rest_s: How long its lanes should rest after the last refusal if the provider does not say:
-            0 where a cut is enough, since requests were served until then; a moment where the last
-            cut is too fresh to show; None for a back-off, since nothing is served.
+        pause_s: How long its lanes should pause after the last refusal if the provider does not
+            say: 0 where a cut is enough, since requests were served until then; a moment where the
+            last cut is too fresh to show; None for a back-off, since nothing is served.
     """
 
     __slots__ = (
@@ -80,9 +80,9 @@ class AdaptiveController:
         "heeds_headers",
         "n_cuts",
         "pace",
+        "pause_s",
         "plateau",
         "queue",
-        "rest_s",
         "seats",
     )
 
@@ -102,7 +102,7 @@ class AdaptiveController:
         self._votes = 0
         self.heeds_headers = True
         self.n_cuts = 0
-        self.rest_s: float | None = None
+        self.pause_s: float | None = None
         self._served_since_cut = False
         self._refusal_s = 0.0
         self._wary_s = -math.inf
@@ -156,8 +156,8 @@ class AdaptiveController:
             # The server has fallen silent: on from where it left us.
             self.seats.limit = float(self.cap())
             self.queue = QueueSearch()
-        if seen.told.allowance is not None and self.heeds_headers:
-            self._heed(seen.told.allowance)
+        if seen.feedback.allowance is not None and self.heeds_headers:
+            self._heed(seen.feedback.allowance)
             reason = "stated"
         if seen.is_served:
             reason = self._served(seen) or reason
@@ -173,10 +173,10 @@ class AdaptiveController:
         if self.cap() != cap or abs(1.0 / self.pace.rate - 1.0 / rate) > WORTH_NOTING / rate:
             self._note(seen.now_s, seen.in_flight, reason)
 
-    def found(self) -> tuple[int | None, float | None]:
+    def estimate(self) -> tuple[int | None, float | None]:
         """Requests at once and sends per second that are known to be borne; None: no limit shown.
 
-        Tries beyond are left out: what was not refused yet in the last second is no finding.
+        Tries beyond are left out: not being refused in the last second proves nothing.
         """
         if self.queue.seats is not None or self.plateau.is_reached:
             return self.cap(), self.pace.held
@@ -193,7 +193,7 @@ class AdaptiveController:
         if load.running is None or load.waiting is None:
             return
         self._load_s = now_s
-        self.queue.told(load.running, load.waiting, seats=self.cap(), in_flight=in_flight)
+        self.queue.reported(load.running, load.waiting, seats=self.cap(), in_flight=in_flight)
         if self.cap() != self._noted[0]:
             self._note(now_s, in_flight, f"server says {load.waiting:g} wait")
 
@@ -204,8 +204,8 @@ class AdaptiveController:
 
     def _served(self, seen: Observation) -> str:
         self._trouble -= _TROUBLE_WEIGHT * self._trouble
-        if seen.told.tokens:
-            n = seen.told.tokens
+        if seen.feedback.tokens:
+            n = seen.feedback.tokens
             self._tokens += 0.1 * (n - self._tokens) if self._tokens else n
         self._served_since_cut = self.pace.accepted.was_any_served = True
         if seen.granted_s >= self._wary_s:
@@ -234,10 +234,10 @@ class AdaptiveController:
         if seen.granted_s < self._cut_s:
             # Of the same burst, whatever it says: one burst is one piece of news.
             self.seats.follow(seen)
-            self.rest_s = 0.0
+            self.pause_s = 0.0
             return "refused"
         before = self.cap(), self.pace.rate
-        exceeded = seen.told.exceeded
+        exceeded = seen.feedback.exceeded
         is_rate = self._vote(seen) if exceeded is None else exceeded != "in_flight"
         if not self.pace.is_bounded and not self.pace.accepted.is_known(seen.now_s):
             # Nobody can say yet which rate was let in, if any was.
@@ -251,7 +251,7 @@ class AdaptiveController:
                     self.seats.widen(2.0 * self._level, seen.now_s)
                 self._relieve(before)
             else:
-                self._rest(self.pace.settles_s, seen.now_s)
+                self._pause_until(self.pace.settles_s, seen.now_s)
             return "refused: rate"
         if self.seats.refused(seen):
             self.queue.cut(self.seats.limit)
@@ -260,24 +260,24 @@ class AdaptiveController:
             self._level = 0
             self._relieve(before)
         else:
-            self._rest(self.seats.settles_s, seen.now_s)
+            self._pause_until(self.seats.settles_s, seen.now_s)
         return "refused: seats"
 
     def _relieve(self, before: tuple[int, float]) -> None:
         """A cut was made: it is enough where requests were served since the one before it."""
         was_lowered = self.cap() < before[0] or self.pace.rate < before[1]
-        self.rest_s = 0.0 if self._served_since_cut and was_lowered else None
+        self.pause_s = 0.0 if self._served_since_cut and was_lowered else None
         self._back_off(self._cut_s)
         self._served_since_cut = False
 
-    def _rest(self, settles_at_s: float, now_s: float) -> None:
-        settles_s = max(LEAST_REST_S, settles_at_s - now_s)
-        self.rest_s = settles_s if self._served_since_cut else None
+    def _pause_until(self, settles_at_s: float, now_s: float) -> None:
+        settles_s = max(LEAST_PAUSE_S, settles_at_s - now_s)
+        self.pause_s = settles_s if self._served_since_cut else None
         self._back_off(now_s)
 
     def _back_off(self, now_s: float) -> None:
         """Where only a back-off helps, be wary until something sent from now on is served."""
-        if self.rest_s is None:
+        if self.pause_s is None:
             self._wary_s = now_s
 
     def _vote(self, seen: Observation) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES
-from pytest_ultrapar.broker.protocol import NOTHING_TOLD, LeaseOutcome, Told
+from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback, LeaseOutcome
 from pytest_ultrapar.records import Microseconds
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Observation:
         now_s: When it came back.
         in_flight: Seats taken when it came back, its own included.
         at_grant: Seats taken when it was granted, its own included.
-        told: What the answer said.
+        feedback: What the answer said.
     """
 
     outcome: LeaseOutcome
@@ -41,7 +41,7 @@ class Observation:
     now_s: float
     in_flight: int
     at_grant: int
-    told: Told = NOTHING_TOLD
+    feedback: Feedback = NO_FEEDBACK
 
     @property
     def is_served(self) -> bool:

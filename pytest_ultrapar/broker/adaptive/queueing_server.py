@@ -22,13 +22,13 @@ UP, UP_GAIN = 1.25, 1.12
 """A try upwards, and what it must bring: half of what it would where nothing queues."""
 DOWN, DOWN_LOSS = 0.8, 0.93
 """A try downwards, and what it must keep."""
-REST_S = 15.0
-"""After a try that did not pay."""
+HOLD_S = 15.0
+"""How long the seats stay after a try that did not pay."""
 OLD_S = 30.0
 """What a doubling is compared with is no older: tasks change, and long ones look like a queue."""
 _FULL = 0.95
 _ANSWERS = 2.0
-_Try = Literal["rest", "up", "down"]
+_Try = Literal["none", "up", "down"]
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class _Level:
         self.n += 1
         self.took_s += took_s
         # By the token, where the answer says how many it has: long answers are no queue.
-        self.log_cost += math.log(took_s / (seen.told.tokens_out or 1))
+        self.log_cost += math.log(took_s / (seen.feedback.tokens_out or 1))
 
     @property
     def per_s(self) -> float:
@@ -64,22 +64,22 @@ class PlateauSearch:
 
     While the seats double it compares the answers to requests of which so many were on their way
     with those to twice as many. Once doubling did not pay, it holds the seats itself: tries a fifth
-    less and a quarter more, keeps what pays, and rests where nothing did.
+    less and a quarter more, keeps what pays, and stays where nothing did.
 
     Attributes:
         seats: What it holds, once it does; None before.
     """
 
-    __slots__ = ("_base", "_doublings", "_rest_s", "_trial", "_trying", "_turn", "seats")
+    __slots__ = ("_base", "_doublings", "_hold_s", "_trial", "_trying", "_turn", "seats")
 
     def __init__(self) -> None:
         self.seats: float | None = None
         self._doublings: dict[int, _Level] = {}
         self._base = _Level(1.0, 0.0)
         self._trial: _Level | None = None
-        self._trying: _Try = "rest"
+        self._trying: _Try = "none"
         self._turn = 0
-        self._rest_s = 0.0
+        self._hold_s = 0.0
 
     @property
     def is_reached(self) -> bool:
@@ -101,7 +101,7 @@ class PlateauSearch:
         if half is None or min(level.n, half.n) < FOR_DOUBLING:
             return False
         if seen.now_s - half.since_s <= OLD_S and level.per_s < LEAST_GAIN * half.per_s:
-            self._begin(level.seats, seen.now_s, rest_s=0.0)
+            self._begin(level.seats, seen.now_s, hold_s=0.0)
         return self.is_reached
 
     def served(self, seen: Observation) -> None:
@@ -109,8 +109,8 @@ class PlateauSearch:
         assert self.seats is not None
         if self._trial is None:
             self._learn(self._base, seen)
-            rested = seen.now_s - self._base.since_s >= self._rest_s
-            if rested and self._base.is_known(seen.now_s):
+            has_held = seen.now_s - self._base.since_s >= self._hold_s
+            if has_held and self._base.is_known(seen.now_s):
                 self._try(seen.now_s)
             return
         self._learn(self._trial, seen)
@@ -123,14 +123,14 @@ class PlateauSearch:
             self._try(seen.now_s)
         else:
             self._turn += 1
-            self._begin(self._base.seats, seen.now_s, rest_s=REST_S)
+            self._begin(self._base.seats, seen.now_s, hold_s=HOLD_S)
 
-    def _begin(self, seats: float, now_s: float, *, rest_s: float) -> None:
+    def _begin(self, seats: float, now_s: float, *, hold_s: float) -> None:
         self.seats = max(1.0, seats)
         self._base = _Level(self.seats, now_s)
         self._trial = None
-        self._trying = "rest"
-        self._rest_s = rest_s
+        self._trying = "none"
+        self._hold_s = hold_s
 
     def _try(self, now_s: float) -> None:
         down = math.floor(DOWN * self._base.seats)
@@ -164,7 +164,7 @@ class QueueSearch:
     def __init__(self) -> None:
         self.seats: float | None = None
 
-    def told(self, running: float, waiting: float, *, seats: int, in_flight: int) -> None:
+    def reported(self, running: float, waiting: float, *, seats: int, in_flight: int) -> None:
         """Take a report of the server into account.
 
         Args:

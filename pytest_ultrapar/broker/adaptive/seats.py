@@ -194,7 +194,7 @@ class SeatSearch:
             self._curve = Curve(self.limit, target, seen.now_s, span_s(rate))
         self.cut_s = seen.now_s
         self._n_let_in = seen.in_flight - 1
-        self._asks_for_pauses = seen.told.retry_after_s is not None
+        self._asks_for_pauses = seen.feedback.retry_after_s is not None
         self._served_since_cut = False
         self._step = 0.0
         return True
