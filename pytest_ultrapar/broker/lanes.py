@@ -292,7 +292,7 @@ class LaneState(Wake):
         is_up: Neither paused nor out, as of the last wake.
         paused_until_s: -infinity when not paused; infinity when out.
         reason: Why it is paused or out.
-        n_full: Full limits on its path as last feedback, plus one when it is out.
+        n_full: Full limits on its path as last counted, plus one when it is out.
         seat_label: The limit whose seats last bound it; `rate_label`: the rate limit or `pause`
             that did.
         absent: Home workers that have not asked for anything yet.
