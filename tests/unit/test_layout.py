@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = Path(pytest_ultrapar.__file__).parent
 LEVELS = (
     {"errors", "clock", "records"},
-    {"child"},
+    {"child", "publish"},
     {"apis"},
     {"pool"},
     {"broker"},
