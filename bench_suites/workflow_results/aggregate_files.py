@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench_suites.workflow.aggregate import Row
-from pytest_ultrapar.store.publish import write_whole
+from pytest_ultrapar.publish import write_whole
 from pytest_ultrapar.store.tables import SIMULATED_KEY
 
 _KEY = (

@@ -37,11 +37,11 @@ from pytest_ultrapar.analysis.statistics import (
     with_serial_times,
 )
 from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.publish import TEMPORARY_SUFFIX, write_whole
 from pytest_ultrapar.records import GRADED, EpisodeEnded
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.journal import Damage, JournalReader, cut_off
 from pytest_ultrapar.store.manifest import Manifest, read_manifest, write_manifest
-from pytest_ultrapar.store.publish import TEMPORARY_SUFFIX, write_whole
 from pytest_ultrapar.store.recovered import read_history
 from pytest_ultrapar.store.table_set import TableSet, write_limits
 from pytest_ultrapar.store.tables import TABLES

@@ -15,9 +15,9 @@ from pytest_ultrapar.analysis.statistics import (
     count_outcomes,
     mean_scores,
 )
+from pytest_ultrapar.publish import read_whole
 from pytest_ultrapar.records import GRADED, Outcome
 from pytest_ultrapar.store.journal import Damage  # noqa: TC001 - msgspec reads annotations
-from pytest_ultrapar.store.publish import read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

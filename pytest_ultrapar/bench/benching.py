@@ -21,9 +21,9 @@ from pytest_ultrapar.bench.merged import FILE_NAME as TABLE_FILE
 from pytest_ultrapar.bench.merged import ModeRun, merged_benchmark, read_mode_run, write_modes_table
 from pytest_ultrapar.bench.report import report_lines
 from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.publish import write_whole
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_FILE
-from pytest_ultrapar.store.publish import write_whole
 from pytest_ultrapar.store.run_directory import new_directory
 
 if TYPE_CHECKING:

@@ -25,12 +25,12 @@ from pytest_ultrapar.analysis.statistics import (
 )
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
+from pytest_ultrapar.publish import publish, temporary_for
 from pytest_ultrapar.records import Case, EpisodeEnded
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.journal import JournalReader
 from pytest_ultrapar.store.manifest import Manifest, read_manifest
 from pytest_ultrapar.store.parquet import arrow_schema, verify
-from pytest_ultrapar.store.publish import publish, temporary_for
 from pytest_ultrapar.store.recovered import read_history
 from pytest_ultrapar.store.tables import SIMULATED_KEY, Column, parameter_columns, results_columns
 

@@ -1,7 +1,7 @@
 """The file of one count per day: read, locked, and written whole before its units are spent.
 
-Each write replaces the file and is on disk when it returns: the new one, then its name. What a
-kill or a power failure leaves is the file before or after, never a part. The lock is a file of its
+Each write replaces the file and is on disk when it returns (`publish.py`): what a kill or a power
+failure leaves is the file before or after, never a part. The lock is a file of its
 own, since the one that is replaced cannot be locked, and `flock` for the reasons of `key_lock`.
 """
 
@@ -21,6 +21,7 @@ from zlib import crc32
 import msgspec
 
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.publish import replace_content, sync_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -204,18 +205,12 @@ class DayMemory:
     def _write(self, count: DayRecord) -> None:
         payload = msgspec.json.encode(count)
         content = b"%b %d %08x\n%b\n" % (_MAGIC, VERSION, crc32(payload), payload)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            with open(os.open(self._new_path, flags, 0o600), "wb") as file:  # noqa: PTH123
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(self._new_path, self.path)  # noqa: PTH105 - as its neighbours
+            replace_content(self.path, content, self._new_path)
         except OSError:
             with suppress(OSError):
                 self._new_path.unlink()
             raise
-        _sync_directory(self.path.parent)
 
     def _parse(self, content: bytes) -> DayRecord:
         head, _, rest = content.partition(b"\n")
@@ -246,15 +241,7 @@ def _make(directory: Path) -> None:
         return
     _make(directory.parent)
     directory.mkdir(mode=0o700, exist_ok=True)
-    _sync_directory(directory.parent)
-
-
-def _sync_directory(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    sync_path(directory.parent)
 
 
 def _date(wall_s: float) -> str:

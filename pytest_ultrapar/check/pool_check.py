@@ -15,21 +15,20 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.check.answers import first_line, lane_answer, lane_line, summary_lines
 from pytest_ultrapar.check.asking import Asking, ModelList, SmallestChat
+from pytest_ultrapar.claims.day_left import day_lines, days_left, run_days
+from pytest_ultrapar.claims.key_keeping import keep_keys, locked_keys
 from pytest_ultrapar.clock import MonotonicClock
-from pytest_ultrapar.coordinator.day_left import day_lines, days_left, run_days
-from pytest_ultrapar.coordinator.key_keeping import keep_keys, locked_keys
-from pytest_ultrapar.coordinator.services import running_simulator
-from pytest_ultrapar.coordinator.waiting_line import WaitingLine
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.network import check_routes
 from pytest_ultrapar.report.text import counted
+from pytest_ultrapar.report.waiting_line import WaitingLine
 from pytest_ultrapar.session import process
 from pytest_ultrapar.session.ctrl_c import CtrlC
 from pytest_ultrapar.session.lane_endpoints import lane_endpoints
 from pytest_ultrapar.session.settings import selected_models
-from pytest_ultrapar.simulator.process import SimulatorProcess
+from pytest_ultrapar.simulator.process import SimulatorProcess, running_simulator
 
 if TYPE_CHECKING:
     import argparse

@@ -13,8 +13,8 @@ from pytest_ultrapar.coordinator import finish, header
 from pytest_ultrapar.coordinator.finish import show, show_failures
 from pytest_ultrapar.coordinator.live import LiveProgress
 from pytest_ultrapar.coordinator.run import Run
-from pytest_ultrapar.coordinator.waiting_line import WaitingLine
 from pytest_ultrapar.errors import UltraparError
+from pytest_ultrapar.report.waiting_line import WaitingLine
 from pytest_ultrapar.session import reports
 from pytest_ultrapar.session.ctrl_c import CtrlC
 

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.coordinator.day_left import day_lines, too_few
+from pytest_ultrapar.claims.day_left import day_lines, too_few
 from pytest_ultrapar.engine.descriptors import most_connections
 from pytest_ultrapar.plan.expectations import Hint
 from pytest_ultrapar.plan.load import KeyLoad, key_load

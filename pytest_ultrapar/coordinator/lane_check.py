@@ -9,8 +9,8 @@ from pytest_ultrapar.broker.lane_table import free_s
 from pytest_ultrapar.check.answers import counts, failures, named
 from pytest_ultrapar.check.asking import SmallestChat
 from pytest_ultrapar.check.pool_check import lane_answers
+from pytest_ultrapar.claims.key_keeping import wait_until_free
 from pytest_ultrapar.clock import MonotonicClock
-from pytest_ultrapar.coordinator.key_keeping import wait_until_free
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.report.text import counted
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.daily_limits import DailyLimit
     from pytest_ultrapar.broker.protocol import KnownLane
     from pytest_ultrapar.check.answers import LaneAnswer
-    from pytest_ultrapar.coordinator.waiting_line import WaitingLine
     from pytest_ultrapar.pool.model import Lane, Pool
     from pytest_ultrapar.records import Case
+    from pytest_ultrapar.report.waiting_line import WaitingLine
 
 
 def needed_lanes(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_ultrapar.claims.day_left import day_lines, days_left, run_days, too_few
 from pytest_ultrapar.clock import MonotonicClock
-from pytest_ultrapar.coordinator.day_left import day_lines, days_left, run_days, too_few
 from pytest_ultrapar.coordinator.earlier_run import find_history
 from pytest_ultrapar.coordinator.header import (
     ASSUMED_S,

@@ -14,9 +14,9 @@ import msgspec
 from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.broker.process import sweep
+from pytest_ultrapar.claims.day_left import DayLeft, days_left, run_days
+from pytest_ultrapar.claims.key_keeping import keep_keys, locked_keys
 from pytest_ultrapar.clock import MonotonicClock
-from pytest_ultrapar.coordinator.day_left import DayLeft, days_left, run_days
-from pytest_ultrapar.coordinator.key_keeping import keep_keys, locked_keys
 from pytest_ultrapar.coordinator.policies import make_assignment
 from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_sample
 from pytest_ultrapar.coordinator.services import Services
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_ultrapar.broker.protocol import BrokerStatus, KnownLane
-    from pytest_ultrapar.coordinator.key_keeping import KeptKeys
-    from pytest_ultrapar.coordinator.waiting_line import WaitingLine
+    from pytest_ultrapar.claims.key_keeping import KeptKeys
     from pytest_ultrapar.pool.model import Lane
     from pytest_ultrapar.records import Case
+    from pytest_ultrapar.report.waiting_line import WaitingLine
 
 
 _DEFAULT_SUMMARY = ("model",)

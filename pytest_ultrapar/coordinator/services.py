@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from pytest_ultrapar.analysis.compactor import Compactor
 from pytest_ultrapar.broker.limits import with_headroom
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.simulator.process import SimulatorProcess
+from pytest_ultrapar.simulator.process import SimulatorProcess, running_simulator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 
 
 SERVER_LOG = "simulator.jsonl"
-_REACH_S = 5.0
 
 
 class Services:
@@ -177,35 +174,3 @@ def _simulated_part(pool: Pool) -> Pool:
     names = {name for lane in lanes for name in lane.limits}
     limits = {name: limit for name, limit in pool.limits.items() if name in names}
     return replace(pool, lanes=lanes, limits=limits)
-
-
-def running_simulator(url: str, providers: Sequence[str], option: str) -> dict[str, str]:
-    """Base URL by provider at a simulated provider that already runs.
-
-    Args:
-        url: Where it does.
-        providers: Those of the pool that are simulated.
-        option: Which option gave the URL, for messages.
-
-    Raises:
-        ConfigError: The URL is no loopback address, or nothing listens there.
-    """
-    try:
-        parts = urlsplit(url)
-        port = parts.port or 80
-        is_loopback = parts.hostname in {"127.0.0.1", "localhost", "::1"}
-    except ValueError:  # brackets that do not match, a port out of range
-        is_loopback = False
-    if not is_loopback or parts.scheme != "http":
-        msg = (
-            f"{option} must be an http:// URL of the loopback, "
-            f"such as http://127.0.0.1:8123 (got {url!r})"
-        )
-        raise ConfigError(msg)
-    root = url.rstrip("/")
-    try:
-        socket.create_connection((parts.hostname or "", port), _REACH_S).close()
-    except OSError as error:
-        msg = f"{option}: nothing answers at {root} ({error.strerror or error})"
-        raise ConfigError(msg) from error
-    return {name: f"{root}/{name}/v1" for name in providers}

@@ -10,9 +10,9 @@ from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.debug_log import DebugLog
 from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.publish import read_whole, write_whole
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.store.journal import JournalReader, JournalWriter, Position
-from pytest_ultrapar.store.publish import read_whole, write_whole
 from pytest_ultrapar.store.recovered import RecoveredIndex
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ import pytest
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.options import INPUT
+from pytest_ultrapar.publish import write_whole
 from pytest_ultrapar.session import internals, process
 from pytest_ultrapar.session.collection import (
     CLUSTER,
@@ -30,7 +31,6 @@ from pytest_ultrapar.session.collection import (
 )
 from pytest_ultrapar.session.prefetch import ATTRIBUTE
 from pytest_ultrapar.store.cases_file import Shared
-from pytest_ultrapar.store.publish import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence

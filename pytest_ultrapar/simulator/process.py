@@ -1,8 +1,10 @@
-"""The simulated provider as a process of its own, held by whoever started it."""
+"""The simulated provider as a process of its own: started and held here, or running already."""
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -14,7 +16,7 @@ from pytest_ultrapar.simulator.served import base_path, default_token
 from pytest_ultrapar.simulator.server_settings import Ready, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["SimulatorProcess", "default_token"]
 
 _MODULE = "pytest_ultrapar.simulator"
+_REACH_S = 5.0
 
 
 class SimulatorProcess:
@@ -102,3 +105,35 @@ class SimulatorProcess:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def running_simulator(url: str, providers: Sequence[str], option: str) -> dict[str, str]:
+    """Base URL by provider at a simulated provider that already runs.
+
+    Args:
+        url: Where it does.
+        providers: Those of the pool that are simulated.
+        option: Which option gave the URL, for messages.
+
+    Raises:
+        ConfigError: The URL is no loopback address, or nothing listens there.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port or 80
+        is_loopback = parts.hostname in {"127.0.0.1", "localhost", "::1"}
+    except ValueError:  # brackets that do not match, a port out of range
+        is_loopback = False
+    if not is_loopback or parts.scheme != "http":
+        msg = (
+            f"{option} must be an http:// URL of the loopback, "
+            f"such as http://127.0.0.1:8123 (got {url!r})"
+        )
+        raise ConfigError(msg)
+    root = url.rstrip("/")
+    try:
+        socket.create_connection((parts.hostname or "", port), _REACH_S).close()
+    except OSError as error:
+        msg = f"{option}: nothing answers at {root} ({error.strerror or error})"
+        raise ConfigError(msg) from error
+    return {name: f"{root}/{name}/v1" for name in providers}

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.publish import read_whole, write_whole
 from pytest_ultrapar.records import Case
 from pytest_ultrapar.store.journal import without_surrogates
-from pytest_ultrapar.store.publish import read_whole, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

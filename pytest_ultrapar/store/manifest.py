@@ -15,7 +15,7 @@ from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.plan.bound import Bound
 from pytest_ultrapar.pool.model import EffectiveValue, Lane, Limit
 from pytest_ultrapar.pool.settings import StorageFormat
-from pytest_ultrapar.store.publish import write_whole
+from pytest_ultrapar.publish import write_whole
 from pytest_ultrapar.store.timing import MeasuredPart
 
 if TYPE_CHECKING:

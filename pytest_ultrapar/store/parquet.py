@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.store.publish import publish, temporary_for
+from pytest_ultrapar.publish import publish, temporary_for
 from pytest_ultrapar.store.tables import SIMULATED_KEY, Column, Kind
 
 if TYPE_CHECKING:

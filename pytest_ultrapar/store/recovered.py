@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.publish import write_whole
 from pytest_ultrapar.records import GRADED, EngineSpent, EpisodeStarted, Grade
 from pytest_ultrapar.store.journal import (
     SEGMENT_PATTERN,
@@ -27,7 +28,6 @@ from pytest_ultrapar.store.journal import (
     segments,
     unframe,
 )
-from pytest_ultrapar.store.publish import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.publish import sweep_temporaries
 from pytest_ultrapar.store.cases_file import CASES_NAME, read_cases, suite_digest, write_cases
 from pytest_ultrapar.store.journal import segments
-from pytest_ultrapar.store.publish import sweep_temporaries
 from pytest_ultrapar.store.recovered import FILE_NAME as RECOVERED_NAME
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import msgspec
 
 from pytest_ultrapar.broker.adaptive.observation import FILE_NAME, read_changes
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.store.publish import publish, temporary_for
+from pytest_ultrapar.publish import publish, temporary_for
 from pytest_ultrapar.store.tables import (
     ATTEMPTS_COLUMNS,
     LIMITS_COLUMNS,

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 import pytest
 import trustme
 
-from pytest_ultrapar.broker.key_lock import Holder, KeyLocks, take_all
 from pytest_ultrapar.check import pool_check
+from pytest_ultrapar.claims.key_lock import Holder, KeyLocks, take_all
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides

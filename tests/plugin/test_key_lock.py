@@ -16,8 +16,8 @@ import msgspec
 import psutil
 import pytest
 
-from pytest_ultrapar.broker.key_lock import Holder, KeyLocks, take_all
 from pytest_ultrapar.broker.process import SERVER_MODULE
+from pytest_ultrapar.claims.key_lock import Holder, KeyLocks, take_all
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.keys import key_identity

@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from pytest_ultrapar import publish
 from pytest_ultrapar.broker import day_memory
 from pytest_ultrapar.broker.day_ledger import DayLedger
 from pytest_ultrapar.broker.day_memory import DayMemory, DayRecord, file_name, state_directory
@@ -215,10 +217,15 @@ class Failing:
         raise OSError(self.number, os.strerror(self.number))
 
 
+def fail_with(monkeypatch, system):
+    for module in (day_memory, publish):
+        monkeypatch.setattr(module, "os", system)
+
+
 def test_file_that_may_not_be_read_is_refused(memory, monkeypatch):
     used(memory, 1)
     # Root may read all files.
-    monkeypatch.setattr(day_memory, "os", Failing("open", errno.EACCES))
+    fail_with(monkeypatch, Failing("open", errno.EACCES))
     with pytest.raises(ConfigError, match=r"cannot read .* Permission denied; check its owner and"):
         ledger_of(memory)
 
@@ -237,7 +244,7 @@ def test_directory_that_cannot_be_made_is_refused_at_the_start(tmp_path):
 def test_full_disk_at_the_start_is_refused(memory, monkeypatch, call):
     used(memory, 7)
     ledger = ledger_of(memory)
-    monkeypatch.setattr(day_memory, "os", Failing(call))
+    fail_with(monkeypatch, Failing(call))
     with pytest.raises(ConfigError) as refused:
         ledger.claim(0.0)
     said = str(refused.value)
@@ -248,7 +255,7 @@ def test_full_disk_at_the_start_is_refused(memory, monkeypatch, call):
     assert not list(memory.path.parent.glob("*.new"))
 
 
-def test_disk_that_really_is_full_is_refused(memory, tmp_path):
+def test_disk_that_really_is_full_is_refused(memory, monkeypatch):
     """`/dev/full` behind the file that is written: what is full says so when it is flushed."""
     used(memory, 7)
     real = os.open
@@ -258,13 +265,10 @@ def test_disk_that_really_is_full_is_refused(memory, tmp_path):
         return real("/dev/full", os.O_WRONLY) if is_new else real(path, flags, *mode)
 
     ledger = ledger_of(memory)
-    day_memory.os = type("Full", (), {"__getattr__": lambda self, name: getattr(os, name)})()
-    day_memory.os.open = open_full
-    try:
-        with pytest.raises(ConfigError, match="No space left on device"):
-            ledger.claim(0.0)
-    finally:
-        day_memory.os = os
+    fail_with(monkeypatch, SimpleNamespace(**{**vars(os), "open": open_full}))
+    with pytest.raises(ConfigError, match="No space left on device"):
+        ledger.claim(0.0)
+    monkeypatch.undo()
     assert ledger_of(memory).left(0.0) == 993
 
 
@@ -272,7 +276,7 @@ def test_disk_that_fills_up_during_a_run_grants_nothing_until_there_is_room(memo
     ledger = ledger_of(memory, amount=100)
     ledger.claim(0.0)
     ledger.reserve(2, 1.0)
-    monkeypatch.setattr(day_memory, "os", Failing("fsync"))
+    fail_with(monkeypatch, Failing("fsync"))
     assert 2.0 < ledger.ready_at_s(1, 2.0) < 10.0
     assert "No space left" in ledger.trouble
     with pytest.raises(ValueError, match="too early"):

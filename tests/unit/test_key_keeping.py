@@ -5,15 +5,15 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pytest_ultrapar.broker.key_lock import Holder, take_all
 from pytest_ultrapar.broker.lane_table import free_s
-from pytest_ultrapar.coordinator.key_keeping import KeptKeys, keep_keys, locked_keys
-from pytest_ultrapar.coordinator.waiting_line import WaitingLine
+from pytest_ultrapar.claims.key_keeping import KeptKeys, keep_keys, locked_keys
+from pytest_ultrapar.claims.key_lock import Holder, take_all
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.keys import key_identity
 from pytest_ultrapar.pool.model import Limit
+from pytest_ultrapar.report.waiting_line import WaitingLine
 
 POOL = """
 schema = 1

@@ -12,7 +12,7 @@ from itertools import permutations
 
 import pytest
 
-from pytest_ultrapar.broker.key_lock import (
+from pytest_ultrapar.claims.key_lock import (
     Holder,
     KeyLocks,
     Taken,
@@ -152,7 +152,7 @@ HOLD = """
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from pytest_ultrapar.broker.key_lock import Holder, take_all
+from pytest_ultrapar.claims.key_lock import Holder, take_all
 locks = take_all(Path(sys.argv[1]), ["a"], Holder(7, "/run", datetime.now(UTC)))
 """
 READY = 'print("ready", flush=True)\n'

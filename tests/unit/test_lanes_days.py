@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_ultrapar.broker import day_memory
+from pytest_ultrapar import publish
 from pytest_ultrapar.broker.daily_limits import DailyLimit, counted_days, open_days
 from pytest_ultrapar.broker.protocol import Feedback
 from pytest_ultrapar.pool.model import Limit
@@ -173,7 +173,7 @@ def unwritable(tmp_path, monkeypatch):
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(day_memory, "os", SimpleNamespace(**{**vars(os), "fsync": fail}))
+    monkeypatch.setattr(publish, "os", SimpleNamespace(**{**vars(os), "fsync": fail}))
     return run
 
 

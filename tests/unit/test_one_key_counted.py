@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from pytest_ultrapar.analysis.requests import audit
 from pytest_ultrapar.broker.assignment import Assignment
-from pytest_ultrapar.coordinator.key_keeping import locked_keys
+from pytest_ultrapar.claims.key_keeping import locked_keys
 from pytest_ultrapar.coordinator.policies import find_policy
 from pytest_ultrapar.plan.forecast import LaneLoad
 from pytest_ultrapar.plan.load import key_load, key_shares

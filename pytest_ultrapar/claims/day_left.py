@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ultrapar.broker.daily_limits import DailyLimit, counted_days
+from pytest_ultrapar.claims.key_keeping import key_identities
 from pytest_ultrapar.clock import HostDayClock
-from pytest_ultrapar.coordinator.key_keeping import key_identities
 from pytest_ultrapar.plan.load import together
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.report.text import visible

@@ -56,8 +56,21 @@ def publish(temporary: Path, path: Path) -> None:
         OSError: It cannot be synced or moved; `path` is then as it was before.
     """
     sync_path(temporary)
-    temporary.replace(path)
+    os.replace(temporary, path)  # noqa: PTH105 - as its neighbours
     sync_path(path.parent)
+
+
+def replace_content(path: Path, content: bytes, temporary: Path) -> None:
+    """Let a new file, readable by its owner only, take the place of `path`.
+
+    Raises:
+        OSError: It cannot be written, synced or moved. What stands at `temporary` then is the
+            caller's to remove; one that was killed there writes over it the next time.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
+        file.write(content)
+    publish(temporary, path)
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -69,10 +82,7 @@ def write_whole(path: Path, content: bytes) -> None:
     temporary = temporary_for(path)
     try:
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-            with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
-                file.write(content)
-            publish(temporary, path)
+            replace_content(path, content, temporary)
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:

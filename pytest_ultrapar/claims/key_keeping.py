@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.broker.key_lock import Holder, KeyLocks, lock_directory, take_all
 from pytest_ultrapar.broker.lane_table import free_s
+from pytest_ultrapar.claims.key_lock import Holder, KeyLocks, lock_directory, take_all
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.keys import key_identity
 from pytest_ultrapar.pool.model import Limit
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_ultrapar.broker.key_lock import Taken
+    from pytest_ultrapar.claims.key_lock import Taken
     from pytest_ultrapar.clock import Clock
-    from pytest_ultrapar.coordinator.waiting_line import WaitingLine
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
     from pytest_ultrapar.pool.settings import KeyLock
+    from pytest_ultrapar.report.waiting_line import WaitingLine
 
 
 _LOOK_S = 0.1
