@@ -15,7 +15,8 @@ from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Grant, Lease, LeaseRequest
 from pytest_ultrapar.clock import MonotonicClock
-from tests.property.broker_judge import Limit, Pool, lane, pool
+from pytest_ultrapar.pool.model import Limit, Pool
+from tests.pools import lane, pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

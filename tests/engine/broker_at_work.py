@@ -12,7 +12,7 @@ from pytest_ultrapar.broker.client import connect_broker
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.server import BrokerProcess
 from pytest_ultrapar.pool.model import Limit
-from tests.property.broker_judge import lane, pool
+from tests.pools import lane, pool
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator

@@ -19,7 +19,7 @@ from pytest_ultrapar.broker.client import BlockingBrokerClient
 from pytest_ultrapar.broker.server import BrokerProcess
 from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.pool.model import Limit
-from tests.property.broker_judge import lane, pool
+from tests.pools import lane, pool
 
 POOL = pool([lane("a", "k0", "k0")], Limit("k0", "key", 1))
 PATIENCE_S = 120.0

@@ -9,33 +9,12 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback, Grant
-from pytest_ultrapar.pool.model import Key, Lane, LaneId, Limit, Model, Pool, Provider
 from pytest_ultrapar.testing import BrokerPlay
 
 if TYPE_CHECKING:
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.broker.protocol import LeaseRequest
-
-
-def lane(
-    instance: str,
-    key: str,
-    *limits: str,
-    model: str = "m",
-    grace_s: float = 0.0,
-    request_s: float = 1e9,
-) -> Lane:
-    return Lane(
-        LaneId(f"p/{instance}/{key}"), "p", model, instance, key, limits, grace_s, request_s
-    )
-
-
-def pool(lanes: list[Lane], *limits: Limit) -> Pool:
-    models = tuple(Model(name, ()) for name in dict.fromkeys(one.model for one in lanes))
-    keys = tuple(Key(name) for name in dict.fromkeys(one.key for one in lanes))
-    provider = Provider("p", "openai", "http://127.0.0.1", keys, models)
-    by_name = {limit.name: limit for limit in limits}
-    return Pool("pool.toml", "0" * 64, (provider,), tuple(lanes), by_name)
+    from pytest_ultrapar.pool.model import Lane, Pool
 
 
 @dataclass

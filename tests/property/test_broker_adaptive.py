@@ -8,11 +8,10 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.broker.broker import LaneBroker
-from pytest_ultrapar.broker.protocol import Feedback, Grant, LeaseRequest
-from pytest_ultrapar.pool.model import Key, Lane, LaneId, Limit, Model, Pool, Provider
-from pytest_ultrapar.testing import BrokerPlay
+from pytest_ultrapar.pool.model import Limit, Pool
+from tests.broker_play import Play
 from tests.examples import examples
+from tests.pools import lane, pool
 
 # What each request in turn will bring: outcome, how long it takes, what its refusal says.
 COURSES = st.lists(
@@ -47,75 +46,38 @@ def pools(draw) -> Pool:
     for key, model in itertools.product(("k0", "k1"), ("a", "b")):
         for n in range(draw(st.integers(1, 2))):
             instance = f"{model}{n}"
-            lane_id = LaneId(f"p/{instance}/{key}")
-            names = ["p", f"p/{key}", f"p/{instance}", f"{lane_id} lane"]
+            names = ["p", f"p/{key}", f"p/{instance}", f"p/{instance}/{key} lane"]
             levels = ["provider", "key", "instance", "lane"]
             for name, level in zip(names, levels, strict=True):
                 if name not in limits:
                     limit(name, level)
-            path = tuple(name for name in names if name in limits)
-            lanes.append(Lane(lane_id, "p", model, instance, key, path, 0.0, 60.0))
-    models = tuple(Model(name, ()) for name in ("a", "b"))
-    keys = (Key("k0"), Key("k1"))
-    provider = Provider("p", "openai", "", keys, models, rate_mode="adaptive")
-    return Pool("pool.toml", "", (provider,), tuple(lanes), limits)
-
-
-class Play(BrokerPlay):
-    """As many requests as wanted, each with its course, in virtual time."""
-
-    def __init__(self, pool: Pool, courses: list, wanted: int) -> None:
-        super().__init__(LaneBroker(pool, episode_timeout_s=math.inf))
-        self.pool = pool
-        self.lanes = {lane.lane_id: lane for lane in pool.lanes}
-        self.courses = itertools.cycle(courses)
-        self.n_coming = 0
-        self.ids = itertools.count()
-        self.in_flight: dict[str, int] = {}
-        self.served = self.refused = 0
-        self.connect("w")
-        for n in range(wanted):
-            tokens = (10, 500)[n % 2]
-            request = LeaseRequest(next(self.ids), "ab"[n % 2], opens=False, tokens=tokens)
-            self.request("w", request)
-
-    def book(self, actions) -> None:
-        for action in actions:
-            if not isinstance(action, Grant):
-                self.refused += 1
-                continue
-            self.served += 1
-            lease = action.lease
-            for name in self.lanes[lease.lane].limits:
-                self.in_flight[name] = self.in_flight.get(name, 0) + 1
-                cap = self.pool.limits[name].workers
-                assert cap is None or self.in_flight[name] <= cap
-            outcome, took_s, exceeded, retry_after_s = next(self.courses)
-            feedback = (
-                Feedback(retry_after_s, exceeded) if outcome == "rate" else Feedback(tokens=50)
-            )
-            self.n_coming += 1
-            self.later(took_s, self.answered, lease, outcome, feedback)
-
-    def run(self) -> None:
-        for _ in range(20_000):
-            is_over = not self.n_coming and not self.broker.status(self.next_s()).waiting
-            if is_over or not self.step():
-                return
-
-    def answered(self, lease, outcome, feedback) -> None:
-        self.n_coming -= 1
-        for name in self.lanes[lease.lane].limits:
-            self.in_flight[name] -= 1
-        self.release("w", lease.lease_id, outcome, feedback)
+            path = (name for name in names if name in limits)
+            lanes.append(lane(instance, key, *path, model=model, request_s=60.0))
+    return pool(lanes, *limits.values(), rate_mode="adaptive")
 
 
 @examples(150)
 @given(pools(), COURSES, st.integers(1, 60))
 def test_adaptive_broker_serves_everybody_in_the_end(pool, courses, wanted):
-    play = Play(pool, courses, wanted)
-    play.run()
-    assert play.served + play.refused == wanted
+    lanes = {one.lane_id: one for one in pool.lanes}
+    coming = itertools.cycle(courses)
+
+    def granted(number):
+        for name in lanes[play.leases[number].lane].limits:
+            cap = pool.limits[name].workers
+            taken = sum(name in lanes[one.lane].limits for one in play.leases.values())
+            assert cap is None or taken <= cap
+        outcome, took_s, exceeded, retry_after_s = next(coming)
+        told = (retry_after_s, exceeded) if outcome == "rate" else (None, None, 50)
+        play.later(took_s, play.back, number, outcome, *told)
+
+    play = Play(pool, granted, now_s=0.0, episode_timeout_s=math.inf)
+    for n in range(wanted):
+        play.ask(model="ab"[n % 2], opens=False, tokens=(10, 500)[n % 2])
+    for _ in range(20_000):
+        if not (play.leases or play.waiting) or not play.step():
+            break
+    assert len(play.granted) + len(play.refused) == wanted
     assert play.broker.status(play.now_s).waiting == 0
     for change in play.broker.take_changes():
         declared = pool.limits.get(change.limit)

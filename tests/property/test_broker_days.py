@@ -8,11 +8,10 @@ from pathlib import Path
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.daily_limits import counted_days, open_days
 from pytest_ultrapar.pool.model import Limit, Pool
 from tests.played_clock import PlayedDayClock
-from tests.property.test_broker_tokens import WORKER, Play, Sent, Wish, pool
+from tests.property.test_broker_tokens import Play, Sent, Wish, on_one_key, played
 
 DAY_S = 86_400
 MIDNIGHT_S = 1_700_006_400
@@ -20,17 +19,13 @@ TIMEOUT_S = 900.0
 REQUEST_S = 50.0
 
 
-class DayPlay(Play):
-    def __init__(self, what: Pool, wishes: list[Wish], start_s: int) -> None:
-        super().__init__(what, wishes)
-        counted = counted_days(what, what.lanes, {}, Path())
-        days = open_days(what, counted, PlayedDayClock(start_s), 0.0)
-        self.broker = LaneBroker(what, days=days, episode_timeout_s=TIMEOUT_S)
-        self.broker.connect(WORKER, 0.0)
+def counted(what: Pool, wishes: list[Wish], start_s: int) -> tuple[Play, list[Sent]]:
+    days = open_days(what, counted_days(what, what.lanes, {}, Path()), PlayedDayClock(start_s), 0.0)
+    return played(what, wishes, days=days, episode_timeout_s=TIMEOUT_S)
 
 
-def on_limit(play: DayPlay, limit: Limit) -> list[Sent]:
-    return [one for one in play.sent if limit.name in {"key", one.lane}]
+def on_limit(sent: list[Sent], limit: Limit) -> list[Sent]:
+    return [one for one in sent if limit.name in {"key", one.lane}]
 
 
 def most_in_a_day(sent: list[Sent], start_s: int, day: str | None, what: str) -> float:
@@ -76,31 +71,29 @@ wishes = st.lists(
     start_s=st.integers(0, DAY_S - 1).map(lambda n: MIDNIGHT_S + n),
 )
 def test_no_day_has_too_many_and_everybody_is_answered(key, own, asked, day, start_s):
-    what = pool(None, [None] * len(own))
+    what = on_one_key(None, [None] * len(own))
     for name, (rpd, tpd) in zip(what.limits, [key, *own], strict=True):
         is_daily = rpd is not None or tpd is not None
         what.limits[name] = replace(
             what.limits[name], rpd=rpd, tpd=tpd, day=day if is_daily else None
         )
     lanes = tuple(replace(lane, request_s=REQUEST_S) for lane in what.lanes)
-    play = DayPlay(replace(what, lanes=lanes), asked, start_s)
-    play.run()
+    play, sent = counted(replace(what, lanes=lanes), asked, start_s)
     assert not play.waiting, "somebody waits for ever"
     for limit in what.limits.values():
         for word in ("rpd", "tpd"):
             amount = getattr(limit, word)
             if amount is not None:
-                sent = on_limit(play, limit)
-                assert most_in_a_day(sent, start_s, day, word) <= amount, (limit.name, word)
+                on_it = on_limit(sent, limit)
+                assert most_in_a_day(on_it, start_s, day, word) <= amount, (limit.name, word)
     event(f"{'some' if play.refused else 'none'} refused")
 
 
 @given(n=st.integers(20, 60), rpd=st.integers(1, 30))
 def test_all_of_a_day_can_be_used(n, rpd):
-    what = pool(None, [None])
+    what = on_one_key(None, [None])
     what.limits["key"] = replace(what.limits["key"], rpd=rpd)
     asked = [Wish(0.0, 0, 0, 1.0, True, "ok", None)] * n
-    play = DayPlay(what, asked, MIDNIGHT_S)
-    play.run()
-    assert len(play.sent) == min(n, rpd)
-    assert len(play.refused) == n - len(play.sent)
+    play, sent = counted(what, asked, MIDNIGHT_S)
+    assert len(sent) == min(n, rpd)
+    assert len(play.refused) == n - len(sent)

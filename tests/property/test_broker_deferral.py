@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.pool.model import Limit, Pool
-from tests.property.broker_judge import lane, pool
-from tests.unit.broker_play import Play
+from tests.broker_play import Play
+from tests.pools import lane, pool
 
 
 def metered(name: str, tpm: float | None, workers: int | None = None) -> Limit:
@@ -41,7 +41,7 @@ def judge(play: Play, sizes: dict[int, int]) -> None:
         if limit.deferred_until_s > play.now_s:
             assert limit.deferral in {one.deferral for one in waiting}
             assert limit.ready_s >= limit.deferred_until_s
-    assert len(waiting) == len(sizes) - len(play.order)
+    assert len(waiting) == len(sizes) - len(play.granted)
 
 
 tpms = st.none() | st.just(1000.0)
@@ -107,7 +107,7 @@ def test_nobody_waits_for_a_request_that_waits_no_more(of_key, of_instance, aske
         for number in sorted(play.leases):
             play.back(number)
         play.wait(5.0)
-    assert set(play.order) >= set(sizes)
+    assert set(play.granted) >= set(sizes)
 
 
 def test_request_served_elsewhere_leaves_the_lane_to_those_that_fit():

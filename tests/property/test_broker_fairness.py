@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.broker.assignment import Assignment
-from pytest_ultrapar.broker.broker import LaneBroker
-from pytest_ultrapar.broker.protocol import Grant, LeaseRequest
 from pytest_ultrapar.pool.model import Limit, Pool
-from pytest_ultrapar.testing import BrokerPlay
+from tests.broker_play import Play
 from tests.examples import examples
-from tests.property.broker_judge import check_rate, lane, pool
+from tests.pools import lane, pool
+from tests.property.broker_judge import check_rate
 
 
 def jain(shares: list[int]) -> float:
@@ -24,45 +23,44 @@ def jain(shares: list[int]) -> float:
     return sum(shares) ** 2 / (len(shares) * sum(share**2 for share in shares))
 
 
-class ClosedLoop(BrokerPlay):
+def closed_loop(
+    of: Pool, n_slots: dict[str, int], assignment: Assignment, seed: int, n_leases: int
+) -> Play:
     """Workers that always want more: each has `n_slots` one-turn episodes, waiting or in flight."""
+    models = itertools.cycle(sorted({one.model for one in of.lanes}))
+    rng = random.Random(seed)
+    cases = itertools.count()
 
-    def __init__(
-        self, of: Pool, n_slots: dict[str, int], assignment: Assignment, seed: int
-    ) -> None:
-        super().__init__(LaneBroker(of, seed=seed))
-        self.models = itertools.cycle(sorted({one.model for one in of.lanes}))
-        self.rng = random.Random(seed)
-        self.ids = itertools.count()
-        self.by_worker: Counter[str] = Counter()
-        self.by_lane: Counter[str] = Counter()
-        self.sends: list[float] = []
-        self.assign(assignment)
-        self.connect(*n_slots)
-        # The greedy ones first: order of arrival must not matter in the long run.
-        for worker, n in sorted(n_slots.items(), key=lambda pair: -pair[1]):
-            for _ in range(n):
-                self.ask(worker)
+    def ask(worker: str) -> None:
+        play.ask(worker, next(models), case_id=str(next(cases)))
 
-    def ask(self, worker: str) -> None:
-        n = next(self.ids)
-        request = LeaseRequest(n, next(self.models), opens=True, case_id=str(n))
-        self.request(worker, request)
+    def again(number: int) -> None:
+        play.back(number)
+        ask(play.whose[number])
 
-    def book(self, actions: list) -> None:
-        for grant in actions:
-            self.by_worker[grant.worker] += 1
-            self.by_lane[grant.lease.lane] += 1
-            self.sends.append(self.now_s)
-            self.later(self.rng.lognormvariate(0.0, 0.5), self.answered, grant)
+    play = Play(
+        of,
+        lambda number: play.later(rng.lognormvariate(0.0, 0.5), again, number),
+        now_s=0.0,
+        seed=seed,
+    )
+    play.assign(assignment)
+    play.connect(*n_slots)
+    # The greedy ones first: order of arrival must not matter in the long run.
+    for worker, n in sorted(n_slots.items(), key=lambda pair: -pair[1]):
+        for _ in range(n):
+            ask(worker)
+    while len(play.granted) < n_leases:
+        assert play.step(), "nothing is in flight and nothing is planned: a dead stop"
+    return play
 
-    def run(self, n_leases: int) -> None:
-        while sum(self.by_worker.values()) < n_leases:
-            assert self.step(), "nothing is in flight and nothing is planned: a dead stop"
 
-    def answered(self, grant: Grant) -> None:
-        self.release(grant.worker, grant.lease.lease_id)
-        self.ask(grant.worker)
+def by_worker(play: Play) -> Counter[str]:
+    return Counter(play.whose[number] for number in play.granted)
+
+
+def by_lane(play: Play) -> Counter[str]:
+    return Counter(lease.lane for lease in play.granted.values())
 
 
 def keys(n_keys: int, n_models: int = 1, **limits: float | None) -> Pool:
@@ -83,47 +81,45 @@ def keys(n_keys: int, n_models: int = 1, **limits: float | None) -> Pool:
 def test_equal_workers_get_equal_shares(n_workers, n_keys, n_models, workers, seed):
     of = keys(n_keys, n_models, workers=workers, qps=None if workers else 20.0)
     n_slots = {f"gw{n}": 12 for n in range(n_workers)}
-    loop = ClosedLoop(of, n_slots, Assignment(), seed)
-    loop.run(60 * n_workers)
-    assert jain([loop.by_worker[worker] for worker in n_slots]) >= 0.95
+    loop = closed_loop(of, n_slots, Assignment(), seed, n_leases=60 * n_workers)
+    assert jain([by_worker(loop)[worker] for worker in n_slots]) >= 0.95
 
 
 @pytest.mark.parametrize("greedy", [50, 500])
 def test_a_worker_that_asks_for_more_gets_no_more(greedy):
     n_slots = {"gw0": greedy} | {f"gw{n}": 10 for n in range(1, 6)}
-    loop = ClosedLoop(keys(2, workers=4), n_slots, Assignment(), seed=1)
-    loop.run(3000)
-    assert jain([loop.by_worker[worker] for worker in n_slots]) >= 0.99
+    loop = closed_loop(keys(2, workers=4), n_slots, Assignment(), seed=1, n_leases=3000)
+    assert jain([by_worker(loop)[worker] for worker in n_slots]) >= 0.99
 
 
 def test_workers_at_home_on_equal_keys_get_equal_shares_and_stay_there():
     of = keys(3, workers=5)
     home = {f"gw{n}": (of.lanes[n // 5].lane_id,) for n in range(15)}
-    loop = ClosedLoop(of, dict.fromkeys(home, 3), Assignment(home), seed=2)
-    loop.run(3000)
-    assert jain([loop.by_worker[worker] for worker in home]) >= 0.99
+    loop = closed_loop(of, dict.fromkeys(home, 3), Assignment(home), seed=2, n_leases=3000)
+    assert jain([by_worker(loop)[worker] for worker in home]) >= 0.99
     status = loop.broker.status(loop.now_s)
     assert all(one.peak_in_flight == 5 for one in status.lanes)
 
 
 def test_lanes_with_equal_limits_are_used_evenly():
-    loop = ClosedLoop(keys(4, workers=3), {"gw0": 40}, Assignment(), seed=3)
-    loop.run(2000)
-    assert jain(list(loop.by_lane.values())) >= 0.99
+    loop = closed_loop(keys(4, workers=3), {"gw0": 40}, Assignment(), seed=3, n_leases=2000)
+    assert jain(list(by_lane(loop).values())) >= 0.99
 
 
 def test_no_model_starves_on_a_shared_key():
-    loop = ClosedLoop(keys(1, 5, workers=2, qps=30.0), {"gw0": 25, "gw1": 25}, Assignment(), seed=4)
-    loop.run(1000)
-    assert jain([loop.by_lane[f"p/m{n}/k0"] for n in range(5)]) >= 0.95
-    check_rate(loop.sends, 30.0, 1.0)
+    loop = closed_loop(
+        keys(1, 5, workers=2, qps=30.0), {"gw0": 25, "gw1": 25}, Assignment(), seed=4, n_leases=1000
+    )
+    assert jain([by_lane(loop)[f"p/m{n}/k0"] for n in range(5)]) >= 0.95
+    check_rate([one.granted_s for one in loop.granted.values()], 30.0, 1.0)
 
 
 def test_idle_homes_are_stolen_until_no_seat_is_free():
     of = keys(3, workers=5)
     home = {f"gw{n}": (of.lanes[n].lane_id,) for n in range(3)}
-    loop = ClosedLoop(of, {"gw0": 100, "gw1": 1, "gw2": 1}, Assignment(home), seed=5)
-    loop.run(2000)
+    loop = closed_loop(
+        of, {"gw0": 100, "gw1": 1, "gw2": 1}, Assignment(home), seed=5, n_leases=2000
+    )
     status = loop.broker.status(loop.now_s)
     assert status.in_flight == 15
-    assert loop.by_worker["gw0"] > 1500
+    assert by_worker(loop)["gw0"] > 1500

@@ -13,7 +13,8 @@ from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.broker.protocol import Feedback, LeaseRequest
 from pytest_ultrapar.pool.model import Limit, Pool
 from tests.examples import examples
-from tests.property.broker_judge import Judge, lane, pool
+from tests.pools import lane, pool
+from tests.property.broker_judge import Judge
 
 WORKERS = ("gw0", "gw1", "gw2")
 CAPS = st.sampled_from([None, 1, 2, 3])

@@ -13,8 +13,8 @@ from pytest_ultrapar.broker.limits import Pacer
 from pytest_ultrapar.plan.linear_program import lower_bound, request_classes
 from pytest_ultrapar.pool.model import Lane, LaneId, Limit
 from tests.examples import examples
+from tests.pools import lane
 from tests.unit.request_logs import episode, log_of, request
-from tests.unit.request_logs import lane as log_lane
 
 TICK_S = 0.5
 """Requests start and take whole ticks; starts between them gain nothing, since limits do so too."""
@@ -96,7 +96,7 @@ def test_what_the_limiter_lets_through_keeps_the_bound_and_passes_the_audit(
         now_s = limiter.ready_at_s(now_s)
         limiter.take(now_s)
         attempts.append(episode(request(now_s, now_s + service_s)))
-    log = log_of([log_lane(0, "rate")], *attempts)
+    log = log_of([lane("i0", "k", "rate")], *attempts)
     found = run_bound(log, [limit])
     assert found is not None
     assert found.seconds <= now_s + service_s + 1e-6

@@ -13,7 +13,7 @@ from pytest_ultrapar.coordinator.dispatch import Dispatch, DispatchItem, homes
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.model import Lane, Pool
 from pytest_ultrapar.records import Case
-from tests.unit.broker_play import Play
+from tests.broker_play import Play
 
 ROOT = Path(__file__).parents[2]
 QWENS = tuple(f"qwen2.5-{size}-instruct" for size in ("72b", "32b", "14b", "7b", "3b"))

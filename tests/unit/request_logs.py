@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from pytest_ultrapar.analysis.requests import RequestLog
-from pytest_ultrapar.pool.model import Lane, LaneId
 from pytest_ultrapar.records import Attempt, EpisodeEnded
-
-
-def lane(number=0, *limits, model="m"):
-    return Lane(LaneId(f"p/i{number}/k"), "p", model, f"i{number}", "k", limits, 1.0, 1.0)
 
 
 def request(sent_s, ended_s, *, on=0, turn=0, number=0, waited_s=0.0, for_rate_s=0.0, **fields):

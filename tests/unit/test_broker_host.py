@@ -12,7 +12,7 @@ from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.pool.model import Limit
-from tests.property.broker_judge import lane, pool
+from tests.pools import lane, pool
 
 POOL = pool([lane("a", "k0", "k0")], Limit("k0", "key", qps=50.0))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_ultrapar.pool.model import Limit
-from tests.property.broker_judge import lane, pool
-from tests.unit.broker_play import Play
+from tests.broker_play import Play
+from tests.pools import lane, pool
 
 
 def test_wait_for_a_seat_is_named_after_the_limit_that_was_full():

@@ -6,8 +6,8 @@ import pytest
 
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, KnownLane, LeaseRequest
 from pytest_ultrapar.pool.model import Limit
-from tests.property.broker_judge import lane, pool
-from tests.unit.broker_play import Play
+from tests.broker_play import Play
+from tests.pools import lane, pool
 
 
 def two_lanes(**first_limits: object) -> Play:
@@ -30,10 +30,10 @@ def test_lease_is_granted_at_once_when_a_lane_is_free():
 def test_seats_are_never_exceeded_and_pass_on_in_order():
     play = one_lane(workers=2)
     asked = [play.ask() for _ in range(4)]
-    assert play.order == asked[:2]
+    assert list(play.granted) == asked[:2]
     play.back(asked[1])
     play.back(asked[0])
-    assert play.order == asked
+    assert list(play.granted) == asked
 
 
 def test_sends_are_spaced_by_the_rate():
@@ -41,7 +41,7 @@ def test_sends_are_spaced_by_the_rate():
     for _ in range(4):
         play.ask()
     play.wait(10)
-    times_s = [play.leases[n].granted_s for n in play.order]
+    times_s = [play.leases[n].granted_s for n in play.granted]
     assert times_s == pytest.approx([100.0, 100.25, 100.5, 100.75])
 
 
@@ -50,7 +50,7 @@ def test_qps_and_rpm_both_bind():
     for _ in range(3):
         play.ask()
     play.wait(10)
-    assert [play.leases[n].granted_s for n in play.order] == pytest.approx([100.0, 101.0, 102.0])
+    assert [play.leases[n].granted_s for n in play.granted] == pytest.approx([100.0, 101.0, 102.0])
 
 
 def test_rate_used_by_an_unsent_lease_is_not_given_back():
@@ -98,7 +98,7 @@ def test_rate_after_a_clock_jump_ahead_holds_one_send_and_no_burst():
         play.ask()
     play.now_s += 3600
     play.book(play.broker.tick(play.now_s))
-    assert len(play.order) == 2
+    assert len(play.granted) == 2
 
 
 def test_one_at_a_time_takes_the_lanes_in_turn():
@@ -279,7 +279,7 @@ def test_withdrawn_request_gets_no_lease():
     first, second, third = play.ask(), play.ask(), play.ask()
     play.withdraw("gw0", second)
     play.back(first)
-    assert play.order == [first, third]
+    assert list(play.granted) == [first, third]
 
 
 def test_withdrawing_what_does_not_wait_does_nothing():
@@ -362,9 +362,9 @@ def test_workers_take_turns_whoever_asked_first():
     first = play.ask("gw0")
     asked = [play.ask("gw0") for _ in range(3)] + [play.ask("gw1"), play.ask("gw2")]
     for _ in range(5):
-        play.back(play.order[-1])
-    assert [play.whose[n] for n in play.order[1:]] == ["gw2", "gw1", "gw0", "gw0", "gw0"]
-    assert set(play.order) == {first, *asked}
+        play.back(list(play.granted)[-1])
+    assert [play.whose[n] for n in list(play.granted)[1:]] == ["gw2", "gw1", "gw0", "gw0", "gw0"]
+    assert set(play.granted) == {first, *asked}
 
 
 def test_lease_must_be_sent_within_the_headroom_of_its_rates_window():

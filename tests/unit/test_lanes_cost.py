@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.pool.model import Limit
-from tests.property.broker_judge import lane, pool
-from tests.unit.broker_play import Play
+from tests.broker_play import Play
+from tests.pools import lane, pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable

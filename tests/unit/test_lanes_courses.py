@@ -7,7 +7,7 @@ import pytest
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.protocol import BIN, NO_FEEDBACK, LeaseRequest
 from pytest_ultrapar.pool.model import Limit
-from tests.property.broker_judge import lane, pool
+from tests.pools import lane, pool
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from pytest_ultrapar import publish
 from pytest_ultrapar.broker.daily_limits import DailyLimit, counted_days, open_days
 from pytest_ultrapar.broker.protocol import Feedback
 from pytest_ultrapar.pool.model import Limit
+from tests.broker_play import Play
 from tests.played_clock import PlayedDayClock
-from tests.property.broker_judge import lane, pool
-from tests.unit.broker_play import Play
+from tests.pools import lane, pool
 
 NOON_S = 1_700_000_000.0 - 1_700_000_000.0 % 86_400 + 43_200
 DAY_S = 86_400

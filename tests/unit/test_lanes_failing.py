@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 
 from pytest_ultrapar.pool.model import Limit
-from tests.property.broker_judge import lane, pool
-from tests.unit.broker_play import Play
+from tests.broker_play import Play
+from tests.pools import lane, pool
 
 A, B, C = "p/a/k0", "p/b/k0", "p/c/k0"
 

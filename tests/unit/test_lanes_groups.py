@@ -7,8 +7,8 @@ import pytest
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import Limit
-from tests.property.broker_judge import lane, pool
-from tests.unit.broker_play import Play
+from tests.broker_play import Play
+from tests.pools import lane, pool
 
 A, B = "p/a/k0", "p/b/k0"
 

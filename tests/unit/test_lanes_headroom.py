@@ -1,6 +1,6 @@
 from pytest_ultrapar.broker.limits import HEADROOM, with_headroom
 from pytest_ultrapar.pool.model import Limit
-from tests.property.broker_judge import lane, pool
+from tests.pools import lane, pool
 
 
 def test_headroom_lowers_rates_and_nothing_else():

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from pytest_ultrapar.broker.health import LaneHealth, Out, Pause, Resume
-from tests.property.broker_judge import lane
+from tests.pools import lane
 
 
 def health(

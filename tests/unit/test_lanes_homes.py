@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.pool.model import Limit
-from tests.property.broker_judge import lane, pool
-from tests.unit.broker_play import Play
+from tests.broker_play import Play
+from tests.pools import lane, pool
 
 A, B = "p/m/k0", "p/m/k1"
 

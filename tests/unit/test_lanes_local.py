@@ -17,7 +17,8 @@ from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.errors import ConfigError, NoLaneError
 from pytest_ultrapar.pool.model import Limit
-from tests.property.broker_judge import check_rate, lane, pool
+from tests.pools import lane, pool
+from tests.property.broker_judge import check_rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable

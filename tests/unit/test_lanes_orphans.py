@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.broker.lanes import TELLING_ANSWERS
-from pytest_ultrapar.broker.protocol import Grant
 from pytest_ultrapar.pool.config import Overrides, load_pool
-from tests.unit.broker_play import Play
+from tests.broker_play import Play
 from tests.unit.pool_texts import real
 
 SEATS = 4
@@ -30,7 +29,7 @@ class WorkingServer(Play):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "pool.toml")
             path.write_text(real(f"per_key = {{ workers = {SEATS} }}\n{provider}", model=model))
-            super().__init__(load_pool(path, environ={}, overrides=Overrides()))
+            super().__init__(load_pool(path, environ={}, overrides=Overrides()), self._begin)
         self.most_at_work = 0
         self._takes_s: dict[int, float] = {}
         self._asked_s = 0.0
@@ -43,14 +42,10 @@ class WorkingServer(Play):
         self._takes_s[number] = takes_s
         return number
 
-    def book(self, actions) -> None:
-        super().book(actions)
-        for action in actions:
-            if isinstance(action, Grant):
-                takes_s = self._takes_s.get(action.request_id, self._asked_s)
-                self._ends_s[action.request_id] = self.now_s + takes_s
-                at_work = sum(end_s > self.now_s for end_s in self._ends_s.values())
-                self.most_at_work = max(self.most_at_work, at_work)
+    def _begin(self, number: int) -> None:
+        self._ends_s[number] = self.now_s + self._takes_s.get(number, self._asked_s)
+        at_work = sum(end_s > self.now_s for end_s in self._ends_s.values())
+        self.most_at_work = max(self.most_at_work, at_work)
 
     def answer_all(self) -> None:
         """Let time pass until nobody has a lease or waits for one."""

@@ -15,8 +15,8 @@ from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.broker.process import ServerConfig
 from pytest_ultrapar.broker.protocol import BrokerStatus, Feedback, Lease, LeaseRequest
 from pytest_ultrapar.pool.model import Limit
-from tests.property.broker_judge import lane, pool
-from tests.unit.broker_play import Play
+from tests.broker_play import Play
+from tests.pools import lane, pool
 
 LEASE = Lease(7, "p/a/k0", 1.5, 2.0, 0.25, 0.0, 3)
 CLIENT_MESSAGES = [

@@ -14,9 +14,9 @@ from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.file import LimitTable
 from pytest_ultrapar.pool.model import LIMIT_KINDS, Limit
 from pytest_ultrapar.simulator.limits import Gate, LimitPath
+from tests.broker_play import Play
 from tests.played_clock import PlayedDayClock
-from tests.property.broker_judge import lane, pool
-from tests.unit.broker_play import Play
+from tests.pools import lane, pool
 from tests.unit.pool_texts import simulated
 
 AMOUNT = 3

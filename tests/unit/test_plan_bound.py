@@ -19,15 +19,16 @@ from pytest_ultrapar.plan.bound import (
     resources,
 )
 from pytest_ultrapar.plan.linear_program import lower_bound, request_classes
-from pytest_ultrapar.pool.model import Lane, LaneId, Limit
+from pytest_ultrapar.pool.model import Limit
+from tests.pools import lane
 from tests.unit.policy_play import pool
 
 SEEDS = range(20)
 
 
-def lane(model, *limits, name=""):
-    where = name or "/".join(limits)
-    return Lane(LaneId(f"{model}/{where}"), "p", model, where, "k", limits, 1.0, 1.0)
+def on(model, *limits):
+    """A lane of the model that no other has on these limits."""
+    return lane(f"{model}-{'-'.join(limits)}", "k", *limits, model=model)
 
 
 def random_pool(seed):
@@ -49,7 +50,7 @@ def random_pool(seed):
             for instance in range(draw.randint(1, 3)):
                 name = f"{top}/{model}-{number}-{instance}"
                 limits.append(Limit(name, "instance", draw.choice([1, 4, 50])))
-                lanes += [lane(model, top, key, name) for key in allowed]
+                lanes += [on(model, top, key, name) for key in allowed]
             services.setdefault(model, [])
     for own in services.values():
         mean, spread = draw.choice([0.2, 1.0, 3.0]), draw.choice([0.1, 0.5])
@@ -114,14 +115,14 @@ def test_any_prices_prove_no_more_than_the_linear_program(seed):
 
 
 def test_seats_bound_by_the_work_that_they_hold():
-    lanes = [lane("m", "key")]
+    lanes = [on("m", "key")]
     found = lower_bound(lanes, [Limit("key", "key", workers=4)], [RequestClass("m", 0.5, 80)])
     assert found.seconds == pytest.approx(10.0)
     assert found.binding == "key (workers)"
 
 
 def test_rates_bound_by_the_last_start_and_its_service():
-    lanes = [lane("m", "key")]
+    lanes = [on("m", "key")]
     limits = [Limit("key", "key", qps=10.0)]
     # Ten at once, then ten a second: the last of 100 starts after 9 s at the earliest.
     found = lower_bound(lanes, limits, [RequestClass("m", 0.5, 100)])
@@ -130,7 +131,7 @@ def test_rates_bound_by_the_last_start_and_its_service():
 
 
 def test_equal_limits_share_the_price_and_are_named_once():
-    lanes = [lane("m", f"key{number}") for number in range(3)]
+    lanes = [on("m", f"key{number}") for number in range(3)]
     limits = [Limit(f"key{number}", "key", workers=5) for number in range(3)]
     found = lower_bound(lanes, limits, [RequestClass("m", 1.0, 150)])
     assert found.seconds == pytest.approx(10.0)
@@ -139,7 +140,7 @@ def test_equal_limits_share_the_price_and_are_named_once():
 
 
 def test_longest_episode_bounds_what_no_limit_does():
-    lanes = [lane("m", "key")]
+    lanes = [on("m", "key")]
     requests = [RequestClass("m", 1.0, 4)]
     found = lower_bound(lanes, [Limit("key", "key", workers=50)], requests, longest_s=3.0)
     assert (found.seconds, found.binding) == (3.0, "longest episode")
@@ -149,7 +150,7 @@ def test_longest_episode_bounds_what_no_limit_does():
 
 def test_model_without_a_lane_is_refused():
     with pytest.raises(ValueError, match="no lane answers for n"):
-        lower_bound([lane("m", "key")], [Limit("key", "key", workers=1)], [RequestClass("n", 1, 1)])
+        lower_bound([on("m", "key")], [Limit("key", "key", workers=1)], [RequestClass("n", 1, 1)])
 
 
 def test_requests_of_like_length_form_a_class_with_the_shortest_time():
@@ -192,7 +193,7 @@ def test_prices_prove_the_optimum_of_many_lanes_that_all_differ():
         for n in range(100)
     ]
     limits += [Limit(f"k{n}", "key", draw.randint(2, 400), 20 + 60 * n) for n in range(3)]
-    lanes = [lane(f"m{n % 8}", f"k{k}", f"i{n}") for n in range(100) for k in range(3)]
+    lanes = [on(f"m{n % 8}", f"k{k}", f"i{n}") for n in range(100) for k in range(3)]
     requests = [
         RequestClass(f"m{n}", service_s * (1 + n / 5), 300)
         for n in range(8)
@@ -205,14 +206,14 @@ def test_classes_lose_half_a_percent_where_seats_bind():
     draw = random.Random(3)
     services = [2.0 * draw.lognormvariate(0, 0.5) for _ in range(12_200)]
     limits = [Limit("key", "key", workers=50)]
-    found = lower_bound([lane("m", "key")], limits, request_classes({"m": services}))
+    found = lower_bound([on("m", "key")], limits, request_classes({"m": services}))
     assert 0.994 * sum(services) / 50 <= found.seconds <= sum(services) / 50
 
 
 def test_interchangeable_lanes_and_limits_are_folded():
     limits = [Limit(f"key{number}", "key", workers=5, qps=10.0) for number in range(3)]
     limits += [Limit(f"i{number}", "instance", workers=2) for number in range(100)]
-    lanes = [lane("m", f"key{k}", f"i{number}") for number in range(100) for k in range(3)]
+    lanes = [on("m", f"key{k}", f"i{number}") for number in range(100) for k in range(3)]
     folded, parts = fold(lanes, resources(limits))
     assert len(folded) == 1
     assert sorted((len(part.members), part.per_s) for part in parts) == [

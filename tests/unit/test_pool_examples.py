@@ -9,7 +9,7 @@ import pytest
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.providers import mean_s
 from pytest_ultrapar.pool.secret import read_secrets
-from tests.unit.broker_play import Play
+from tests.broker_play import Play
 
 ROOT = Path(__file__).parents[2]
 QUICK_START = ROOT / "pool.toml"

@@ -12,7 +12,8 @@ from pytest_ultrapar.analysis.performance import demand, run_bound
 from pytest_ultrapar.plan.bound import certify
 from pytest_ultrapar.pool.model import Limit
 from tests.examples import examples
-from tests.unit.request_logs import episode, lane, log_of, request
+from tests.pools import lane
+from tests.unit.request_logs import episode, log_of, request
 
 
 def parts_of(log, *limits, start_s=0.0, end_s=None, restricted=False):
@@ -36,14 +37,14 @@ SEATS = Limit("seats", "key", 2)
 
 def test_seats_that_are_always_taken_leave_nothing_to_explain():
     calls = [episode(request(at, at + 1.0)) for at in (0.0, 0.0, 1.0, 1.0, 2.0, 2.0)]
-    found = parts_of(log_of([lane(0, "seats")], *calls), SEATS)
+    found = parts_of(log_of([lane("i0", "k", "seats")], *calls), SEATS)
     assert found.run.used_s == pytest.approx(3.0)
     assert seconds(found.run) == {}
 
 
 def test_an_uneven_end_is_a_tail():
     calls = [(0.0, 4.0), (0.0, 4.0), (4.0, 8.0)]
-    log = log_of([lane(0, "seats")], *(episode(request(a, b)) for a, b in calls))
+    log = log_of([lane("i0", "k", "seats")], *(episode(request(a, b)) for a, b in calls))
     found = parts_of(log, SEATS)
     assert found.run.used_s == pytest.approx(6.0)
     assert seconds(found.run) == {"tail_s": 2.0}
@@ -52,7 +53,7 @@ def test_an_uneven_end_is_a_tail():
 def test_a_rate_that_is_not_used_up_while_requests_wait_for_it_is_rate_wait():
     rate = Limit("rate", "key", qps=1.0)
     calls = [episode(request(2.0 * at, 2.0 * at + 0.1, for_rate_s=2.0 * at)) for at in range(40)]
-    found = parts_of(log_of([lane(0, "rate")], *calls), rate)
+    found = parts_of(log_of([lane("i0", "k", "rate")], *calls), rate)
     assert found.run.used_s == pytest.approx(39.1)
     assert seconds(found.run) == {"rate_wait_s": pytest.approx(39.0, abs=0.1)}
 
@@ -60,11 +61,11 @@ def test_a_rate_that_is_not_used_up_while_requests_wait_for_it_is_rate_wait():
 def test_a_seat_that_is_free_while_others_are_awaited_is_seat_wait():
     inner, outer = Limit("inner", "instance", 2), Limit("outer", "key", 1)
     calls = [episode(request(1.0 * at, at + 1.0, waited_s=1.0 * at)) for at in range(5)]
-    found = parts_of(log_of([lane(0, "outer", "inner")], *calls), outer, inner)
+    found = parts_of(log_of([lane("i0", "k", "outer", "inner")], *calls), outer, inner)
     (row,) = found.limits
     assert row.limit == "outer"
     assert seconds(found.run) == {}
-    alone = parts_of(log_of([lane(0, "outer", "inner")], *calls), inner, outer)
+    alone = parts_of(log_of([lane("i0", "k", "outer", "inner")], *calls), inner, outer)
     assert alone.run == found.run
 
 
@@ -74,14 +75,14 @@ def test_time_between_lease_and_sending_is_the_clients():
         for at in range(5)
         for _ in range(2)
     ]
-    found = parts_of(log_of([lane(0, "seats")], *calls), SEATS)
+    found = parts_of(log_of([lane("i0", "k", "seats")], *calls), SEATS)
     assert found.run.used_s == pytest.approx(5.0)
     assert seconds(found.run) == {"client_s": 5.0}
 
 
 def test_an_episode_that_thinks_between_two_turns_keeps_its_client_busy():
     one = episode(request(0.0, 1.0), request(3.0, 4.0, turn=1))
-    found = parts_of(log_of([lane(0, "seats")], one, one, one), Limit("seats", "key", 3))
+    found = parts_of(log_of([lane("i0", "k", "seats")], one, one, one), Limit("seats", "key", 3))
     assert found.run.used_s == pytest.approx(2.0)
     assert seconds(found.run) == {"client_s": 2.0}
 
@@ -89,20 +90,20 @@ def test_an_episode_that_thinks_between_two_turns_keeps_its_client_busy():
 def test_a_pause_before_a_second_try_is_back_off():
     first = request(0.0, 1.0, outcome="overload")
     one = episode(first, request(4.0, 5.0, number=1))
-    found = parts_of(log_of([lane(0, "seats")], one, one), SEATS)
+    found = parts_of(log_of([lane("i0", "k", "seats")], one, one), SEATS)
     assert seconds(found.run) == {"backoff_s": 3.0}
 
 
 def test_episodes_that_a_rule_keeps_back_are_called_so():
     calls = [episode(request(1.0 * at, at + 1.0)) for at in range(6)]
-    found = parts_of(log_of([lane(0, "seats")], *calls), SEATS, restricted=True)
+    found = parts_of(log_of([lane("i0", "k", "seats")], *calls), SEATS, restricted=True)
     assert found.run.used_s == pytest.approx(3.0)
     assert seconds(found.run) == {"rules_s": 2.5, "tail_s": 0.5}
 
 
 def test_what_was_not_yet_fed_at_the_beginning_is_start_up_and_later_the_client():
     calls = [episode(request(at, at + 1.0)) for at in (0.0, 2.0, 2.0, 4.0)]
-    found = parts_of(log_of([lane(0, "seats")], *calls), SEATS)
+    found = parts_of(log_of([lane("i0", "k", "seats")], *calls), SEATS)
     # In seats x seconds: 3 before both were taken at 2 s; 1 at 3 s, when one episode was left.
     assert seconds(found.run) == {"startup_s": 1.5, "client_s": 0.5, "tail_s": 1.0}
 
@@ -112,12 +113,12 @@ def test_where_the_longest_episode_bounds_the_last_one_tells():
         episode(request(0.0, 1.0), request(1.5, 2.5, turn=1)),
         episode(request(0.0, 0.5), request(1.5, 3.0, turn=1, for_rate_s=1.0)),
     ]
-    found = parts_of(log_of([lane(0, "seats")], *calls), Limit("seats", "key", 9))
+    found = parts_of(log_of([lane("i0", "k", "seats")], *calls), Limit("seats", "key", 9))
     assert found.run.used_s == pytest.approx(2.0)
     assert seconds(found.run) == {"rate_wait_s": 1.0}
 
 
-LONG, SHORT = lane(0, "seats", model="long"), lane(1, "seats", model="short")
+LONG, SHORT = lane("i0", "k", "seats", model="long"), lane("i1", "k", "seats", model="short")
 
 
 def test_workers_that_start_late_are_no_wait_for_seats():
@@ -149,7 +150,7 @@ def test_an_episode_that_comes_late_behind_those_that_wait_for_a_rate_waited_for
 
 
 def test_parts_of_lanes_name_the_limit_that_was_used_most():
-    lanes = [lane(0, "key", "i0"), lane(1, "key", "i1")]
+    lanes = [lane("i0", "k", "key", "i0"), lane("i1", "k", "key", "i1")]
     limits = [Limit("key", "key", 4), Limit("i0", "instance", 1), Limit("i1", "instance", 9)]
     log = log_of(lanes, episode(request(0, 2)), episode(request(0, 3, on=1)))
     found = parts_of(log, *limits)
@@ -206,7 +207,7 @@ def episodes_of(drawn):
 @given(spans, st.integers(1, 3) | st.none(), st.sampled_from([None, 0.5, 4.0]), st.booleans())
 def test_parts_always_add_up_to_the_makespan(drawn, workers, qps, restricted):
     limits = [Limit("key", "key", workers, qps), Limit("i0", "instance", 2)]
-    log = log_of([lane(0, "key", "i0"), lane(1, "key")], *episodes_of(drawn))
+    log = log_of([lane("i0", "k", "key", "i0"), lane("i1", "k", "key")], *episodes_of(drawn))
     bound = run_bound(log, limits)
     if bound is None:
         assert not any(one.served for one in log)
@@ -224,7 +225,7 @@ def test_parts_always_add_up_to_the_makespan(drawn, workers, qps, restricted):
 @given(spans, st.integers(1, 3))
 def test_published_prices_prove_the_published_bound(drawn, workers):
     limits = [Limit("key", "key", workers, 3.0), Limit("i0", "instance", 2)]
-    lanes = [lane(0, "key", "i0"), lane(1, "key")]
+    lanes = [lane("i0", "k", "key", "i0"), lane("i1", "k", "key")]
     log = log_of(lanes, *episodes_of(drawn))
     bound = run_bound(log, limits)
     if bound is not None and bound.prices:
@@ -234,7 +235,11 @@ def test_published_prices_prove_the_published_bound(drawn, workers):
 
 def test_requests_that_take_a_lane_which_others_need_are_on_a_detour():
     """Model `m` may use both lanes and fills the one that `narrow` needs."""
-    lanes = [lane(0, "wide"), lane(1, "tight"), lane(2, "tight", model="narrow")]
+    lanes = [
+        lane("i0", "k", "wide"),
+        lane("i1", "k", "tight"),
+        lane("i2", "k", "tight", model="narrow"),
+    ]
     limits = [Limit("wide", "instance", 1), Limit("tight", "key", 1)]
     first = [episode(request(at, at + 1.0, on=1)) for at in range(4)]
     after = [episode(request(4.0 + at, 5.0 + at, on=2)) for at in range(4)]

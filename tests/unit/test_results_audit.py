@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.analysis.requests import audit, peak_in_flight
 from pytest_ultrapar.pool.model import Limit
-from tests.unit.request_logs import episode, lane, log_of, request
+from tests.pools import lane
+from tests.unit.request_logs import episode, log_of, request
 
 moments = st.integers(0, 40).map(lambda tick: tick / 4)
 stretches = st.lists(st.tuples(moments, moments), min_size=1, max_size=12)
@@ -16,7 +17,7 @@ stretches = st.lists(st.tuples(moments, moments), min_size=1, max_size=12)
 
 def of(stretches_s, *limits, lanes=None):
     requests = (episode(request(a, b)) for a, b in stretches_s)
-    log = log_of(lanes or [lane(0, *(limit.name for limit in limits))], *requests)
+    log = log_of(lanes or [lane("i0", "k", *(limit.name for limit in limits))], *requests)
     return audit(log, limits)
 
 
@@ -54,7 +55,7 @@ def test_a_rate_below_one_send_per_window_lets_one_go():
 
 
 def test_audit_has_each_key_also_without_a_limit():
-    lanes = [lane(0, "p/i0"), lane(1)]
+    lanes = [lane("i0", "k", "p/i0"), lane("i1", "k")]
     log = log_of(lanes, episode(request(0, 2)), episode(request(1, 2, on=1)))
     instance, key = audit(log, [Limit("p/i0", "instance", 1), Limit("p/unused", "key", 1)])
     assert (instance.limit, instance.in_flight) == ("p/i0", 1)
@@ -64,7 +65,7 @@ def test_audit_has_each_key_also_without_a_limit():
 def test_audit_counts_the_tokens_of_a_minute_where_they_are_limited():
     sends = [(0.0, 300, 100), (59.0, 200, None), (61.0, 500, 50)]
     log = log_of(
-        [lane(0, "p/k", "p/i0")],
+        [lane("i0", "k", "p/k", "p/i0")],
         *(episode(request(at, at + 1, tokens_in=i, tokens_out=o)) for at, i, o in sends),
     )
     key, instance = audit(log, [Limit("p/k", "key", tpm=750), Limit("p/i0", "instance", 1)])
@@ -80,7 +81,9 @@ def test_audit_knows_no_tokens_where_the_provider_told_none():
 
 
 def test_requests_that_do_not_count_in_the_makespan_are_audited_too():
-    log = log_of([lane(0, "p/k")], episode(request(0, 2)), episode(request(1, 2)), measured=False)
+    log = log_of(
+        [lane("i0", "k", "p/k")], episode(request(0, 2)), episode(request(1, 2)), measured=False
+    )
     (found,) = audit(log, [Limit("p/k", "key", 1)])
     assert found.passed == ("workers",)
     assert peak_in_flight(log) == 2

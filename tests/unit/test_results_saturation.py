@@ -8,7 +8,8 @@ from pytest_ultrapar.analysis.attribution import Attribution, Parts
 from pytest_ultrapar.analysis.performance import client_bound, dispatch_p95_s
 from pytest_ultrapar.engine.engine import HEARTBEAT_S, LoopLag
 from pytest_ultrapar.records import EngineSpent
-from tests.unit.request_logs import episode, lane, log_of, request
+from tests.pools import lane
+from tests.unit.request_logs import episode, log_of, request
 
 
 class Time:
@@ -87,5 +88,5 @@ def test_a_client_is_judged_without_engines_too():
 
 def test_dispatch_counts_measured_requests():
     slow = [episode(request(5.0, 6.0, held_s=0.5)) for _ in range(20)]
-    assert dispatch_p95_s(log_of([lane()], *slow)) == pytest.approx(0.5)
-    assert dispatch_p95_s(log_of([lane()], *slow, measured=False)) == 0.0
+    assert dispatch_p95_s(log_of([lane("i0", "k")], *slow)) == pytest.approx(0.5)
+    assert dispatch_p95_s(log_of([lane("i0", "k")], *slow, measured=False)) == 0.0

@@ -28,7 +28,7 @@ from pytest_ultrapar.pool.fields import Location
 from pytest_ultrapar.pool.model import LaneId, Limit
 from pytest_ultrapar.pool.settings import number_of
 from pytest_ultrapar.records import EpisodeEnded, TurnMessage
-from tests.property.broker_judge import lane, pool
+from tests.pools import lane, pool
 
 OPTION = Location("command line", "--ultrapar-debug-log")
 SECRET = "sk-canary-9c1f0a2b77e4"

@@ -16,7 +16,8 @@ from pytest_ultrapar.engine.token_estimate import (
     High,
     TokenEstimates,
 )
-from pytest_ultrapar.pool.model import Lane, LaneId, Limit, Pool
+from pytest_ultrapar.pool.model import LaneId, Limit
+from tests.pools import lane, pool
 
 QUESTION = [{"role": "user", "content": "x" * 300}]
 FIXED = 2 * TOKENS_PER_MESSAGE
@@ -121,25 +122,18 @@ def test_quantile_forgets_what_is_long_past():
     assert high.value == 36 + math.ceil(0.95 * REMEMBERED) - 1
 
 
-def pool(limits, paths) -> Pool:
-    lanes = tuple(
-        Lane(LaneId(f"p/{i}/k"), "p", model, str(i), "k", path, 0.0, 10.0)
-        for i, (model, path) in enumerate(paths)
-    )
-    return Pool("pool.toml", "", (), lanes, {one.name: one for one in limits})
-
-
 def test_estimates_know_the_smallest_limit_of_each_model():
     limits = [
         Limit("a", "key", tpm=1000),
         Limit("b", "instance", tpm=400),
         Limit("c", "key", qps=1),
     ]
-    paths = [("m", ("a",)), ("m", ("a", "b")), ("n", ("a", "c")), ("o", ("c",))]
-    estimates = TokenEstimates.of(pool(limits, paths))
+    paths = {"i0": "ma", "i1": "mab", "i2": "nac", "i3": "oc"}
+    lanes = [lane(name, "k", *path, model=model) for name, (model, *path) in paths.items()]
+    estimates = TokenEstimates.of(pool(lanes, *limits))
     assert estimates is not None
     assert [estimates.of_first(model) for model in "mno"] == [20, 50, 0]
-    assert TokenEstimates.of(pool(limits, [("o", ("c",))])) is None
+    assert TokenEstimates.of(pool(lanes[3:], *limits)) is None
 
 
 def test_estimate_of_nonsense_still_fits_a_message(estimates):

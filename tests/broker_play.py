@@ -1,0 +1,110 @@
+"""The tests' player of the broker: stories about who gets what, on a clock that costs no time.
+
+A short story asks and gives back by hand. A long one says with `on_grant` what follows from each
+grant, as a rule that it is given back `later`, and lets time pass. `broker_judge.Judge` is no such
+story: it checks every call of the broker by books of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.broker.broker import LaneBroker
+from pytest_ultrapar.broker.protocol import Feedback, Grant, LeaseRequest, Refusal
+from pytest_ultrapar.testing import BrokerPlay
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_ultrapar.broker.protocol import Action, LaneStatus, Lease
+    from pytest_ultrapar.pool.model import Pool
+
+
+class Play(BrokerPlay):
+    """Workers are connected at their first request. Leases are known by the id of their request.
+
+    Attributes:
+        on_grant: Called with the request's id as soon as it has its lease.
+        requests: All that were asked; those without an answer yet are `waiting`.
+        whose: By request the worker that asked.
+        granted: All leases that ever were, in order; those that are out are `leases`.
+        refused: By request the reason.
+        kinds: The kinds of all refusals.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        on_grant: Callable[[int], object] = lambda _: None,
+        *,
+        now_s: float = 100.0,
+        **settings: object,
+    ) -> None:
+        super().__init__(LaneBroker(pool, **settings), now_s=now_s)
+        self.on_grant = on_grant
+        self.requests: dict[int, LeaseRequest] = {}
+        self.waiting: set[int] = set()
+        self.whose: dict[int, str] = {}
+        self.granted: dict[int, Lease] = {}
+        self.leases: dict[int, Lease] = {}
+        self.refused: dict[int, str] = {}
+        self.kinds: set[str] = set()
+        self._ids = itertools.count(1)
+        self._connected: set[str] = set()
+
+    def connect(self, *workers: str) -> None:
+        self._connected.update(workers)
+        super().connect(*workers)
+
+    def ask(self, worker: str = "gw0", model: str = "m", **wish: object) -> int:
+        """An open by default; `lane=...` or `opens=False` for a turn."""
+        if worker not in self._connected:
+            self.connect(worker)
+        wish.setdefault("opens", "lane" not in wish)
+        request = LeaseRequest(next(self._ids), model, **wish)
+        self.whose[request.request_id] = worker
+        self.requests[request.request_id] = request
+        self.waiting.add(request.request_id)
+        self.request(worker, request)
+        return request.request_id
+
+    def withdraw(self, worker: str, request_id: int) -> None:
+        self.waiting.discard(request_id)
+        super().withdraw(worker, request_id)
+
+    def back(self, request_id: int, outcome: str = "ok", *feedback: object) -> None:
+        """Give a lease back; `feedback` are the fields of `Feedback`, `retry_after_s` first."""
+        lease = self.leases.pop(request_id)
+        self.release(self.whose[request_id], lease.lease_id, outcome, Feedback(*feedback))
+
+    def end(self, case_id: str, group: str = "", worker: str = "gw0") -> None:
+        self.episode_ended(worker, case_id, group)
+
+    def leave(self, worker: str) -> None:
+        self._connected.discard(worker)
+        self.disconnect(worker)
+        self.leases = {n: one for n, one in self.leases.items() if self.whose[n] != worker}
+        self.waiting = {n for n in self.waiting if self.whose[n] != worker}
+
+    def book(self, actions: list[Action]) -> None:
+        for action in actions:
+            number = action.request_id
+            assert self.whose[number] == action.worker
+            self.waiting.discard(number)
+            if isinstance(action, Grant):
+                self.leases[number] = self.granted[number] = action.lease
+                self.on_grant(number)
+            else:
+                assert isinstance(action, Refusal)
+                self.refused[number] = action.reason
+                self.kinds.add(action.kind)
+
+    def lane(self, request_id: int) -> str | None:
+        """Where a request got its lease, None while it waits."""
+        lease = self.leases.get(request_id)
+        return None if lease is None else lease.lane
+
+    def status(self, lane_id: str) -> LaneStatus:
+        lanes = self.broker.status(self.now_s).lanes
+        return next(one for one in lanes if one.lane == lane_id)
