@@ -20,6 +20,7 @@ from pytest_ultrapar.broker.client import connect_broker
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.process import BrokerProcess
 from pytest_ultrapar.broker.protocol import LeaseRequest
+from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.pool.config import Overrides, load_pool
 
@@ -103,7 +104,7 @@ def _requests(pool: Pool) -> Iterator[LeaseRequest]:
 
 
 async def _in_process(pool: Pool, *, n_slots: int) -> float:
-    broker = LocalBroker(pool, MonotonicClock(), asyncio.get_running_loop())
+    broker = LocalBroker(BrokerSettings(pool), MonotonicClock(), asyncio.get_running_loop())
     requests = itertools.islice(_requests(pool), _N_LOCAL)
 
     async def slot() -> None:
@@ -122,7 +123,7 @@ async def _in_process(pool: Pool, *, n_slots: int) -> float:
 
 async def _over_the_socket(pool: Pool) -> tuple[list[float], float, float]:
     with tempfile.TemporaryDirectory(prefix="overhead-") as directory:
-        process = BrokerProcess.start(pool, Path(directory))
+        process = BrokerProcess.start(BrokerSettings(pool), Path(directory))
         try:
             clients = [
                 await connect_broker(process.path, process.token, f"gw{number}")

@@ -144,57 +144,60 @@ def _sent_at(attempt: Attempt) -> float:
     return attempt.t_send_s
 
 
-class LimitAudit(msgspec.Struct, frozen=True):
-    """What fell on one limit, at most, and beside it what is allowed.
-
-    A request counts as in flight from the moment before it is sent to the moment after its answer
-    was read, so the provider never saw more than this.
-
-    Attributes:
-        limit: Its name.
-        n: Requests on all lanes of the limit.
-        in_flight: Most at once.
-        workers: What is allowed, None for any number; so for each column with a kind's word.
-        sends_1s: Most sends in any 1 s, both ends included.
-        sends_60s: Most sends in any 60 s.
-        passed: The words of the numbers that were passed.
-        sends_1d: Most sends in any 24 hours of the run; not there where `rpd` is not or speaks of
-            calendar days. What other runs sent on the day is not among them.
-        tokens_1d: Most tokens likewise, where `tpd` is given.
-        tokens_60s: Most tokens, in and out, of requests sent in any 60 s, as far as the provider
-            told; None where it told nothing or `tpm` is None.
-    """
-
-    limit: str
-    n: int
-    in_flight: int
-    workers: int | None
-    sends_1s: int
-    qps: float | None
-    sends_60s: int
-    rpm: float | None
-    passed: tuple[str, ...]
-    tokens_60s: int | None = None
-    tpm: float | None = None
-    sends_1d: int | msgspec.UnsetType = msgspec.UNSET
-    rpd: float | msgspec.UnsetType = msgspec.UNSET
-    tokens_1d: int | msgspec.UnsetType | None = msgspec.UNSET
-    tpd: float | msgspec.UnsetType = msgspec.UNSET
-
-    def of(self, kind: LimitKind) -> tuple[int | None, float | None]:
-        """The most that fell on it of this kind, as far as known, and what is allowed."""
-        most, allowed = getattr(self, _column(kind), None), getattr(self, kind.word, None)
-        return (
-            None if most is msgspec.UNSET else most,
-            None if allowed is msgspec.UNSET else allowed,
-        )
-
-
 def _column(kind: LimitKind) -> str:
     if not kind.window_s:
         return "in_flight"
     window = "1d" if kind.is_daily else f"{kind.window_s:g}s"
     return f"{'tokens' if kind.counts == 'tokens' else 'sends'}_{window}"
+
+
+if TYPE_CHECKING:
+    _Figures = msgspec.Struct
+else:
+    # Two fields for each row of LIMIT_KINDS. Those of days are left out of the file where the pool
+    # counts none, as most do; the others are null.
+    _Figures = msgspec.defstruct(
+        "_Figures",
+        [
+            (name, number | msgspec.UnsetType | None, msgspec.UNSET if kind.is_daily else None)
+            for word, kind in LIMIT_KINDS.items()
+            for name, number in ((_column(kind), int), (word, float if kind.window_s else int))
+        ],
+        frozen=True,
+        kw_only=True,
+    )
+
+
+class LimitAudit(_Figures, frozen=True):
+    """What fell on one limit, at most, and beside it what is allowed.
+
+    A request counts as in flight from the moment before it is sent to the moment after its answer
+    was read, so the provider never saw more than this.
+
+    For each kind there is a column with its word, what is allowed, and one with the most that fell
+    on it: `in_flight` at once; `sends_1s`, `sends_60s` in any such time, both ends included;
+    `tokens_60s` of requests sent in any 60 s, in and out, as far as the provider told, null where
+    it told nothing or `tpm` is null; `sends_1d`, `tokens_1d` in any 24 hours of the run, not there
+    without the limit or where it speaks of calendar days. What other runs sent on the day is not
+    among them.
+
+    Attributes:
+        limit: Its name.
+        n: Requests on all lanes of the limit.
+        passed: The words of the numbers that were passed.
+    """
+
+    limit: str
+    n: int
+    passed: tuple[str, ...]
+
+    def of(self, kind: LimitKind) -> tuple[int | None, float | None]:
+        """The most that fell on it of this kind, as far as known, and what is allowed."""
+        most, allowed = getattr(self, _column(kind)), getattr(self, kind.word)
+        return (
+            None if most is msgspec.UNSET else most,
+            None if allowed is msgspec.UNSET else allowed,
+        )
 
 
 def audit(log: RequestLog, limits: Iterable[Limit]) -> tuple[LimitAudit, ...]:
@@ -253,10 +256,7 @@ def _audited(
     with_tokens: Sequence[tuple[float, int]],
 ) -> LimitAudit:
     allowed = {kind.word: amount for kind, amount in limit.rows}
-    columns: dict[str, Any] = {
-        word: allowed.get(word) for word, kind in LIMIT_KINDS.items() if not kind.is_daily
-    }
-    columns |= allowed
+    columns: dict[str, Any] = dict(allowed)
     passed = []
     for word, kind in LIMIT_KINDS.items():
         if kind.is_daily and (word not in allowed or limit.day is not None):
@@ -274,7 +274,6 @@ def _audited(
         # 2.5 per second is 5 in 2 s, of which 3 may fall into one; 0.2 lets one go at a time.
         if word in allowed and peak > math.ceil(allowed[word]):
             passed.append(word)
-    columns = {name: columns[name] for name in LimitAudit.__struct_fields__ if name in columns}
     return LimitAudit(limit=limit.name, n=len(sends), passed=tuple(passed), **columns)
 
 

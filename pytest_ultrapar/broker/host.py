@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio  # noqa: TC003 - the loop and its timers are what this is about
 import math
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.adaptive.observation import WRITE_EVERY_S, HistoryFile
@@ -17,16 +18,14 @@ from pytest_ultrapar.broker.adaptive.server_load import LoadWatch, Place, watche
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.daily_limits import open_days
 from pytest_ultrapar.clock import HostDayClock
-from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
-    from pytest_ultrapar.broker.daily_limits import DailyLimit
-    from pytest_ultrapar.broker.protocol import Action, KnownLane
+    from pytest_ultrapar.broker.protocol import Action
+    from pytest_ultrapar.broker.settings import BrokerSettings
     from pytest_ultrapar.clock import Clock
-    from pytest_ultrapar.pool.model import Pool
 
 
 class BrokerHost:
@@ -38,52 +37,42 @@ class BrokerHost:
 
     def __init__(
         self,
-        pool: Pool,
+        settings: BrokerSettings,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         *,
         carry_out: Callable[[list[Action]], None],
         on_broken: Callable[[Exception], object],
-        seed: int = 0,
-        episode_timeout_s: float = EPISODE_TIMEOUT_S,
-        known: Iterable[KnownLane] = (),
-        history: HistoryFile | None = None,
-        days: Iterable[DailyLimit] = (),
     ) -> None:
         """Start with nothing in flight.
 
         Args:
-            pool: The lanes and limits.
+            settings: See `BrokerSettings`.
             clock: Source of all times.
             loop: Where timers are; it need not run yet.
             carry_out: Told what follows from time going by and from servers' load.
             on_broken: Called when the broker itself failed and nobody would be served again.
-            seed: For the jitter of pauses.
-            episode_timeout_s: How long an episode may last, seconds.
-            known: As for `LaneBroker`.
-            history: Where the changes of limits that are estimated go; closed by `close`.
-            days: What counts units per day.
 
         Raises:
             ConfigError: The memory of a day cannot be read or trusted.
         """
         self.broker = LaneBroker(
-            pool,
-            seed=seed,
-            episode_timeout_s=episode_timeout_s,
-            known=known,
-            days=open_days(pool, days, HostDayClock(), clock.now_s()),
+            settings.pool,
+            episode_timeout_s=settings.episode_timeout_s,
+            known=settings.known,
+            days=open_days(settings.pool, settings.days, HostDayClock(), clock.now_s()),
         )
         self._clock = clock
         self._loop = loop
         self._carry_out = carry_out
         self._on_broken = on_broken
-        self._history = history
+        path = settings.history_path
+        self._history = None if path is None else HistoryFile(Path(path))
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = math.inf
         self._is_closed = False
-        self._watch = LoadWatch(watched(pool, os.environ), loop, self._load_reported)
-        if history is not None:
+        self._watch = LoadWatch(watched(settings.pool, os.environ), loop, self._load_reported)
+        if self._history is not None:
             loop.call_later(WRITE_EVERY_S, self._write_history)
 
     def now_s(self) -> float:

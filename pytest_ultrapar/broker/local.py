@@ -9,23 +9,17 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.broker.host import BrokerHost
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Action, Feedback, Grant
 from pytest_ultrapar.errors import NoLaneError
-from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pytest_ultrapar.broker.adaptive.observation import HistoryFile
     from pytest_ultrapar.broker.assignment import Assignment
-    from pytest_ultrapar.broker.daily_limits import DailyLimit
     from pytest_ultrapar.broker.protocol import (
         BrokerStatus,
-        KnownLane,
         Lease,
         LeaseOutcome,
         LeaseRequest,
     )
+    from pytest_ultrapar.broker.settings import BrokerSettings
     from pytest_ultrapar.clock import Clock
-    from pytest_ultrapar.pool.model import Pool
 
 
 class LocalBroker:
@@ -36,29 +30,19 @@ class LocalBroker:
 
     def __init__(
         self,
-        pool: Pool,
+        settings: BrokerSettings,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         *,
         worker: str = "main",
-        seed: int = 0,
-        episode_timeout_s: float = EPISODE_TIMEOUT_S,
-        history: HistoryFile | None = None,
-        known: Iterable[KnownLane] = (),
-        days: Iterable[DailyLimit] = (),
     ) -> None:
         """Start with nothing in flight.
 
         Args:
-            pool: The lanes and limits.
+            settings: See `BrokerSettings`.
             clock: Source of all times in leases.
             loop: Where futures live; it need not run yet.
             worker: Name of this process in assignments.
-            seed: For the jitter of pauses.
-            episode_timeout_s: How long an episode may last, seconds.
-            history: Where the changes of limits that are estimated go; closed by `close`.
-            known: As for `LaneBroker`.
-            days: What counts units per day.
 
         Raises:
             ConfigError: The memory of a day cannot be read or trusted.
@@ -66,16 +50,7 @@ class LocalBroker:
         self._loop = loop
         self._worker = worker
         self._host = BrokerHost(
-            pool,
-            clock,
-            loop,
-            carry_out=self._deliver,
-            on_broken=self._broken,
-            seed=seed,
-            episode_timeout_s=episode_timeout_s,
-            known=known,
-            days=days,
-            history=history,
+            settings, clock, loop, carry_out=self._deliver, on_broken=self._broken
         )
         self._broker = self._host.broker
         self._broker.connect(worker, clock.now_s())

@@ -14,14 +14,10 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from pytest_ultrapar.broker.adaptive.observation import FILE_NAME as HISTORY_NAME
 from pytest_ultrapar.broker.adaptive.server_load import watch_variables
-from pytest_ultrapar.broker.daily_limits import DailyLimit
-from pytest_ultrapar.broker.protocol import KnownLane
+from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.child import Child
-from pytest_ultrapar.errors import UltraparError
-from pytest_ultrapar.pool.model import Pool
-from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
+from pytest_ultrapar.errors import ConfigError, UltraparError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -154,25 +150,15 @@ class ServerConfig(msgspec.Struct, frozen=True):
     """One line of JSON on the standard input, which then stays open while the controller lives.
 
     Attributes:
-        pool: The lanes and limits; holds no secret.
+        settings: Of the broker.
         socket_path: Where to listen, in a directory that nobody else can enter and that the server
             removes.
         token: What clients must know.
-        seed: For the jitter of pauses.
-        episode_timeout_s: How long an episode may last, seconds.
-        history_path: Where the changes of limits that are estimated go; None for nowhere.
-        known: As for `LaneBroker`.
-        days: What counts units per day.
     """
 
-    pool: Pool
+    settings: BrokerSettings
     socket_path: str
     token: str
-    seed: int = 0
-    episode_timeout_s: float = EPISODE_TIMEOUT_S
-    history_path: str | None = None
-    known: tuple[KnownLane, ...] = ()
-    days: tuple[DailyLimit, ...] = ()
 
     def __repr__(self) -> str:
         return f"ServerConfig(socket_path={self.socket_path!r})"
@@ -241,58 +227,44 @@ class BrokerProcess:
     @classmethod
     def start(
         cls,
-        pool: Pool,
+        settings: BrokerSettings,
         directory: Path,
         *,
         address: BrokerAddress | None = None,
-        seed: int = 0,
-        episode_timeout_s: float = EPISODE_TIMEOUT_S,
         inherited: Sequence[int] = (),
-        known: Sequence[KnownLane] = (),
-        days: Sequence[DailyLimit] = (),
     ) -> BrokerProcess:
         """Start the process and wait until it listens.
 
         Args:
-            pool: The lanes and limits.
-            directory: The run's directory. The history of the limits that are estimated goes there.
+            settings: Of the broker.
+            directory: The run's directory.
             address: Where it listens; None for a new one.
-            seed: For the jitter of pauses.
-            episode_timeout_s: How long an episode may last, seconds.
             inherited: File descriptors that stay open while the process lives: the locks of the
                 keys that it grants leases for.
-            known: As for `LaneBroker`.
-            days: What counts units per day.
 
         Raises:
+            ConfigError: The memory of a day cannot be read or trusted.
             UltraparError: When it does not come up, with what it said.
         """
         address = address or BrokerAddress.make(directory)
         private = address.directory
-        history = str(directory / HISTORY_NAME)
-        config = ServerConfig(
-            pool,
-            str(address.path),
-            address.token,
-            seed,
-            episode_timeout_s,
-            history,
-            tuple(known),
-            tuple(days),
-        )
+        config = ServerConfig(settings, str(address.path), address.token)
         child = Child.start(
             SERVER_MODULE,
             stdin=msgspec.json.encode(config) + b"\n",
-            environ=_environment(watch_variables(pool)),
+            environ=_environment(watch_variables(settings.pool)),
             inherited=[*inherited, private.fd],
         )
         broker = cls(child, address)
         try:
-            child.ready_line()
+            said = child.ready_line()
         except UltraparError as error:
             broker.stop()
             msg = f"the broker's process {error}"
             raise UltraparError(msg) from None
+        if said != READY_LINE:
+            broker.stop()
+            raise ConfigError(said.decode().strip())
         return broker
 
     @property

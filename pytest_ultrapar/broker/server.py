@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from pytest_ultrapar.broker import wire
-from pytest_ultrapar.broker.adaptive.observation import HistoryFile
 from pytest_ultrapar.broker.host import BrokerHost
 from pytest_ultrapar.broker.process import READY_LINE, BrokerProcess, ServerConfig
 from pytest_ultrapar.broker.protocol import Action, Grant
@@ -59,20 +58,18 @@ class BrokerServer:
             clock: Source of all times.
             loop: What it runs on.
             on_broken: Called when the broker itself failed and nobody would be served again.
+
+        Raises:
+            ConfigError: The memory of a day cannot be read or trusted.
         """
         self._token = config.token.encode()
         self._loop = loop
         self._host = BrokerHost(
-            config.pool,
+            config.settings,
             clock,
             loop,
             carry_out=self._tell,
             on_broken=lambda _: on_broken(),
-            seed=config.seed,
-            episode_timeout_s=config.episode_timeout_s,
-            known=config.known,
-            days=config.days,
-            history=HistoryFile(Path(config.history_path)) if config.history_path else None,
         )
         self._broker = self._host.broker
         self._connections: dict[str, Connection] = {}
@@ -324,7 +321,11 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     config = msgspec.json.decode(sys.stdin.buffer.readline(), type=ServerConfig)
     with asyncio.Runner(loop_factory=_new_loop) as runner:
-        runner.run(_serve(config))
+        try:
+            runner.run(_serve(config))
+        except ConfigError as error:
+            # Instead of the ready line: a sentence for the user, not a traceback of this process.
+            tell_parent(f"{error}\n".encode())
     shutil.rmtree(Path(config.socket_path).parent, ignore_errors=True)
 
 

@@ -16,6 +16,7 @@ from pytest_ultrapar.broker.holding import acquire_lease
 from pytest_ultrapar.broker.limits import with_headroom
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.protocol import LeaseRequest
+from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.answers import feedback_from, read_answer
 from pytest_ultrapar.engine.descriptors import connections_allowed
@@ -210,7 +211,8 @@ class Asking:
         self._all = asyncio.current_task()
         self._begun.set()
         alone = _each_lane_alone(self._pool)
-        port = LocalBroker(with_headroom(alone), self._clock, self._loop, days=self._days)
+        settings = BrokerSettings(with_headroom(alone), days=tuple(self._days))
+        port = LocalBroker(settings, self._clock, self._loop)
         n_connections = connections_allowed(len(self._pool.lanes))
         http = HttpClient(
             self._endpoints.values(), max_connections=n_connections, largest_bytes=_LARGEST_BYTES

@@ -88,8 +88,13 @@ def days_left(
 
 def day_lines(days: Sequence[DayLeft]) -> Iterator[str]:
     """What is left of each limit per day, and where the memory of the days begins."""
+    fewest: dict[str, DayLeft] = {}
     for one in days:
-        yield f"{visible(one.counted.shown)}: {one.left:,} of {one.amount:,} left"
+        # A key on several servers has a count for each of them, and all must allow a send.
+        shown = one.counted.shown
+        fewest[shown] = min(one, fewest.get(shown, one), key=lambda each: each.left)
+    for shown, one in fewest.items():
+        yield f"{visible(shown)}: {one.left:,} of {one.amount:,} left"
     begins = dict.fromkeys(one.begins_here for one in days if one.begins_here)
     for directory in begins:
         yield (

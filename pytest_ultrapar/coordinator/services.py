@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.compactor import Compactor
+from pytest_ultrapar.broker.adaptive.observation import FILE_NAME as HISTORY_NAME
 from pytest_ultrapar.broker.limits import with_headroom
+from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.simulator.process import SimulatorProcess, running_simulator
 
@@ -136,15 +138,24 @@ class Services:
         from pytest_ultrapar.broker.process import BrokerProcess  # noqa: PLC0415 - with xdist only
 
         self.broker = BrokerProcess.start(
-            with_headroom(self._pool),
+            self.broker_settings(episode_timeout_s, known),
             self._directory,
             address=self.broker_address,
-            episode_timeout_s=episode_timeout_s,
             inherited=self.inherited,
-            known=known,
-            days=self.days,
         )
         return self.broker
+
+    def broker_settings(
+        self, episode_timeout_s: float, known: Sequence[KnownLane]
+    ) -> BrokerSettings:
+        """What the run's broker starts with, in this process or in one of its own."""
+        return BrokerSettings(
+            with_headroom(self._pool),
+            episode_timeout_s,
+            history_path=str(self._directory / HISTORY_NAME),
+            known=tuple(known),
+            days=self.days,
+        )
 
     def unused_faults(self) -> tuple[str, ...]:
         """Faults of the script that took no request of this session; after `stop`."""

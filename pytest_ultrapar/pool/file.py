@@ -21,6 +21,7 @@ from pytest_ultrapar.pool.fields import (
     shown,
     shown_text,
 )
+from pytest_ultrapar.pool.model import LIMIT_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -128,15 +129,24 @@ class RateByMode(FileTable, kw_only=True):
     adaptive: Number | None = None
 
 
-class LimitTable(FileTable, kw_only=True):
-    """The bounds that every level may carry; absent is unlimited."""
+if TYPE_CHECKING:
+    _Amounts = FileTable
+else:
+    # A field for each row of LIMIT_KINDS: `workers: int | CountByMode | None = None`, and so on.
+    _Amounts = msgspec.defstruct(
+        "_Amounts",
+        [
+            (word, (Number | RateByMode if kind.window_s else int | CountByMode) | None, None)
+            for word, kind in LIMIT_KINDS.items()
+        ],
+        bases=(FileTable,),
+        kw_only=True,
+    )
 
-    workers: int | CountByMode | None = None
-    qps: Number | RateByMode | None = None
-    rpm: Number | RateByMode | None = None
-    tpm: Number | RateByMode | None = None
-    rpd: Number | RateByMode | None = None
-    tpd: Number | RateByMode | None = None
+
+class LimitTable(_Amounts, kw_only=True):
+    """The bounds that every level may carry, by the words of their kinds; absent is unlimited."""
+
     day: str | None = None
 
 
@@ -206,12 +216,12 @@ class ProviderTable(LimitTable, kw_only=True):
     proxy: str | None = None
     proxy_env: str | None = None
     trust_env: bool | None = None
-    keys: list[KeyTable] = []
+    keys: list[KeyTable] = msgspec.field(default_factory=list)
     per_key: LimitTable | None = None
     per_key_model: LimitTable | None = None
     latency: LatencyTable | None = None
     simulation_seed: int | None = None
-    model: list[ModelTable] = []
+    model: list[ModelTable] = msgspec.field(default_factory=list)
 
 
 class WholePoolTable(LimitTable, kw_only=True):

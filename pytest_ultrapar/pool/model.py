@@ -73,8 +73,8 @@ LIMIT_KINDS = {
         LimitKind("tpd", "tokens", TOKENS, 86_400.0, "day"),
     )
 }
-"""All kinds by their words. A word has its field in `Limit` and `pool.file.LimitTable`; whatever
-reads, checks, holds, plans, simulates or judges limits goes through this table."""
+"""All kinds by their words. A word has its field in `Limit`; whatever reads, checks, holds, plans,
+simulates or judges limits goes through this table."""
 
 
 class Row(NamedTuple):

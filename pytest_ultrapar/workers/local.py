@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_ultrapar.broker.adaptive.observation import FILE_NAME as HISTORY_NAME
-from pytest_ultrapar.broker.adaptive.observation import HistoryFile
-from pytest_ultrapar.broker.limits import with_headroom
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.errors import ResultsError
@@ -79,14 +76,10 @@ class LocalSession:
         """Make the broker. Called once on the engine's loop."""
         run = self._coordinator.run
         self._port = LocalBroker(
-            with_headroom(run.pool),
+            run.services.broker_settings(run.options.episode_timeout_s, run.known),
             MonotonicClock(),
             asyncio.get_running_loop(),
             worker=WORKER,
-            episode_timeout_s=run.options.episode_timeout_s,
-            history=HistoryFile(run.directory.path / HISTORY_NAME),
-            known=run.known,
-            days=run.services.days,
         )
         await self._port.assign(self._coordinator.run.assignment)
         return self._port

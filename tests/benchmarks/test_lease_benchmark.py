@@ -14,6 +14,7 @@ from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Grant, Lease, LeaseRequest
+from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.pool.model import Limit, Pool
 from tests.pools import lane, pool
@@ -114,7 +115,9 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 @pytest.mark.benchmark(group="lease")
 def test_local_broker_cost_per_1000_leases(benchmark: Any, loop: asyncio.AbstractEventLoop) -> None:
     async def make() -> LocalBroker:
-        return LocalBroker(lanes_of_24(), MonotonicClock(), asyncio.get_running_loop())
+        return LocalBroker(
+            BrokerSettings(lanes_of_24()), MonotonicClock(), asyncio.get_running_loop()
+        )
 
     broker = loop.run_until_complete(make())
     ids = itertools.count()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ultrapar.broker.client import connect_broker
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.server import BrokerProcess
+from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.pool.model import Limit
 from tests.pools import lane, pool
 
@@ -28,7 +29,7 @@ POOL = pool(
 
 @contextlib.contextmanager
 def running(directory: Path) -> Iterator[BrokerProcess]:
-    process = BrokerProcess.start(POOL, directory)
+    process = BrokerProcess.start(BrokerSettings(POOL), directory)
     try:
         yield process
         assert process.is_alive

@@ -15,6 +15,7 @@ from pytest_ultrapar.broker import process
 from pytest_ultrapar.broker.client import BlockingBrokerClient
 from pytest_ultrapar.broker.process import BrokerDirectory, sweep
 from pytest_ultrapar.broker.server import BrokerProcess
+from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.errors import UltraparError
 from tests.engine.test_broker_server_process import CONTROLLER, POOL, wait_gone
 
@@ -42,7 +43,7 @@ def test_directories_of_killed_runs_are_swept_and_those_of_live_ones_stay(short)
     with controller:
         assert controller.stdout is not None
         pid = int(controller.stdout.readline().strip("[").split(",")[0])
-        live = BrokerProcess.start(POOL, short)
+        live = BrokerProcess.start(BrokerSettings(POOL), short)
         sweep([short])
         assert len(left_behind(short)) == 2
         # The broker is killed before it could notice that its controller is.

@@ -19,6 +19,7 @@ from pytest_ultrapar.broker.client import BlockingBrokerClient, connect_broker
 from pytest_ultrapar.broker.holding import acquire_lease
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.server import BrokerProcess
+from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.errors import ConfigError, NoLaneError
 from tests.engine.broker_at_work import PATIENCE_S, POOL, play, running
 from tests.property.broker_judge import check_rate
@@ -219,7 +220,7 @@ def test_blocking_controller_assigns_asks_and_ends_cases(broker):
 
 
 def test_lost_broker_fails_everything_that_waits(tmp_path):
-    broker = BrokerProcess.start(POOL, tmp_path)
+    broker = BrokerProcess.start(BrokerSettings(POOL), tmp_path)
 
     async def story() -> None:
         lost = asyncio.Event()

@@ -15,6 +15,7 @@ from pytest_ultrapar.apis.reply import ToolCall
 from pytest_ultrapar.broker.holding import acquire_lease
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.protocol import LeaseRequest
+from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.endpoints import endpoints
 from pytest_ultrapar.engine.http import HttpClient
@@ -56,7 +57,7 @@ class Talk:
         found = endpoints(self.pool, token_of=lambda *_: "sk-secret", base_url_of={})
         reading = {lane: replace(each, reads_allowance=True) for lane, each in found.items()}
         clock = MonotonicClock()
-        broker = LocalBroker(self.pool, clock, asyncio.get_running_loop())
+        broker = LocalBroker(BrokerSettings(self.pool), clock, asyncio.get_running_loop())
         release = broker.release
         broker.release = lambda lease, outcome, told: (
             self.told.append(told),

@@ -10,6 +10,7 @@ from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.host import BrokerHost
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.protocol import LeaseRequest
+from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.pool.model import Limit
 from tests.pools import lane, pool
@@ -28,7 +29,9 @@ def test_broker_is_woken_when_a_rate_lets_the_next_request_go():
                 is_over.set()
 
         loop = asyncio.get_running_loop()
-        host = BrokerHost(POOL, MonotonicClock(), loop, carry_out=carry_out, on_broken=print)
+        host = BrokerHost(
+            BrokerSettings(POOL), MonotonicClock(), loop, carry_out=carry_out, on_broken=print
+        )
         host.broker.connect("gw0", host.now_s())
         for number in range(3):
             carry_out(host.broker.request("gw0", LeaseRequest(number, "m"), host.now_s()))
@@ -53,7 +56,7 @@ def test_broker_that_fails_leaves_nobody_waiting(monkeypatch):
         loop = asyncio.get_running_loop()
         said = []
         loop.set_exception_handler(lambda _, context: said.append(context["exception"]))
-        broker = LocalBroker(POOL, MonotonicClock(), loop)
+        broker = LocalBroker(BrokerSettings(POOL), MonotonicClock(), loop)
         lease = await broker.acquire(LeaseRequest(1, "m"))
         with pytest.raises(ConnectionError, match="the broker failed: ZeroDivisionError"):
             await broker.acquire(LeaseRequest(2, "m"))

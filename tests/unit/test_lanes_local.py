@@ -14,6 +14,7 @@ from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.broker.holding import acquire_lease
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.protocol import LeaseRequest
+from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.errors import ConfigError, NoLaneError
 from pytest_ultrapar.pool.model import Limit
@@ -34,7 +35,7 @@ def play(request: pytest.FixtureRequest) -> Callable[..., None]:
             broken: list[Any] = []
             loop.set_exception_handler(lambda _, context: broken.append(context))
             of = pool([lane("a", "k0", "k0")], Limit("k0", "key", **limits))
-            broker = LocalBroker(of, MonotonicClock(), loop, worker="gw0")
+            broker = LocalBroker(BrokerSettings(of), MonotonicClock(), loop, worker="gw0")
             await asyncio.wait_for(story(broker), 120)
             await broker.close()
             assert broken == []
@@ -219,7 +220,7 @@ def test_request_that_is_cancelled_as_its_lane_goes_out_takes_no_refusal_from_ot
         loop.set_exception_handler(lambda _, context: broken.append(context))
         of = pool([lane("a", "k0", "k0")], Limit("k0", "key", workers=1))
         clock = SetClock()
-        broker = LocalBroker(of, clock, loop, worker="gw0", episode_timeout_s=4.0)
+        broker = LocalBroker(BrokerSettings(of, 4.0), clock, loop, worker="gw0")
         for number in range(5):
             broker.release(await broker.acquire(LeaseRequest(number, "m")), "timeout")
         waiting = [broker.acquire(LeaseRequest(number, "m")) for number in range(5, 8)]
@@ -255,7 +256,7 @@ def test_another_thread_gets_the_status_though_the_loop_ends_in_that_turn():
     of = pool([lane("a", "k0", "k0")], Limit("k0", "key", workers=1))
 
     async def until_asked() -> None:
-        made.put(LocalBroker(of, MonotonicClock(), loop, worker="gw0"))
+        made.put(LocalBroker(BrokerSettings(of), MonotonicClock(), loop, worker="gw0"))
         loop.asked.wait(20)
 
     def run() -> None:

@@ -14,6 +14,7 @@ from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.broker.process import ServerConfig
 from pytest_ultrapar.broker.protocol import BrokerStatus, Feedback, Lease, LeaseRequest
+from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.pool.model import Limit
 from tests.broker_play import Play
 from tests.pools import lane, pool
@@ -97,7 +98,7 @@ def _fed(stream: bytearray) -> wire.FrameReader:
 
 def test_pool_survives_the_first_line():
     of = pool([lane("a", "k0", "k0", grace_s=2.0)], Limit("k0", "key", 2, qps=0.5, rpm=None))
-    config = ServerConfig(of, "/run/s", "token", seed=3)
+    config = ServerConfig(BrokerSettings(of, 3.0), "/run/s", "token")
     line = msgspec.json.encode(config)
     assert b"\n" not in line
     assert msgspec.json.decode(line, type=ServerConfig) == config
@@ -106,7 +107,7 @@ def test_pool_survives_the_first_line():
 def test_token_is_in_no_repr():
     of = pool([lane("a", "k0")])
     assert "s3cret" not in repr(wire.Hello("s3cret", "gw0"))
-    assert "s3cret" not in repr(ServerConfig(of, "/run/s", "s3cret"))
+    assert "s3cret" not in repr(ServerConfig(BrokerSettings(of), "/run/s", "s3cret"))
 
 
 def test_broker_process_imports_nothing_heavy():

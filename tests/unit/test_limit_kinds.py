@@ -1,4 +1,4 @@
-"""A kind of limit is a row of one table and two fields; all that handles limits goes by the row."""
+"""A kind of limit is a row of one table and a field; all that handles limits goes by the row."""
 
 from __future__ import annotations
 

@@ -46,8 +46,14 @@ def test_run_that_looked_for_limits_has_no_bound_and_says_whose():
     assert lines(SUMMARY, lane()) == []
 
 
+def fell(**more):
+    return LimitAudit(
+        limit="p/k", n=3, in_flight=2, workers=5, sends_1s=3, sends_60s=3, passed=(), **more
+    )
+
+
 def test_audit_says_how_many_tokens_a_minute_had_at_most():
-    limited = LimitAudit("p/k", 3, 2, 5, 3, None, 3, None, (), 12_345, 60_000)
+    limited = fell(tokens_60s=12_345, tpm=60_000)
     (line,) = lines(msgspec.structs.replace(SUMMARY, audit=(limited,)))
     assert line.endswith(
         "p/k 2 of 5 in flight, 3 in 1 s, 3 in 60 s, 12,345 of 60,000 tokens in 60 s"
@@ -56,7 +62,7 @@ def test_audit_says_how_many_tokens_a_minute_had_at_most():
 
 AUDITED = msgspec.structs.replace(
     SUMMARY,
-    audit=(LimitAudit("p/k", 3, 2, 5, 3, None, 3, None, ()),),
+    audit=(fell(),),
     peak_in_flight=2,
 )
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pytest_ultrapar.broker.holding import acquire_lease
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.protocol import Lease, LeaseRequest
+from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.debug_log import DebugLog, LineFormatter, file_name
 from pytest_ultrapar.engine.endpoints import Endpoint
@@ -163,7 +164,10 @@ def talk(directory, *answers, max_attempts=3):
     async def main() -> None:
         loop = asyncio.get_running_loop()
         broker = LocalBroker(
-            pool([lane("a", "k0", "k0")], Limit("k0", "key", workers=1)), clock, loop, worker="gw0"
+            BrokerSettings(pool([lane("a", "k0", "k0")], Limit("k0", "key", workers=1))),
+            clock,
+            loop,
+            worker="gw0",
         )
         port = WatchedPort(broker, log, clock)
         wire = Wire(
@@ -255,7 +259,7 @@ def test_withdrawn_and_denied_requests_are_told(tmp_path):
     async def main() -> None:
         clock = MonotonicClock()
         broker = LocalBroker(
-            pool([lane("a", "k0", "k0")], Limit("k0", "key", workers=1)),
+            BrokerSettings(pool([lane("a", "k0", "k0")], Limit("k0", "key", workers=1))),
             clock,
             asyncio.get_running_loop(),
             worker="main",

@@ -26,14 +26,23 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Pool
 
 
-class CapacityTable(PlaceTable, kw_only=True):
-    """`[[capacity]]`."""
+# What a day holds is not scripted: no rehearsal lasts that long.
+_AMOUNTS = [word for word, kind in LIMIT_KINDS.items() if not kind.is_daily]
+if TYPE_CHECKING:
+    _Amounts = PlaceTable
+else:
+    _Amounts = msgspec.defstruct(
+        "_Amounts",
+        [(word, (Number if LIMIT_KINDS[word].window_s else int) | None, None) for word in _AMOUNTS],
+        bases=(PlaceTable,),
+        kw_only=True,
+    )
+
+
+class CapacityTable(_Amounts, kw_only=True):
+    """`[[capacity]]`, with amounts by the words of their kinds."""
 
     limit: str | None = None
-    workers: int | None = None
-    qps: Number | None = None
-    rpm: Number | None = None
-    tpm: Number | None = None
     factor: Number | None = None
     burst: int | None = None
     burst_tokens: int | None = None
@@ -108,7 +117,6 @@ _BOUNDS = {
 }
 BURST = Bounds(at_least=1, at_most=1_000_000_000)
 FACTOR = Bounds(above=0, at_most=1_000)
-_AMOUNTS = [word for word in LIMIT_KINDS if word in CapacityTable.__struct_fields__]
 _NUMBERS = {word: _BOUNDS[LIMIT_KINDS[word].counts] for word in _AMOUNTS} | {
     "factor": FACTOR,
     "burst": BURST,

@@ -1,0 +1,29 @@
+"""What a broker starts with, be it an object in the process or a process of its own."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pytest_ultrapar.broker.daily_limits import DailyLimit
+from pytest_ultrapar.broker.protocol import KnownLane
+from pytest_ultrapar.pool.model import Pool
+from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
+
+
+class BrokerSettings(msgspec.Struct, frozen=True):
+    """What whoever starts a broker says; crosses to its process as JSON and holds no secret.
+
+    Attributes:
+        pool: The lanes and limits.
+        episode_timeout_s: How long an episode may last, > 0 seconds: a lane that has answered
+            nothing for so long is out.
+        history_path: Where the changes of limits that are estimated go; None for nowhere.
+        known: Lanes that are out or pause when the first worker connects.
+        days: What counts units per day.
+    """
+
+    pool: Pool
+    episode_timeout_s: float = EPISODE_TIMEOUT_S
+    history_path: str | None = None
+    known: tuple[KnownLane, ...] = ()
+    days: tuple[DailyLimit, ...] = ()
