@@ -18,7 +18,7 @@ import uvloop
 from bench_suites.overhead.workload import ROOT
 from pytest_ultrapar.broker.client import connect_broker
 from pytest_ultrapar.broker.local import LocalBroker
-from pytest_ultrapar.broker.process import BrokerProcess
+from pytest_ultrapar.broker.process import BrokerDirectory, BrokerProcess
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.clock import MonotonicClock
@@ -123,7 +123,7 @@ async def _in_process(pool: Pool, *, n_slots: int) -> float:
 
 async def _over_the_socket(pool: Pool) -> tuple[list[float], float, float]:
     with tempfile.TemporaryDirectory(prefix="overhead-") as directory:
-        process = BrokerProcess.start(BrokerSettings(pool), Path(directory))
+        process = BrokerProcess.start(BrokerSettings(pool), BrokerDirectory.make(Path(directory)))
         try:
             clients = [
                 await connect_broker(process.path, process.token, f"gw{number}")

@@ -10,7 +10,7 @@ import msgspec
 
 from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.blocking_client import BlockingBrokerClient
-from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback
+from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback, Grant, Refusal
 from pytest_ultrapar.errors import ConfigError, NoLaneError
 
 if TYPE_CHECKING:
@@ -178,14 +178,14 @@ class BrokerClient(asyncio.Protocol):
 
     def _receive(self, message: wire.ServerMessage) -> None:
         match message:
-            case wire.Granted(request_id, lease):
+            case Grant(_, request_id, lease):
                 future = self._leases.pop(request_id, None)
                 if future is None or future.cancelled():
                     # Withdrawn while the grant was under way.
                     self._send(wire.Release(lease.lease_id, "unsent"))
                 else:
                     future.set_result(lease)
-            case wire.Refused(request_id, reason, kind):
+            case Refusal(_, request_id, reason, kind):
                 future = self._leases.pop(request_id, None)
                 if future is not None and not future.cancelled():
                     future.set_exception(NoLaneError(reason, kind))

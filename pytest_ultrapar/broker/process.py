@@ -8,7 +8,6 @@ import os
 import secrets
 import shutil
 import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -39,11 +38,13 @@ class BrokerDirectory:
     Attributes:
         path: Where it is.
         fd: The lock. A process that inherits it uses the directory, too.
+        token: What a client of the broker must know; never shown.
     """
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
         self.fd = fd
+        self.token = secrets.token_hex(32)
 
     @classmethod
     def make(cls, run: Path) -> Self:
@@ -71,6 +72,11 @@ class BrokerDirectory:
             f"bytes ({said}); name one in the environment variable TMPDIR"
         )
         raise UltraparError(msg)
+
+    @property
+    def socket(self) -> Path:
+        """Where the broker listens or will."""
+        return self.path / SOCKET_NAME
 
     def remove(self) -> None:
         """Remove it with all that it holds; later calls do nothing."""
@@ -168,41 +174,6 @@ _KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL
 _KEPT_PREFIXES = ("PYTHON", "LC_", "COVERAGE_")
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerAddress:
-    """Where a broker is or will be.
-
-    Attributes:
-        directory: Of the socket, with mode 0700.
-        token: What a client must know; never shown.
-    """
-
-    directory: BrokerDirectory
-    token: str = field(repr=False)
-
-    @classmethod
-    def make(cls, run: Path) -> BrokerAddress:
-        """A new one, with the socket's directory but without a broker.
-
-        Args:
-            run: The run's directory; the socket goes below it if the path is short enough, else
-                below the system's directory for temporary files.
-
-        Raises:
-            UltraparError: There is no place for the directory.
-        """
-        return cls(BrokerDirectory.make(run), secrets.token_hex(32))
-
-    @property
-    def path(self) -> Path:
-        """The socket."""
-        return self.directory.path / SOCKET_NAME
-
-    def remove(self) -> None:
-        """Remove the socket's directory. Idempotent."""
-        self.directory.remove()
-
-
 class BrokerProcess:
     """The broker's process while a run is on.
 
@@ -214,11 +185,11 @@ class BrokerProcess:
         pid: The process.
     """
 
-    def __init__(self, child: Child, address: BrokerAddress) -> None:
+    def __init__(self, child: Child, directory: BrokerDirectory) -> None:
         self._child = child
-        self._directory = address.directory
-        self.path = address.path
-        self.token = address.token
+        self._directory = directory
+        self.path = directory.socket
+        self.token = directory.token
         self.pid = child.pid
 
     def __repr__(self) -> str:
@@ -228,17 +199,15 @@ class BrokerProcess:
     def start(
         cls,
         settings: BrokerSettings,
-        directory: Path,
+        directory: BrokerDirectory,
         *,
-        address: BrokerAddress | None = None,
         inherited: Sequence[int] = (),
     ) -> BrokerProcess:
         """Start the process and wait until it listens.
 
         Args:
             settings: Of the broker.
-            directory: The run's directory.
-            address: Where it listens; None for a new one.
+            directory: Where it listens; it removes that when it ends.
             inherited: File descriptors that stay open while the process lives: the locks of the
                 keys that it grants leases for.
 
@@ -246,16 +215,14 @@ class BrokerProcess:
             ConfigError: The memory of a day cannot be read or trusted.
             UltraparError: When it does not come up, with what it said.
         """
-        address = address or BrokerAddress.make(directory)
-        private = address.directory
-        config = ServerConfig(settings, str(address.path), address.token)
+        config = ServerConfig(settings, str(directory.socket), directory.token)
         child = Child.start(
             SERVER_MODULE,
             stdin=msgspec.json.encode(config) + b"\n",
             environ=_environment(watch_variables(settings.pool)),
-            inherited=[*inherited, private.fd],
+            inherited=[*inherited, directory.fd],
         )
-        broker = cls(child, address)
+        broker = cls(child, directory)
         try:
             said = child.ready_line()
         except UltraparError as error:

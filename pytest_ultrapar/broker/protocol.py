@@ -264,7 +264,7 @@ class BrokerPort(Protocol):
         ...
 
 
-class Grant(msgspec.Struct, frozen=True):
+class Grant(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """`worker` may send the request it asked for as `request_id`."""
 
     worker: str
@@ -276,7 +276,7 @@ NO_LANE, DAILY_QUOTA = "no_lane", "daily_quota"
 """Why a request cannot be served: no lane is left, or the day of each is used up."""
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class Refusal(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """The request cannot be served; `reason` is one sentence for people, `kind` one word."""
 
     worker: str

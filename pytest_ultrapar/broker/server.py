@@ -23,13 +23,14 @@ import msgspec
 from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.host import BrokerHost
 from pytest_ultrapar.broker.process import READY_LINE, BrokerProcess, ServerConfig
-from pytest_ultrapar.broker.protocol import Action, Grant
 from pytest_ultrapar.child import parent_gone, tell_parent
 from pytest_ultrapar.clock import Clock, MonotonicClock
 from pytest_ultrapar.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pytest_ultrapar.broker.protocol import Action
 
 __all__ = ["BrokerProcess", "BrokerServer", "main"]
 
@@ -189,11 +190,7 @@ class BrokerServer:
 
     def _carry_out(self, actions: list[Action]) -> None:
         for action in actions:
-            connection = self._connections[action.worker]
-            if isinstance(action, Grant):
-                self.answer(connection, wire.Granted(action.request_id, action.lease))
-            else:
-                self.answer(connection, wire.Refused(action.request_id, action.reason, action.kind))
+            self.answer(self._connections[action.worker], action)
 
 
 class Connection(asyncio.Protocol):

@@ -15,9 +15,10 @@ from pytest_ultrapar.broker.protocol import (
     NO_FEEDBACK,
     BrokerStatus,
     Feedback,
-    Lease,
+    Grant,
     LeaseOutcome,
     LeaseRequest,
+    Refusal,
 )
 
 Role = Literal["worker", "controller"]
@@ -91,21 +92,6 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=0):
     """The handshake is done."""
 
 
-class Granted(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """The lease asked for."""
-
-    request_id: int
-    lease: Lease
-
-
-class Refused(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """The request cannot be served; `kind` is what its case becomes infra by."""
-
-    request_id: int
-    reason: str
-    kind: str = "no_lane"
-
-
 class Assigned(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """The assignment is in force, or why it is not."""
 
@@ -127,7 +113,7 @@ class Signs(msgspec.Struct, frozen=True, array_like=True, tag=5):
 ClientMessage = (
     Hello | Acquire | Withdraw | Release | EpisodeOver | Assign | AskStatus | Alive | AskSigns
 )
-ServerMessage = Welcome | Granted | Refused | Assigned | StatusNow | Signs
+ServerMessage = Welcome | Grant | Refusal | Assigned | StatusNow | Signs
 
 _encoder = msgspec.msgpack.Encoder()
 

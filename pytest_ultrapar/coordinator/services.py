@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
     from pytest_ultrapar.broker.daily_limits import DailyLimit
-    from pytest_ultrapar.broker.process import BrokerAddress, BrokerProcess
+    from pytest_ultrapar.broker.process import BrokerDirectory, BrokerProcess
     from pytest_ultrapar.broker.protocol import KnownLane
     from pytest_ultrapar.pool.model import Pool
     from pytest_ultrapar.simulator.faults.script import FaultScript
@@ -41,7 +41,7 @@ class Services:
         self._directory = directory
         self._simulator: SimulatorProcess | None = None
         self.broker: BrokerProcess | None = None
-        self._broker_address: BrokerAddress | None = None
+        self._broker_directory: BrokerDirectory | None = None
         self.compactor: Compactor | None = None
         self.faults: FaultScript | None = None
         self._server_log: Path | None = None
@@ -116,13 +116,13 @@ class Services:
         return self.compactor.compact(written)
 
     @property
-    def broker_address(self) -> BrokerAddress:
+    def broker_directory(self) -> BrokerDirectory:
         """Where the broker is going to be, known before it is there; with xdist only."""
-        from pytest_ultrapar.broker.process import BrokerAddress  # noqa: PLC0415 - with xdist only
+        from pytest_ultrapar.broker.process import BrokerDirectory  # noqa: PLC0415 - with xdist only
 
-        if self._broker_address is None:
-            self._broker_address = BrokerAddress.make(self._directory)
-        return self._broker_address
+        if self._broker_directory is None:
+            self._broker_directory = BrokerDirectory.make(self._directory)
+        return self._broker_directory
 
     def start_broker(
         self, episode_timeout_s: float, known: Sequence[KnownLane] = ()
@@ -139,8 +139,7 @@ class Services:
 
         self.broker = BrokerProcess.start(
             self.broker_settings(episode_timeout_s, known),
-            self._directory,
-            address=self.broker_address,
+            self.broker_directory,
             inherited=self.inherited,
         )
         return self.broker
@@ -171,8 +170,8 @@ class Services:
             self.compactor.stop()
         if self.broker is not None:
             self.broker.stop()
-        elif self._broker_address is not None:
-            self._broker_address.remove()
+        elif self._broker_directory is not None:
+            self._broker_directory.remove()
         if self._simulator is not None:
             self._simulator.stop()
             self._simulator = None

@@ -133,18 +133,10 @@ _MTOK = 1_000_000
 _FIELDS = ("price_per_mtok_in", "price_per_mtok_out")
 
 
-@dataclass(frozen=True, slots=True)
-class TokenPrice:
-    """What a million tokens of a model cost."""
-
-    per_mtok_in: float
-    per_mtok_out: float
-
-
 def prices(
     pool: Pool, lanes: Sequence[Lane], loads: Mapping[LaneId, LaneLoad]
-) -> dict[str, TokenPrice]:
-    """The price of each model that has one; models without any are missing.
+) -> dict[str, tuple[float, float]]:
+    """What a million tokens in and out cost, by model; models without a price are missing.
 
     Where several providers answer for a model, each counts with its share of the requests, and all
     of them need a price.
@@ -169,7 +161,7 @@ def prices(
             per_in += own_in * n / whole
             per_out += own_out * n / whole
         else:
-            found[model] = TokenPrice(per_in, per_out)
+            found[model] = per_in, per_out
     return found
 
 
@@ -193,16 +185,15 @@ def missing_prices(pool: Pool, models: Iterable[str]) -> dict[str, tuple[str, ..
 def cost(
     expected: Sequence[Expected],
     earlier: Sequence[EarlierEpisode],
-    price_of: Mapping[str, TokenPrice],
+    price_of: Mapping[str, tuple[float, float]],
 ) -> Amount | None:
     """The cost of all episodes whose model has a price; None where their tokens are not known."""
 
     def of(one: EpisodeLike) -> float | None:
         if one.tokens_in is None or one.tokens_out is None:
             return None
-        price = price_of[one.model]
-        whole = one.tokens_in * price.per_mtok_in + one.tokens_out * price.per_mtok_out
-        return whole / _MTOK
+        per_in, per_out = price_of[one.model]
+        return (one.tokens_in * per_in + one.tokens_out * per_out) / _MTOK
 
     priced = [one for one in expected if one.model in price_of]
     return amount(priced, [one for one in earlier if one.model in price_of], of)

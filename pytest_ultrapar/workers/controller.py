@@ -71,12 +71,12 @@ class ControllerSession:
         if alone:
             self._alone.add(worker)
         with self._coordinator.usage_errors():
-            broker = run.services.broker_address
+            broker = run.services.broker_directory
         node.workerinput[INPUT] = {
             "worker": worker,
             "directory": str(run.directory.path),
             "pool_digest": run.pool.digest,
-            "socket": str(broker.path),
+            "socket": str(broker.socket),
             "token": broker.token,
             "base_urls": dict(run.services.base_urls),
             "alone": alone,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.broker.client import connect_broker
+from pytest_ultrapar.broker.process import BrokerDirectory
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.server import BrokerProcess
 from pytest_ultrapar.broker.settings import BrokerSettings
@@ -29,7 +30,7 @@ POOL = pool(
 
 @contextlib.contextmanager
 def running(directory: Path) -> Iterator[BrokerProcess]:
-    process = BrokerProcess.start(BrokerSettings(POOL), directory)
+    process = BrokerProcess.start(BrokerSettings(POOL), BrokerDirectory.make(directory))
     try:
         yield process
         assert process.is_alive

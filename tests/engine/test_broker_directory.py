@@ -43,7 +43,7 @@ def test_directories_of_killed_runs_are_swept_and_those_of_live_ones_stay(short)
     with controller:
         assert controller.stdout is not None
         pid = int(controller.stdout.readline().strip("[").split(",")[0])
-        live = BrokerProcess.start(BrokerSettings(POOL), short)
+        live = BrokerProcess.start(BrokerSettings(POOL), BrokerDirectory.make(short))
         sweep([short])
         assert len(left_behind(short)) == 2
         # The broker is killed before it could notice that its controller is.

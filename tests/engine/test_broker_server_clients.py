@@ -17,6 +17,7 @@ from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.broker.client import BlockingBrokerClient, connect_broker
 from pytest_ultrapar.broker.holding import acquire_lease
+from pytest_ultrapar.broker.process import BrokerDirectory
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.server import BrokerProcess
 from pytest_ultrapar.broker.settings import BrokerSettings
@@ -220,7 +221,7 @@ def test_blocking_controller_assigns_asks_and_ends_cases(broker):
 
 
 def test_lost_broker_fails_everything_that_waits(tmp_path):
-    broker = BrokerProcess.start(BrokerSettings(POOL), tmp_path)
+    broker = BrokerProcess.start(BrokerSettings(POOL), BrokerDirectory.make(tmp_path))
 
     async def story() -> None:
         lost = asyncio.Event()

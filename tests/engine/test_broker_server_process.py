@@ -17,6 +17,7 @@ import pytest
 from pytest_ultrapar.broker import process
 from pytest_ultrapar.broker.client import BlockingBrokerClient
 from pytest_ultrapar.broker.daily_limits import DailyLimit
+from pytest_ultrapar.broker.process import BrokerDirectory
 from pytest_ultrapar.broker.server import BrokerProcess
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.errors import ConfigError, UltraparError
@@ -31,8 +32,8 @@ CONTROLLER = """
 import json, sys
 from pathlib import Path
 from pytest_ultrapar.broker.server import BrokerProcess
-from tests.engine.test_broker_server_process import POOL, BrokerSettings
-broker = BrokerProcess.start(BrokerSettings(POOL), Path(sys.argv[1]))
+from tests.engine.test_broker_server_process import POOL, BrokerDirectory, BrokerSettings
+broker = BrokerProcess.start(BrokerSettings(POOL), BrokerDirectory.make(Path(sys.argv[1])))
 print(json.dumps([broker.pid, str(broker.path)]), flush=True)
 sys.stdin.read()
 """
@@ -51,7 +52,7 @@ def wait_gone(pid: int) -> None:
 
 
 def test_process_serves_until_stopped_and_leaves_nothing(tmp_path):
-    broker = BrokerProcess.start(BrokerSettings(POOL), tmp_path)
+    broker = BrokerProcess.start(BrokerSettings(POOL), BrokerDirectory.make(tmp_path))
     client = BlockingBrokerClient(broker.path, broker.token)
     assert client.status().lanes[0].lane == "p/a/k0"
     client.close()
@@ -66,14 +67,14 @@ def test_memory_of_a_day_that_cannot_be_trusted_is_one_sentence(tmp_path):
     day = DailyLimit("k0", "rpd", 60.0, "requests-x", str(tmp_path))
     day.memory.path.write_text("nothing of ours")
     with pytest.raises(ConfigError) as refused:
-        BrokerProcess.start(BrokerSettings(limited, days=(day,)), tmp_path)
+        BrokerProcess.start(BrokerSettings(limited, days=(day,)), BrokerDirectory.make(tmp_path))
     assert str(refused.value).startswith(f"{day.memory.path}, which counts requests per day of k0,")
     assert "\n" not in str(refused.value)
     assert [path.name for path in tmp_path.iterdir()] == [day.memory.path.name]
 
 
 def test_socket_lies_in_a_directory_that_nobody_else_may_enter(tmp_path):
-    broker = BrokerProcess.start(BrokerSettings(POOL), tmp_path)
+    broker = BrokerProcess.start(BrokerSettings(POOL), BrokerDirectory.make(tmp_path))
     try:
         assert broker.path.parent.parent == tmp_path.resolve()
         assert stat.S_IMODE(broker.path.parent.stat().st_mode) == 0o700
@@ -84,7 +85,7 @@ def test_socket_lies_in_a_directory_that_nobody_else_may_enter(tmp_path):
 def test_socket_of_a_run_with_a_long_path_goes_to_the_temporary_directory(tmp_path):
     deep = tmp_path.joinpath(*["a-rather-long-name-for-a-directory"] * 4)
     deep.mkdir(parents=True)
-    broker = BrokerProcess.start(BrokerSettings(POOL), deep)
+    broker = BrokerProcess.start(BrokerSettings(POOL), BrokerDirectory.make(deep))
     try:
         assert len(os.fsencode(broker.path)) <= process.MAX_PATH_BYTES
         assert stat.S_IMODE(broker.path.parent.stat().st_mode) == 0o700
@@ -97,7 +98,7 @@ def test_socket_of_a_run_with_a_long_path_goes_to_the_temporary_directory(tmp_pa
 
 def test_token_and_keys_are_in_no_argument_variable_or_repr(tmp_path, monkeypatch):
     monkeypatch.setenv("SOME_API_KEY", "sk-canary")
-    broker = BrokerProcess.start(BrokerSettings(POOL), tmp_path)
+    broker = BrokerProcess.start(BrokerSettings(POOL), BrokerDirectory.make(tmp_path))
     try:
         process = psutil.Process(broker.pid)
         shown = " ".join(process.cmdline()) + json.dumps(process.environ()) + repr(broker)
@@ -125,7 +126,7 @@ def test_process_ends_at_once_when_its_controller_is_killed(tmp_path):
 
 
 def test_interrupt_of_the_terminal_does_not_end_it(tmp_path):
-    broker = BrokerProcess.start(BrokerSettings(POOL), tmp_path)
+    broker = BrokerProcess.start(BrokerSettings(POOL), BrokerDirectory.make(tmp_path))
     try:
         os.kill(broker.pid, signal.SIGINT)
         client = BlockingBrokerClient(broker.path, broker.token)
@@ -136,7 +137,7 @@ def test_interrupt_of_the_terminal_does_not_end_it(tmp_path):
 
 
 def test_terminated_process_ends(tmp_path):
-    broker = BrokerProcess.start(BrokerSettings(POOL), tmp_path)
+    broker = BrokerProcess.start(BrokerSettings(POOL), BrokerDirectory.make(tmp_path))
     os.kill(broker.pid, signal.SIGTERM)
     wait_gone(broker.pid)
     assert not broker.is_alive
@@ -146,7 +147,7 @@ def test_terminated_process_ends(tmp_path):
 def test_process_that_cannot_start_says_why(tmp_path, monkeypatch):
     monkeypatch.setattr(process, "SERVER_MODULE", "pytest_ultrapar.broker.nowhere")
     with pytest.raises(UltraparError, match="No module named pytest_ultrapar"):
-        BrokerProcess.start(BrokerSettings(POOL), tmp_path)
+        BrokerProcess.start(BrokerSettings(POOL), BrokerDirectory.make(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -156,7 +157,7 @@ def test_process_that_is_killed_as_it_starts_is_not_called_slow(tmp_path, monkey
     monkeypatch.setattr(process, "SERVER_MODULE", dies.stem)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(UltraparError, match="ended before it was ready: signal 9; it said"):
-        BrokerProcess.start(BrokerSettings(POOL), tmp_path)
+        BrokerProcess.start(BrokerSettings(POOL), BrokerDirectory.make(tmp_path))
 
 
 def test_modules_in_the_users_directory_do_not_become_the_brokers(tmp_path, monkeypatch):
@@ -164,12 +165,12 @@ def test_modules_in_the_users_directory_do_not_become_the_brokers(tmp_path, monk
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "run"
     run.mkdir()
-    broker = BrokerProcess.start(BrokerSettings(POOL), run)
+    broker = BrokerProcess.start(BrokerSettings(POOL), BrokerDirectory.make(run))
     broker.stop()
 
 
 def test_blocking_client_of_a_broker_that_is_gone_raises(tmp_path):
-    broker = BrokerProcess.start(BrokerSettings(POOL), tmp_path)
+    broker = BrokerProcess.start(BrokerSettings(POOL), BrokerDirectory.make(tmp_path))
     client = BlockingBrokerClient(broker.path, broker.token)
     broker.stop()
     with pytest.raises(ConnectionError, match="the broker is gone"):

@@ -15,13 +15,13 @@ GONE_WITHIN_S = 60.0
 PARENT = """
 import os, signal, sys
 from pathlib import Path
-from tests.engine.test_broker_server_process import POOL, BrokerSettings
+from tests.engine.test_broker_server_process import POOL, BrokerDirectory, BrokerSettings
 from tests.simulated_pool import simulated_pool
 
 kind, folder = sys.argv[1], Path(sys.argv[2])
 if kind == "broker":
     from pytest_ultrapar.broker.process import BrokerProcess
-    child = BrokerProcess.start(BrokerSettings(POOL), folder)
+    child = BrokerProcess.start(BrokerSettings(POOL), BrokerDirectory.make(folder))
 elif kind == "simulator":
     from pytest_ultrapar.simulator.process import SimulatorProcess
     child = SimulatorProcess.start(simulated_pool(), log_path=folder / "server.log")

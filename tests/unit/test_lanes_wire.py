@@ -13,7 +13,14 @@ from pytest_ultrapar.apis.outcome import Allowance
 from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.broker.process import ServerConfig
-from pytest_ultrapar.broker.protocol import BrokerStatus, Feedback, Lease, LeaseRequest
+from pytest_ultrapar.broker.protocol import (
+    BrokerStatus,
+    Feedback,
+    Grant,
+    Lease,
+    LeaseRequest,
+    Refusal,
+)
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.pool.model import Limit
 from tests.broker_play import Play
@@ -31,8 +38,8 @@ CLIENT_MESSAGES = [
 ]
 SERVER_MESSAGES = [
     wire.Welcome(),
-    wire.Granted(1, LEASE),
-    wire.Refused(1, "no lane"),
+    Grant("gw0", 1, LEASE),
+    Refusal("gw0", 1, "no lane"),
     wire.Assigned(None),
     wire.StatusNow(BrokerStatus(1.0, 0, 0, 0, 0, [])),
 ]
