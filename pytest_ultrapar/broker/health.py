@@ -232,6 +232,7 @@ class LaneHealth:
             # The lower limit is the cure; it may need a moment to show.
             said = f"and lowered: paused {after_cut_s:.2f} s"
             return self._pause_until(now_s + after_cut_s, said) if after_cut_s > 0 else None
+        # What was sent before the last pause ended belongs to the burst that the pause answers.
         is_new = granted_s >= self._rate_until_s
         if is_new:
             if self._rate_count == 0:
@@ -443,6 +444,7 @@ class Breaker:
             if granted_s < self._fresh_s:
                 return False
         elif not self._is_probe(granted_s):
+            # Sent before it opened: what is known already.
             return False
         self.n_in_row += 1
         if self.silent_since_s is None:
@@ -453,11 +455,15 @@ class Breaker:
                 recent.turn(now_s)
             recent.n_now += 1
             recent.n_failed_now += 1
+            # Two rules: a dead server shows in a row, and one that fails two requests of three
+            # never does.
             in_row = self.n_in_row >= rule.after and _tells(self.n_in_row, pending)
             if not in_row and not recent.is_mostly_failed(pending):
                 return False
             self.n_opened += 1
         if rule is not self.rule:
+            # A server that restarts is back in seconds, one that fails is not: pauses of the one
+            # kind say nothing of how long the other should be.
             self.rule, self._exponent = rule, 0
         # The exponent is bounded because 2.0**1024 overflows, not because the cap needs it.
         open_s = min(rule.cap_s, rule.base_s * 2.0 ** min(self._exponent, 32))
@@ -492,6 +498,8 @@ class Breaker:
         if self.state != "half_open":
             msg = f"no probe may be sent while the breaker is {self.state}"
             raise ValueError(msg)
+        # One, whatever the seats: a server that just recovers would be brought down again by all
+        # that has waited for it.
         self.state = "probing"
         self._fresh_s = granted_s
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 Reserved = Sequence["Settle"]
 """What one lease has reserved on the limits of its lane: to be told what it used."""
 _NOTHING_SENT = ("unsent", "connect")
+"""Where there was no connection there was no request either, and no provider counted one."""
 
 
 class Settle(NamedTuple):
@@ -84,6 +85,7 @@ def settle(
             used = 0
         elif used is None:
             if isinstance(meter, TokenPacer):
+                # It may have been worked on and counted in full: what failed says nothing of it.
                 continue
             # That it is over says on which day it was.
             used = reservation.units
@@ -172,6 +174,7 @@ class LimitState(Wake):
             rate.take(now_s)
         if self.controller is not None:
             self.controller.sent(now_s)
+            # No `Pacer`: its distance is fixed, and this one changes with what comes back.
             self.pace_ready_s = now_s + self.controller.interval_s()
         self.reckon()
 
@@ -1248,6 +1251,7 @@ class GroupBook:
             return []
         del self._holders[word]
         models = []
+        # The group itself comes last: it would take the word again before any other could.
         for candidate in self._words.get(word, ()):
             if candidate is not group:
                 models += self.refresh(candidate, now_s)

@@ -229,6 +229,7 @@ class TokenPacer:
             return math.inf
         self._forget(now_s)
         at_s = max(now_s, self.ready_s)
+        # The oldest leave the window first: so many of them must have gone before this one fits.
         too_many = self._counted + tokens - self.limit
         for sent in self._log:
             if too_many <= 0:
@@ -268,6 +269,7 @@ class TokenPacer:
             owed_s = max(0.0, self.ready_s - now_s) + more * self._token_s
             self.ready_s = now_s + min(owed_s, self.window_s)
         elif reservation.is_counted:
+            # Afterwards a refund is late: the window that it was taken from has passed.
             free_s = -more * self._token_s
             nearer_s = min(free_s, max(0.0, self.ready_s - now_s))
             self.ready_s -= nearer_s

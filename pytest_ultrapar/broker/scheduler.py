@@ -61,6 +61,8 @@ class Scheduler:
         Only right while nothing has changed since the last `serve`: then nobody else can use a
         lane that is free, so nobody is overtaken.
         """
+        # Most requests of a run with seats to spare go this way and never stand in a line: 13 us
+        # from wish to return, against 19 us with 300 waiting.
         if waiting.clock.n_seated == 0:
             return False
         free = [lane for lane in waiting.lane_set.lanes if lane.is_free(now_s)]
@@ -98,8 +100,12 @@ class Scheduler:
         """Serve all that changed lanes can serve: turns first, then opens."""
         decide_again(self._table.changed)
         looked_at = [lane for lane in self._table.changed if lane.model.n_waiting]
+        # Cleared first: a reservation that ends below enters its lanes anew, and the broker comes
+        # back for them.
         self._table.changed.clear()
         free = looked_at
+        # One grant per round. Lanes share limits, so each grant may take the last seat of others,
+        # and it changes whose turn is next.
         while free := [lane for lane in free if lane.model.n_waiting and lane.is_free(now_s)]:
             by_model: dict[ModelState, list[LaneState]] = {}
             for lane in free:
@@ -127,6 +133,7 @@ class Scheduler:
     def _refuse(self, line: Line, waiting: Waiting, reason: str, kind: str = NO_LANE) -> None:
         line.leave(waiting)
         if waiting.probes is not None:
+            # It will never come back, and the budget would wait for it for ever.
             waiting.probes.probe_over()
         self.actions.append(Refusal(waiting.worker.name, waiting.request.request_id, reason, kind))
 
@@ -186,6 +193,7 @@ class Scheduler:
         table.take(lane, now_s)
         table.courses.sent(lane.model.name, request.case_id)
         self._n_leases += 1
+        # What the provider counts, over all lanes that share the limit: a refusal is about that.
         at_grant = lane.in_flight if lane.counted is None else lane.counted.seats.in_flight
         held = HeldLease(lane, now_s, at_grant, waiting.probes)
         worker.leases[self._n_leases] = held
@@ -224,6 +232,8 @@ def next_turn(free: dict[ModelState, list[LaneState]]) -> Waiting | None:
     A turn keeps to its lane while that is up; with its lane paused or out any other of its lane set
     serves it.
     """
+    # Only heads of lines are compared: a look at each of some thousand turns that wait would cost
+    # many times the grant.
     best: Waiting | None = None
     for model, lanes in free.items():
         if not model.n_turns:
@@ -249,6 +259,8 @@ def next_open(
         rotation: All workers, the one longest without a grant first. It is walked at most twice.
         free: Lanes that could take a request now, by model.
     """
+    # Two walks: in one, whoever is first would steal the home of a worker that comes later in the
+    # rotation and has work for it.
     for worker in rotation:
         if worker.linked:
             best = _first_of(worker, free, stolen=False)
@@ -296,6 +308,8 @@ def best_lane(waiting: Waiting, free: Iterable[LaneState]) -> LaneState | None:
     """
     prefers = waiting.prefers
     if prefers is not None and prefers.is_up:
+        # Not another one, although that may be free now: only this key and server have the
+        # conversation so far in their prefix cache.
         return next((lane for lane in free if lane is prefers), None)
     members = waiting.lane_set.members
     home = waiting.worker.home
@@ -307,6 +321,8 @@ def best_lane(waiting: Waiting, free: Iterable[LaneState]) -> LaneState | None:
         is_stolen = home is not None and lane not in home
         if is_stolen and waiting.opens and not lane.is_stealable:
             continue
+        # By share of seats: a lane of 50 is idle at five. Among equals the longest unused, else a
+        # run with few requests at once would send them all on the first key of the pool.
         key = (is_stolen, lane.load, lane.used_order)
         if best is None or key < best_key:
             best, best_key = lane, key
@@ -450,6 +466,7 @@ class Homes(Wake):
                 for lane_id in lanes:
                     self._lanes[lane_id].absent[worker] = None
         for lane in self._lanes.values():
+            # Only closed here: what opens a lane also notes since when.
             lane.is_stealable = lane.is_stealable and not lane.absent
         return self._open_to_all(now_s)
 

@@ -1,4 +1,8 @@
-"""The engine: a thread with an event loop of its own, on which episodes run before their items."""
+"""The engine: a thread with an event loop of its own, on which episodes run before their items.
+
+pytest calls tests one after the other in the main thread. A loop in that thread would stand still
+while a test grades, and with it all requests in flight.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +29,8 @@ from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import EngineSpent, EpisodeEnded, EpisodeStarted, JournalRecord
 
 HEARTBEAT_S = 0.005
+"""The main thread holds the interpreter's lock for 5 ms at a time (`sys.getswitchinterval`):
+shorter beats would see nothing else."""
 
 
 class LoopLag:
@@ -85,6 +91,7 @@ class LoopLag:
 SPARE_CONNECTIONS = 8
 """More connections than episodes: one that is just being closed must not keep the next waiting."""
 _SYNC_S = 1.0
+"""A process that is killed loses nothing of what it wrote; a power failure, at most this."""
 _STOP_S = 5.0
 
 
@@ -275,6 +282,7 @@ class Engine:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_SYNC_S)
+            # In a thread: it waits for the disk, and the requests of this loop must not.
             await loop.run_in_executor(None, self._sync)
 
     def _line_up(self, works: list[Work]) -> None:
@@ -311,6 +319,8 @@ class Engine:
         if self._stopping:
             self._port.release(lease, "unsent")
         elif self._settings.clock.now_s() > lease.send_by_s:
+            # This loop was held up. Sent now, the request would come too close to the next one of
+            # its lane.
             self._port.release(lease, "unsent")
             self._ask_for(work, line)
         else:

@@ -192,6 +192,7 @@ class Llm:
         """
         conversation = self.conversation
         if conversation.failure is not None:
+            # An episode that caught it: its case is lost, and more requests would cost for nothing.
             raise conversation.failure
         reserved = RESERVED & parameters.keys()
         if reserved:
@@ -237,9 +238,11 @@ class Llm:
         tokens = 0
         if estimates is not None:
             tokens = estimates.of_request(self.model, messages, parameters)
+        # By lane: names of models and parameters differ. Encoded once, however often it is tried.
         body: dict[LaneId, bytes] = {}
         failed: list[LeaseOutcome] = []
         after: LaneId | None = None
+        # Refusals for too much are tried again without a count: the episode's deadline ends that.
         while True:
             t_ready_s = self._wire.clock.now_s()
             lease = await self._lease(tokens, after)

@@ -3,7 +3,7 @@
 How long a request waits has three reasons. Its own failures cost attempts and back off here
 (`backoff_s`). A refusal by rate costs none: its lane pauses instead (`broker.health`), and the
 request takes another lane or waits for that one. Where too many requests fail at once, the broker
-parks retries until one of them succeeds (`broker.lanes.RetryBudget`).
+parks retries until one of them succeeds (`broker.retry_budget`).
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
             return "give_up"
         if its_class.again == "free":
             return "again"
+        # What timed out twice has cost two whole time-outs, and is likely to cost a third.
         if its_class.again == "once" and failed.count(outcome) > 1:
             return "give_up"
         return "again" if self.n_own(failed) < self.max_attempts else "give_up"

@@ -20,6 +20,7 @@ MOST_VOTES = 3
 MOST_TROUBLE = 0.2
 """With a larger share of errors and time-outs among recent answers nothing grows."""
 _TROUBLE_WEIGHT = 0.05
+"""The share of errors is that of some 20 answers."""
 _MINUTE_S = 60.0
 NEAR_LEVEL, FEW = 0.93, 4
 LOAD_HOLDS_S = 5.0
@@ -43,6 +44,9 @@ OF_STATED = 0.95
 
 class AdaptiveController:
     """Finds how many requests at once, and how many per second, a provider bears. Pure.
+
+    There is one for all processes of a run: several on one limit would each try beyond it, and who
+    comes late would never get its share from those that hold it.
 
     Three searches, and evidence chooses. Until a refusal, seats double while that brings more
     answers per second (`SeatSearch`); where it does not, the server queues, and the number of seats
@@ -212,8 +216,10 @@ class AdaptiveController:
             self._wary_s = -math.inf
             self._refusal_s = 0.0
         if seen.granted_s >= self.seats.cut_s:
+            # Whoever counts seats will not refuse so many again; `_vote` goes by it.
             self._level = max(self._level, seen.at_grant)
         if self._trouble > MOST_TROUBLE:
+            # A server in trouble is not cut (errors are no limit), and not tried with more either.
             return ""
         if self.pace.served(seen):
             return "rate grows"
@@ -248,6 +254,7 @@ class AdaptiveController:
                 self.n_cuts += 1
                 self._cut_s = seen.now_s
                 if was_free:
+                    # Earlier cuts of the seats may have been about the rate: they must not bind.
                     self.seats.widen(2.0 * self._level, seen.now_s)
                 self._relieve(before)
             else:

@@ -172,6 +172,7 @@ class PaceSearch:
         if self._curve is None or seen.granted_s < self._cut_s:
             return False
         if self.accepted.per_s(seen.now_s) < SATURATED * self.rate:
+            # A rate that nobody uses is not shown to be borne.
             return False
         before = self.rate
         if not self._curve.is_over(seen.now_s):

@@ -66,6 +66,10 @@ class PlateauSearch:
     with those to twice as many. Once doubling did not pay, it holds the seats itself: tries a fifth
     less and a quarter more, keeps what pays, and stays where nothing did.
 
+    Why answers per second and not how long they take (as Vegas and gradient limiters): that grows
+    with the tasks as well, nobody knows it for an empty queue, and a long average of it takes in
+    the very queue that it should show.
+
     Attributes:
         seats: What it holds, once it does; None before.
     """

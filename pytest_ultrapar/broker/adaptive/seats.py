@@ -57,7 +57,10 @@ def span_s(requests_per_s: float) -> float:
 
 START = 10
 CUT = 0.9
+"""A limit that is cut to c and grows again is used to about (1 + c) / 2: halving would waste a
+quarter."""
 DEEPEST_CUT = 0.5
+"""Where doubling found the limit, half of the seats were known to be borne."""
 FIRST_STEP = 0.02
 """The first try beyond a limit that held: so much of it, at least one seat."""
 
@@ -66,7 +69,9 @@ class SeatSearch:
     """An epoch-CUBIC window. Pure: the same observations give the same limits.
 
     It doubles per round trip until the first refusal. A refusal counts once per epoch: only a
-    request that was granted after the last cut says anything about the limit since then. A request
+    request that was granted after the last cut says anything about the limit since then. Without
+    epochs a burst of twenty refusals would be twenty cuts, to an eighth; with a fixed time instead
+    of epochs a limit that is far too high would keep on being refused for so long. A request
     that was refused as the n-th at once says that n - 1 may be the limit: after quiet times the cut
     goes there, else by a factor. From a cut the limit comes back along a `Curve`, stays, and then
     tries what lies beyond: a step, and with every clean round twice the step.
@@ -160,6 +165,7 @@ class SeatSearch:
             return False
         before = self.limit
         if self._curve is None:
+            # One for each answer is twice as many per round trip.
             self.limit = min(self.ceiling, self.limit + 1.0)
         elif not self._curve.is_over(seen.now_s):
             self.limit = min(self.ceiling, max(self.limit, self._curve.at(seen.now_s)))
@@ -178,13 +184,17 @@ class SeatSearch:
         bound = float(max(1, seen.at_grant - 1))
         target = self._curve.target if self._curve is not None else self.limit
         if not self._served_since_cut and self._curve is not None:
+            # A storm: go down, and come back to the old aim.
             low = self.limit * CUT
         elif self._curve is not None and seen.at_grant < SATURATED * self.seats:
+            # Refused with seats to spare: less is borne than before, and this says how much.
             low = target = min(self.limit, bound)
         elif self._curve is None or self._curve.is_over(seen.now_s):
+            # After quiet times one refusal tells the limit exactly.
             floor = DEEPEST_CUT if self._curve is None else CUT
             low = target = max(floor * self.limit, min(self.limit, bound))
         else:
+            # On the way back up: the aim was too high.
             target = min(self.limit, max(bound, DEEPEST_CUT * self.limit))
             low = min(CUT * self.limit, target)
         self.limit = min(self.ceiling, max(1.0, low))
@@ -223,6 +233,7 @@ class SeatSearch:
             self._clean += 1
             if self._clean < self.seats:
                 return
+            # One more per round would take a hundred rounds to find that a limit was doubled.
             self._step *= 2.0
         self._clean = 0
         self._raised_s = seen.now_s
