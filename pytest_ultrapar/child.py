@@ -4,9 +4,10 @@ The parent's half is `Child`: our interpreter, settings on the standard input, a
 standard output when it is ready, the last of its standard error when it fails. Nobody else can read
 what is written to that input, unlike arguments and environments.
 
-The child's half is `parent_gone` or `line_from_parent`. The kernel closes the pipe however the
-parent ends, SIGKILL included. The parent's id is looked at as well, since a process that the parent
-forked (by `multiprocessing`, say) and that outlives it holds the pipe open.
+The child's half is `answer_parent` for one that only answers, else `parent_gone` or
+`line_from_parent`. The kernel closes the pipe however the parent ends, SIGKILL included. The
+parent's id is looked at as well, since a process that the parent forked (by `multiprocessing`, say)
+and that outlives it holds the pipe open.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import IO, TYPE_CHECKING
 from pytest_ultrapar.errors import ResultsError, UltraparError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
 READY_S = 60.0
@@ -232,6 +233,17 @@ def tell_parent(line: bytes) -> None:
     """Print one line at once, if there is still somebody to read it."""
     with contextlib.suppress(OSError):
         os.write(sys.stdout.fileno(), line)
+
+
+def answer_parent(answer: Callable[[], bytes]) -> int:
+    """The exit code of what `run_child` runs: the answer is printed, or why there is none."""
+    try:
+        said = answer()
+    except UltraparError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.buffer.write(said)
+    return 0
 
 
 async def parent_gone() -> None:

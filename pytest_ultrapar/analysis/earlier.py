@@ -1,4 +1,7 @@
-"""A finished run as an estimate of the next one."""
+"""A finished run as a later one needs it: which cases were graded, and an estimate of the next run.
+
+Who reads tables loads pyarrow: the process that coordinates the later run has another one do it.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,17 @@ import statistics
 import sys
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from pytest_ultrapar.child import run_child
-from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.child import answer_parent, run_child
 from pytest_ultrapar.plan.expectations import EarlierEpisode, EarlierRun
 from pytest_ultrapar.records import GRADED, function_of
 from pytest_ultrapar.store.table_rows import read_rows
 from pytest_ultrapar.store.timing import NO_SERVICE
 
+T = TypeVar("T")
 _RESULTS = ("case_id", "nodeid", "suite", "model", "outcome", "tokens_in", "tokens_out")
 _ATTEMPTS = ("case_id", "outcome", "t_ready_s", "t_lease_s", "t_send_s", "t_end_s")
 
@@ -27,7 +30,20 @@ def earlier_in_subprocess(run_dir: Path) -> EarlierRun:
     Raises:
         ResultsError: It has no readable tables.
     """
-    return msgspec.json.decode(run_child(__name__, str(run_dir.absolute())), type=EarlierRun)
+    return _ask("earlier", run_dir, EarlierRun)
+
+
+def graded_in_subprocess(run_dir: Path) -> frozenset[str]:
+    """Case ids of the graded cases of a finished run.
+
+    Raises:
+        ResultsError: It has no readable table of results.
+    """
+    return _ask("graded", run_dir, frozenset[str])
+
+
+def _ask(what: str, run_dir: Path, kind: type[T]) -> T:
+    return msgspec.json.decode(run_child(__name__, what, str(run_dir.absolute())), type=kind)
 
 
 def earlier(run_dir: Path) -> EarlierRun:
@@ -72,9 +88,20 @@ def earlier(run_dir: Path) -> EarlierRun:
     )
 
 
+def graded(run_dir: Path) -> list[str]:
+    """Case ids of the graded cases in a run's table of results.
+
+    Raises:
+        ResultsError: There is no such table, or it cannot be read.
+    """
+    rows = read_rows(run_dir, "results", ("case_id", "outcome"))
+    return [row["case_id"] for row in rows if row["outcome"] in GRADED]
+
+
+def _answer() -> bytes:
+    what, run_dir = sys.argv[1:]
+    return msgspec.json.encode({"earlier": earlier, "graded": graded}[what](Path(run_dir)))
+
+
 if __name__ == "__main__":
-    try:
-        sys.stdout.buffer.write(msgspec.json.encode(earlier(Path(sys.argv[1]))))
-    except ResultsError as error:
-        sys.stderr.write(f"{error}\n")
-        raise SystemExit(1) from None
+    raise SystemExit(answer_parent(_answer))

@@ -290,8 +290,10 @@ def change(
         return _kept(pairing)
     if metric in {"efficiency", "speedup", COVERAGE}:
         return _counted(metric, pairing, wanted, relative=relative, filters=filters)
-    if metric in {"solved_rate", "changed"}:
-        return _rate(metric, pairs, clusters, relative=relative, confidence=confidence)
+    if metric == "changed":
+        return _changed(pairs, clusters, confidence)
+    if metric == "solved_rate":
+        return _solved(pairs, clusters, relative=relative, confidence=confidence)
     if metric in QUANTILES:
         return _quantile(QUANTILES[metric], pairs, relative=relative, confidence=confidence)
     return _mean(metric, pairs, clusters, relative=relative, confidence=confidence)
@@ -337,26 +339,29 @@ def _kept(pairing: Pairing) -> Figure:
     return Figure(share, pairing.n_base, None, None, share)
 
 
-def _rate(
-    metric: str,
-    pairs: Sequence[Pair],
-    clusters: Mapping[str, str],
-    *,
-    relative: bool,
-    confidence: float,
-) -> Figure:
+def _both_graded(pairs: Sequence[Pair]) -> list[Pair]:
     graded = [(base, new) for base, new in pairs if base.graded and new.graded]
-    n = len(graded)
-    if not n:
+    if not graded:
         raise NoFigureError(UNGRADED)
-    if metric == "changed":
-        share = clustered_share(
-            ((clusters[base.case_id], base.outcome != new.outcome) for base, new in graded),
-            confidence=confidence,
-        )
-        if share is None or not share.value:
-            return Figure(0.0, n, None, None, 0.0, alike=True)
-        return Figure(share.value, n, Interval(share.low, share.high), None, share.value)
+    return graded
+
+
+def _changed(pairs: Sequence[Pair], clusters: Mapping[str, str], confidence: float) -> Figure:
+    graded = _both_graded(pairs)
+    share = clustered_share(
+        ((clusters[base.case_id], base.outcome != new.outcome) for base, new in graded),
+        confidence=confidence,
+    )
+    if share is None or not share.value:
+        return Figure(0.0, len(graded), None, None, 0.0, alike=True)
+    return Figure(share.value, share.n, Interval(share.low, share.high), None, share.value)
+
+
+def _solved(
+    pairs: Sequence[Pair], clusters: Mapping[str, str], *, relative: bool, confidence: float
+) -> Figure:
+    graded = _both_graded(pairs)
+    n = len(graded)
     solved = [(base.outcome == "solved", new.outcome == "solved") for base, new in graded]
     gained, lost = solved.count((False, True)), solved.count((True, False))
     kept = solved.count((True, True))

@@ -18,7 +18,7 @@ from pytest_ultrapar.analysis.paired import (
 )
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_speeds import judged_run, not_measured, read_speeds
-from pytest_ultrapar.child import Child, output_of
+from pytest_ultrapar.child import Child, answer_parent, output_of
 from pytest_ultrapar.compare.figures import (
     SERVICE_MEANS,
     Figure,
@@ -42,7 +42,7 @@ from pytest_ultrapar.compare.rules import (
     parse_rule,
     selected,
 )
-from pytest_ultrapar.errors import ConfigError, ResultsError, UltraparError
+from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.pool.settings import Undecided
 
 if TYPE_CHECKING:
@@ -439,25 +439,19 @@ def judged_by(
     return msgspec.json.decode(said, type=GateResult)
 
 
-def main() -> int:
-    """Judge what standard input says, if anything; 0, or 1 after a message on standard error."""
+def _answer() -> bytes:
+    """The judgement of what standard input says; nothing where it ends without a word."""
     # A fifth of a second each, which nobody waits for as long as the order is to come.
     import scipy.special  # noqa: F401, PLC0415
 
     said = sys.stdin.buffer.read()
     if not said:
-        return 0
+        return b""
     order = msgspec.json.decode(said, type=Order)
-    try:
-        baseline = find_measured_run(order.baseline) if order.baseline is not None else None
-        run = find_measured_run(order.run)
-        result = judge(order.rules, run, baseline, undecided=order.undecided)
-    except UltraparError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    sys.stdout.buffer.write(msgspec.json.encode(result))
-    return 0
+    baseline = find_measured_run(order.baseline) if order.baseline is not None else None
+    run = find_measured_run(order.run)
+    return msgspec.json.encode(judge(order.rules, run, baseline, undecided=order.undecided))
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(answer_parent(_answer))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.analysis.earlier import graded_in_subprocess
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.pool.model import answered_by
 from pytest_ultrapar.session.selection import Question, question_of_case
 from pytest_ultrapar.store.cases_file import read_cases
-from pytest_ultrapar.store.graded import graded_in_subprocess
 from pytest_ultrapar.store.manifest import Manifest, answers_differ, read_manifest
 from pytest_ultrapar.store.run_directory import resolve_run
 

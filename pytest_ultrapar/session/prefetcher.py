@@ -17,6 +17,7 @@ from pytest_ultrapar.engine.engine import SPARE_CONNECTIONS, Engine, EngineSetti
 from pytest_ultrapar.engine.episode import EpisodeSkipped, Work
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
+from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import Ending, EpisodeEnded
 from pytest_ultrapar.session import internals, prefetch, process
 from pytest_ultrapar.session.collection import (
@@ -62,7 +63,7 @@ def make_prefetcher(
     base_urls: Mapping[str, str],
     connect: Callable[[], Awaitable[BrokerPort]],
     alone: bool = False,
-) -> tuple[Runtime, Prefetcher]:
+) -> Prefetcher:
     """Put together what runs cases in this process; nothing is sent before the first case is put.
 
     Raises:
@@ -94,7 +95,7 @@ def make_prefetcher(
         tokens=TokenEstimates.of(pool),
         shown=partial(runtime.redactor.short, most=_LONGEST_FAILURE),
     )
-    return runtime, Prefetcher(items, collected, runtime, engine_settings, alone=alone)
+    return Prefetcher(items, collected, runtime, engine_settings, alone=alone)
 
 
 class Prefetcher:
@@ -102,6 +103,9 @@ class Prefetcher:
 
     `put` and `close` may be called from any thread; everything else belongs to pytest's main
     thread, which alone evaluates marks and sets up session fixtures.
+
+    Attributes:
+        runtime: The run's files and settings.
     """
 
     def __init__(
@@ -125,7 +129,7 @@ class Prefetcher:
         """
         self._items = items
         self._collected = collected
-        self._runtime = runtime
+        self.runtime = runtime
         self._settings = settings
         self._alone = alone
         self._changed = threading.Condition()
@@ -209,7 +213,7 @@ class Prefetcher:
         return {group: n for group, n in self._n_ready.items() if n}
 
     def _group_of(self, index: int) -> str:
-        return self._runtime.group_of(self._collected.case_ids[index])
+        return self.runtime.group_of(self._collected.case_ids[index])
 
     def _wait_for_news(self) -> None:
         with self._changed:
@@ -248,7 +252,7 @@ class Prefetcher:
             return None
         ended = self._ended.pop(index, None)
         if ended is not None and not isinstance(ended, EpisodeEnded):
-            ended = self._runtime.read_episode(ended)
+            ended = self.runtime.read_episode(ended)
         return CaseState(self._collected.prefetched[index], ended)
 
     def _position_of(self, item: pytest.Item) -> int:
@@ -263,13 +267,24 @@ class Prefetcher:
             self._ended.pop(index, None)
         return index
 
-    def stop(self) -> None:
-        """End the engine; what was running is recorded as interrupted. Idempotent."""
+    def stop(self) -> str:
+        """End the engine and close the run's files. Idempotent.
+
+        What was running is recorded as interrupted.
+
+        Returns:
+            Why the journal may have lost what was appended last; empty if it has lost nothing.
+        """
         if self._engine is not None:
             self._engine.stop()
         if self._streams is not None:
             self._streams.leave()
             self._streams = None
+        try:
+            self.runtime.close()
+        except ResultsError as error:
+            return f"pytest-ultrapar: {error}"
+        return ""
 
     def _accept(self, arrived: Sequence[int]) -> None:
         work: list[int] = []
@@ -280,7 +295,7 @@ class Prefetcher:
             if self._collected.will_not_run(index):
                 self._skip(index)
                 continue
-            stored = self._runtime.recovered.lookup(self._collected.case_ids[index])
+            stored = self.runtime.recovered.lookup(self._collected.case_ids[index])
             if stored is not None:
                 self._skip(index, stored)
                 continue
@@ -293,7 +308,7 @@ class Prefetcher:
     def _skip(self, index: int, stored: object = None) -> None:
         """A case that needs no episode of its own: skipped by a mark, or ended before."""
         case_id = self._collected.case_ids[index]
-        group = self._runtime.group_of(case_id)
+        group = self.runtime.group_of(case_id)
         if group or stored is not None:
             self._start_engine().note_skipped(case_id, group)
         self._make_ready(index, stored)
@@ -332,15 +347,15 @@ class Prefetcher:
         item = self._items[index]
         prefetched = self._collected.prefetched[index]
         case_id = self._collected.case_ids[index]
-        seed = case_seed(case_id, self._runtime.options.seed)
+        seed = case_seed(case_id, self.runtime.options.seed)
         model = parameter(item, "model")
         assert isinstance(model, str)
         callspec = getattr(item, "callspec", None)
         info = CaseInfo(
             case_id=case_id,
             seed=seed,
-            run_seed=self._runtime.options.seed,
-            repeat=repetition(item, self._runtime.options.repeats.n),
+            run_seed=self.runtime.options.seed,
+            repeat=repetition(item, self.runtime.options.repeats.n),
             model=model,
             params=callspec.params if callspec is not None else {},
             markers=tuple(mark.name for mark in item.iter_markers()),
@@ -350,7 +365,7 @@ class Prefetcher:
             index=index,
             case_id=case_id,
             model=model,
-            group=self._runtime.group_of(case_id),
+            group=self.runtime.group_of(case_id),
             seed=seed,
             start=_starter(prefetched, arguments),
         )
@@ -360,13 +375,13 @@ class Prefetcher:
             # With CPython's 5 ms a busy main thread makes the engine wake 5 ms late (p99 10 ms),
             # with 0.5 ms it is 0.7 ms (p99 1.3 ms).
             sys.setswitchinterval(_SWITCH_INTERVAL_S)
-            self._streams = internals.EpisodeStreams(self._runtime.config)
+            self._streams = internals.EpisodeStreams(self.runtime.config)
             self._streams.enter()
             self._engine = Engine(
                 self._settings,
-                record=self._runtime.journal.append,
+                record=self.runtime.journal.append,
                 ended=self._on_ended,
-                sync=self._runtime.journal.sync,
+                sync=self.runtime.journal.sync,
                 lost=self._on_lost,
             )
             self._engine.start()

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.session.prefetch import CaseState
     from pytest_ultrapar.session.prefetcher import Prefetcher
-    from pytest_ultrapar.session.runtime import Runtime
 
 
 OUTCOME = "ultrapar_outcome"
@@ -38,9 +37,9 @@ _WRONG_ANSWERS = (AssertionError, pytest.fail.Exception, pytest.xfail.Exception)
 class CaseReports:
     """Turns pytest's reports of cases into grades, and keeps secrets out of them."""
 
-    def __init__(self, runtime: Runtime, prefetcher: Prefetcher) -> None:
-        self._runtime = runtime
+    def __init__(self, prefetcher: Prefetcher) -> None:
         self._prefetcher = prefetcher
+        self._runtime = prefetcher.runtime
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.clock import MonotonicClock
-from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.session import collection, garbage, process, selection
 from pytest_ultrapar.session.prefetcher import Prefetcher, make_prefetcher
 from pytest_ultrapar.session.reports import CaseReports
-from pytest_ultrapar.session.runtime import Runtime, write_tables
+from pytest_ultrapar.session.runtime import write_tables
 from pytest_ultrapar.store.cases_file import write_cases, write_shared
 
 if TYPE_CHECKING:
@@ -32,7 +30,6 @@ class LocalSession:
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
         self._prefetcher: Prefetcher | None = None
-        self._runtime: Runtime | None = None
         self._port: LocalBroker | None = None
 
     @pytest.hookimpl(trylast=True)
@@ -59,7 +56,7 @@ class LocalSession:
         collected.cases.clear()
         garbage.spare_items(config)
         with self._coordinator.usage_errors():
-            self._runtime, self._prefetcher = make_prefetcher(
+            self._prefetcher = make_prefetcher(
                 config,
                 items=session.items,
                 collected=collected,
@@ -68,9 +65,7 @@ class LocalSession:
                 base_urls=run.services.base_urls,
                 connect=self._connect,
             )
-        config.pluginmanager.register(
-            CaseReports(self._runtime, self._prefetcher), "ultrapar-reports"
-        )
+        config.pluginmanager.register(CaseReports(self._prefetcher), "ultrapar-reports")
 
     async def _connect(self) -> BrokerPort:
         """Make the broker. Called once on the engine's loop."""
@@ -96,7 +91,8 @@ class LocalSession:
         try:
             self._run_all(session, self._prefetcher)
         finally:
-            fault = self._end()
+            self._coordinator.run.last_status = self.status()
+            fault = self._prefetcher.stop()
         if fault:
             raise session.Interrupted(fault)
         return True
@@ -116,23 +112,8 @@ class LocalSession:
             if session.shouldstop:
                 raise session.Interrupted(session.shouldstop)
 
-    def _end(self) -> str:
-        """End the engine and close the files; returns what went wrong, empty for nothing."""
-        self._coordinator.run.last_status = self.status()
-        if self._prefetcher is not None:
-            self._prefetcher.stop()
-        try:
-            if self._runtime is not None:
-                self._runtime.close()
-        except ResultsError as error:
-            return f"pytest-ultrapar: {error}"
-        return ""
-
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
         """Leave nothing open when the loop never ran, or its end was interrupted."""
         if self._prefetcher is not None:
             self._prefetcher.stop()
-        if self._runtime is not None:
-            with contextlib.suppress(ResultsError):
-                self._runtime.close()

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_ultrapar.broker.client import connect_broker
-from pytest_ultrapar.errors import ConfigError, ResultsError, UltraparError
+from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.session import collection, garbage, process, selection
 from pytest_ultrapar.session.ctrl_c import CtrlC
 from pytest_ultrapar.session.poolless import report_fault
 from pytest_ultrapar.session.prefetcher import Prefetcher, make_prefetcher
 from pytest_ultrapar.session.reports import CaseReports, pack
-from pytest_ultrapar.session.runtime import Runtime, write_tables
+from pytest_ultrapar.session.runtime import write_tables
 from pytest_ultrapar.store.cases_file import write_cases, write_shared
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ class WorkerSession:
         self._config = config
         self._given = given
         self._prefetcher: Prefetcher | None = None
-        self._runtime: Runtime | None = None
         # To the process's end: what it then still does is little and ends by itself.
         self._ctrl_c = CtrlC(lambda: None)
         self._ctrl_c.install()
@@ -81,7 +80,7 @@ class WorkerSession:
             await asyncio.shield(asyncio.wrap_future(dispatched))
             return await connect_broker(given["socket"], given["token"], worker)
 
-        self._runtime, self._prefetcher = make_prefetcher(
+        self._prefetcher = make_prefetcher(
             config,
             items=items,
             collected=collected,
@@ -91,9 +90,7 @@ class WorkerSession:
             connect=connect,
             alone=given["alone"],
         )
-        config.pluginmanager.register(
-            CaseReports(self._runtime, self._prefetcher), "ultrapar-reports"
-        )
+        config.pluginmanager.register(CaseReports(self._prefetcher), "ultrapar-reports")
         interactor = _interactor(config)
         interactor.torun = PrefetchQueue(self._prefetcher, dispatched)
         _pack_reports(interactor)
@@ -102,13 +99,8 @@ class WorkerSession:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """End the engine before the worker says that it has finished. Worker, main thread."""
-        if self._prefetcher is not None:
-            self._prefetcher.stop()
-        try:
-            if self._runtime is not None:
-                self._runtime.close()
-        except ResultsError as error:
-            session.shouldstop = f"pytest-ultrapar: {error}"
+        if self._prefetcher is not None and (fault := self._prefetcher.stop()):
+            session.shouldstop = fault
 
 
 class PrefetchQueue:
