@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ultrapar.pool.settings import SETTINGS, Setting, row_of
+from pytest_ultrapar.pool.settings import SETTINGS, Options, Setting
 
 if TYPE_CHECKING:
     import pytest
@@ -23,19 +23,18 @@ def add_options(parser: pytest.Parser) -> None:
             parser.addini(row.ini, f"Pool file, as {row.option}.", default="")
 
 
-def _facts(row: Setting) -> dict[str, Any]:
+def _facts(row: Setting[Any]) -> dict[str, Any]:
     """What argparse shall make of the option; texts of our own grammars are parsed later."""
-    if row.kind == "bool":
+    if row.kind is bool:
         return {"action": "store_true"}
     if row.bare is not None:
         # argparse would refuse a path behind the bare option as a wrong word, and not say why.
         return {"metavar": row.metavar, "nargs": "?", "const": row.bare}
     if row.choices is not None:
         return {"choices": row.choices}
-    if row.kind.startswith("tuple"):
+    if row.kind is tuple:
         return {"metavar": row.metavar, "action": "append"}
-    numbers = {"int": int, "float": float}
-    return {"metavar": row.metavar, "type": numbers.get(row.kind, str)}
+    return {"metavar": row.metavar, "type": row.kind if row.kind in {int, float} else str}
 
 
 def only_looks(config: pytest.Config) -> bool:
@@ -51,12 +50,12 @@ def only_looks(config: pytest.Config) -> bool:
 
 def plans(config: pytest.Config) -> bool:
     """Whether pytest is asked for a plan, not for a run."""
-    return bool(config.getoption(row_of("plan").dest))
+    return bool(config.getoption(Options.plan.dest))
 
 
 def pool_path(config: pytest.Config) -> Path | None:
     """The pool file that was asked for, or None when this plugin has nothing to do."""
-    row = row_of("pool")
+    row = Options.pool
     given = config.getoption(row.dest)
     if given:
         return Path(given)

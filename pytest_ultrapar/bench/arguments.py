@@ -6,7 +6,7 @@ import difflib
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.settings import MODES, ONE_AT_A_TIME, row_of
+from pytest_ultrapar.pool.settings import MODES, ONE_AT_A_TIME, Options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -124,7 +124,7 @@ def pytest_arguments(passed_on: Sequence[str], *, mode: str, pool: str | None) -
     """
     arguments = list(passed_on)
     if mode in ONE_AT_A_TIME:
-        arguments = _without(arguments, row_of("policy").option)
+        arguments = _without(arguments, Options.policy.option)
     if pool is not None:
         arguments.append(f"--ultrapar-pool={pool}")
     return [*arguments, f"--ultrapar-mode={mode}"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.settings import row_of
+from pytest_ultrapar.pool.settings import Options
 
 if TYPE_CHECKING:
     import argparse
@@ -72,8 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--key-lock",
-        choices=row_of("key_lock").choices,
-        default=row_of("key_lock").default,
+        choices=Options.key_lock.choices,
+        default=Options.key_lock.default,
         help="what to do while a run of this host sends with one of the keys: wait for its end, "
         "or fail with exit code 4 (default: %(default)s)",
     )

@@ -14,7 +14,7 @@ from pytest_ultrapar.compare.rules import (
     parse_rule,
 )
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.settings import row_of
+from pytest_ultrapar.pool.settings import Options
 
 if TYPE_CHECKING:
     import argparse
@@ -63,8 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--undecided",
-        choices=row_of("gate_undecided").choices,
-        default=row_of("gate_undecided").default,
+        choices=Options.gate_undecided.choices,
+        default=Options.gate_undecided.default,
         help="whether a run passes where a rule is undecided and none fails (default: pass)",
     )
     parser.add_argument(

@@ -12,7 +12,7 @@ from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.plan.expectations import EarlierRun
 from pytest_ultrapar.pool.model import answered_by
-from pytest_ultrapar.pool.settings import row_of
+from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST
 from pytest_ultrapar.store.manifest import Manifest, answers_differ, read_manifest
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Pool
     from pytest_ultrapar.records import Case
 
-_OPTION = row_of("plan_from").option
+_OPTION = Options.plan_from.option
 _NONE = "none"
 _NOTHING = EarlierRun((), 0.0)
 _MOST_RUNS = 20

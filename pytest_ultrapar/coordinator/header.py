@@ -216,6 +216,17 @@ def process_loads(
     return tuple(load for load in loads if load.processes)
 
 
+def _short_days(run: Run, cases: Sequence[Case]) -> Iterator[str]:
+    """Of which limits per day the run needs more than is left."""
+    if not run.days:
+        return
+    per_case, how = run.requests_before, "some"
+    if per_case is None:
+        per_case, how = 1.0, "at least"
+    needed = {model: n * per_case for model, n in run.to_ask(cases).cases.items()}
+    yield from too_few(run.lanes, run.days, {"requests": needed}, how=how)
+
+
 def not_asked(shared: Iterable[Shared]) -> Iterator[str]:
     """Which suites share answers of others instead of asking."""
     for one in shared:
@@ -238,16 +249,6 @@ class Looking(collection.CollectOnly):
 
 
 # -- what a pool wastes ----------------------------------------------------------------------------
-
-
-def _short_days(run: Run, cases: Sequence[Case]) -> Iterator[str]:
-    if not run.days:
-        return
-    per_case, how = run.requests_before, "some"
-    if per_case is None:
-        per_case, how = 1.0, "at least"
-    needed = {model: n * per_case for model, n in run.to_ask(cases).cases.items()}
-    yield from too_few(run.lanes, run.days, {"requests": needed}, how=how)
 
 
 def _waste(

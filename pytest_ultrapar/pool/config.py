@@ -34,7 +34,7 @@ from pytest_ultrapar.pool.limits import (
 from pytest_ultrapar.pool.model import EffectiveValue, Lane, Limit, Pool, Provider
 from pytest_ultrapar.pool.providers import build_provider
 from pytest_ultrapar.pool.secret import check_secrets
-from pytest_ultrapar.pool.settings import RATE_MODES, RateMode
+from pytest_ultrapar.pool.settings import RATE_MODES, Options, RateMode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -133,7 +133,7 @@ def _rate_modes(
     where = location.at("pool").at("rate_mode")
     if whole.rate_mode is not None:
         check_word(where, whole.rate_mode, RATE_MODES)
-    value = sources.resolve("rate_mode", whole.rate_mode)
+    value = sources.resolve(Options.rate_mode, whole.rate_mode)
     word = check_word(_origin_place(value, where), str(value.value or RATE_MODES[0]), RATE_MODES)
     sources.note("rate_mode", word, value.origin)
     is_for_all = value.origin.startswith((f"{COMMAND_LINE} ", f"{ENVIRONMENT} "))
@@ -154,7 +154,7 @@ def _add_pool_limit(
 ) -> None:
     amounts = read_amounts(location, table, mode)
     workers = amounts.get("workers")
-    value = book.sources.resolve("max_workers", None if workers is None else int(workers))
+    value = book.sources.resolve(Options.max_workers, None if workers is None else int(workers))
     if isinstance(value.value, int):
         WORKERS.check(_origin_place(value, location.at("workers")), value.value)
         amounts["workers"] = value.value

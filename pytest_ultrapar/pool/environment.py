@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.fields import (
@@ -20,11 +20,12 @@ from pytest_ultrapar.pool.fields import (
     shown,
 )
 from pytest_ultrapar.pool.model import EffectiveValue
-from pytest_ultrapar.pool.settings import SETTINGS, Options, Repeats, Setting, WhichLog, row_of
+from pytest_ultrapar.pool.settings import SETTINGS, Options, Repeats, Setting, WhichLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+T = TypeVar("T")
 COMMAND_LINE, ENVIRONMENT, DEFAULT = "command line", "environment", "default"
 """How origins begin."""
 _NOTHING: Mapping[str, object] = MappingProxyType({})
@@ -59,7 +60,7 @@ def settle(
     origin: dict[str, str] = {}
     for row in SETTINGS:
         values[row.name], origin[row.name] = resolve(
-            row.name,
+            row,
             command_line=_of_option(row, given.get(row.name)),
             environment=environment.get(row.name),
             file=file.get(row.name),
@@ -67,7 +68,7 @@ def settle(
         )
     number = environment.get("debug_process_num")
     if number is not None and values["debug_log"].is_on and _is_of_variable(origin["debug_log"]):
-        where = Location(ENVIRONMENT, row_of("debug_process_num").variable)
+        where = Location(ENVIRONMENT, Options.debug_process_num.variable)
         values["debug_log"] = WhichLog(is_on=True, number=number, location=where)
         origin["debug_log"] += f" and {where.path}"
     return Options(values, origin)
@@ -83,23 +84,22 @@ def effective(options: Options) -> tuple[EffectiveValue, ...]:
 
 
 def resolve(
-    name: str,
+    row: Setting[T],
     *,
-    command_line: Any,  # noqa: ANN401 - of the row's own type, as the next two
-    environment: Any,  # noqa: ANN401
-    file: Any,  # noqa: ANN401
+    command_line: T | None,
+    environment: T | None,
+    file: T | None,
     file_name: str = "pool.toml",
-) -> tuple[Any, str]:
+) -> tuple[T, str]:
     """The value in force and its origin: command line over environment over file over default.
 
     Args:
-        name: The setting.
+        row: The setting.
         command_line: None when the option was not given; the same for the next two.
         environment: The variable's value as `read_environment` typed it.
         file: The value in the pool file.
         file_name: How the origin calls the pool file.
     """
-    row = row_of(name)
     if command_line is not None:
         return command_line, f"{COMMAND_LINE} {row.option}"
     if environment is not None:
@@ -120,15 +120,15 @@ def read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     return {row.name: _of_variable(row, text) for row, text in texts.items() if text}
 
 
-def _of_option(row: Setting, given: Any) -> Any:  # noqa: ANN401 - argparse knows the types
+def _of_option(row: Setting[Any], given: Any) -> Any:  # noqa: ANN401 - argparse knows the types
     if given is None:
         return None
     where = Location(COMMAND_LINE, row.option)
-    if row.kind == "Repeats":
+    if row.kind is Repeats:
         return parse_repeats(where, given.strip())
-    if row.kind == "WhichLog":
+    if row.kind is WhichLog:
         return parse_which(where, given.strip())
-    if row.kind == "Path":
+    if row.kind is Path:
         return Path(given) if given else None
     if row.bare is not None and row.choices and given not in row.choices:
         # pytest's parser takes whatever follows the option for its word.
@@ -142,22 +142,22 @@ def _of_option(row: Setting, given: Any) -> Any:  # noqa: ANN401 - argparse know
         if not least <= given <= most:
             msg = f"{row.option} must be between {least:g} and {most:g} (got {given})"
             raise ConfigError(msg)
-    return tuple(given) if row.kind.startswith("tuple") else given
+    return tuple(given) if row.kind is tuple else given
 
 
-def _of_variable(row: Setting, text: str) -> Any:  # noqa: ANN401 - of the row's type
+def _of_variable(row: Setting[Any], text: str) -> Any:  # noqa: ANN401 - of the row's type
     where = Location(ENVIRONMENT, row.variable)
     if row.by_truth is not None:
         word = row.by_truth[0 if _truth(where, text) else 1]
-        return parse_which(where, word) if row.kind == "WhichLog" else word
+        return parse_which(where, word) if row.kind is WhichLog else word
     if row.choices is not None:
         return check_word(where, text.lower(), row.choices)
     if row.between is not None:
         least, most = row.between
         return _integer(where, text, Bounds(at_least=least, at_most=most))
-    if row.kind == "Repeats":
+    if row.kind is Repeats:
         return parse_repeats(where, text)
-    return _truth(where, text) if row.kind == "bool" else parse_ports(where, text)
+    return _truth(where, text) if row.kind is bool else parse_ports(where, text)
 
 
 def _is_of_variable(origin: str) -> bool:
@@ -295,13 +295,13 @@ class Sources:
         if value is not None:
             self.effective.append(EffectiveValue(name, value, origin or self.file_name))
 
-    def resolve(self, name: str, file: str | float | None) -> EffectiveValue:
+    def resolve(self, row: Setting[Any], file: str | float | None) -> EffectiveValue:
         """One of the pool's own settings in force, `max_workers` or `rate_mode`."""
         value, origin = resolve(
-            name,
-            command_line=getattr(self.overrides, name),
-            environment=self.environment.get(name),
+            row,
+            command_line=getattr(self.overrides, row.name),
+            environment=self.environment.get(row.name),
             file=file,
             file_name=self.file_name,
         )
-        return EffectiveValue(name, value, origin)
+        return EffectiveValue(row.name, value, origin)

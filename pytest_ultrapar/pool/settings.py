@@ -1,9 +1,10 @@
 """Every setting of a run: one row says all there is to say of it.
 
-`Options` is the table and the type at once: a row is an attribute with its option, variable, range,
-default and help. pytest's parser (`options.py`), the reading with its precedence and checks
-(`pool/environment.py`) and the test of the documentation go through `SETTINGS`, so a new setting is
-one row here and whoever reads `options.<name>`.
+`Options` is the table and the type at once: a row is an attribute with its type, option, variable,
+range, default and help. `Options.seed` is the row, `options.seed` the value in force. pytest's
+parser (`options.py`), the reading with its precedence and checks (`pool/environment.py`) and the
+test of the documentation go through `SETTINGS`, so a new setting is one row here and whoever reads
+`options.<name>`.
 
 Every pytest run imports this module, with a pool or without: it must stay free of anything heavy,
 which is why `Options` is no dataclass (1.4 ms for this many fields, half of what the plugin costs).
@@ -11,14 +12,15 @@ which is why `Options` is no dataclass (1.4 ms for this many fields, half of wha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args, overload
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from pytest_ultrapar.pool.fields import Location
 
+T = TypeVar("T")
 Mode = Literal["serial", "rotate", "phase", "ultra"]
 RateMode = Literal["fixed", "adaptive"]
 StorageFormat = Literal["parquet", "json"]
@@ -116,16 +118,16 @@ def number_of(worker: str) -> int:
     return int(digits) + 1 if digits.isdecimal() else 1
 
 
-class Setting:
-    """One row of the table.
+class Setting(Generic[T]):
+    """One row of the table: the attribute of `Options` itself in the class, its value in an object.
 
     Attributes:
         name: The attribute of `Options`.
-        kind: Its annotation, by which texts are parsed.
         option: `--ultrapar-...`; empty for a setting that has a variable only.
         metavar: What follows the option; empty for a flag.
         help: For `pytest --help`, without default and variable.
         default: In force when nobody says anything.
+        kind: Of what type it is, by which texts are parsed; where `default` does not tell, text.
         by_default: The default in words, where the value alone does not tell.
         variable: Of the environment, if there is one.
         by_truth: The words that "true" and "false" in the variable stand for, where it is a switch.
@@ -138,35 +140,58 @@ class Setting:
             not: the manifest has fields for those that matter.
     """
 
-    name = kind = ""
-    default: Any = None
-    by_default: str | None = None
-    variable = ""
-    by_truth: tuple[str, str] | None = None
-    file = ""
-    ini = ""
-    between: tuple[float, float] | None = None
-    choices: tuple[str, ...] | None = None
-    bare: str | None = None
-    is_recorded = True
+    name = ""
 
-    def __init__(self, spelling: str, said: str, **facts: Any) -> None:  # noqa: ANN401
-        """Make a row.
-
-        Args:
-            spelling: The option as it is documented, with its metavar.
-            said: The help.
-            facts: The other attributes; those left out are as above.
-        """
-        assert all(hasattr(Setting, name) for name in facts), facts
-        vars(self).update(facts)
+    def __init__(
+        self,
+        spelling: str = "",
+        said: str = "",
+        *,
+        default: T,
+        kind: type | None = None,
+        by_default: str | None = None,
+        variable: str = "",
+        by_truth: tuple[str, str] | None = None,
+        file: str = "",
+        ini: str = "",
+        between: tuple[float, float] | None = None,
+        choices: tuple[str, ...] | None = None,
+        bare: str | None = None,
+        is_recorded: bool = True,
+    ) -> None:
+        """Make a row; `spelling` is the option with its metavar as documented, `said` the help."""
         self.option, _, metavar = spelling.partition(" ")
-        self.metavar = metavar.strip("[]") if self.bare is not None else metavar
+        self.metavar = metavar.strip("[]") if bare is not None else metavar
         self.help = said
+        self.default = default
+        self.kind: type = kind or (str if default is None else type(default))
+        self.by_default = by_default
+        self.variable = variable
+        self.by_truth = by_truth
+        self.file = file
+        self.ini = ini
+        self.between = between
+        self.choices = choices
+        self.bare = bare
+        self.is_recorded = is_recorded
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
-        self.kind = owner.__annotations__[name].removesuffix(" | None")
+
+    @overload
+    def __get__(self, options: None, owner: type) -> Setting[T]: ...
+
+    @overload
+    def __get__(self, options: Options, owner: type) -> T: ...
+
+    def __get__(self, options: Options | None, owner: type) -> Setting[T] | T:
+        if options is None:
+            return self
+        value: T = vars(options)[self.name]
+        return value
+
+    def __set__(self, options: Options, value: T) -> None:
+        vars(options)[self.name] = value
 
     @property
     def spelling(self) -> str:
@@ -203,11 +228,6 @@ class Setting:
         return f"{self.help} ({'; '.join(more)})." if more else f"{self.help}."
 
 
-def setting(spelling: str = "", said: str = "", **facts: Any) -> Any:  # noqa: ANN401
-    """A row, of whatever type its attribute is declared to have; see `Setting`."""
-    return Setting(spelling, said, **facts)
-
-
 class Options:
     """The settings in force: command line over environment over pool file over default.
 
@@ -218,27 +238,30 @@ class Options:
         origin: By name, whence a value is: `default`, `command line --ultrapar-seed`, ...
     """
 
-    pool: str | None = setting(
+    pool: Setting[str | None] = Setting(
         "--ultrapar-pool FILE",
         "Pool of providers, keys and limits to run on (ini: ultrapar_pool). Without it the plugin "
         "does nothing",
+        default=None,
         ini="ultrapar_pool",
         is_recorded=False,
     )
-    out: Path | None = setting(
+    out: Setting[Path | None] = Setting(
         "--ultrapar-out DIR",
         "Directory of the run; .ultrapar/latest points at the newest one",
+        default=None,
+        kind=Path,
         by_default=".ultrapar/<time>-<id>",
         is_recorded=False,
     )
-    models: tuple[str, ...] = setting(
+    models: Setting[tuple[str, ...]] = Setting(
         "--ultrapar-model PATTERN",
         "Only models whose name matches; may be repeated, patterns such as 'qwen*' work",
         default=(),
         by_default="all models",
         is_recorded=False,
     )
-    repeats: Repeats = setting(
+    repeats: Setting[Repeats] = Setting(
         "--ultrapar-repeats N[xM]",
         "Repetitions of each cell; NxM takes N of the first M values of the parameter that the "
         "suite's mark names with repeats_over",
@@ -246,13 +269,13 @@ class Options:
         variable="NUM_INSTANCES",
         file="repeats",
     )
-    seed: int = setting(
+    seed: Setting[int] = Setting(
         "--ultrapar-seed N",
         "Seed of the run: same suite, pool of models and seed give the same cases and prompts",
         default=0,
         between=(0, 2**63 - 1),
     )
-    mode: Mode = setting(
+    mode: Setting[Mode] = Setting(
         "--ultrapar-mode MODE",
         "How cases meet lanes: 'serial' one at a time, one lane per model; 'rotate' one at a time, "
         "all lanes in turn; 'phase' as a suite's conftest defines its phases; 'ultra' all that the "
@@ -262,39 +285,45 @@ class Options:
         variable="USE_CONCURRENT",
         by_truth=("ultra", "rotate"),
     )
-    baseline: int | None = setting(
+    baseline: Setting[int | None] = Setting(
         "--ultrapar-baseline N",
         "Run a random sample of N cases one at a time first, as mode 'serial' does, and measure "
         "the speed-up of the others against it; 30 are often enough. The sample counts in results "
         "and scores, not in makespan and throughput. Without it the serial time is estimated from "
         "the run's own service times",
+        default=None,
+        kind=int,
     )
-    policy: str = setting(
+    policy: Setting[str] = Setting(
         "--ultrapar-policy POLICY",
-        "How models meet keys and instances: a shipped policy or one that a conftest offers; an "
-        "unknown word lists them all. Mode phase has its own",
+        "How models meet keys and instances: even, by-key, by-model, round-robin, exclusive, "
+        "batch:N, serial, or a policy that a conftest offers; an unknown word lists those, too. "
+        "Mode phase has its own",
         default="even",
     )
-    rate_mode: RateMode | None = setting(
+    rate_mode: Setting[RateMode | None] = Setting(
         "--ultrapar-rate-mode MODE",
         "fixed: limits are as the pool declares them; adaptive: they are estimated, below what is "
         "declared for adaptive",
+        default=None,
         by_default="as the pool says, else fixed",
         choices=RATE_MODES,
         variable="RATE_MODE",
         file="rate_mode",
         is_recorded=False,
     )
-    max_workers: int | None = setting(
+    max_workers: Setting[int | None] = Setting(
         "--ultrapar-max-workers N",
         "Requests in flight over the whole pool at most",
+        default=None,
+        kind=int,
         by_default="as the pool says",
         between=(1, 100_000),
         variable="MAX_WORKERS",
         file="workers",
         is_recorded=False,
     )
-    max_attempts: int = setting(
+    max_attempts: Setting[int] = Setting(
         "--ultrapar-max-attempts N",
         "Tries of one request before its case is 'infra'; time-outs and unreadable answers are "
         "retried at most once, 429 and dead keys do not count. With 1 nothing is ever sent again, "
@@ -302,32 +331,33 @@ class Options:
         default=3,
         between=(1, 100),
     )
-    episode_timeout_s: float = setting(
+    episode_timeout_s: Setting[float] = Setting(
         "--ultrapar-episode-timeout SECONDS",
         "Deadline of one episode, all its waiting included",
         default=EPISODE_TIMEOUT_S,
         between=(0.001, 7 * 86_400),
     )
-    coverage: float = setting(
+    coverage: Setting[float] = Setting(
         "--ultrapar-coverage SHARE",
         "Least share of planned cases that must be graded, else exit code 1",
         default=0.98,
         between=(0, 1),
     )
-    gate: tuple[str, ...] = setting(
+    gate: Setting[tuple[str, ...]] = Setting(
         "--ultrapar-gate RULE",
         "A rule that the run must keep, else exit code 1, such as 'throughput>=-10%%' or "
         "'solved_rate[model=m]>=0.7'; may be repeated ('ultrapar gate --help' explains them)",
         default=(),
         is_recorded=False,
     )
-    gate_baseline: str | None = setting(
+    gate_baseline: Setting[str | None] = Setting(
         "--ultrapar-gate-baseline RUN",
         "The earlier run that the rules of --ultrapar-gate compare with (its directory, its id, or "
         "'latest'); without a rule the default ones hold",
+        default=None,
         is_recorded=False,
     )
-    gate_undecided: Undecided = setting(
+    gate_undecided: Setting[Undecided] = Setting(
         "--ultrapar-gate-undecided WORD",
         "Whether a run passes or fails where a rule is undecided (too few cases, or the client "
         "itself was the limit) and none fails",
@@ -335,66 +365,73 @@ class Options:
         choices=get_args(Undecided),
         is_recorded=False,
     )
-    storage: StorageFormat = setting(
+    storage: Setting[StorageFormat] = Setting(
         "--ultrapar-storage FORMAT",
         "Format of the results",
         default="parquet",
         choices=get_args(StorageFormat),
         variable="STORAGE_FORMAT",
     )
-    resume: str | None = setting(
+    resume: Setting[str | None] = Setting(
         "--ultrapar-resume RUN",
         "Finish an interrupted run: its directory, or 'latest'. Give the same suite and pool "
         "again; finished episodes cost no request",
+        default=None,
         is_recorded=False,
     )
-    reuse: str | None = setting(
+    reuse: Setting[str | None] = Setting(
         "--ultrapar-reuse RUN",
         "Take over graded answers of an earlier run (its directory, its id, or 'latest') where a "
         "suite says that it takes cases from another one",
+        default=None,
         is_recorded=False,
     )
-    plan: bool = setting(
+    plan: Setting[bool] = Setting(
         "--ultrapar-plan",
         "Send nothing: show calls, tokens, time, cost, the load of keys and limits, and a forecast "
         "for each mode; refuse an inconsistent pool. -n says for how many workers",
         default=False,
         is_recorded=False,
     )
-    plan_from: str | None = setting(
+    plan_from: Setting[str | None] = Setting(
         "--ultrapar-plan-from RUN",
         "The earlier run that the plan's turns, tokens and times come from: its directory, its "
         "id, 'latest', or 'none'",
+        default=None,
         by_default="the newest that covers most of the cases",
         is_recorded=False,
     )
-    check: LaneCheck | None = setting(
+    check: Setting[LaneCheck | None] = Setting(
         "--ultrapar-check [WORD]",
         "Before the first case, send one minimal request to each lane that the selected cases "
         "need: if one fails, 'fail' ends the run with exit code 4 and names it, 'warn' says so "
         "and goes on without it; no word means fail. 'ultrapar check' does so without a run",
+        default=None,
         choices=get_args(LaneCheck),
         bare="fail",
     )
-    simulator: str | None = setting(
+    simulator: Setting[str | None] = Setting(
         "--ultrapar-simulator URL",
         "Use a simulated provider that 'ultrapar simulate' already runs, instead of starting one",
+        default=None,
         is_recorded=False,
     )
-    key_lock: KeyLock = setting(
+    key_lock: Setting[KeyLock] = Setting(
         "--ultrapar-key-lock HOW",
         "What to do while another run of this host sends with one of the pool's keys: 'wait' "
         "until it has ended, or 'fail' with exit code 4",
         default="wait",
         choices=get_args(KeyLock),
     )
-    faults: Path | None = setting(
+    faults: Setting[Path | None] = Setting(
         "--ultrapar-faults FILE",
         "Have the run's own simulated provider fail as this TOML file says: errors, hangs, dropped "
         "connections, limits that change ('ultrapar simulate --help' shows an example)",
+        default=None,
+        kind=Path,
         is_recorded=False,
     )
-    debug_log: WhichLog = setting(
+    debug_log: Setting[WhichLog] = Setting(
         "--ultrapar-debug-log WHICH",
         "Write every lease, request, retry and episode to debug-<worker>.log in the run's "
         "directory: 'all' workers, 'off', or one by its number, from 1",
@@ -402,13 +439,21 @@ class Options:
         variable="DEBUG_LOG",
         by_truth=("all", "off"),
     )
-    debug_process_num: int | None = setting(
-        between=(1, 100_000), variable="DEBUG_PROCESS_NUM", is_recorded=False
+    debug_process_num: Setting[int | None] = Setting(
+        default=None,
+        kind=int,
+        between=(1, 100_000),
+        variable="DEBUG_PROCESS_NUM",
+        is_recorded=False,
     )
     """The one worker that `DEBUG_LOG=true` is for; alone it asks for nothing."""
-    use_multi_vllm: bool | None = setting(variable="USE_MULTI_VLLM", is_recorded=False)
+    use_multi_vllm: Setting[bool | None] = Setting(
+        default=None, kind=bool, variable="USE_MULTI_VLLM", is_recorded=False
+    )
     """False takes the first of several ports only."""
-    vllm_ports: tuple[int, ...] | None = setting(variable="VLLM_PORTS", is_recorded=False)
+    vllm_ports: Setting[tuple[int, ...] | None] = Setting(
+        default=None, kind=tuple, variable="VLLM_PORTS", is_recorded=False
+    )
     """Read where a pool names it in `ports_env`, and checked in any case."""
 
     def __init__(self, values: Mapping[str, Any], origin: Mapping[str, str]) -> None:
@@ -423,13 +468,6 @@ class Options:
         self.origin = {row.name: origin.get(row.name, "default") for row in SETTINGS}
 
 
-SETTINGS: tuple[Setting, ...] = tuple(
+SETTINGS: tuple[Setting[Any], ...] = tuple(
     row for row in vars(Options).values() if isinstance(row, Setting)
 )
-
-
-def row_of(name: str) -> Setting:
-    """The row of that name."""
-    row = vars(Options)[name]
-    assert isinstance(row, Setting)
-    return row

@@ -16,7 +16,6 @@ from pytest_ultrapar.pool.settings import (
     Mode,
     Options,
     Repeats,
-    row_of,
 )
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 NO_POLICY = "none"
 """The policy of the modes that run one case at a time: there is nothing to choose."""
-_POLICY = row_of("policy")
+_POLICY = Options.policy
 
 
 def read_overrides(config: pytest.Config) -> Overrides:

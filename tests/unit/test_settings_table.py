@@ -11,7 +11,7 @@ from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.options import add_options
 from pytest_ultrapar.pool.environment import effective, settle
 from pytest_ultrapar.pool.file import WholePoolTable
-from pytest_ultrapar.pool.settings import SETTINGS, Options, Setting, row_of, setting
+from pytest_ultrapar.pool.settings import SETTINGS, Options, Setting
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "options.md").read_text(encoding="utf-8")
@@ -33,7 +33,7 @@ def test_reference_lists_the_options_in_the_order_of_the_table():
 
 
 @pytest.mark.parametrize("row", OPTIONS, ids=lambda row: row.name)
-def test_reference_has_default_variable_and_choices_of_an_option(row: Setting):
+def test_reference_has_default_variable_and_choices_of_an_option(row: Setting[object]):
     default, variable, meaning = reference()[row.spelling]
 
     assert default.replace("`", "") == (row.default_text or "none")
@@ -44,8 +44,9 @@ def test_reference_has_default_variable_and_choices_of_an_option(row: Setting):
 
 
 def test_reference_names_every_policy_variable_and_ini_setting():
-    meaning = reference()[row_of("policy").spelling][-1]
+    meaning = reference()[Options.policy.spelling][-1]
     assert [name for name in POLICIES if f"`{name}`" not in meaning] == []
+    assert f": {', '.join(POLICIES)}, or a policy" in Options.policy.help
     assert [row.variable for row in SETTINGS if row.variable not in PAGE] == []
     assert [row.ini for row in SETTINGS if row.ini and f"`{row.ini} = " not in PAGE] == []
 
@@ -107,7 +108,7 @@ def test_one_row_makes_an_option_with_a_variable(monkeypatch):
     """What a new setting takes: its row. Reading, checks, help and origin come with it."""
 
     class More(Options):
-        grace_s: int = setting(
+        grace_s: Setting[int] = Setting(
             "--ultrapar-grace SECONDS",
             "How long to wait",
             default=5,
