@@ -125,7 +125,7 @@ def _coordinate(config: pytest.Config) -> None:
     if not settled.plan:
         process.check_keys(config)
     if settled.reuse is not None:
-        from pytest_ultrapar.coordinator.reuse import reusable  # noqa: PLC0415
+        from pytest_ultrapar.coordinator.earlier_run import reusable  # noqa: PLC0415
 
         data = process.data(config)
         config.stash[selection.reused_key] = reusable(

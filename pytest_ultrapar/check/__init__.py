@@ -1,1 +1,1 @@
-"""`ultrapar check`: which lanes of a pool answer, before anything is paid for."""
+"""Which lanes of a pool answer: `ultrapar check`, and `--ultrapar-check` before a run."""

@@ -1,4 +1,4 @@
-"""Which earlier run a plan stands on, and how much of it says something of this one."""
+"""Earlier runs: which one a plan stands on, and whose answers a run takes over."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from pytest_ultrapar.analysis.earlier import earlier_in_subprocess
+from pytest_ultrapar.analysis.earlier import earlier_in_subprocess, graded_in_subprocess
 from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.plan.expectations import EarlierRun
 from pytest_ultrapar.pool.model import answered_by
 from pytest_ultrapar.pool.settings import Options
+from pytest_ultrapar.session.selection import Question, question_of_case
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST
 from pytest_ultrapar.store.manifest import Manifest, answers_differ, read_manifest
@@ -171,9 +172,7 @@ def _covered(
 
 def _fitting(directory: Path, manifest: Manifest, pool: Pool) -> History:
     if manifest.simulated != pool.is_simulated:
-        kind = {True: "simulated", False: "real"}
-        then, now = kind[manifest.simulated], kind[pool.is_simulated]
-        return History(_NOTHING, (f"its answers were {then}, here they are {now}",))
+        return History(_NOTHING, (_other_kind(manifest),))
     notes = answers_differ(manifest.answered_by, answered_by(pool))
     others = _others(manifest, pool)
     slower = _other_latency(manifest, pool) - others
@@ -217,3 +216,57 @@ def _other_latency(manifest: Manifest, pool: Pool) -> set[str]:
         for name in now
         if name.startswith(f"{provider.name}/{model.name} latency ") and then.get(name) != now[name]
     }
+
+
+# -- answers that a run takes over -----------------------------------------------------------------
+
+
+def reusable(name: str, *, seed: int, data: Mapping[str, str], pool: Pool) -> dict[Question, str]:
+    """The questions that an earlier run answered and graded, and the ids of the cases that did.
+
+    Args:
+        name: The run, as `resolve_run` takes it.
+        seed: Seed of this run.
+        data: What the suites of this run say of their data (`pytest_ultrapar_data`).
+        pool: What this run asks.
+
+    Raises:
+        ConfigError: There is no such run, it has no results, or it asked something else.
+    """
+    directory = resolve_run(name)
+    try:
+        manifest = read_manifest(directory)
+        found = differences(manifest, seed=seed, data=data, pool=pool)
+        if found:
+            msg = f"--ultrapar-reuse: {directory} cannot be reused by this run: {'; '.join(found)}"
+            raise ConfigError(msg)
+        ids = graded_in_subprocess(directory)
+    except ResultsError as error:
+        msg = f"--ultrapar-reuse: {error}"
+        raise ConfigError(msg) from error
+    found_ids: dict[Question, str] = {}
+    for case in read_cases(directory):
+        if case.case_id in ids:
+            found_ids.setdefault(question_of_case(case), case.case_id)
+    return found_ids
+
+
+def differences(earlier: Manifest, *, seed: int, data: Mapping[str, str], pool: Pool) -> list[str]:
+    """What makes an earlier run's answers ones to other questions; empty when nothing does."""
+    found: list[str] = []
+    if earlier.seed != seed:
+        found.append(f"its run seed was {earlier.seed}, this one's is {seed}")
+    if earlier.simulated != pool.is_simulated:
+        found.append(_other_kind(earlier))
+    else:
+        found += answers_differ(earlier.answered_by, answered_by(pool))
+    for name in sorted({*earlier.data, *data}):
+        then, now = earlier.data.get(name, "none"), data.get(name, "none")
+        if then != now:
+            found.append(f"its {name} was {then}, this one's is {now}")
+    return found
+
+
+def _other_kind(manifest: Manifest) -> str:
+    then, now = ("simulated", "real") if manifest.simulated else ("real", "simulated")
+    return f"its answers were {then}, here they are {now}"

@@ -337,11 +337,11 @@ class Run:
         """
         if self.options.check is None:
             return
-        from pytest_ultrapar.coordinator import lane_check  # noqa: PLC0415 - the HTTP client, only when asked for
+        from pytest_ultrapar.check import run_check  # noqa: PLC0415 - the HTTP client, only when asked for
 
         self.may_have_sent = True
-        needed = lane_check.needed_lanes(self.lanes, self.assignment, self._unanswered(cases))
-        self.known = yield from lane_check.check_lanes(
+        needed = run_check.needed_lanes(self.lanes, self.assignment, self._unanswered(cases))
+        self.known = yield from run_check.check_lanes(
             replace(self.pool, lanes=needed),
             self.services.base_urls,
             line,

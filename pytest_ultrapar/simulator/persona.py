@@ -1,4 +1,4 @@
-"""What acts as a model behind the simulated provider, and how one is found by its name."""
+"""What acts as a model behind the simulated provider, and the plainest of them."""
 
 from __future__ import annotations
 
@@ -67,3 +67,21 @@ class Persona(Protocol):
             skill: 0 (always fails where it can) to 1 (never does).
         """
         ...
+
+
+_HEARD_CHARACTERS = 40
+
+
+class Echo:
+    """Answers `echo: ` and the first 40 characters of the last user message, whatever its skill."""
+
+    __slots__ = ()
+    draws: ClassVar[bool] = False
+
+    def reply(
+        self, messages: Sequence[ChatMessage], rng: random.Random, skill: float
+    ) -> PersonaReply:
+        """The beginning of the last user message; only `echo: ` where no user spoke."""
+        del rng, skill
+        heard = next((m.content for m in reversed(messages) if m.role == "user"), "")
+        return PersonaReply(f"echo: {heard[:_HEARD_CHARACTERS]}")

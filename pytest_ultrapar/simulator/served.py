@@ -13,7 +13,7 @@ from pytest_ultrapar.simulator.faults.script import FaultScript
 from pytest_ultrapar.simulator.faults.timeline import Timeline
 from pytest_ultrapar.simulator.limits import Gate, LimitPath, MovingGate
 from pytest_ultrapar.simulator.log import encode_names
-from pytest_ultrapar.simulator.persona import Persona
+from pytest_ultrapar.simulator.persona import Echo, Persona
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -308,8 +308,6 @@ def encode_metrics(provider: ServedProvider) -> bytes:
 def persona_by_name(name: PersonaName) -> Persona:
     """The persona of that name; imports only what it needs."""
     if name == "echo":
-        from pytest_ultrapar.simulator.echo import Echo  # noqa: PLC0415 - only what is asked for
-
         return Echo()
     from pytest_ultrapar.simulator.personas import workflow  # noqa: PLC0415 - only what is asked for
 

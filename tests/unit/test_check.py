@@ -23,7 +23,7 @@ from pytest_ultrapar.check.answers import (
     summary_lines,
 )
 from pytest_ultrapar.check.asking import ModelList, Seen, SmallestChat
-from pytest_ultrapar.coordinator.lane_check import needed_lanes
+from pytest_ultrapar.check.run_check import needed_lanes
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.http import Answer
 from pytest_ultrapar.pool.config import load_pool

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pytest_ultrapar.coordinator.reuse import differences
+from pytest_ultrapar.coordinator.earlier_run import differences
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.model import answered_by
 from tests.unit.pool_texts import real, simulated
