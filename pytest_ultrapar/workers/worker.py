@@ -100,7 +100,9 @@ class WorkerSession:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """End the engine before the worker says that it has finished. Worker, main thread."""
         if self._prefetcher is not None and (fault := self._prefetcher.stop()):
-            session.shouldstop = fault
+            # xdist has copied `session.shouldstop` by now: the part of its wrapper before the
+            # `yield` (remote.py:147) runs before any other plugin. It sends this after all of us.
+            session.config.workeroutput["shouldstop"] = fault  # type: ignore[attr-defined]
 
 
 class PrefetchQueue:
