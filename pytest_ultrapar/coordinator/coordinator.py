@@ -60,6 +60,7 @@ class Coordinator:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
         """Show that pytest collects, here or in xdist's workers."""
+        # First of all: the controller's `DSession` answers (dsession.py:103), which ends the call.
         reporter = self.config.pluginmanager.getplugin("terminalreporter")
         if reporter is None or self.config.option.verbose <= _SILENT:
             return
@@ -80,6 +81,7 @@ class Coordinator:
         with self.usage_errors():
             self._run = Run(self.config)
             try:
+                # It loads pyarrow and scipy while pytest collects.
                 self.run.services.start_compactor(self.config.invocation_params.dir)
                 options = self.run.options
                 self.run.services.start_simulator(options.simulator, options.faults)
@@ -161,6 +163,8 @@ class Coordinator:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the results, judge them; when workers are gone, before pytest's summary."""
+        # Last of all: `DSession` has ended the workers by then (dsession.py:95), and nobody appends
+        # to the journal any more.
         if self._run is None:
             return
         try:

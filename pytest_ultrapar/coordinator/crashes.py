@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 
 _DEATHS_BEFORE_ALONE = 2
+"""The first death may be no case's fault: memory that others took, somebody's `kill`. Who was there
+both times is tried alone, since a worker has many episodes open and one of them is to blame."""
 KIND = "worker_lost"
 
 
@@ -62,6 +64,8 @@ class Crashes:
             for index in pending
             if index in self._case_ids and (self._case_ids[index] in started or index in running)
         }
+        # xdist's own schedulers take the oldest for the one that ran (load.py:232), but here items
+        # run in the order in which their episodes end.
         plain = next((i for i in pending if i in running and i not in self._case_ids), None)
         wanted = {self._case_ids[index] for index in pending if index in self._case_ids}
         finished = {
@@ -69,6 +73,7 @@ class Crashes:
             for case_id, position in find_finished(journal).items()
             if case_id in wanted
         }
+        # Their episodes are over and paid for; whoever gets these items finds the answers here.
         recovered = RecoveredIndex(self._directory)
         try:
             recovered.add_all(finished)

@@ -140,6 +140,7 @@ class CaseReports:
             state.test = _test_word(report)
             state.error = self._first_line(report) if report.failed else None
             setattr(report, OUTCOME, state.outcome)
+            # For `--durations` and junit files: in pytest itself the item took next to nothing.
             if state.ended is not None:
                 report.duration += state.ended.duration_s
         if report.when == "teardown":
@@ -201,6 +202,7 @@ def redact(
     elif report.longrepr is not None:
         shown = report.longreprtext
         if text(shown) != shown:
+            # The only way through all texts of a traceback that pytest offers.
             data = config.hook.pytest_report_to_serializable(config=config, report=report)
             plain = config.hook.pytest_report_from_serializable(
                 config=config, data=_redacted(data, text)

@@ -72,6 +72,7 @@ def parametrize_models(metafunc: pytest.Metafunc) -> bool:
 
 
 def _by_hand(metafunc: pytest.Metafunc) -> bool:
+    # pytest refuses a second parametrisation of the same argument (python.py:1197).
     for mark in metafunc.definition.iter_markers("parametrize"):
         names = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
         listed = names.split(",") if isinstance(names, str) else names
@@ -115,6 +116,7 @@ def parametrize_repeats(metafunc: pytest.Metafunc) -> None:
     """
     options, _ = process.settings(metafunc.config)
     if REPEAT not in metafunc.fixturenames:
+        # pytest refuses to parametrise over what a test does not use (python.py:1598).
         metafunc.fixturenames.append(REPEAT)
     numbers = range(options.repeats.n)
     metafunc.parametrize(REPEAT, numbers, ids=[f"r{number}" for number in numbers])

@@ -30,6 +30,7 @@ def refuse(config: pytest.Config) -> None:
         )
         raise ConfigError(msg)
     for spec in config.getoption("tx") or ():
+        # `3*popen` are three of them.
         if not str(spec).split("*")[-1].startswith("popen"):
             msg = (
                 f"--tx {spec} cannot be used together with --ultrapar-pool, whose limits hold on "

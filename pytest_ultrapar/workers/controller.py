@@ -62,6 +62,8 @@ class ControllerSession:
     @pytest.hookimpl(tryfirst=True)
     def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
         """See to workers that die as they start. Called once, at the session's start."""
+        # xdist lets what goes wrong with one of them through (workermanage.py:97): a worker that is
+        # killed as it starts would be an internal error of the session.
         start_again(config.pluginmanager.getplugin("dsession").nodemanager)
 
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401
@@ -169,6 +171,8 @@ class ControllerSession:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note whose last report has come, and how far its worker is."""
+        # xdist adds position and worker (workermanage.py:430, dsession.py:328); reports of lost
+        # cases are ours and have neither.
         if report.when == "teardown" and hasattr(report, "item_index"):
             self.reported.add(report.item_index)
             n_ready = getattr(report, N_READY, None)
@@ -187,6 +191,8 @@ class ControllerSession:
         reporter = self._coordinator.config.pluginmanager.getplugin("terminalreporter")
         if reporter is None:
             return
+        # Of these lists pytest makes its last line and `-rA` (terminal.py:397). Warnings stay: they
+        # were given, whatever became of the item.
         again = set(nodeids)
         for category, reports in reporter.stats.items():
             if category != "warnings":
@@ -230,6 +236,8 @@ class Scheduling:
     def __init__(self, config: pytest.Config, session: ControllerSession) -> None:
         self._config = config
         self._session = session
+        # As xdist's own schedulers (load.py:61): `nodes` may hold a replacement while one of the
+        # first has not come up.
         self._n_workers = len(parse_tx_spec_config(config))
         self._nodes: dict[str, Any] = {}
         self._collections: dict[str, list[str]] = {}
@@ -334,6 +342,8 @@ class Scheduling:
             return None
         alone = self._dispatch.is_alone(worker)
         pending = self._dispatch.remove_worker(worker)
+        # It ended by itself (workermanage.py:420): nothing is to run again, and xdist asserts that
+        # nothing is named (:217).
         if hasattr(node, "workeroutput"):
             return None
         if worker in self._homes:
@@ -374,6 +384,8 @@ class Scheduling:
         for worker, other in collections[1:]:
             difference = report_collection_diff(collection, other, first_worker, worker)
             if difference:
+                # As xdist's own schedulers do. The usual reason is a parameter whose values come in
+                # another order in each process, such as those of a set.
                 report = pytest.CollectReport(worker, "failed", difference, [])
                 self._config.hook.pytest_collectreport(report=report)
                 return False
@@ -386,6 +398,7 @@ class Scheduling:
             # requests of a run that fails anyway would be paid for.
             msg = f"{counted(session.testsfailed, 'error')} during collection"
             raise session.Interrupted(msg)
+        # gw2 before gw10.
         workers = sorted(self._nodes, key=lambda worker: (len(worker), worker))
         items = self._session.begin(workers, collection)
         garbage.spare_items(self._config)
@@ -408,6 +421,7 @@ class Scheduling:
         node = self._nodes[worker]
         if not indices:
             return
+        # Told to shut down (workermanage.py:322), it may end before it reads what is sent now.
         if node.shutting_down:
             assert self._dispatch is not None
             for index in indices:
@@ -434,6 +448,8 @@ def start_again(node_manager: Any) -> None:  # noqa: ANN401 - xdist ships no typ
                 return setup_node(spec, putevent)
             except (OSError, EOFError) as error:
                 said = error
+                # A gateway that came up before its process died keeps the name, and execnet gives
+                # none a second time (multi.py:198).
                 spec.id = None
                 node_manager.group.allocate_id(spec)
         msg = (

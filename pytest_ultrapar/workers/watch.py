@@ -39,6 +39,7 @@ class WorkerWatch:
 
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401 - xdist ships no types
         """Watch a worker from its start on; called for replacements, too."""
+        # execnet's `Popen2IOMaster` (gateway_io.py:28), which alone knows the process.
         self._processes[node.gateway.id] = node.gateway._io
         if self._thread is None:
             self._most_s = self._coordinator.run.options.episode_timeout_s + GRACE_S
@@ -72,6 +73,7 @@ class WorkerWatch:
                 broker = self._coordinator.run.services.broker
                 if client is None and broker is not None:
                     client = BlockingBrokerClient(broker.path, broker.token, name="watch")
+                # The main thread adds and removes meanwhile.
                 processes = dict(self._processes)
                 heard_s = {} if client is None else client.signs()
                 now_s = time.monotonic()

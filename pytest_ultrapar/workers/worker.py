@@ -46,6 +46,8 @@ class WorkerSession:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Find the cases and put our queue in place. Worker, main thread, once."""
+        # Before xdist's own, which tells the controller (remote.py:257): from then on it sends
+        # positions, and looks whether there is a fault.
         try:
             self._prepare(session.items)
         except UltraparError as error:
@@ -100,7 +102,9 @@ class WorkerSession:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """End the engine before the worker says that it has finished. Worker, main thread."""
         if self._prefetcher is not None and (fault := self._prefetcher.stop()):
-            session.shouldstop = fault
+            # xdist has copied `session.shouldstop` by now: the part of its wrapper before the
+            # `yield` (remote.py:147) runs before any other plugin. It sends this after all of us.
+            session.config.workeroutput["shouldstop"] = fault  # type: ignore[attr-defined]
 
 
 class PrefetchQueue:
@@ -152,6 +156,8 @@ class PrefetchQueue:
 
 
 def _interactor(config: pytest.Config) -> Any:  # noqa: ANN401 - xdist ships no types
+    # By what it has: xdist's class is made in the module `__channelexec__` (remote.py:403), and an
+    # import of `xdist.remote` would make another one.
     for plugin in config.pluginmanager.get_plugins():
         if hasattr(plugin, "torun") and hasattr(plugin, "handle_command"):
             return plugin
@@ -166,6 +172,7 @@ def _pack_reports(interactor: Any) -> None:  # noqa: ANN401 - xdist ships no typ
     send = interactor.sendevent
 
     def sendevent(name: str, **kwargs: Any) -> None:  # noqa: ANN401
+        # execnet packs a report value by value, in 31 us; marshalled first it takes 9.
         if name == "testreport":
             kwargs["data"] = pack(kwargs["data"])
         send(name, **kwargs)

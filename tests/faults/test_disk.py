@@ -105,6 +105,35 @@ def test_disk_that_says_no_stops_the_run_with_its_own_words(project, monkeypatch
     monkeypatch.undo()
 
 
+BROKEN_AT_THE_END = """
+import errno
+import os
+import pytest
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session):
+    def broken(fd):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    if hasattr(session.config, "workerinput"):
+        os.fdatasync = broken
+    return (yield)
+"""
+
+
+def test_worker_whose_journal_fails_at_its_end_ends_the_run(project):
+    project.write_pool()
+    project.suite(SUITE.format(prompts=["say yes", "say no"]))
+    (project.pytester.path / "conftest.py").write_text(BROKEN_AT_THE_END)
+    stopped = project.pytester.runpytest_subprocess(
+        "-p", "no:cacheprovider", "--ultrapar-pool=pool.toml", "-n1", timeout=60
+    )
+    output = stopped.stdout.str() + stopped.stderr.str()
+    assert stopped.ret == 2, output
+    assert os.strerror(errno.EIO) in output
+    assert "INTERNALERROR" not in output
+
+
 @pytest.mark.parametrize("place", ["/proc/ultrapar", "pool.toml/run", "pool.toml"])
 def test_directory_that_cannot_be_made_is_refused_before_any_request(project, place):
     suite(project)
