@@ -65,7 +65,7 @@ class FailureClass:
 
     Attributes:
         examples: What ends with it, for people.
-        out: What of the lane is removed for the rest of the run; None: nothing.
+        removes: What of the lane is removed for the rest of the run; None: nothing.
         why: Why it is removed, with `{key}`, `{instance}`, `{model}`, and `{back}` for how long the
             provider asked to be left alone.
         pauses: Whether the lane pauses, for as long as the provider asks or by a back-off.
@@ -77,7 +77,7 @@ class FailureClass:
 
     examples: str
     again: Again
-    out: Scope | None = None
+    removes: Scope | None = None
     why: str = ""
     pauses: bool = False
     breaker: BreakerRule | None = None
@@ -97,32 +97,34 @@ CLASSES: dict[str, FailureClass] = {
     "quota": FailureClass(
         "402, 429 or 400: insufficient balance",
         "free",
-        out="key",
+        removes="key",
         why="{key} has no quota left (402, or 429 that says so){back}",
     ),
     "daily_quota": FailureClass(
         "429 that says the day's requests or tokens are used up",
         "free",
-        out="key_model",
+        removes="key_model",
         why="{key} has used up its quota of the day for {model}{back}",
     ),
     "auth": FailureClass(
         "401, or a 400 that rejects the key",
         "free",
-        out="key",
+        removes="key",
         why="{key} was refused (401, or a 400 that rejects the key)",
     ),
     "forbidden": FailureClass(
         "403, 404 that says the key has no access to the model",
         "free",
-        out="key_model",
+        removes="key_model",
         why="{key} may not use the model {model} (403)",
     ),
-    "not_found": FailureClass("404", "free", out="instance", why="{instance} was not found (404)"),
+    "not_found": FailureClass(
+        "404", "free", removes="instance", why="{instance} was not found (404)"
+    ),
     "tls": FailureClass(
         "a certificate that does not verify",
         "free",
-        out="instance",
+        removes="instance",
         why="{instance} presented a certificate that failed verification (a private CA goes into "
         "ca_file)",
     ),
@@ -223,14 +225,14 @@ def table_rows() -> list[tuple[str, ...]]:
 
 
 def _row(outcome: str, each: FailureClass) -> tuple[str, ...]:
-    if each.out is not None:
-        lane = _LANE[each.out]
+    if each.removes is not None:
+        lane = _LANE[each.removes]
     elif each.breaker is not None:
         lane = f"breaker, after {each.breaker.after}"
     else:
         lane = "pauses" if each.pauses else "stays"
     same = "no"
-    if each.again != "never" and each.out is None:
+    if each.again != "never" and each.removes is None:
         same = "after the pause" if each.pauses else "if no other is up"
     return (
         outcome,

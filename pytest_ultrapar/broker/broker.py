@@ -83,8 +83,8 @@ class LaneBroker:
             pool: The lanes and limits.
             seed: For the jitter of pauses.
             episode_timeout_s: How long an episode may last, > 0 seconds: a lane that has answered
-                nothing for so long is out.
-            known: Lanes that are out or pause when the first worker connects.
+                nothing for so long is removed.
+            known: Lanes that are removed or pause when the first worker connects.
             days: What counts units per day, by limit; a limit without holds nobody per day.
         """
         self._known = tuple(known)
@@ -336,7 +336,7 @@ class LaneBroker:
         return now_s
 
     def _finish(self, now_s: float) -> list[Action]:
-        # Not as soon as they go out: whoever is being withdrawn right now must not be told.
+        # Not as soon as they are removed: whoever is being withdrawn right now must not be told.
         if self._table.removed:
             self._scheduler.refuse_without_lane(now_s)
             self._refuse_parked(now_s)
@@ -384,7 +384,7 @@ class LaneBroker:
         """Queue the parked retries of an instance that its budget now allows."""
         budget = instance.retries
         while (
-            taken := budget.take(instance.n_requests(), now_s, is_out=instance.is_out)
+            taken := budget.take(instance.n_requests(), now_s, is_removed=instance.is_removed)
         ) is not None:
             retry, is_probe = taken
             del retry.worker.parked[retry.request.request_id]
@@ -451,8 +451,8 @@ class LaneBroker:
             self._refuse(worker, request, *futile)
             return None
         failed = self._table.lanes.get(request.after) if request.after is not None else None
-        # Where an instance is out, all go elsewhere, and nobody need be spared.
-        if failed is not None and parked is None and not failed.instance.is_out:
+        # Where an instance is removed, all go elsewhere, and nobody need be spared.
+        if failed is not None and parked is None and not failed.instance.is_removed:
             instance = failed.instance
             if not instance.retries.draw(instance.n_requests()):
                 instance.retries.park(ParkedRetry(worker, request, now_s), now_s)
@@ -464,7 +464,7 @@ class LaneBroker:
         prefers = None
         if request.lane is not None and not opens:
             prefers = self._table.lanes.get(request.lane)
-            if prefers is not None and (prefers not in lane_set.members or prefers.is_out):
+            if prefers is not None and (prefers not in lane_set.members or prefers.is_removed):
                 prefers = None
         if failed is not None and not opens:
             prefers = other_lane(failed, lane_set.lanes, now_s) or prefers

@@ -27,7 +27,7 @@ Two minutes is also the longest that the OpenAI SDK for Python waits.
 RETRY_AFTER_JITTER = 0.1
 """A pause is up to this share longer than asked for, so that lanes do not return together."""
 UNREACHABLE_S = 120.0
-"""A lane that once answered is out when nobody has listened there for so long."""
+"""A lane that once answered is removed when nobody has listened there for so long."""
 NEVER_REACHED_S, NEVER_ANSWERED_S = 2.0, 60.0
 """The same for a lane whose instance has never answered anything: a wrong address ends a run soon,
 and so does a server of which nothing but failures ever came."""
@@ -48,7 +48,7 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
-class Out:
+class Removal:
     """The lane, or what of it `scope` says, is removed for the rest of the run."""
 
     scope: Scope
@@ -60,7 +60,7 @@ class Resume:
     """The lane's pause is over before its time: its probe came back."""
 
 
-Verdict = Pause | Out | Resume
+Verdict = Pause | Removal | Resume
 
 
 def _never() -> bool:
@@ -68,7 +68,7 @@ def _never() -> bool:
 
 
 class LaneHealth:
-    """Decides from the outcomes of a lane's leases when it pauses, or what of it is out.
+    """Decides from the outcomes of a lane's leases when it pauses, or what of it is removed.
 
     Pure: time and randomness are given. Outcomes of one burst count once: only a request granted
     after the last pause had ended says something new.
@@ -106,7 +106,8 @@ class LaneHealth:
             lane: For names in reasons.
             rng: Source of all jitter, seeded by the caller.
             episode_timeout_s: How long an episode may last, > 0 seconds. A lane that has answered
-                nothing for so long is out: no case that was open when it fell silent still waits.
+                nothing for so long is removed: no case that was open when it fell silent still
+                waits.
             has_answered: Whether the lane's instance has ever answered.
         """
         self._lane = lane
@@ -158,8 +159,8 @@ class LaneHealth:
         if its_class is None:
             # Not sent, given up or lost: it says nothing of the lane.
             return self._resume(now_s) if self._breaker.void(granted_s) else None
-        if its_class.out is not None:
-            return Out(its_class.out, self._farewell(outcome, retry_after_s))
+        if its_class.removes is not None:
+            return Removal(its_class.removes, self._farewell(outcome, retry_after_s))
         if its_class.breaker is not None:
             return self._failed(outcome, its_class.breaker, granted_s, now_s, pending)
         # A refusal for rate is an answer, too: whoever gives it is at work.
@@ -170,18 +171,18 @@ class LaneHealth:
         # Another refusal may ask for longer than this one: then that is waited, not the probe.
         return self._resume(now_s) if is_back and verdict is None else verdict
 
-    def wake(self, now_s: float) -> Pause | Out | None:
+    def wake(self, now_s: float) -> Pause | Removal | None:
         """The time of the lane's pause has come.
 
         Returns:
-            None when it may be used, at first by one request if `on_trial`; or that it is out since
-            it has been silent for too long.
+            None when it may be used, at first by one request if `on_trial`; or that it is removed,
+            since it has been silent for too long.
         """
         # Who comes much too late has slept, or the clock has jumped: that says nothing of the lane.
         is_in_time = now_s <= max(self._rate_until_s, self._failed_until_s) + _LATE_S
-        out = self._given_up(now_s) if is_in_time else None
-        if out is not None:
-            return out
+        removal = self._given_up(now_s) if is_in_time else None
+        if removal is not None:
+            return removal
         breaker = self._breaker
         breaker.wake(now_s)
         if breaker.state == "open":
@@ -225,7 +226,7 @@ class LaneHealth:
         now_s: float,
         *,
         after_cut_s: float | None,
-    ) -> Pause | Out | None:
+    ) -> Pause | Removal | None:
         if retry_after_s is not None and not (math.isfinite(retry_after_s) and retry_after_s > 0):
             retry_after_s = None
         if after_cut_s is not None and retry_after_s is None:
@@ -242,14 +243,14 @@ class LaneHealth:
         longest_s = max(MAX_RETRY_AFTER_S, self._episode_timeout_s)
         refused_s = now_s - self._rate_since_s
         if self._rate_count > _HOPELESS_COUNT and refused_s >= longest_s:
-            return Out(
+            return Removal(
                 "lane",
                 f"lane {lane} has answered nothing but refusals for {refused_s:.0f} s: "
                 "removed for the rest of the run",
             )
         if retry_after_s is not None:
             if retry_after_s > longest_s:
-                return Out(
+                return Removal(
                     "lane",
                     f"lane {lane} was rate limited and asked for {retry_after_s:,.0f} s, longer "
                     f"than the {longest_s:g} s that a case may wait: "
@@ -275,13 +276,13 @@ class LaneHealth:
 
     def _failed(
         self, outcome: str, rule: BreakerRule, granted_s: float, now_s: float, pending: int
-    ) -> Pause | Out | None:
+    ) -> Pause | Removal | None:
         breaker = self._breaker
         if not breaker.failed(rule, granted_s, now_s, pending=pending):
             return None
-        out = self._given_up(now_s)
-        if out is not None:
-            return out
+        removal = self._given_up(now_s)
+        if removal is not None:
+            return removal
         n = breaker.n_in_row
         how = f"{n} times in a row" if n > 1 else "once"
         if rule is NOBODY_LISTENS:
@@ -295,8 +296,8 @@ class LaneHealth:
         self._failed_reason = f"lane {self._lane.lane_id} {what}: paused {pause_s:.2f} s"
         return self._pause()
 
-    def _given_up(self, now_s: float) -> Out | None:
-        """Out, when it has been silent for as long as its failures allow."""
+    def _given_up(self, now_s: float) -> Removal | None:
+        """A removal, when it has been silent for as long as its failures allow."""
         breaker = self._breaker
         since_s = breaker.silent_since_s
         if since_s is None or breaker.n_in_row < _HOPELESS_COUNT:
@@ -309,7 +310,7 @@ class LaneHealth:
             if breaker.rule is NOBODY_LISTENS
             else "failed and answered nothing"
         )
-        return Out(
+        return Removal(
             "lane",
             f"lane {self._lane.lane_id} {what} {breaker.n_in_row} times in a row over "
             f"{now_s - since_s:.1f} s: removed for the rest of the run",
@@ -573,7 +574,7 @@ class PauseLog:
         self.n[cause] = self.n.get(cause, 0) + 1
 
     def end(self, now_s: float) -> None:
-        """The lane is up, or out."""
+        """The lane is up, or removed."""
         self._paused_s = self.paused_s(now_s)
         self._cause = None
 

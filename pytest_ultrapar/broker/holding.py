@@ -16,7 +16,7 @@ async def acquire_lease(port: BrokerPort, request: LeaseRequest) -> Lease:
     lease. It is given back here as `unsent`, else its seats would stay taken to the end of the run.
 
     Raises:
-        InfraError: When every lane of the model is out, or no retry is left.
+        InfraError: When every lane of the model is removed, or no retry is left.
         ConnectionError: When the broker is gone.
     """
     future = port.acquire(request)

@@ -1,4 +1,4 @@
-"""All lanes and limits of a run: seats and sends taken and returned, lanes paused and out."""
+"""All lanes and limits of a run: seats and sends taken and returned, lanes paused and removed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.adaptive.controller import AdaptiveController
 from pytest_ultrapar.broker.adaptive.seats import START
-from pytest_ultrapar.broker.health import LaneHealth, Out, Pause, Resume
+from pytest_ultrapar.broker.health import LaneHealth, Pause, Removal, Resume
 from pytest_ultrapar.broker.lanes import (
     MAX_SEND_BY_S,
     InstanceState,
@@ -117,7 +117,7 @@ class LaneTable:
     Attributes:
         changed: Lanes to look at again, since something on their path got free. The dispatcher
             empties it.
-        removed: Lanes that went out; the dispatcher refuses who waits for them and empties it.
+        removed: Lanes that were removed; the dispatcher refuses who waits for them and empties it.
         idle: Limits whose day may be used up, as nothing is in flight on them any more. The
             dispatcher refuses who waits for them in vain and empties it.
         episode_timeout_s: How long an episode may last.
@@ -317,8 +317,8 @@ class LaneTable:
             self._resume(lane, now_s)
         else:
             for other in self.lanes.values():
-                if not other.is_out and _is_removed_with(lane.lane, other.lane, verdict):
-                    self._take_out(other, verdict.reason, now_s)
+                if not other.is_removed and _is_removed_with(lane.lane, other.lane, verdict):
+                    self._remove(other, verdict.reason, now_s)
                     self.removed.append(other)
 
     def know(self, known: KnownLane, now_s: float) -> None:
@@ -327,12 +327,14 @@ class LaneTable:
         It concerns that lane alone: whoever knows of it knows of the others, too.
         """
         lane = self.lanes[known.lane_id]
-        if known.out:
-            self.apply(lane, Out("lane", f"{known.out}: removed for the rest of the run"), now_s)
+        if known.removed:
+            self.apply(
+                lane, Removal("lane", f"{known.removed}: removed for the rest of the run"), now_s
+            )
             return
         at_s = known.at_s
         verdict = lane.health.decide("rate", known.retry_after_s, at_s, at_s)
-        if isinstance(verdict, Out) or (isinstance(verdict, Pause) and verdict.until_s > now_s):
+        if isinstance(verdict, Removal) or (isinstance(verdict, Pause) and verdict.until_s > now_s):
             self.apply(lane, verdict, now_s)
 
     def pause_over(self, lane: LaneState, now_s: float) -> None:
@@ -449,7 +451,7 @@ class LaneTable:
         self._touched += lane.path
 
     def _pause(self, lane: LaneState, pause: Pause, now_s: float) -> None:
-        if lane.is_out:
+        if lane.is_removed:
             return
         lane.is_up = False
         lane.paused_until_s = pause.until_s
@@ -461,7 +463,7 @@ class LaneTable:
         self.look_at(lane.model.lanes)
 
     def _resume(self, lane: LaneState, now_s: float) -> None:
-        if lane.is_up or lane.is_out:
+        if lane.is_up or lane.is_removed:
             return
         lane.is_up = True
         lane.paused_until_s = -math.inf
@@ -471,7 +473,7 @@ class LaneTable:
         del lane.model.down[lane]
         self.changed[lane] = None
 
-    def _take_out(self, lane: LaneState, reason: str, now_s: float) -> None:
+    def _remove(self, lane: LaneState, reason: str, now_s: float) -> None:
         lane.is_up = False
         lane.paused_until_s = math.inf
         lane.wake_s = math.inf
@@ -491,7 +493,7 @@ class LaneTable:
                 lane_set.lane_filled(now_s)
 
 
-def _is_removed_with(lane: Lane, other: Lane, verdict: Out) -> bool:
+def _is_removed_with(lane: Lane, other: Lane, verdict: Removal) -> bool:
     if verdict.scope in {"key", "key_model"}:
         is_of_model = verdict.scope == "key" or lane.model == other.model
         return is_of_model and lane.key_name == other.key_name

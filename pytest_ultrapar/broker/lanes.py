@@ -264,7 +264,7 @@ class ModelState:
     Attributes:
         n_waiting: Waiting requests for the model, those that no group lets through left out.
         n_turns: Those of them that are turns.
-        down: Its lanes that are paused or out.
+        down: Its lanes that are paused or removed.
         sets: Every set of its lanes that some request was ever bound to.
         whole: All its lanes as a set.
     """
@@ -292,10 +292,10 @@ class LaneState(Wake):
             innermost that is not the run's own. A refusal says something about it. None: there is
             none yet.
         is_declared: Whether its limits are as the pool says (fixed mode).
-        is_up: Neither paused nor out, as of the last wake.
-        paused_until_s: -infinity when not paused; infinity when out.
-        reason: Why it is paused or out.
-        n_full: Full limits on its path as last counted, plus one when it is out.
+        is_up: Neither paused nor removed, as of the last wake.
+        paused_until_s: -infinity when not paused; infinity when removed.
+        reason: Why it is paused or removed.
+        n_full: Full limits on its path as last counted, plus one when it is removed.
         seat_label: The limit whose seats last bound it; `rate_label`: the rate limit or `pause`
             that did.
         absent: Home workers that have not asked for anything yet.
@@ -304,7 +304,7 @@ class LaneState(Wake):
         used_order: Order of its last grant among all grants.
         n_retries: Grants for requests that had failed before; `n_moved`: requests that failed here
             and were granted another lane.
-        out_after_s: When it went out, seconds after the run's start.
+        out_after_s: When it was removed, seconds after the run's start.
         terms: Its leases that are out.
         started_s: When it was first granted a lease; infinity before.
         service_s: From lease to answer, the sum over all answers; `longest_s`: the longest.
@@ -406,8 +406,8 @@ class LaneState(Wake):
         )
 
     @property
-    def is_out(self) -> bool:
-        """Out for the rest of the run."""
+    def is_removed(self) -> bool:
+        """Removed for the rest of the run."""
         return self.paused_until_s == math.inf
 
     def is_free(self, now_s: float) -> bool:
@@ -490,7 +490,7 @@ class LaneState(Wake):
         neither = ("ok", "refused", *LIMITED, "unsent", "cancelled")
         return LaneStatus(
             lane=self.lane.lane_id,
-            state="up" if self.is_up else "out" if self.is_out else "paused",
+            state="up" if self.is_up else "out" if self.is_removed else "paused",
             reason=self.reason,
             in_flight=self.in_flight,
             peak_in_flight=self.peak,
@@ -625,9 +625,9 @@ class InstanceState:
         return self.is_broken
 
     @property
-    def is_out(self) -> bool:
-        """Whether all its lanes are out: nothing is sent there any more."""
-        return all(lane.is_out for lane in self.lanes)
+    def is_removed(self) -> bool:
+        """Whether all its lanes are removed: nothing is sent there any more."""
+        return all(lane.is_removed for lane in self.lanes)
 
     def n_requests(self) -> int:
         """Requests that it was sent, retries that draw on a budget left out.
@@ -652,8 +652,8 @@ class LaneSet:
     Attributes:
         lanes: In the order of the pool.
         is_metered: Whether any of them counts tokens or days; `is_daily`: days.
-        n_alive: Lanes that are not out.
-        n_seated: Lanes that are not out and have a seat free on every limit of their path.
+        n_alive: Lanes that are not removed.
+        n_seated: Lanes that are not removed and have a seat free on every limit of their path.
         turns: Lines of turns by the lane they want, None for any.
         opens: Lines of opens with at least one request, those that no group lets through included.
     """
@@ -676,7 +676,7 @@ class LaneSet:
         self.members = frozenset(lanes)
         self.is_metered = any(lane.metered for lane in lanes)
         self.is_daily = any(limit.days for lane in lanes for limit in lane.metered)
-        self.n_alive = sum(not lane.is_out for lane in lanes)
+        self.n_alive = sum(not lane.is_removed for lane in lanes)
         self.n_seated = sum(lane.n_full == 0 for lane in lanes)
         self.turns: dict[LaneState | None, Line] = {}
         self.opens: dict[Line, None] = {}
@@ -688,7 +688,7 @@ class LaneSet:
         return self._full_s if self.n_seated else self._full_s + (now_s - self._full_since_s)
 
     def lane_filled(self, now_s: float) -> None:
-        """A lane of the set lost its last seat, or is out."""
+        """A lane of the set lost its last seat, or is removed."""
         self.n_seated -= 1
         if self.n_seated == 0:
             self._full_since_s = now_s

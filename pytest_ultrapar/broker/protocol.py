@@ -30,13 +30,14 @@ class KnownLane(msgspec.Struct, frozen=True):
     Attributes:
         lane_id: Which lane.
         at_s: Since when, monotonic seconds of the host.
-        out: Why the run must do without it; empty: it was asked for too much just now, and pauses.
+        removed: Why the run must do without it; empty: it was asked for too much just now, and
+            pauses.
         retry_after_s: How long it asked to be left alone from then on; None: it did not say.
     """
 
     lane_id: LaneId
     at_s: float
-    out: str = ""
+    removed: str = ""
     retry_after_s: float | None = None
 
 
@@ -159,7 +160,7 @@ class LaneStatus(msgspec.Struct, frozen=True):
         paused_s: Seconds for which it was, by the same words.
         n_opened: How often its breaker opened.
         n_moved: Requests that failed here and were tried again on another lane.
-        out_after_s: Seconds from the run's start until it went out.
+        out_after_s: Seconds from the run's start until it was removed.
         estimated: The limit on its path that is estimated: in adaptive mode always, in fixed mode
             once the provider has refused a request as too much.
         busy_s: Seconds that its leases were out, all of them together.
@@ -235,9 +236,10 @@ class BrokerPort(Protocol):
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
         """A future of the lease; cancelling it withdraws the request.
 
-        It fails with `NoLaneError` when every lane of the model is out, and with `ConnectionError`
-        when the broker is gone. A task that is cancelled between the grant and its own next step
-        loses the result of the future: `holding.acquire_lease` gives such a lease back.
+        It fails with `NoLaneError` when every lane of the model is removed, and with
+        `ConnectionError` when the broker is gone. A task that is cancelled between the grant and
+        its own next step loses the result of the future: `holding.acquire_lease` gives such a lease
+        back.
         """
         ...
 

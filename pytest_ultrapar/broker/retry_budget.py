@@ -92,19 +92,19 @@ class RetryBudget(Wake, Generic[_Worker]):
         self.parked[retry.worker.name, retry.request.request_id] = retry
 
     def take(
-        self, n_requests: int, now_s: float, *, is_out: bool = False
+        self, n_requests: int, now_s: float, *, is_removed: bool = False
     ) -> tuple[ParkedRetry[_Worker], bool] | None:
         """The parked retry that may go now, and whether it goes as the probe; None for none.
 
         Args:
             n_requests: Requests that the instance has been sent so far, retries left out.
             now_s: Now.
-            is_out: Whether nothing is sent there any more: then all go, to other instances.
+            is_removed: Whether nothing is sent there any more: then all go, to other instances.
         """
         if not self.parked:
             return None
         is_probe = False
-        if not is_out and not self._draw(n_requests):
+        if not is_removed and not self._draw(n_requests):
             if self._is_probing or now_s < self._probe_s:
                 return None
             is_probe = self._is_probing = True

@@ -145,13 +145,13 @@ class Scheduler:
         None: one may.
         """
         if lane_set.n_alive == 0:
-            return all_out(model, lane_set.lanes), NO_LANE
+            return all_removed(model, lane_set.lanes), NO_LANE
         if not lane_set.is_daily:
             return None
         timeout_s = self._table.episode_timeout_s
         found = []
         for lane in lane_set.lanes:
-            if not lane.is_out:
+            if not lane.is_removed:
                 limit = lane.spent_on(tokens, now_s + timeout_s, now_s)
                 if limit is None:
                     return None
@@ -168,7 +168,7 @@ class Scheduler:
         self._refuse_futile([lane for limit in limits for lane in limit.lanes], now_s)
 
     def refuse_without_lane(self, now_s: float) -> None:
-        """Refuse all requests that only lanes which went out could have served."""
+        """Refuse all requests that only lanes that were removed could have served."""
         lanes, self._table.removed = self._table.removed, []
         self._refuse_futile(lanes, now_s)
 
@@ -177,7 +177,7 @@ class Scheduler:
             for line in [*lane_set.turns.values(), *lane_set.opens]:
                 if lane_set.n_alive == 0:
                     # One reason for all, which names every lane: not made anew for each request.
-                    self.refuse(line, all_out(line.model.name, lane_set.lanes))
+                    self.refuse(line, all_removed(line.model.name, lane_set.lanes))
                     continue
                 # The first of a line is who is tried, and mostly all of a line are alike.
                 while len(line) and (
@@ -229,8 +229,8 @@ class Scheduler:
 def next_turn(free: dict[ModelState, list[LaneState]]) -> Waiting | None:
     """The turn that has waited longest among those that one of the `free` lanes can serve.
 
-    A turn keeps to its lane while that is up; with its lane paused or out any other of its lane set
-    serves it.
+    A turn keeps to its lane while that is up; with its lane paused or removed any other of its lane
+    set serves it.
     """
     # Only heads of lines are compared: a look at each of some thousand turns that wait would cost
     # many times the grant.
@@ -516,8 +516,8 @@ def no_such_group(group: str) -> str:
     return f"the assignment has no group {group!r}"
 
 
-def all_out(model: str, lanes: Iterable[LaneState]) -> str:
-    """Every lane that could serve a request is out, or its group allows none."""
+def all_removed(model: str, lanes: Iterable[LaneState]) -> str:
+    """Every lane that could serve a request is removed, or its group allows none."""
     reasons = list(dict.fromkeys(lane.reason for lane in lanes))
     if not reasons:
         return f"the group of the case allows no lane of the model {model!r}"

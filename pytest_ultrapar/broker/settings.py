@@ -16,9 +16,9 @@ class BrokerSettings(msgspec.Struct, frozen=True):
     Attributes:
         pool: The lanes and limits.
         episode_timeout_s: How long an episode may last, > 0 seconds: a lane that has answered
-            nothing for so long is out.
+            nothing for so long is removed.
         history_path: Where the changes of limits that are estimated go; None for nowhere.
-        known: Lanes that are out or pause when the first worker connects.
+        known: Lanes that are removed or pause when the first worker connects.
         days: What counts units per day.
     """
 

@@ -153,7 +153,7 @@ def lane_answer(
     if word == "limited":
         known = KnownLane(lane.lane_id, seen.at_s, retry_after_s=failure.retry_after_s)
     elif word == "failed" and failure.outcome != "bad_request":
-        known = KnownLane(lane.lane_id, seen.at_s, out=f"{cause}, before the run")
+        known = KnownLane(lane.lane_id, seen.at_s, removed=f"{cause}, before the run")
     return LaneAnswer(lane, word, seen.latency_s, label, cause, said, known)
 
 

@@ -101,9 +101,9 @@ def check_lanes(
     yield f"check: {counts(pool, found)}"
     yield from (f"check: {text}" for text in failures(found))
     known = tuple(one.known for one in found if one.known is not None)
-    out = [one.lane_id for one in known if one.out]
-    if out:
-        yield f"check: the run goes on without {named(out)}"
+    removed = [one.lane_id for one in known if one.removed]
+    if removed:
+        yield f"check: the run goes on without {named(removed)}"
     if any(one.word in {"limited", "unsure"} for one in found):
         yield "check: limited and unsure lanes may recover; they do not stop the run"
     limits = {name: pool.limits[name] for lane in pool.lanes for name in lane.limits}

@@ -50,7 +50,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
             return "give_up"
         its_class = CLASSES[outcome]
         # A server that does not want to see it again speaks for itself, not for another account.
-        if failure.is_final and its_class.out is None:
+        if failure.is_final and its_class.removes is None:
             return "give_up"
         if its_class.again == "free":
             return "again"

@@ -313,7 +313,7 @@ def test_run_is_told_what_is_dead_and_what_pauses(load):
     known = answer_of(lane, answered(401, "no")).known
     assert known is not None
     assert (known.lane_id, known.at_s) == ("lab/a/key0", 100.0)
-    assert known.out == "key lab/key0 (environment LAB_KEY_0) was refused (401), before the run"
+    assert known.removed == "key lab/key0 (environment LAB_KEY_0) was refused (401), before the run"
     slow_down = answered(429, "slow down", [("retry-after", "20")])
     assert answer_of(lane, slow_down).known == KnownLane("lab/a/key0", 100.0, retry_after_s=20.0)
     # A request that the suite does not send is not accepted; its own ones may be.

@@ -16,7 +16,7 @@ def test_every_outcome_that_is_a_failure_has_a_class():
 
 def test_classes_contradict_nothing():
     for outcome, its_class in CLASSES.items():
-        effects = [its_class.out is not None, its_class.pauses, its_class.breaker is not None]
+        effects = [its_class.removes is not None, its_class.pauses, its_class.breaker is not None]
         # What is sent again needs something that keeps it from coming back at once, for ever.
         assert sum(effects) == (its_class.again != "never"), outcome
         assert its_class.costs_attempt or not its_class.budget, outcome

@@ -233,7 +233,7 @@ def test_paused_lanes_refuse_nobody():
 
 def test_lane_known_to_be_dead_is_out_from_the_start_and_no_other_is():
     lanes = [lane(i, "k0", model=m) for i, m in (("a", "m"), ("b", "n"))]
-    dead = KnownLane("p/a/k0", 90.0, out="it does not answer")
+    dead = KnownLane("p/a/k0", 90.0, removed="it does not answer")
     play = Play(pool(lanes), known=[dead])
     refused = play.ask(model="m")
     assert play.refused[refused] == (

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from pytest_ultrapar.broker.health import LaneHealth, Out, Pause, Resume
+from pytest_ultrapar.broker.health import LaneHealth, Pause, Removal, Resume
 from tests.pools import lane
 
 
@@ -20,7 +20,7 @@ def health(
     )
 
 
-def probe_fails(one: LaneHealth, outcome: str, at_s: float) -> Pause | Out | Resume | None:
+def probe_fails(one: LaneHealth, outcome: str, at_s: float) -> Pause | Removal | Resume | None:
     """The lane's pause ends, its one request is sent and ends with `outcome` at once."""
     assert one.wake(at_s) is None
     assert one.on_trial
@@ -142,7 +142,7 @@ def test_an_answer_resets_the_back_off(answer):
     ],
 )
 def test_what_is_dead_is_out_once_and_for_all(outcome, scope, said):
-    assert health().decide(outcome, None, 0.0, 0.0) == Out(scope, said)
+    assert health().decide(outcome, None, 0.0, 0.0) == Removal(scope, said)
 
 
 def test_quota_takes_the_key_out_and_says_when_it_comes_back():
@@ -341,7 +341,7 @@ def test_one_failure_leaves_the_lane_alone(outcome):
 
 
 def test_same_seed_gives_the_same_decisions():
-    def play() -> list[Pause | Out | None]:
+    def play() -> list[Pause | Removal | None]:
         one = health(7)
         return [one.decide("rate", None, now_s, now_s) for now_s in range(0, 1000, 50)]
 

@@ -128,7 +128,7 @@ def test_retry_obeys_a_server_that_does_not_want_to_see_a_request_again():
         if its_class.again == "never":
             continue
         # A key that is out says nothing of the other keys.
-        expected = "again" if its_class.out else "give_up"
+        expected = "again" if its_class.removes else "give_up"
         assert policy.decide(Failure(outcome, "why", is_final=True), [outcome]) == expected
 
 

@@ -27,7 +27,7 @@ def test_every_file_is_there():
 
 
 def test_failure_class_is_a_row(monkeypatch):
-    row = FailureClass("451", "free", out="instance", why="{instance} is banned here (451)")
+    row = FailureClass("451", "free", removes="instance", why="{instance} is banned here (451)")
     monkeypatch.setitem(failure_classes.CLASSES, "legal", row)
     said = health().decide("legal", None, 0.0, 0.5)
     assert said.scope == "instance"
