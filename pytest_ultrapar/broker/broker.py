@@ -348,8 +348,8 @@ class LaneBroker:
             self._let_retries_go(instance, now_s)
         if self._table.idle:
             self._refuse_parked(now_s)
-        # Until nothing is left: a grant or refusal that ends a reservation of tokens enters the lanes
-        # anew that were reserved.
+        # Until nothing is left: a grant or refusal that ends a reservation of tokens enters the
+        # lanes anew that were reserved.
         while self._table.changed or self._table.idle:
             self._scheduler.serve(now_s)
             self._scheduler.refuse_spent(now_s)
