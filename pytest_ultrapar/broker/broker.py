@@ -125,6 +125,7 @@ class LaneBroker:
         self._known = ()
         state = WorkerState(worker, self._homes.home_of(worker))
         self._workers[worker] = self._rotation[worker] = state
+        # To the front: a worker that comes late, such as one in place of a dead one, has had least.
         self._rotation.move_to_end(worker, last=False)
         return self._finish(now_s)
 
@@ -198,6 +199,7 @@ class LaneBroker:
         pending = lane.in_flight - 1
         is_crowded = feedback.is_wordless and _is_crowded(lane.instance, outcome, pending, now_s)
         said = "congestion" if is_crowded else outcome
+        # Whoever estimates the limit comes first: where it is cut, the lane need hardly pause.
         pause_s = self._observe(held, said, feedback, now_s)
         verdict = lane.health.decide(
             said, feedback.retry_after_s, held.granted_s, now_s, pending, pause_s=pause_s
@@ -315,6 +317,8 @@ class LaneBroker:
 
     def _advance(self, now_s: float) -> float:
         now_s = self._now_s = max(now_s, self._now_s)
+        # What was due goes before what has just come: else a request would find a lane paused that
+        # should be up by now, and wait although it is free.
         while (wake := self._wakes.pop_due(now_s)) is not None:
             if isinstance(wake, LimitState):
                 self._table.look_at(wake.lanes)
@@ -344,6 +348,8 @@ class LaneBroker:
             self._let_retries_go(instance, now_s)
         if self._table.idle:
             self._refuse_parked(now_s)
+        # Until nothing is left: a grant or refusal that ends a reservation of tokens enters the
+        # lanes anew that were reserved.
         while self._table.changed or self._table.idle:
             self._scheduler.serve(now_s)
             self._scheduler.refuse_spent(now_s)
@@ -441,6 +447,7 @@ class LaneBroker:
         lane_set = self._lane_set(model, group, now_s)
         counts = request.tokens and lane_set.is_metered
         if counts and not all(lane.fits(request.tokens) for lane in lane_set.lanes):
+            # Left in, a lane that is too small for it would be reserved for it for ever.
             fitting = [lane for lane in lane_set.lanes if lane.fits(request.tokens)]
             if not fitting:
                 self._refuse(worker, request, too_large(request.tokens, lane_set.lanes))
@@ -467,7 +474,9 @@ class LaneBroker:
             if prefers is not None and (prefers not in lane_set.members or prefers.is_removed):
                 prefers = None
         if failed is not None and not opens:
+            # Elsewhere if possible: what failed there seconds ago may well fail again.
             prefers = other_lane(failed, lane_set.lanes, now_s) or prefers
+        # A turn waits for the seats of its own lane, whatever others have free.
         clock = lane_set
         if prefers is not None and prefers.is_up:
             clock = self._table.lane_set(model, (prefers,), now_s)

@@ -115,11 +115,11 @@ class LaneTable:
     """The lanes of a pool in use.
 
     Attributes:
-        changed: Lanes to look at again, since something on their path got free. The dispatcher
+        changed: Lanes to look at again, since something on their path got free. The scheduler
             empties it.
-        removed: Lanes that were removed; the dispatcher refuses who waits for them and empties it.
+        removed: Lanes that were removed; the scheduler refuses who waits for them and empties it.
         idle: Limits whose day may be used up, as nothing is in flight on them any more. The
-            dispatcher refuses who waits for them in vain and empties it.
+            scheduler refuses who waits for them in vain and empties it.
         episode_timeout_s: How long an episode may last.
         days: What counts units per day, by limit.
         in_flight: Leases out; `peak`: most at once.
@@ -342,7 +342,7 @@ class LaneTable:
         self.apply(lane, lane.health.wake(now_s) or Resume(), now_s)
 
     def look_at(self, lanes: Iterable[LaneState]) -> None:
-        """Have the dispatcher look at these lanes."""
+        """Have the scheduler look at these lanes."""
         self.changed.update(dict.fromkeys(lanes))
 
     def load_reported(self, provider: str, instance: str, load: ServerLoad, now_s: float) -> None:
@@ -460,6 +460,7 @@ class LaneTable:
         lane.pauses.begin(pause.cause, now_s)
         lane.model.down[lane] = None
         self._wakes.move(lane, pause.until_s)
+        # Turns that wait for this lane may go to any other of the model from now on.
         self.look_at(lane.model.lanes)
 
     def _resume(self, lane: LaneState, now_s: float) -> None:
@@ -494,6 +495,7 @@ class LaneTable:
 
 
 def _is_removed_with(lane: Lane, other: Lane, verdict: Removal) -> bool:
+    # By the secret's own name: a key may stand at several providers, and is refused at all of them.
     if verdict.scope in {"key", "key_model"}:
         is_of_model = verdict.scope == "key" or lane.model == other.model
         return is_of_model and lane.key_name == other.key_name

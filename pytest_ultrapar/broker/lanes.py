@@ -849,7 +849,7 @@ class Line:
         worker: The worker whose opens wait here; None for turns, which wait in one line for all
             workers.
         prefers: The lane that turns here want; None for none, and for opens.
-        is_linked: Whether the dispatcher sees it; a line of opens is not linked while its group's
+        is_linked: Whether the scheduler sees it; a line of opens is not linked while its group's
             gate is shut.
     """
 
@@ -911,7 +911,7 @@ class Line:
             self._vanish()
 
     def link(self) -> None:
-        """Show the line to the dispatcher."""
+        """Show the line to the scheduler."""
         if self.is_linked:
             return
         self.is_linked = True
@@ -920,7 +920,7 @@ class Line:
             self.worker.linked.setdefault(self.model, {})[self] = None
 
     def unlink(self) -> None:
-        """Hide the line from the dispatcher."""
+        """Hide the line from the scheduler."""
         if not self.is_linked:
             return
         self.is_linked = False

@@ -200,12 +200,15 @@ class PaceSearch:
         accepted = self.accepted.per_s(seen.now_s)
         is_first = self._curve is None
         if self._curve is None:
+            # All that is known is what was let in lately.
             low = min(self.rate, accepted)
             target = min(self.rate, FIRST_TARGET * accepted)
         elif self._curve.is_over(seen.now_s):
+            # What was tried beyond the aim is too much; the aim itself may still hold.
             target = min(self.rate, max(CUT * self.rate, self._curve.target))
             low = CUT * target
         else:
+            # Refused on the way back up: there is no use in aiming higher than this.
             target = self.rate
             low = CUT * target
         if is_serving and not is_first:
