@@ -46,40 +46,35 @@ _PAGE = re.compile(
 _TITLE = re.compile(r"<title[^>]{0,200}>(.{1,300}?)</title", re.IGNORECASE | re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class _Words:
-    """What an outcome is called: `label` completes "3 lanes ...", `cause` is a sentence."""
-
-    label: str
-    cause: str
-
-
-_FAILED = _Words("failing", "the server failed{status}")
-_OVERLOADED = _Words("overloaded", "the server is overloaded{status}")
+_FAILED = ("failing", "the server failed{status}")
+_OVERLOADED = ("overloaded", "the server is overloaded{status}")
 _WORDS = {
-    "auth": _Words("refused", "{key} was refused{status}"),
-    "forbidden": _Words("forbidden", "{key} may not use {name}{status}"),
-    "quota": _Words("out of quota", "{key} has no quota left{status}"),
-    "daily_quota": _Words(
-        "out of the day's quota", "{key} has used up its quota of the day for {model}{status}"
+    "auth": ("refused", "{key} was refused{status}"),
+    "forbidden": ("forbidden", "{key} may not use {name}{status}"),
+    "quota": ("out of quota", "{key} has no quota left{status}"),
+    "daily_quota": (
+        "out of the day's quota",
+        "{key} has used up its quota of the day for {model}{status}",
     ),
-    "tls": _Words(
+    "tls": (
         "not trusted",
         "the certificate of {host} does not verify (a private CA goes into ca_file)",
     ),
-    "connect": _Words("unreachable", "{host} cannot be reached{proxy}"),
-    "transport": _Words(
-        "disconnected", "the connection to {host} broke before there was an answer{https}"
+    "connect": ("unreachable", "{host} cannot be reached{proxy}"),
+    "transport": (
+        "disconnected",
+        "the connection to {host} broke before there was an answer{https}",
     ),
-    "timeout": _Words("without an answer in time", "no answer within {timeout}"),
-    "rate": _Words("rate-limited", "the rate limit is reached{status}"),
-    "malformed": _Words("unreadable", "the answer cannot be read{status}{https}"),
-    "bad_request": _Words(
-        "refusing the request", "the server refuses the smallest request{status}{hint}"
+    "timeout": ("without an answer in time", "no answer within {timeout}"),
+    "rate": ("rate-limited", "the rate limit is reached{status}"),
+    "malformed": ("unreadable", "the answer cannot be read{status}{https}"),
+    "bad_request": (
+        "refusing the request",
+        "the server refuses the smallest request{status}{hint}",
     ),
 }
-"""By outcome. Causes have the same words for all lanes with the same fault, so that they can be
-told together."""
+"""By outcome a label, which completes "3 lanes ...", and the cause as a sentence. Causes have the
+same words for all lanes with the same fault, so that they can be told together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +132,9 @@ def lane_answer(
         return LaneAnswer(lane, "ok", seen.latency_s)
     status = None if seen.answer is None else seen.answer.status
     word = _word(failure)
-    words = _words(failure, status)
+    label, cause = _words(failure, status)
     key = f"key {lane.key_name}" + (f" (environment {variable})" if variable else "")
-    cause = _cause(seen, failure, endpoint, words.cause, key=key, set_by=set_by)
+    cause = _cause(seen, failure, endpoint, cause, key=key, set_by=set_by)
     said = _said(seen, failure)
     # A server may spread a secret over what becomes one blank, or steer a terminal with it.
     said = visible(" ".join(redact(said).split()), _SHOWN_CHARACTERS)
@@ -148,7 +143,7 @@ def lane_answer(
         back = f"come back in {duration(back_s) if back_s > _LONG_S else f'{back_s:.3g} s'}"
         said = f"{said} ({back})" if said else back
     cause = redact(cause)
-    label = words.label + _in_brackets(seen, failure)
+    label += _in_brackets(seen, failure)
     known = None
     if word == "limited":
         known = KnownLane(lane.lane_id, seen.at_s, retry_after_s=failure.retry_after_s)
@@ -167,13 +162,13 @@ def _word(failure: Failure) -> Word:
     return "failed"
 
 
-def _words(failure: Failure, status: int | None) -> _Words:
+def _words(failure: Failure, status: int | None) -> tuple[str, str]:
     if failure.outcome == "not_found":
-        return _Words("not found", "")
+        return "not found", ""
     if status in {HTTPStatus.SERVICE_UNAVAILABLE, 529}:
         return _OVERLOADED
     if failure.outcome == "timeout" and status is not None:
-        return _Words("without an answer in time", "the server gave up waiting{status}")
+        return "without an answer in time", "the server gave up waiting{status}"
     return _WORDS.get(failure.outcome, _FAILED)
 
 

@@ -164,7 +164,8 @@ class Coordinator:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the results, judge them; when workers are gone, before pytest's summary."""
         # Last of all: `DSession` has ended the workers by then (dsession.py:95), and nobody appends
-        # to the journal any more.
+        # Last of all: `DSession` has ended the workers by then (dsession.py:95), and nobody appends
+        # to the journal any more. pytest's summary follows (terminal.py:992).
         if self._run is None:
             return
         try:
@@ -182,6 +183,7 @@ class Coordinator:
                     written=self._tables_written,
                 )
                 self._tell_of(self._finished, session)
+                # What pytest ends with is read after this hook (main.py:376).
                 if session.exitstatus == pytest.ExitCode.OK and self._finished.failures:
                     session.exitstatus = pytest.ExitCode.TESTS_FAILED
         finally:

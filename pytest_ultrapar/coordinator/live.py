@@ -90,6 +90,7 @@ class LiveProgress:
         """
         self._clear()
         asking = _Asking(to_ask, n_planned, status, self._counts)
+        # The thread may come in between: before its first look the new line says nothing.
         self._line, self._look = asking.line, asking.look
 
     def writing_tables(self) -> None:

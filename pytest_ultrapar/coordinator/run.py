@@ -219,9 +219,9 @@ class Run:
         if self.options.resume is None:
             return RunDirectory.create(self.options.out, self.started_at)
         directory = RunDirectory.open_existing(resolve_run(self.options.resume))
-        recovery = recover(directory.path)
-        self.n_recovered, self.n_lost = len(recovery.finished), len(recovery.lost)
-        self._recovered = frozenset(recovery.finished)
+        finished, lost = recover(directory.path)
+        self.n_recovered, self.n_lost = len(finished), len(lost)
+        self._recovered = frozenset(finished)
         return directory
 
     @property

@@ -60,8 +60,8 @@ def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overri
             and what is allowed, without any secret.
     """
     location = Location(str(path))
-    content = read_pool_file(Path(path), location)
-    tables = parse_toml(content.text, location)
+    text, digest = read_pool_file(Path(path), location)
+    tables = parse_toml(text, location)
     refuse_forbidden(tables, location)
     file = decode(tables, location)
     sources = Sources(overrides, environ, read_environment(environ), Path(path).name)
@@ -77,7 +77,7 @@ def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overri
     providers, lanes = _build(location, file, modes, book)
     return Pool(
         path=str(path),
-        digest=content.digest,
+        digest=digest,
         providers=tuple(providers),
         lanes=tuple(lanes),
         limits=dict(book.limits),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import stat
 import tomllib
-from dataclasses import dataclass
 from hashlib import sha256
 from types import UnionType
 from typing import TYPE_CHECKING, NoReturn, TypeVar, get_args, get_type_hints
@@ -37,16 +36,8 @@ _VARIABLE = re.compile(r"[\"']?[A-Z_][A-Z0-9_]*[\"']?\s*")
 _USERINFO = re.compile(r"://[^/\s\"']*@")
 
 
-@dataclass(frozen=True, slots=True)
-class PoolText:
-    """A pool file's text and the SHA-256 (hex) of its bytes."""
-
-    text: str
-    digest: str
-
-
-def read_pool_file(path: Path, location: Location) -> PoolText:
-    """The file's text, of at most 1 MiB.
+def read_pool_file(path: Path, location: Location) -> tuple[str, str]:
+    """The file's text, of at most 1 MiB, and the SHA-256 (hex) of its bytes.
 
     Raises:
         ConfigError: It is missing, unreadable, no regular file, too large or not UTF-8.
@@ -71,7 +62,7 @@ def read_pool_file(path: Path, location: Location) -> PoolText:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         location.refuse(f"must be UTF-8 (line {line} is not)")
-    return PoolText(text, sha256(content).hexdigest())
+    return text, sha256(content).hexdigest()
 
 
 def parse_toml(text: str, location: Location) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from pytest_ultrapar.pool.fields import Location
@@ -77,43 +76,31 @@ def read_secrets(
     serving = {
         (lane.provider, lane.key) for lane in pool.lanes if models is None or lane.model in models
     }
-    needed = [need for need in _named(pool) if need.lane_key in serving]
-    _refuse_missing([need for need in needed if not environ.get(need.env, "").strip()])
+    needed = [need for need in _named(pool) if need[1] in serving]
+    missing = [(where, env) for where, _, env in needed if not environ.get(env, "").strip()]
+    if missing:
+        (where, first), *more = missing
+        others = ", ".join(dict.fromkeys(env for _, env in more))
+        also = f"; not set either: {others}" if others else ""
+        where.refuse(f"names the environment variable {first}, which is not set or empty{also}")
     secrets: dict[tuple[str, str], Secret] = {}
-    for need in needed:
-        text = environ[need.env].strip()
+    for where, key, env in needed:
+        text = environ[env].strip()
         if not (text.isascii() and text.isprintable() and " " not in text):
-            need.location.refuse(
-                f"names {need.env}, whose value cannot be an API key: it holds blanks, line ends or"
+            where.refuse(
+                f"names {env}, whose value cannot be an API key: it holds blanks, line ends or"
                 " characters outside ASCII"
             )
-        secrets[need.lane_key] = Secret(text)
+        secrets[key] = Secret(text)
     return secrets
 
 
-@dataclass(frozen=True, slots=True)
-class _Need:
-    location: Location
-    lane_key: tuple[str, str]
-    env: str
-
-
-def _named(pool: Pool) -> Iterator[_Need]:
+def _named(pool: Pool) -> Iterator[tuple[Location, tuple[str, str], str]]:
+    """Where the file names a variable, for which key of which provider, and the variable."""
     for p, provider in enumerate(pool.providers):
         if provider.is_simulated:
             continue
         for k, key in enumerate(provider.keys):
             if key.env is not None:
-                location = Location(pool.path).at("provider").item(p).at("keys").item(k).at("env")
-                yield _Need(location, (provider.name, key.name), key.env)
-
-
-def _refuse_missing(missing: list[_Need]) -> None:
-    if not missing:
-        return
-    first = missing[0]
-    others = ", ".join(dict.fromkeys(need.env for need in missing[1:]))
-    also = f"; not set either: {others}" if others else ""
-    first.location.refuse(
-        f"names the environment variable {first.env}, which is not set or empty{also}"
-    )
+                where = Location(pool.path).at("provider").item(p).at("keys").item(k).at("env")
+                yield where, (provider.name, key.name), key.env

@@ -1,4 +1,7 @@
-"""Every reliance on the internals of pytest and xdist, in one place."""
+"""Every reliance on the internals of pytest, in one place; those on xdist's are in `workers/`.
+
+Lines are those of pytest 9.2.
+"""
 
 from __future__ import annotations
 
@@ -29,30 +32,30 @@ NO_VALUE: object = NOTSET
 
 
 def fixture_definition(item: pytest.Item, name: str) -> pytest.FixtureDef[Any] | None:
-    """The fixture that `name` stands for in an item (`fixtures.py:325`, `FuncFixtureInfo`)."""
+    """The fixture that `name` stands for in an item (`fixtures.py:451`, `FuncFixtureInfo`)."""
     definitions = item._fixtureinfo.name2fixturedefs.get(name)  # type: ignore[attr-defined]
     return definitions[-1] if definitions else None
 
 
 def fixture_names(item: pytest.Item) -> list[str]:
-    """All fixtures that an item needs, itself or through others (`fixtures.py:325`)."""
+    """All fixtures that an item needs, itself or through others (`fixtures.py:451`)."""
     info = getattr(item, "_fixtureinfo", None)
     return list(info.name2fixturedefs) if info is not None else []
 
 
 def test_identity(item: pytest.Item) -> int:
-    """The same number for all items of one test function, of any parameters (`python.py:1700`)."""
+    """The same number for all items of one test function, of any parameters (`python.py:515`)."""
     return id(getattr(item, "_fixtureinfo", item))
 
 
 def fixture_function(metafunc: pytest.Metafunc, name: str) -> Any:  # noqa: ANN401
-    """The function behind a fixture name while tests are generated (`python.py:1268`), or None."""
+    """The function behind a fixture name while tests are generated (`python.py:1300`), or None."""
     definitions = metafunc._arg2fixturedefs.get(name)
     return definitions[-1].func if definitions else None
 
 
 def is_direct_parameter(definition: pytest.FixtureDef[Any]) -> bool:
-    """Whether a fixture only hands over a directly parametrised value (`python.py:1238`)."""
+    """Whether a fixture only hands over a directly parametrised value (`python.py:1234`)."""
     return isinstance(definition, DirectParamFixtureDef)
 
 
@@ -85,7 +88,7 @@ def could_not_run(error: BaseException) -> bool:
 def session_fixture(item: pytest.Item, name: str) -> object:
     """The value of a session-scoped fixture, set up now, before any item runs.
 
-    The session itself is put onto pytest's stack of set-up nodes first (`runner.py:524`), where
+    The session itself is put onto pytest's stack of set-up nodes first (`runner.py:520`), where
     every item would put it anyway; the fixture is torn down when pytest tears the session down. It
     is asked for in the session's name, since the item is not on the stack yet (`fixtures.py:786`
     warns, pytest 10.1 refuses).
@@ -128,7 +131,7 @@ def log_handlers(
 ) -> tuple[list[logging.Handler], list[logging.Handler]]:
     """What shows log records at once (`log_cli`) and what writes them to a file (`--log-file`).
 
-    Source: `logging.py:640`, `:617`. Both lists are empty with `-p no:logging`.
+    Source: `logging.py:730`, `:703`. Both lists are empty with `-p no:logging`.
     """
     plugin = config.pluginmanager.getplugin("logging-plugin")
     if plugin is None:
@@ -163,7 +166,7 @@ def mask_traceback(shown: object, change: Callable[[str], str]) -> None:
 def higher_scopes(item: pytest.Item) -> tuple[object, ...]:
     """What is equal in items that share their module and its parametrised fixtures.
 
-    Source: pytest's own sorting of items (`python.py:1170`).
+    Source: pytest's own sorting of items (`fixtures.py:316`).
     """
     callspec = getattr(item, "callspec", None)
     shared: list[object] = [item.parent]
@@ -180,7 +183,7 @@ class EpisodeStreams:
     """While entered, episodes' prints and log records go to their own record, not pytest's capture.
 
     pytest sets `sys.stdout` to its capture's file at every resume and back to the stream of before
-    at every suspension (`capture.py:359`, `:366`). Episodes run in both states, so both are
+    at every suspension (`capture.py:425`, `:418`). Episodes run in both states, so both are
     wrapped.
     """
 
@@ -208,7 +211,7 @@ class EpisodeStreams:
         if plugin is not None:
             self._handler.setFormatter(plugin.formatter)
             self._handler.setLevel(plugin.log_level or logging.NOTSET)
-            # `logging.py:660`: the handlers that fill "Captured log" sections and `caplog`.
+            # `logging.py:687`: the handlers that fill "Captured log" sections and `caplog`.
             for handler in (plugin.caplog_handler, plugin.report_handler):
                 handler.addFilter(is_outside_episodes)
                 self._filtered.append(handler)
@@ -230,7 +233,7 @@ class EpisodeStreams:
 
 
 def _stream_places(capturing: object) -> list[tuple[Any, str]]:
-    """Where a `MultiCapture` (`capture.py:575`) and `sys` hold the streams that code prints to."""
+    """Where a `MultiCapture` (`capture.py:634`) and `sys` hold the streams that code prints to."""
     places: list[tuple[Any, str]] = []
     for stdio, captured in (("stdout", "out"), ("stderr", "err")):
         capture = getattr(capturing, captured, None)

@@ -89,6 +89,7 @@ def skip_evaluations(session: pytest.Session) -> str | None:
 
 
 def _needs_pool(item: pytest.Item) -> bool:
+    # Not by `internals`, which loads the engine: every pytest run without a pool gets here.
     info = getattr(item, "_fixtureinfo", None)
     return any(
         definitions and hasattr(definitions[-1].func, ATTRIBUTE)

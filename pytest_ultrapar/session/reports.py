@@ -108,7 +108,7 @@ class CaseReports:
         text = report.longreprtext.strip()
         crash = getattr(getattr(report.longrepr, "reprcrash", None), "message", None)
         # A fixture that does not exist: its report ends with a place, not with what is wrong
-        # (`fixtures.py:1040`).
+        # (`fixtures.py:1032`).
         unknown = getattr(report.longrepr, "errorstring", "").split("\n", 1)[0]
         said = crash or unknown or (text.splitlines()[-1] if text else "failed")
         return self._runtime.redactor.text(said)[:_LONGEST_ERROR]

@@ -186,19 +186,7 @@ FINISHED_ENDINGS: frozenset[str] = frozenset({"returned", "refused", "error", "s
 FILE_NAME = "recovered.jsonl"
 
 
-class Recovery(NamedTuple):
-    """What an interrupted run still has.
-
-    Attributes:
-        finished: Where the finished episode of a case stands, by case id.
-        lost: Cases that had finished, and whose episodes cannot be read any more.
-    """
-
-    finished: dict[str, Position]
-    lost: frozenset[str]
-
-
-def recover(directory: Path) -> Recovery:
+def recover(directory: Path) -> tuple[dict[str, Position], frozenset[str]]:
     """Make the index of a run that is resumed: what its journal holds now, and nothing else.
 
     What an earlier session wrote there may have been damaged or removed since. Only the
@@ -206,6 +194,10 @@ def recover(directory: Path) -> Recovery:
 
     Args:
         directory: The run directory.
+
+    Returns:
+        Where the finished episode of a case stands, by case id; and the cases that had finished and
+        whose episodes cannot be read any more.
 
     Raises:
         ResultsError: The journal cannot be listed, or the index cannot be written.
@@ -223,7 +215,7 @@ def recover(directory: Path) -> Recovery:
     once = {case_id for case_id, case in history.cases.items() if _was_measured(case)}
     once.update(entry.case_id for entry in _earlier_entries(directory))
     write_whole(directory / FILE_NAME, _lines(finished))
-    return Recovery(finished, frozenset(once - finished.keys()))
+    return finished, frozenset(once - finished.keys())
 
 
 def _last_readable(reader: JournalReader, case: CaseHistory) -> Position | None:

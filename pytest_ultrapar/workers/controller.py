@@ -106,6 +106,7 @@ class ControllerSession:
 
     def pytest_xdist_node_collection_finished(self) -> None:
         """End with exit code 4 when a worker found the suite unusable."""
+        # Called before the worker counts as collected (dsession.py:287): nothing is dispatched yet.
         raise_fault(self._fault_path)
 
     def begin(self, workers: list[str], collection: Sequence[str]) -> list[DispatchItem]:
@@ -113,6 +114,7 @@ class ControllerSession:
 
         Called once, when all have collected.
         """
+        # Only workers collect; those that found cases have written them there.
         if not (self.run.directory.path / "cases.json").exists():
             self._coordinator.plan_nothing()
             return [DispatchItem(index, None) for index in range(len(collection))]

@@ -227,8 +227,8 @@ def load_faults(path: Path, pool: Pool) -> FaultScript:
             file, field, what was found and what is allowed.
     """
     location = Location(str(path))
-    content = read_pool_file(path, location)
-    file = decode_as(FaultsFile, parse_toml(content.text, location), location)
+    text, digest = read_pool_file(path, location)
+    file = decode_as(FaultsFile, parse_toml(text, location), location)
     if not (file.fault or file.capacity or file.rate_headers):
         location.refuse("is empty: it needs [[fault]], [[capacity]] or [[rate_headers]]")
     since = _SINCE[0]
@@ -247,4 +247,4 @@ def load_faults(path: Path, pool: Pool) -> FaultScript:
         read_rate_headers(location.at("rate_headers").item(n), table, pool)
         for n, table in enumerate(file.rate_headers)
     )
-    return FaultScript(str(path), content.digest, since, seed, faults, capacities, headers)
+    return FaultScript(str(path), digest, since, seed, faults, capacities, headers)
