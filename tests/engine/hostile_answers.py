@@ -12,7 +12,6 @@ import asyncio
 import json
 import resource
 import sys
-import threading
 import zlib
 from collections.abc import Callable, Iterator
 
@@ -22,6 +21,7 @@ from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.http import Answer, HttpClient
 from pytest_ultrapar.pool.model import LaneId
+from tests.raw_server import Peer, RawServer, Request
 
 MIB = 1024 * 1024
 GZIP_BEGIN = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03"
@@ -89,28 +89,11 @@ ANSWERS: dict[str, Callable[[], Iterator[bytes]]] = {
 }
 
 
-async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
-        name = json.loads(await reader.readexactly(length))["name"]
-        for piece in ANSWERS[name]():
-            writer.write(piece)
-            await writer.drain()
-        await reader.read()
-    except (ConnectionError, asyncio.IncompleteReadError):
-        pass
-    writer.close()
-
-
-def _server(ready: threading.Event, ports: list[int]) -> None:
-    async def main() -> None:
-        listener = await asyncio.start_server(_serve, "127.0.0.1", 0)
-        ports.append(listener.sockets[0].getsockname()[1])
-        ready.set()
-        await listener.serve_forever()
-
-    asyncio.run(main())
+async def _answer(peer: Peer, request: Request) -> None:
+    for piece in ANSWERS[request.json()["name"]]():
+        await peer.send(piece)
+    await peer.gone()
+    peer.close()
 
 
 def _most_mib() -> float:
@@ -145,12 +128,9 @@ async def _measure(port: int, name: str) -> tuple[str, float]:
 def main() -> None:
     """Serve or measure; apart, so that the server's memory does not count."""
     if sys.argv[1:] == ["serve"]:
-        ready = threading.Event()
-        ports: list[int] = []
-        threading.Thread(target=_server, args=(ready, ports), daemon=True).start()
-        ready.wait()
-        print(ports[0], flush=True)
-        sys.stdin.read()
+        with RawServer(_answer) as server:
+            print(server.port, flush=True)
+            sys.stdin.read()
         return
     print(json.dumps(asyncio.run(_measure(int(sys.argv[1]), sys.argv[2]))))
 

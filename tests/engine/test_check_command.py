@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 
 import pytest
@@ -24,10 +23,8 @@ from pytest_ultrapar.pool.keys import key_identity
 from pytest_ultrapar.simulator.faults.file import load_faults
 from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.testing import read_server_log
-from tests.faults.byte_faults import response
-from tests.faults.loopback_server import LoopbackServer
-from tests.faults.test_tls import good
-from tests.faults.tls_server import TlsServer
+from tests.faults.test_tls import good, tls_server
+from tests.raw_server import RawServer, json_response
 
 CANARY = "sk-canary-4f9a1c77e2b05d"
 LAB = """
@@ -233,7 +230,7 @@ def test_azure_is_asked_its_own_way(tmp_path, check):
 @pytest.mark.parametrize("ask", ["chat", "models"])
 def test_certificate_that_does_not_verify_is_said(tmp_path, check, ask):
     authority = trustme.CA()
-    with TlsServer(good(authority)) as server:
+    with tls_server(good(authority)) as server:
         text = (LAB + MODEL.format("m")).replace("BASE_URL", server.base_url)
         (tmp_path / "pool.toml").write_text(text)
         code, lines = check("--ask", ask)
@@ -273,47 +270,36 @@ def test_server_without_tls_is_said_to_be_one(tmp_path, check):
     assert "0x" not in "".join(lines)
 
 
-class Dropping(LoopbackServer):
-    """Answers the first request of each connection and ends it at the second; counts requests."""
-
-    n_requests = 0
-
-    async def answer(self, reader, writer):
-        body = b'{"data": [{"id": "m0"}, {"id": "m1"}, {"id": "m2"}]}'
-        for answer in (response(body), b""):
-            await reader.readuntil(b"\r\n\r\n")
-            self.n_requests += 1
-            writer.write(answer)
-        writer.close()
+async def answer_once(peer, _):
+    """The first request of each connection; the second ends it."""
+    if not peer.doomed:
+        await peer.send(json_response({"data": [{"id": f"m{n}"} for n in range(3)]}))
+        peer.doomed = True
+    else:
+        peer.close()
 
 
 def test_list_of_models_is_asked_for_once_by_a_server_that_ends_connections(tmp_path, check):
     models = "".join(MODEL.format(f"m{n}") for n in range(3))
     one_by_one = LAB.replace('env = "CHECK_KEY_1"', 'env = "CHECK_KEY_1", workers = 1')
-    with Dropping() as server:
-        url = f"http://127.0.0.1:{server.port}/v1"
-        text = (one_by_one + models).replace("BASE_URL", url)
+    with RawServer(answer_once) as server:
+        text = (one_by_one + models).replace("BASE_URL", server.base_url)
         text = text.replace('{ name = "key0", env = "CHECK_KEY_0" }, ', "")
         (tmp_path / "pool.toml").write_text(text)
         code, lines = check("--ask", "models")
-        assert server.n_requests == 3
+        assert len(server.requests) == 3
     assert code == 0, lines
 
 
-class Echo(LoopbackServer):
-    """Refuses every request, and quotes its key in the error."""
-
-    async def answer(self, reader, writer):
-        head = await reader.readuntil(b"\r\n\r\n")
-        token = re.search(rb"Bearer \S+", head)[0]
-        writer.write(response(b'{"error": {"message": "no: %s"}}' % token, status=b"401 No"))
-        writer.close()
+async def quote_the_key(peer, request):
+    answer = {"error": {"message": f"no: {request.headers['authorization']}"}}
+    await peer.send(json_response(answer, status=401))
 
 
 def test_key_that_a_server_quotes_is_not_shown(tmp_path, check):
-    with Echo() as server:
-        url = f"http://127.0.0.1:{server.port}/v1"
-        (tmp_path / "pool.toml").write_text((LAB + MODEL.format("m")).replace("BASE_URL", url))
+    with RawServer(quote_the_key) as server:
+        text = (LAB + MODEL.format("m")).replace("BASE_URL", server.base_url)
+        (tmp_path / "pool.toml").write_text(text)
         code, lines = check()
     assert code == 1
     assert said_of(lines, "lab/m/key0")[1].endswith(" was refused (401): no: Bearer ***")
@@ -489,22 +475,16 @@ def test_interrupt_before_the_first_answer_ends_at_once(tmp_path):
     assert "Traceback" not in said
 
 
-class Endless(LoopbackServer):
-    """Its errors have no end."""
-
-    async def answer(self, reader, writer):
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 500 No\r\ntransfer-encoding: chunked\r\n\r\n")
-        with suppress(ConnectionError):
-            while True:
-                writer.write(b"10000\r\n%s\r\n" % (b"x" * 0x10000))
-                await writer.drain()
+async def never_end(peer, _):
+    await peer.send(b"HTTP/1.1 500 No\r\ntransfer-encoding: chunked\r\n\r\n")
+    while True:
+        await peer.send(b"10000\r\n%s\r\n" % (b"x" * 0x10000))
 
 
 def test_answer_without_end_is_soon_given_up(tmp_path, check):
-    with Endless() as server:
-        url = f"http://127.0.0.1:{server.port}/v1"
-        (tmp_path / "pool.toml").write_text((LAB + MODEL.format("m")).replace("BASE_URL", url))
+    with RawServer(never_end) as server:
+        text = (LAB + MODEL.format("m")).replace("BASE_URL", server.base_url)
+        (tmp_path / "pool.toml").write_text(text)
         code, lines = check("--model", "m")
         assert code == 1
         said = said_of(lines, "lab/m/key0")
@@ -514,21 +494,15 @@ def test_answer_without_end_is_soon_given_up(tmp_path, check):
         )
 
 
-class Foreign(LoopbackServer):
-    """Refuses every request in Chinese."""
-
-    async def answer(self, reader, writer):
-        await reader.readuntil(b"\r\n\r\n")
-        body = '{"error": {"message": "\u5bc6\u94a5"}}'.encode()
-        writer.write(response(body, status=b"401 No"))
-        writer.close()
+async def refuse_in_chinese(peer, _):
+    await peer.send(json_response({"error": {"message": "\u5bc6\u94a5"}}, status=401))
 
 
 def test_terminal_without_the_servers_letters_shows_their_numbers(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-    with Foreign() as server:
-        url = f"http://127.0.0.1:{server.port}/v1"
-        (tmp_path / "pool.toml").write_text((LAB + MODEL.format("m")).replace("BASE_URL", url))
+    with RawServer(refuse_in_chinese) as server:
+        text = (LAB + MODEL.format("m")).replace("BASE_URL", server.base_url)
+        (tmp_path / "pool.toml").write_text(text)
         with started() as process:
             said = process.communicate(timeout=60)[0]
     assert process.returncode == 1

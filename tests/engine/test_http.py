@@ -6,7 +6,7 @@ import gzip
 import os
 import socket
 import ssl
-import struct
+import threading
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
@@ -20,6 +20,7 @@ from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.http import Answer, HttpClient
 from pytest_ultrapar.engine.transport import SessionTransport, as_httpx
+from tests.raw_server import RawServer, response
 
 BODY = b'{"model": "m"}'
 
@@ -28,55 +29,34 @@ def endpoint(port: int, token: str = "secret") -> Endpoint:
     return Endpoint("p/i/k", "p", "i", "k", f"http://127.0.0.1:{port}/v1", token, "m", 60.0)
 
 
-@asynccontextmanager
-async def server(*answers: bytes | None):
+@contextmanager
+def server(*answers: bytes | None):
     """Answers the requests that come with these bytes in turn; None leaves, b"" never answers."""
     left = list(answers)
-    seen: list[bytes] = []
-    waiting = asyncio.Event()
 
-    async def serve(reader, writer):
-        try:
-            while left:
-                head = await reader.readuntil(b"\r\n\r\n")
-                _, _, length = head.lower().partition(b"content-length: ")
-                seen.append(head + await reader.readexactly(int(length.split(b"\r\n")[0] or 0)))
-                answer = left.pop(0)
-                if answer is None:
-                    break
-                if not answer:
-                    await waiting.wait()
-                writer.write(answer)
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        writer.close()
+    async def answer(peer, _):
+        if left[0]:
+            await peer.send(left[0])
+        elif left[0] is not None:
+            await asyncio.Event().wait()
+        if left.pop(0) is None or not left:
+            peer.close()
 
-    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield listener.sockets[0].getsockname()[1], seen
-    finally:
-        waiting.set()
-        listener.close()
-
-
-def response(body: bytes, *headers: bytes, status: bytes = b"200 OK") -> bytes:
-    head = [b"HTTP/1.1 " + status, b"content-length: %d" % len(body), *headers]
-    return b"\r\n".join(head) + b"\r\n\r\n" + body
+    with RawServer(answer) as one:
+        yield one
 
 
 async def exchange(
     *answers: bytes | None, timeout_s: float = 60.0, **limits: int
 ) -> tuple[list[Answer | Failure], list[bytes]]:
-    async with server(*answers) as (port, seen):
-        client = HttpClient([endpoint(port)], max_connections=4, **limits)
+    with server(*answers) as one:
+        there = endpoint(one.port)
+        client = HttpClient([there], max_connections=4, **limits)
         try:
-            results = [
-                await client.exchange(endpoint(port), BODY, timeout_s=timeout_s) for _ in answers
-            ]
+            results = [await client.exchange(there, BODY, timeout_s=timeout_s) for _ in answers]
         finally:
             await client.close()
-    return results, seen
+    return results, [request.raw for request in one.requests]
 
 
 def run(*answers: bytes | None, timeout_s: float = 60.0, **limits: int) -> Answer | Failure:
@@ -104,23 +84,16 @@ def test_idle_connection_leaves_its_place_at_the_server_to_others():
     place = asyncio.Semaphore(1)
     left: list[str] = []
 
-    async def serve(reader, writer):
+    async def hold(peer, request):
         async with place:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                _, _, length = head.lower().partition(b"content-length: ")
-                await reader.readexactly(int(length.split(b"\r\n")[0]))
-                writer.write(response(b"served"))
+            while request is not None:
+                await peer.send(response(b"served"))
+                request = await peer.request()
+        left.append("a client")
+        peer.close()
 
-    async def quiet(reader, writer):
-        try:
-            await serve(reader, writer)
-        except asyncio.IncompleteReadError:
-            left.append("a client")
-        writer.close()
-
-    async def two_processes() -> Answer | Failure:
-        listener = await asyncio.start_server(quiet, "127.0.0.1", 0)
-        there = endpoint(listener.sockets[0].getsockname()[1])
+    async def two_processes(port: int) -> Answer | Failure:
+        there = endpoint(port)
         clients = [HttpClient([there], max_connections=4) for _ in range(2)]
         try:
             for _ in range(3):  # one after another: the connection is used again
@@ -130,9 +103,9 @@ def test_idle_connection_leaves_its_place_at_the_server_to_others():
         finally:
             for client in clients:
                 await client.close()
-            listener.close()
 
-    answer = asyncio.run(two_processes())
+    with RawServer(hold) as one:
+        answer = asyncio.run(two_processes(one.port))
     assert isinstance(answer, Answer), answer
     assert answer.body == b"served"
     assert left[0] == "a client"
@@ -181,13 +154,9 @@ def test_exchange_tells_a_lost_connection_from_an_answer_that_is_no_http(answer,
 
 def test_exchange_says_that_nobody_listens():
     async def go() -> Answer | Failure:
-        async with server() as (port, _):
-            pass
-        client = HttpClient([endpoint(port)], max_connections=1)
-        try:
-            return await client.exchange(endpoint(port), BODY, timeout_s=60.0)
-        finally:
-            await client.close()
+        with server() as one:
+            port = one.port
+        return await asked_once(port)
 
     failure = asyncio.run(go())
     assert (failure.outcome, failure.maybe_billed) == ("connect", False)
@@ -218,24 +187,20 @@ def test_exchange_calls_a_connection_that_is_not_made_in_time_connect():
     assert (failure.outcome, failure.maybe_billed) == ("connect", False)
 
 
+async def asked_once(port: int) -> Answer | Failure:
+    client = HttpClient([endpoint(port)], max_connections=1)
+    try:
+        return await client.exchange(endpoint(port), BODY, timeout_s=60.0)
+    finally:
+        await client.close()
+
+
 def test_exchange_flags_a_reset_after_sending_as_maybe_billed():
-    async def go() -> Answer | Failure:
-        async def reset(reader, writer):
-            await reader.readuntil(BODY)
-            linger = struct.pack("ii", 1, 0)
-            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-            writer.close()
+    async def reset(peer, _):
+        peer.reset()
 
-        listener = await asyncio.start_server(reset, "127.0.0.1", 0)
-        port = listener.sockets[0].getsockname()[1]
-        client = HttpClient([endpoint(port)], max_connections=1)
-        try:
-            return await client.exchange(endpoint(port), BODY, timeout_s=60.0)
-        finally:
-            await client.close()
-            listener.close()
-
-    failure = asyncio.run(go())
+    with RawServer(reset) as one:
+        failure = asyncio.run(asked_once(one.port))
     assert (failure.outcome, failure.maybe_billed) == ("transport", True)
 
 
@@ -254,14 +219,15 @@ def test_transport_sends_any_request_of_httpx():
             yield b"in "
             yield b"pieces"
 
-        async with server(*[response(b"ok")] * 3) as (port, seen), plain_client() as client:
-            url = f"http://127.0.0.1:{port}/v1?a=b%20c"
-            found = [
-                await client.get(url, headers={"x-own": "1"}),
-                await client.put(url, json={"a": 1}),
-                await client.post(url, content=pieces()),
-            ]
-        return found, seen
+        with server(*[response(b"ok")] * 3) as one:
+            async with plain_client() as client:
+                url = f"{one.base_url}?a=b%20c"
+                found = [
+                    await client.get(url, headers={"x-own": "1"}),
+                    await client.put(url, json={"a": 1}),
+                    await client.post(url, content=pieces()),
+                ]
+        return found, [request.raw for request in one.requests]
 
     found, seen = asyncio.run(go())
     assert [one.text for one in found] == ["ok"] * 3
@@ -286,18 +252,19 @@ def test_transport_sends_any_request_of_httpx():
 )
 def test_transport_raises_what_httpx_does(answer, kind):
     async def go() -> None:
-        async with server(answer) as (port, _), plain_client() as client:
-            with pytest.raises(kind) as raised:
-                await client.post(f"http://127.0.0.1:{port}/v1", content=BODY)
-            assert raised.value.request.url.port == port
+        with server(answer) as one:
+            async with plain_client() as client:
+                with pytest.raises(kind) as raised:
+                    await client.post(one.base_url, content=BODY)
+            assert raised.value.request.url.port == one.port
 
     asyncio.run(go())
 
 
 def test_transport_raises_httpx_errors_where_no_connection_is_made():
     async def go() -> None:
-        async with server() as (closed, _):
-            pass
+        with server() as one:
+            closed = one.port
         async with plain_client() as client:
             with pytest.raises(httpx.ConnectError):
                 await client.get(f"http://127.0.0.1:{closed}")
@@ -348,12 +315,12 @@ def test_get_is_sent_once_whatever_becomes_of_its_connection():
     # aiohttp itself sends a GET again when its connection is closed before the answer.
     async def go() -> tuple[list[Answer | Failure], list[bytes]]:
         answers = (response(b"one"), None, None, response(b"four"), response(b"five"))
-        async with server(*answers) as (port, seen):
-            asked = replace(endpoint(port), method="GET")
+        with server(*answers) as one:
+            asked = replace(endpoint(one.port), method="GET")
             client = HttpClient([asked], max_connections=1)
             found = [await client.exchange(asked, b"", timeout_s=60.0) for _ in range(4)]
             await client.close()
-        return found, seen
+        return found, [request.raw for request in one.requests]
 
     found, seen = asyncio.run(go())
     assert len(seen) == 4
@@ -390,28 +357,16 @@ def test_respx_sees_requests():
 
 def test_exchange_does_not_wait_for_a_body_whose_chunks_are_none():
     head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+    left = threading.Event()
 
-    async def go() -> Answer | Failure:
-        async def serve(reader, writer):
-            await reader.readuntil(BODY)
-            for piece in (head + b"1\r\na\r\n", b"no chunk\r\n"):
-                writer.write(piece)
-                await asyncio.sleep(0.02)
-            await reader.read()
-            writer.close()
-            await writer.wait_closed()
-            left.set()
+    async def answer(peer, _):
+        for piece in (head + b"1\r\na\r\n", b"no chunk\r\n"):
+            await peer.send(piece)
+            await asyncio.sleep(0.02)
+        await peer.gone()
+        left.set()
 
-        left = asyncio.Event()
-        listener = await asyncio.start_server(serve, "127.0.0.1", 0)
-        port = listener.sockets[0].getsockname()[1]
-        client = HttpClient([endpoint(port)], max_connections=1)
-        try:
-            return await client.exchange(endpoint(port), BODY, timeout_s=60.0)
-        finally:
-            await client.close()
-            await left.wait()
-            listener.close()
-
-    failure = asyncio.run(asyncio.wait_for(go(), 120))
+    with RawServer(answer) as one:
+        failure = asyncio.run(asyncio.wait_for(asked_once(one.port), 120))
+        assert left.wait(120)
     assert (failure.outcome, failure.maybe_billed) == ("malformed", True)

@@ -2,7 +2,7 @@
 
 import asyncio
 import gzip
-from contextlib import asynccontextmanager
+from contextlib import contextmanager
 
 import pytest
 
@@ -11,6 +11,7 @@ from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.engine import http
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.http import HttpClient
+from tests.raw_server import RawServer
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
 ONE = b'data: {"choices": [{"delta": {"content": "one"}}]}\n\n'
@@ -25,39 +26,22 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-@asynccontextmanager
-async def server(*pieces):
-    """Answers each request with the same pieces, a little apart; counts connections."""
-    connections = []
+@contextmanager
+def server(*pieces):
+    """Answers each request with the same pieces, a little apart."""
 
-    async def serve(reader, writer):
-        connections.append(asyncio.current_task())
-        try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                length = head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0]
-                await reader.readexactly(int(length))
-                for piece in pieces:
-                    if piece is STAY:
-                        await reader.read()
-                    elif piece is LEAVE:
-                        return
-                    else:
-                        writer.write(piece)
-                        await asyncio.sleep(0.01)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.transport.abort()
+    async def answer(peer, _):
+        for piece in pieces:
+            if piece is STAY:
+                await peer.gone()
+            elif piece is LEAVE:
+                peer.close()
+            else:
+                await peer.send(piece)
+                await asyncio.sleep(0.01)
 
-    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield listener.sockets[0].getsockname()[1], connections
-    finally:
-        listener.close()
-        for task in connections:
-            task.cancel()
-        await asyncio.wait(connections)
-        await asyncio.sleep(0)
+    with RawServer(answer) as one:
+        yield one
 
 
 def talk(
@@ -66,18 +50,20 @@ def talk(
     """What became of the last of n requests, and over how many connections they went."""
 
     async def go():
-        async with server(*pieces) as (port, connections):
-            url = f"http://127.0.0.1:{port}/v1"
-            endpoint = Endpoint("p/i/k", "p", "i", "k", url, "none", "m", 60.0, stream=True)
+        with server(*pieces) as one:
+            endpoint = Endpoint(
+                "p/i/k", "p", "i", "k", one.base_url, "none", "m", 60.0, stream=True
+            )
             client = HttpClient([endpoint], max_connections=4, **limits)
             try:
                 for _ in range(n):
                     found = await client.exchange(endpoint, b"{}", timeout_s=timeout_s)
             finally:
                 await client.close()
+            n_connections = len({request.connection for request in one.requests})
             if isinstance(found, Failure):
-                return found, len(connections)
-            return found.stream.reply("p/i/k", 1.0), len(connections)
+                return found, n_connections
+            return found.stream.reply("p/i/k", 1.0), n_connections
 
     return asyncio.run(go())
 

@@ -7,8 +7,31 @@ import gzip
 import json
 import zlib
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 
-from tests.faults.peer import Asked, Peer
+from tests.raw_server import Peer, json_response, response
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request says.
+
+    Attributes:
+        prompt: The text of its last message.
+        number: From 1, in order of arrival.
+        nth: How often this prompt has come, this time included.
+        words: The prompt without its first word.
+        t_s: Seconds since the server's first request.
+    """
+
+    prompt: str
+    token: str
+    model: str
+    number: int = 1
+    nth: int = 1
+    words: str = ""
+    t_s: float = 0.0
+
 
 Fault = Callable[[Peer, Asked], Awaitable[None]]
 
@@ -18,20 +41,14 @@ MEGABYTE = 1024 * 1024
 # -- answers that are whole ------------------------------------------------------------------------
 
 
-def completion(words: str) -> bytes:
+def completion(words: str, n_in: int = 3, n_out: int = 5) -> bytes:
     choice = {
         "index": 0,
         "message": {"role": "assistant", "content": words},
         "finish_reason": "stop",
     }
-    usage = {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}
+    usage = {"prompt_tokens": n_in, "completion_tokens": n_out, "total_tokens": n_in + n_out}
     return json.dumps({"id": "x", "choices": [choice], "usage": usage}).encode()
-
-
-def response(body: bytes, *headers: bytes, status: bytes = b"200 OK") -> bytes:
-    head = [b"HTTP/1.1 " + status, b"content-type: application/json", *headers]
-    head.append(b"content-length: %d" % len(body))
-    return b"\r\n".join(head) + b"\r\n\r\n" + body
 
 
 async def say(peer: Peer, asked: Asked) -> None:
@@ -48,14 +65,12 @@ def after(seconds: float, fault: Fault = say) -> Fault:
     return late
 
 
-def refuse(status: int, *headers: bytes, code: str | None = None) -> Fault:
+def refuse(
+    status: int, *headers: bytes, code: str | None = None, message: str = "as scripted"
+) -> Fault:
     """An error of the API, whole and well-formed."""
-    body = json.dumps({"error": {"message": "as scripted", "code": code}}).encode()
-
-    async def refused(peer: Peer, _: Asked) -> None:
-        await peer.send(response(body, *headers, status=b"%d Scripted" % status))
-
-    return refused
+    answer = {"error": {"message": message, "code": code}}
+    return bytes_(json_response(answer, *headers, status=status))
 
 
 def bytes_(*pieces: bytes) -> Fault:

@@ -5,22 +5,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults.played import KEY_NAMES
-from tests.faults.raw_server import RawServer
-from tests.plugin.conftest import project, workers
+from tests.plugin.conftest import project, server, workers
+from tests.scripted_server import ScriptedServer
 
-__all__ = ["project", "workers"]
+__all__ = ["project", "server", "workers"]
 
 
 @pytest.fixture(scope="session")
-def _raw_server() -> Iterator[RawServer]:
-    server = RawServer()
-    server.key_names = KEY_NAMES
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def server(_raw_server: RawServer) -> RawServer:
-    _raw_server.reset()
-    return _raw_server
+def _server() -> Iterator[ScriptedServer]:
+    with ScriptedServer(KEY_NAMES) as server:
+        yield server

@@ -1,10 +1,12 @@
-"""What a faulty server saw: its own record of every request, the judge of what a client claims."""
+"""What a scripted server saw: its own record of every request, judge of what a client claims."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -19,7 +21,7 @@ class Seen(msgspec.Struct):
     Attributes:
         number: From 1, in order of arrival.
         connection: Number of the connection that it came on, from 1.
-        key: Name of the key whose token it carried, or the token's place in no table: "?".
+        key: Name of the key whose token it carried, else the token.
         t_s: When it had come whole, monotonic seconds of the host.
         end_s: When the last of its answer was sent or its client was found gone.
         status: HTTP status of the answer, as far as one was begun.
@@ -37,6 +39,14 @@ class Seen(msgspec.Struct):
     left: bool = False
 
 
+@dataclass
+class Work:
+    """Requests that a server works on: now, and at once at most; those whose client left, too."""
+
+    now: int = 0
+    most: int = 0
+
+
 class RequestLog:
     """Records requests in memory and, where a path is given, line by line in a file.
 
@@ -45,11 +55,14 @@ class RequestLog:
 
     def __init__(self, path: Path | None = None) -> None:
         self.requests: list[Seen] = []
+        self.work = Work()
         self._more = threading.Condition()
         self._file: IO[bytes] | None = None if path is None else path.open("ab", buffering=0)
 
     def arrived(self, connection: int, prompt: str, key: str, model: str) -> Seen:
         seen = Seen(len(self.requests) + 1, connection, prompt, key, model, time.monotonic())
+        self.work.now += 1
+        self.work.most = max(self.work.now, self.work.most)
         with self._more:
             self.requests.append(seen)
             self._more.notify_all()
@@ -64,8 +77,12 @@ class RequestLog:
 
     def wait_for(self, n: int, timeout_s: float = 120) -> bool:
         """Wait until n requests have come; False when they did not in time."""
+        return self.wait_until(lambda: len(self.requests) >= n, timeout_s)
+
+    def wait_until(self, is_so: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until that holds of the requests that came; False when it did not in time."""
         with self._more:
-            return self._more.wait_for(lambda: len(self.requests) >= n, timeout_s)
+            return self._more.wait_for(is_so, timeout_s)
 
     def _write(self, seen: Seen) -> None:
         if self._file is not None:

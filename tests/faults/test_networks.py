@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import http.server
+import asyncio
+import base64
+import contextlib
 import ssl
-import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from urllib.parse import quote
 
 import pytest
@@ -15,15 +18,65 @@ from pytest_ultrapar.pool.fields import Location
 from pytest_ultrapar.pool.model import Network
 from pytest_ultrapar.pool.network import route_to
 from pytest_ultrapar.store.manifest import read_manifest
-from tests.faults.connect_proxy import ConnectProxy
 from tests.faults.played import SUITE, Played, run
 from tests.faults.test_tls import good, serving
-from tests.faults.tls_server import TlsServer
+from tests.faults.test_tls import tls_server as serving_tls
+from tests.raw_server import Peer, RawServer, Request
 
 PASSWORD = "pass/word-canary:7d1f"
 USER_INFO = f"someone:{PASSWORD}"
 QUOTED = f"someone:{quote(PASSWORD, safe='')}"
 CA = 'ca_file = "certs/ca.pem"'
+
+
+@dataclass
+class Tunnels:
+    """A proxy that makes tunnels.
+
+    Attributes:
+        user_info: `user:password` that it asks for; None: it lets everybody through.
+        tunnels: `host:port` of each tunnel that it made.
+        refused: How many it did not make.
+    """
+
+    user_info: str | None
+    port: int = 0
+    tunnels: list[str] = field(default_factory=list)
+    refused: int = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def answer(self, peer: Peer, request: Request) -> None:
+        basic = base64.b64encode((self.user_info or "").encode()).decode()
+        told = request.headers.get("proxy-authorization")
+        if request.method != "CONNECT" or (self.user_info and told != f"Basic {basic}"):
+            self.refused += 1
+            await peer.send(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
+            peer.close()
+            return
+        host, _, port = request.target.rpartition(":")
+        there, out = await asyncio.open_connection(host, int(port))
+        self.tunnels.append(request.target)
+        await peer.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        with contextlib.closing(out):
+            await asyncio.gather(_pump(peer.reader, out), _pump(there, peer.writer))
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while piece := await reader.read(65_536):
+        writer.write(piece)
+        await writer.drain()
+    writer.close()
+
+
+@contextlib.contextmanager
+def connect_proxy(user_info: str | None = None) -> Iterator[Tunnels]:
+    tunnels = Tunnels(user_info)
+    with RawServer(tunnels.answer) as server:
+        tunnels.port = server.port
+        yield tunnels
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +102,7 @@ def certs(authority, project, monkeypatch):
 
 @pytest.fixture
 def tls_server(authority):
-    with TlsServer(good(authority)) as one:
+    with serving_tls(good(authority)) as one:
         yield one
 
 
@@ -59,11 +112,11 @@ def strict_server(authority):
     tls = serving(authority.issue_cert("127.0.0.1"))
     tls.verify_mode = ssl.CERT_REQUIRED
     authority.configure_trust(tls)
-    with TlsServer(tls) as one:
+    with serving_tls(tls) as one:
         yield one
 
 
-def go(project, tls_server: TlsServer, provider: str, *options: str) -> Played:
+def go(project, tls_server: RawServer, provider: str, *options: str) -> Played:
     project.write_pool(base_url=tls_server.base_url, provider=provider)
     project.suite(SUITE.format(prompts=["say fine"]))
     return run(project, ["say fine"], *options, judged=False, episode_timeout_s=10)
@@ -125,7 +178,7 @@ def test_server_that_wants_a_certificate_gets_ours(project, strict_server, ours)
 
 @pytest.mark.usefixtures("certs")
 def test_requests_go_through_the_proxy_that_the_pool_names(project, tls_server, workers):
-    with ConnectProxy() as proxy:
+    with connect_proxy() as proxy:
         played = go(project, tls_server, f'{CA}\nproxy = "{proxy.url}"', workers)
     assert played.outcomes() == SOLVED
     assert proxy.tunnels == [f"127.0.0.1:{tls_server.port}"]
@@ -145,7 +198,7 @@ def test_tells(telling):
     print(os.environ["MY_PROXY"])
     assert telling == os.environ["MY_PROXY"]
 """
-    with ConnectProxy(USER_INFO) as proxy:
+    with connect_proxy(USER_INFO) as proxy:
         monkeypatch.setenv("MY_PROXY", f"http://{QUOTED}@127.0.0.1:{proxy.port}")
         project.write_pool(base_url=tls_server.base_url, provider=f'{CA}\nproxy_env = "MY_PROXY"')
         project.suite(suite)
@@ -156,7 +209,7 @@ def test_tells(telling):
     assert effective(project)["p proxy"] == (proxy.url, "environment MY_PROXY")
     assert f"p proxy = {proxy.url} (environment MY_PROXY)" in output
     (request,) = tls_server.requests
-    assert b"proxy-authorization" not in request.lower()
+    assert b"proxy-authorization" not in request.raw.lower()
     files = [path for path in project.pytester.path.rglob("*") if path.is_file()]
     said = [output.encode(), *(path.read_bytes() for path in files)]
     for spelling in (PASSWORD, quote(PASSWORD, safe=""), "word-canary"):
@@ -165,7 +218,7 @@ def test_tells(telling):
 
 @pytest.mark.usefixtures("certs")
 def test_proxy_that_refuses_ends_the_case_and_is_named(project, tls_server, monkeypatch):
-    with ConnectProxy(USER_INFO) as proxy:
+    with connect_proxy(USER_INFO) as proxy:
         monkeypatch.setenv("MY_PROXY", f"http://someone:wrong-canary@127.0.0.1:{proxy.port}")
         played = go(
             project, tls_server, f'{CA}\nproxy_env = "MY_PROXY"', "--ultrapar-max-attempts=1"
@@ -180,7 +233,7 @@ def test_proxy_that_refuses_ends_the_case_and_is_named(project, tls_server, monk
 
 @pytest.mark.usefixtures("certs")
 def test_proxy_of_the_environment_counts_where_the_pool_says_so(project, tls_server, monkeypatch):
-    with ConnectProxy(USER_INFO) as proxy:
+    with connect_proxy(USER_INFO) as proxy:
         monkeypatch.setenv("HTTPS_PROXY", f"{QUOTED}@127.0.0.1:{proxy.port}")
         assert go(project, tls_server, CA).outcomes() == SOLVED
         assert proxy.tunnels == []
@@ -202,27 +255,15 @@ def test_file_that_is_not_there_ends_the_run_before_any_request(project, certs, 
 
 
 def test_metrics_are_asked_by_the_same_way(authority, certs, monkeypatch):
-    seen: list[str | None] = []
+    async def running(peer: Peer, _: Request) -> None:
+        await peer.send(b"HTTP/1.0 200 OK\r\n\r\nvllm:num_requests_running 7\n")
+        peer.close()
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            seen.append(self.headers["proxy-authorization"])
-            self.wfile.write(b"HTTP/1.0 200 OK\r\n\r\nvllm:num_requests_running 7\n")
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as metrics:
-        metrics.socket = good(authority).wrap_socket(metrics.socket, server_side=True)
-        thread = threading.Thread(target=metrics.serve_forever, args=[0.01])
-        thread.start()
-        url = f"https://127.0.0.1:{metrics.server_port}/metrics"
+    with RawServer(running, tls=good(authority)) as metrics, connect_proxy(USER_INFO) as proxy:
+        url = f"{metrics.url}/metrics"
         network = Network(ca_file=str(certs / "ca.pem"), proxy_env="MY_PROXY")
-        with ConnectProxy(USER_INFO) as proxy:
-            environ = {"MY_PROXY": f"http://{QUOTED}@127.0.0.1:{proxy.port}"}
-            load = ask_load(url, route_to(network, url, environ, Location("pool.toml")))
-        metrics.shutdown()
-        thread.join()
+        environ = {"MY_PROXY": f"http://{QUOTED}@127.0.0.1:{proxy.port}"}
+        load = ask_load(url, route_to(network, url, environ, Location("pool.toml")))
     assert load == ServerLoad(7.0, None)
-    assert proxy.tunnels == [f"127.0.0.1:{metrics.server_port}"]
-    assert seen == [None]
+    assert proxy.tunnels == [f"127.0.0.1:{metrics.port}"]
+    assert [one.headers.get("proxy-authorization") for one in metrics.requests] == [None]

@@ -7,8 +7,7 @@ import zlib
 import pytest
 
 from pytest_ultrapar.store.manifest import read_manifest
-from tests.faults.byte_faults import Fault, after, refuse, telling
-from tests.faults.peer import Asked
+from tests.faults.byte_faults import Asked, Fault, after, refuse, telling
 from tests.faults.played import KEY_NAMES, SEATS, SUITE, play, run
 
 STORM_S = 2.0

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults.played import KEY_NAMES, SEATS, play
-from tests.faults.raw_server import RawServerProcess
+from tests.scripted_server import ScriptedProcess
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def server(tmp_path) -> Iterator[RawServerProcess]:
-    process = RawServerProcess(tmp_path, KEY_NAMES)
+def server(tmp_path) -> Iterator[ScriptedProcess]:
+    process = ScriptedProcess(tmp_path, KEY_NAMES)
     yield process
     process.stop()
 
@@ -32,7 +32,7 @@ def test_run_ends_by_the_deadlines_when_its_server_is_stopped(project, workers):
 class Halt:
     """Stops a server once it has seen some requests, and lets it go on later."""
 
-    def __init__(self, server: RawServerProcess, *, at: int, for_s: float) -> None:
+    def __init__(self, server: ScriptedProcess, *, at: int, for_s: float) -> None:
         self._server, self._at, self._for_s = server, at, for_s
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch)

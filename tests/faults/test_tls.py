@@ -11,8 +11,9 @@ import certifi
 import pytest
 import trustme
 
+from tests.faults.byte_faults import completion
 from tests.faults.played import SUITE, Played, run
-from tests.faults.tls_server import TlsServer
+from tests.raw_server import RawServer, response
 
 LONG_AGO = datetime.datetime(2001, 1, 1, tzinfo=datetime.UTC)
 
@@ -34,6 +35,12 @@ def serving(certificate: trustme.LeafCert) -> ssl.SSLContext:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     certificate.configure_cert(tls)
     return tls
+
+
+def tls_server(tls: ssl.SSLContext) -> RawServer:
+    """One that answers whatever comes through TLS with the same completion."""
+    fine = response(completion("fine"))
+    return RawServer(lambda peer, _: peer.send(fine), tls=tls)
 
 
 def good(authority: trustme.CA) -> ssl.SSLContext:
@@ -80,7 +87,7 @@ def go(
 
 @pytest.mark.usefixtures("trusted")
 def test_certificate_that_can_be_trusted_is(project, authority):
-    with TlsServer(good(authority)) as server:
+    with tls_server(good(authority)) as server:
         played = go(project, ["say fine"], server.base_url)
     assert played.outcomes() == {("solved", None): 1}
     assert len(server.requests) == 1
@@ -91,8 +98,8 @@ def test_wrong_tls_gets_no_request_and_the_other_host_all(project, authority):
     prompts = [f"say {n}" for n in range(30)]
     wrong = [expired, of_another_host, of_a_stranger, of_old]
     with contextlib.ExitStack() as stack:
-        bad = [stack.enter_context(TlsServer(one(authority))) for one in wrong]
-        other = stack.enter_context(TlsServer(good(authority)))
+        bad = [stack.enter_context(tls_server(one(authority))) for one in wrong]
+        other = stack.enter_context(tls_server(good(authority)))
         played = go(project, prompts, *(one.base_url for one in bad), other.base_url)
     assert played.result.ret == 0
     assert played.outcomes() == {("solved", None): 30}

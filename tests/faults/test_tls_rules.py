@@ -10,9 +10,9 @@ from tests.faults.test_tls import (
     go,
     of_a_stranger,
     of_another_host,
+    tls_server,
     trusted,
 )
-from tests.faults.tls_server import TlsServer
 
 __all__ = ["authority", "trusted"]
 
@@ -20,7 +20,7 @@ __all__ = ["authority", "trusted"]
 @pytest.mark.usefixtures("trusted")
 @pytest.mark.parametrize("wrong", [expired, of_another_host, of_a_stranger])
 def test_wrong_certificate_alone_ends_the_run_and_is_named(project, authority, wrong):
-    with TlsServer(wrong(authority)) as bad:
+    with tls_server(wrong(authority)) as bad:
         played = go(project, ["say fine"], bad.base_url, episode_timeout_s=10)
     assert {outcome for outcome, _ in played.outcomes()} == {"infra"}
     assert bad.requests == []

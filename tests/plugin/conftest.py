@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pyarrow.parquet as pq
 import pytest
 
-from tests.plugin.scripted_server import ScriptedServer
+from tests.scripted_server import ScriptedServer
 from tests.warm import Warm
 
 # What a run in this process (`run_here`) is the first to import is forgotten after it, but not by
@@ -37,9 +37,8 @@ _LIGHT = tuple(f"-pno:{name}" for name in _UNUSED)
 
 @pytest.fixture(scope="session")
 def _server() -> Iterator[ScriptedServer]:
-    server = ScriptedServer()
-    yield server
-    server.stop()
+    with ScriptedServer() as server:
+        yield server
 
 
 @pytest.fixture

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
 
 from pytest_ultrapar.store.manifest import read_manifest
-from tests.plugin.api_server import API_VERSION, RAW, ApiServer
 from tests.plugin.conftest import CANARY
+from tests.plugin.foreign_apis import API_VERSION, RAW, Apis
+from tests.raw_server import RawServer
 
 SUITE = """
 import pytest
@@ -40,17 +42,11 @@ def test_answer(answer, prompt):
 N_REQUESTS = 4
 
 
-@pytest.fixture(scope="module")
-def _api_server():
-    server = ApiServer(key=f"{CANARY}-0")
-    yield server
-    server.stop()
-
-
 @pytest.fixture
-def api(_api_server):
-    _api_server.seen.clear()
-    return _api_server
+def api():
+    apis = Apis(f"{CANARY}-0")
+    with RawServer(apis.answer) as server:
+        yield SimpleNamespace(url=server.url, seen=apis.seen)
 
 
 def write_pool(project, api: str, url: str, provider: str = "", model: str = "") -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pyarrow.parquet as pq
 import pytest
 
+from tests.faults.byte_faults import refuse
+
 SUITE = """
 @pytest.mark.parametrize("prompt", [f"slow 0.05 {n}" for n in range(30)])
 def test_it(answer): pass
@@ -14,7 +16,7 @@ def test_it(answer): pass
 @pytest.mark.parametrize("status", [503, 429])
 def test_server_with_fewer_places_than_declared_costs_no_case_and_is_named(project, status):
     server = project.server
-    server.status_of = lambda arrival: status if server.work.now > 1 else None
+    server.weather = lambda _: refuse(status) if server.work.now > 1 else None
     project.suite(SUITE)
     result = project.run("-n0")
     assert result.ret == 0

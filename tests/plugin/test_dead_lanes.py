@@ -9,6 +9,7 @@ import pytest
 
 from pytest_ultrapar.store.manifest import read_manifest
 from tests.plugin.conftest import CANARY
+from tests.scripted_server import refusing
 
 REMOVED = "removed for the rest of the run"
 SUITE = """
@@ -27,8 +28,9 @@ def outcomes(project) -> Counter[tuple[str, str | None]]:
 
 def test_what_is_dead_is_left_out_and_the_rest_runs(project, workers):
     project.write_pool(keys=3, models='["m", "n"]')
-    project.server.refused_tokens[f"{CANARY}-1"] = 401
-    project.server.missing_models.add("n")
+    wrong = refusing(401, f"{CANARY}-1")
+    missing = refusing(404, "n", message="The deployment does not exist")
+    project.server.weather = lambda asked: wrong(asked) or missing(asked)
     project.suite(SUITE)
     result = project.run(workers)
     assert result.ret == 1
@@ -53,8 +55,7 @@ def test_what_is_dead_is_left_out_and_the_rest_runs(project, workers):
 @pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
 def test_wrong_keys_end_the_run(project, workers):
     project.write_pool(keys=3)
-    for n in range(3):
-        project.server.refused_tokens[f"{CANARY}-{n}"] = 403
+    project.server.weather = refusing(403, *(f"{CANARY}-{n}" for n in range(3)))
     project.suite(SUITE)
     result = project.run(workers)
     assert result.ret == 1

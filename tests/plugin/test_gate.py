@@ -8,6 +8,7 @@ import pytest
 
 from tests.plugin.conftest import CANARY
 from tests.plugin.test_bad_input import refusal
+from tests.scripted_server import refusing
 
 N = 12
 SUITE = f"""
@@ -126,7 +127,7 @@ def test_gate_without_a_figure_fails_the_run(project, outcome):
 @pytest.mark.slow
 def test_run_without_any_answer_fails_its_gate_without_a_traceback(project, outcome):
     project.suite(SUITE)
-    project.server.refused_tokens[f"{CANARY}-0"] = 401
+    project.server.weather = refusing(401, f"{CANARY}-0")
     result = project.run("-n0", "--ultrapar-gate=solved_rate>=0.5")
     said = result.stdout.str() + result.stderr.str()
     assert result.ret == 1

@@ -14,8 +14,10 @@ from pytest_ultrapar.check.asking import MESSAGES
 from pytest_ultrapar.claims.key_lock import Holder
 from pytest_ultrapar.report.waiting_line import WaitingLine
 from pytest_ultrapar.store.manifest import read_manifest
+from tests.faults.byte_faults import refuse
 from tests.plugin.conftest import CANARY
 from tests.plugin.test_interrupt import RunningPytest
+from tests.scripted_server import refusing
 
 QUESTION = MESSAGES[0]["content"]
 SUITE = """
@@ -35,8 +37,7 @@ def runs(project) -> list[str]:
 def test_dead_key_ends_the_run_before_any_case(project, workers):
     project.write_pool(keys=3)
     dead = f"{CANARY}-1"
-    project.server.refused_tokens[dead] = 401
-    project.server.refused_words[dead] = f"wrong key {dead}"
+    project.server.weather = refusing(401, dead, message=f"wrong key {dead}")
     project.suite(SUITE)
     result = project.run(workers, "--ultrapar-check")
     assert result.ret == 4
@@ -55,7 +56,7 @@ def test_dead_key_ends_the_run_before_any_case(project, workers):
 
 def test_dead_key_is_told_of_and_the_run_goes_on_where_that_is_wanted(project, workers):
     project.write_pool(keys=2)
-    project.server.refused_tokens[f"{CANARY}-1"] = 403
+    project.server.weather = refusing(403, f"{CANARY}-1")
     project.suite(SUITE)
     result = project.run(workers, "--ultrapar-check=warn")
     assert result.ret == 0
@@ -80,8 +81,8 @@ def test_dead_key_is_told_of_and_the_run_goes_on_where_that_is_wanted(project, w
 
 def test_lane_that_asked_to_be_left_alone_is_alive_and_is_left_alone(project, workers):
     project.write_pool(keys=2)
-    project.server.refused_tokens[f"{CANARY}-1"] = 429
-    project.server.refused_headers["Retry-After"] = "600"
+    wait = b"Retry-After: 600"
+    project.server.weather = refusing(429, f"{CANARY}-1", headers=[wait])
     project.suite(SUITE)
     result = project.run(workers, "--ultrapar-check")
     assert result.ret == 0
@@ -98,7 +99,8 @@ def test_lane_that_asked_to_be_left_alone_is_alive_and_is_left_alone(project, wo
 
 
 def test_failure_that_may_pass_refuses_no_run(project):
-    project.server.status_of = lambda arrival: 503 if arrival == 1 else None
+    not_now = refuse(503, message="not now")
+    project.server.weather = lambda asked: not_now if asked.number == 1 else None
     project.suite(SUITE)
     result = project.run("-n0", "--ultrapar-check")
     assert result.ret == 0
@@ -113,7 +115,7 @@ def test_failure_that_may_pass_refuses_no_run(project):
 
 def test_only_lanes_that_cases_need_are_asked(project):
     project.write_pool(models='["m", "gone", "skipped"]')
-    project.server.missing_models |= {"gone", "skipped"}
+    project.server.weather = refusing(404, "gone", "skipped")
     project.suite(
         '\n@pytest.mark.ultrapar(models="m")' + SUITE + '\n@pytest.mark.ultrapar(models="skipped")'
         '\n@pytest.mark.skip\n@pytest.mark.parametrize("prompt", ["say c"])\n'
@@ -156,7 +158,7 @@ def test_path_after_the_option_is_not_its_word(project):
 
 def test_check_and_run_together_keep_the_rate(project):
     arrivals_s: list[float] = []
-    project.server.status_of = lambda _: arrivals_s.append(time.monotonic())
+    project.server.weather = lambda _: arrivals_s.append(time.monotonic())
     project.write_pool(models='["m", "n"]', key=", qps = 2")
     project.suite(SUITE)
     assert project.run("-n0", "--ultrapar-check").ret == 0
@@ -166,7 +168,7 @@ def test_check_and_run_together_keep_the_rate(project):
 
 def test_next_run_keeps_its_distance_from_a_check_that_failed(project):
     project.write_pool(key=", rpm = 60")
-    project.server.refused_tokens[f"{CANARY}-0"] = 401
+    project.server.weather = refusing(401, f"{CANARY}-0")
     project.suite(SUITE)
     assert project.run("-n0", "--ultrapar-check").ret == 4
     (lock,) = project.locks.iterdir()
@@ -177,7 +179,7 @@ def test_next_run_keeps_its_distance_from_a_check_that_failed(project):
 
 def test_interrupt_tells_what_is_known(project, monkeypatch):
     project.write_pool(keys=2)
-    project.server.refused_tokens[f"{CANARY}-1"] = 401
+    project.server.weather = refusing(401, f"{CANARY}-1")
     project.suite(SUITE)
 
     def interrupt(_, what, *__):

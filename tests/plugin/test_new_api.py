@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -11,63 +9,38 @@ import pytest
 from pytest_ultrapar.apis.registry import MODULES
 from pytest_ultrapar.cli import main
 from tests.plugin.conftest import CANARY
+from tests.raw_server import Peer, RawServer, Request, response
 
 MODULE = Path(__file__).with_name("toy_api.py")
 
 
-class ToyServer(ThreadingHTTPServer):
+class Toys:
     """Speaks the toy API; the second request is refused, and all are kept as they came."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        self.url = ""
         self.seen: list[tuple[str, str, str, str | None]] = []
-        self._thread = threading.Thread(target=self.serve_forever, daemon=True)
-        self._thread.start()
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/toys"
-
-    def stop(self) -> None:
-        self.shutdown()
-        self._thread.join()
-        self.server_close()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"])).decode()
-        key = self.headers["x-toy-key"]
-        self.server.seen.append((self.path, key, body, self.headers["authorization"]))
-        if len(self.server.seen) == 2:
-            self._answer(418, "text/plain", b"No more toys.")
+    async def answer(self, peer: Peer, request: Request) -> None:
+        body = request.body.decode()
+        key, other = request.headers["x-toy-key"], request.headers.get("authorization")
+        self.seen.append((request.path, key, body, other))
+        if request.method == "GET":
+            await peer.send(response(b"m another"))
+        elif len(self.seen) == 2:
+            await peer.send(response(b"No more toys.", status=b"418 No"))
         elif "stream=yes" in body:
-            self._answer(200, "text/event-stream", b"A bear.")
+            await peer.send(response(b"A bear.", b"content-type: text/event-stream"))
         else:
-            self._answer(200, "text/plain", b"3 4 A bear.")
-
-    def do_GET(self) -> None:
-        self.server.seen.append((self.path, self.headers["x-toy-key"], "", None))
-        self._answer(200, "text/plain", b"m another")
-
-    def _answer(self, status: int, kind: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+            await peer.send(response(b"3 4 A bear."))
 
 
 @pytest.fixture
 def toys():
-    server = ToyServer()
-    yield server
-    server.stop()
+    toys = Toys()
+    with RawServer(toys.answer) as server:
+        toys.url = f"{server.url}/toys"
+        yield toys
 
 
 @pytest.fixture

@@ -115,7 +115,7 @@ def test_earlier_run_is_used_as_far_as_it_fits(project, planned):
     assert re.search(r"^m +20 +20 ", said, re.MULTILINE)
     assert re.search(r"^m +20 +40 ", planned("-n0", "--ultrapar-plan-from=none"), re.MULTILINE)
 
-    project.server.prompts.clear()
+    project.server.reset()
     pool_text = (project.pytester.path / "pool.toml").read_text()
     other = pool_text.replace('instances = ["m"]', 'instances = ["m-2"]')
     (project.pytester.path / "pool.toml").write_text(other)

@@ -9,8 +9,9 @@ from threading import Event, Thread
 import pytest
 
 from pytest_ultrapar.store.manifest import read_manifest
+from tests.faults.byte_faults import refuse
 from tests.plugin.conftest import CANARY
-from tests.plugin.scripted_server import ScriptedServer
+from tests.scripted_server import ScriptedServer, refusing
 
 SAY = """
 @pytest.mark.parametrize("prompt", [f"say {{n}}" for n in range({n})])
@@ -54,7 +55,7 @@ def test_it(answer): pass
 
 def test_failed_requests_move_to_the_other_instance_of_the_model(project, workers):
     two_instances(project)
-    project.server.broken_models["m2"] = 500
+    project.server.weather = refusing(500, "m2")
     project.suite(SAY.format(n=30))
     result = project.run(workers)
     assert result.ret == 0
@@ -75,7 +76,7 @@ def test_failed_requests_move_to_the_other_instance_of_the_model(project, worker
 
 
 def test_random_failures_are_retried_within_the_budget(project, workers):
-    project.server.status_of = lambda arrival: 500 if arrival % 20 == 7 else None
+    project.server.weather = lambda asked: refuse(500) if asked.number % 20 == 7 else None
     project.suite(SAY.format(n=80))
     result = project.run(workers)
     assert result.ret == 0
@@ -85,7 +86,7 @@ def test_random_failures_are_retried_within_the_budget(project, workers):
 
 @pytest.mark.slow
 def test_server_that_only_fails_gets_no_more_than_the_budget_and_ends_the_run(project, workers):
-    project.server.status_of = lambda arrival: 503
+    project.server.weather = lambda _: refuse(503)
     project.suite(SAY.format(n=40))
     result = project.run(
         workers, "--ultrapar-max-attempts", "50", "--ultrapar-episode-timeout", "3"
@@ -189,8 +190,7 @@ def test_it(answer): pass
 )
 def test_quota_that_is_gone_takes_its_key_out_once(project, workers, words, kind, said):
     project.write_pool(keys=2)
-    project.server.refused_tokens[f"{CANARY}-1"] = 429
-    project.server.refused_words[f"{CANARY}-1"] = words
+    project.server.weather = refusing(429, f"{CANARY}-1", message=words)
     project.suite(SAY.format(n=40))
     result = project.run(workers)
     assert result.ret == 0
@@ -216,6 +216,7 @@ def test_it(answer): pass
 @pytest.mark.slow
 def test_server_that_starts_again_costs_neither_case_nor_lane(project, workers):
     first = ScriptedServer()
+    first.start()
     project.write_pool(base_url=first.base_url, key=", qps = 20")
     project.suite(SAY.format(n=60))
     again: list[ScriptedServer] = []
@@ -226,6 +227,7 @@ def test_server_that_starts_again_costs_neither_case_nor_lane(project, workers):
         # Nobody listens for that long: more than five refused connections in a row.
         Event().wait(6.0)
         again.append(ScriptedServer(port=first.port))
+        again[0].start()
 
     restart = Thread(target=start_again)
     restart.start()

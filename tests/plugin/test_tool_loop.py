@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.raw_server import Peer, RawServer, Request, json_response
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "apis.md"
 TEMPERATURES = {"Oslo": 3, "Lima": 19}
@@ -28,11 +25,13 @@ def example() -> str:
 class ToolApi:
     """An API as strict as OpenAI's: each call must be answered by its id before the next turn."""
 
-    port: int = 0
     conversations: list[list[dict[str, Any]]] = field(default_factory=list)
 
-    def answer(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        messages = body["messages"]
+    async def answer(self, peer: Peer, request: Request) -> None:
+        status, answer = self._answer(request.json()["messages"])
+        await peer.send(json_response(answer, status=status))
+
+    def _answer(self, messages: list[dict[str, Any]]) -> tuple[int, dict[str, Any]]:
         self.conversations.append(messages)
         if (wrong := self._wrong(messages)) is not None:
             return 400, {"error": {"message": wrong, "type": "invalid_request_error"}}
@@ -67,38 +66,12 @@ def _completion(message: dict[str, Any]) -> dict[str, Any]:
     return {"choices": [{"index": 0, "message": message, "finish_reason": reason}]}
 
 
-@pytest.fixture
-def api() -> Iterator[ToolApi]:
+def test_tool_loop_of_the_docs_answers_each_call_by_its_id(project):
     api = ToolApi()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            status, answer = api.answer(body)
-            content = json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=[0.05])
-    thread.start()
-    api.port = server.server_port
-    yield api
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def test_tool_loop_of_the_docs_answers_each_call_by_its_id(project, api):
-    project.write_pool(base_url=f"http://127.0.0.1:{api.port}/v1")
     project.pytester.path.joinpath("test_cities.py").write_text(example())
-    result = project.run("-n0")
+    with RawServer(api.answer) as server:
+        project.write_pool(base_url=server.base_url)
+        result = project.run("-n0")
     assert result.ret == 0
     assert list(project.outcomes().values()) == ["solved"]
     assert [[m["role"] for m in messages] for messages in api.conversations] == [

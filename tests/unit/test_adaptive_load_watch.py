@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import http.server
-import threading
 
 import pytest
 
 from pytest_ultrapar.broker.adaptive.server_load import LoadWatch, ServerLoad, ask_load
 from pytest_ultrapar.pool.network import Route
+from tests.raw_server import RawServer
 
 BUSY = b"vllm:num_requests_running 7\nvllm:num_requests_waiting 3\n"
 
@@ -19,22 +18,13 @@ def server():
     """Answers from a list, byte for byte; the last one for ever."""
     answers = [BUSY]
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            raw = answers.pop(0) if len(answers) > 1 else answers[0]
-            if raw is BUSY:
-                raw = b"HTTP/1.0 200 OK\r\n\r\n" + BUSY
-            self.wfile.write(raw)
+    async def answer(peer, _):
+        raw = answers.pop(0) if len(answers) > 1 else answers[0]
+        await peer.send(b"HTTP/1.0 200 OK\r\n\r\n" + BUSY if raw is BUSY else raw)
+        peer.close()
 
-        def log_message(self, *_):
-            """Say nothing."""
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
-        thread = threading.Thread(target=listening.serve_forever, args=(0.01,))
-        thread.start()
-        yield f"http://127.0.0.1:{listening.server_port}/metrics", answers
-        listening.shutdown()
-        thread.join()
+    with RawServer(answer) as listening:
+        yield f"{listening.url}/metrics", answers
 
 
 def test_server_is_asked(server):

@@ -1,6 +1,6 @@
-"""A foreign server that speaks as OpenAI, Azure OpenAI and vLLM do, and writes down what it got.
+"""Speaks as OpenAI, Azure OpenAI and vLLM do, and writes down what it got.
 
-Made with aiohttp.web, another stack than the simulator's. The path says which API is meant:
+The path says which API is meant:
 
     /v1/chat/completions                                          OpenAI, `authorization: Bearer`
     /openai/deployments/NAME/chat/completions?api-version=...     Azure, `api-key`
@@ -21,11 +21,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from aiohttp import web
+from tests.raw_server import Peer, Request, json_response
 
 USAGE = {
     "prompt_tokens": 11,
@@ -35,11 +34,11 @@ USAGE = {
 }
 RAW = "\x1b]0;title\x07\x1b[2Jred\x00\u202egnirts\u2066"
 """What the answer to `raw` begins with; half a surrogate pair follows it."""
-LIMITS = {
-    "x-ratelimit-limit-requests": "600",
-    "x-ratelimit-remaining-requests": "599",
-    "x-ratelimit-reset-requests": "100ms",
-}
+LIMITS = (
+    b"x-ratelimit-limit-requests: 600",
+    b"x-ratelimit-remaining-requests: 599",
+    b"x-ratelimit-reset-requests: 100ms",
+)
 API_VERSION = "2024-10-21"
 
 
@@ -53,83 +52,61 @@ class Seen:
     body: dict[str, Any]
 
 
-@dataclass
-class ApiServer:
-    """A server in a thread of this process.
+class Apis:
+    """The three of them.
 
     Attributes:
         key: The only one that opens the door.
     """
 
-    key: str = ""
-    port: int = 0
-    seen: list[Seen] = field(default_factory=list)
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.seen: list[Seen] = []
 
-    def __post_init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._started = threading.Event()
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-        self._started.wait()
+    async def answer(self, peer: Peer, request: Request) -> None:
+        body = request.json()
+        self.seen.append(Seen(request.path, request.query, dict(request.headers), body))
+        match request.path.strip("/").split("/"):
+            case ["v1", "chat", "completions"]:
+                refusal = self._openai(request, body)
+            case ["openai", "deployments", name, "chat", "completions"]:
+                refusal = self._azure(request, name)
+            case ["vllm", "v1", "chat", "completions"]:
+                refusal = self._vllm(body)
+            case _:
+                refusal = _error(404, "Not Found", None)
+        if refusal is not None:
+            await peer.send(refusal)
+            return
+        reasoning = "reasoning" if request.path.startswith("/vllm/") else "reasoning_content"
+        await _answer(peer, body, reasoning=reasoning, azure="/deployments/" in request.path)
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-
-    def _serve(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        app = web.Application()
-        app.router.add_post("/v1/chat/completions", self._openai)
-        app.router.add_post("/openai/deployments/{name}/chat/completions", self._azure)
-        app.router.add_post("/vllm/v1/chat/completions", self._vllm)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        self._loop.run_until_complete(runner.setup())
-        self._loop.run_until_complete(web.TCPSite(runner, "127.0.0.1", 0).start())
-        self.port = runner.addresses[0][1]
-        self._started.set()
-        self._loop.run_forever()
-        self._loop.run_until_complete(runner.cleanup())
-        self._loop.close()
-
-    async def _note(self, request: web.Request) -> dict[str, Any]:
-        body: dict[str, Any] = await request.json()
-        headers = {name.lower(): value for name, value in request.headers.items()}
-        self.seen.append(Seen(request.path, dict(request.query), headers, body))
-        return body
-
-    async def _openai(self, request: web.Request) -> web.StreamResponse:
-        body = await self._note(request)
+    def _openai(self, request: Request, body: dict[str, Any]) -> bytes | None:
         if request.headers.get("authorization") != f"Bearer {self.key}":
             return _error(401, "Incorrect API key provided", "invalid_api_key")
         if "model" not in body:
             return _error(400, "you must provide a model parameter", None)
-        return await _answer(request, body, reasoning="reasoning_content")
+        return None
 
-    async def _azure(self, request: web.Request) -> web.StreamResponse:
-        body = await self._note(request)
+    def _azure(self, request: Request, name: str) -> bytes | None:
         if request.headers.get("api-key") != self.key or "authorization" in request.headers:
             return _error(401, "Access denied due to invalid subscription key", "401")
         if request.query.get("api-version") != API_VERSION:
             return _error(404, "Resource not found", "404")
-        if request.match_info["name"] == "gone":
+        if name == "gone":
             message = "The API deployment for this resource does not exist."
             return _error(404, message, "DeploymentNotFound")
-        return await _answer(request, body, reasoning="reasoning_content", azure=True)
+        return None
 
-    async def _vllm(self, request: web.Request) -> web.StreamResponse:
-        body = await self._note(request)
+    def _vllm(self, body: dict[str, Any]) -> bytes | None:
         if "guided_choice" in body and "top_k" not in body:
             return _error(400, "top_k is missing", None)
-        return await _answer(request, body, reasoning="reasoning")
+        return None
 
 
-def _error(status: int, message: str, code: str | None) -> web.Response:
+def _error(status: int, message: str, code: str | None) -> bytes:
     error = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
-    return web.json_response({"error": error}, status=status)
+    return json_response({"error": error}, status=status)
 
 
 def _deltas(body: dict[str, Any], reasoning: str) -> tuple[list[dict[str, Any]], str]:
@@ -166,46 +143,44 @@ def _whole(deltas: list[dict[str, Any]]) -> dict[str, Any]:
     return message
 
 
-async def _answer(
-    request: web.Request, body: dict[str, Any], *, reasoning: str, azure: bool = False
-) -> web.StreamResponse:
+async def _answer(peer: Peer, body: dict[str, Any], *, reasoning: str, azure: bool) -> None:
     deltas, finish = _deltas(body, reasoning)
     filtered = {"content_filter_results": {}} if azure else {}
     if not body.get("stream"):
         choice = {"index": 0, "message": _whole(deltas), "finish_reason": finish}
         answer = {"id": "x", "object": "chat.completion", "choices": [choice | filtered]}
-        return web.json_response(answer | {"usage": USAGE}, headers=LIMITS)
-    response = web.StreamResponse(headers={"content-type": "text/event-stream", **LIMITS})
-    await response.prepare(request)
+        await peer.send(json_response(answer | {"usage": USAGE}, *LIMITS))
+        return
+    head = [b"HTTP/1.1 200 OK", b"content-type: text/event-stream", *LIMITS]
+    await peer.send(b"\r\n".join([*head, b"transfer-encoding: chunked"]) + b"\r\n\r\n")
     word = str(body["messages"][-1]["content"]).partition(" ")[0]
+
+    async def write(event: bytes) -> None:
+        await peer.send(b"%x\r\n%b\r\n" % (len(event), event))
 
     async def send(choices: list[dict[str, Any]], **more: Any) -> None:
         event = {"id": "x", "object": "chat.completion.chunk", "choices": choices} | more
-        await response.write(b"data: " + json.dumps(event).encode() + b"\r\n\r\n")
+        await write(b"data: " + json.dumps(event).encode() + b"\r\n\r\n")
 
     if azure:
         await send([], prompt_filter_results=[{"prompt_index": 0}])
-    await response.write(b": keep-alive\r\n\r\n")
+    await write(b": keep-alive\r\n\r\n")
     for delta in ({"role": "assistant", "content": ""}, *deltas):
         await send([{"index": 0, "delta": delta, "finish_reason": None} | filtered])
         await asyncio.sleep(0.005)
-        if delta in deltas and word in {"cut", "break", "error"}:
-            return await _spoil(request, response, word)
-    await send([{"index": 0, "delta": {}, "finish_reason": finish} | filtered])
-    if body.get("stream_options", {}).get("include_usage"):
-        await send([], usage=USAGE)
-    await response.write(b"data: [DONE]\r\n\r\n")
-    return response
-
-
-async def _spoil(
-    request: web.Request, response: web.StreamResponse, word: str
-) -> web.StreamResponse:
-    if word == "break":
-        assert request.transport is not None
-        request.transport.abort()
-    if word == "error":
-        error = {"message": "the engine died", "type": "InternalServerError", "code": 500}
-        await response.write(b"data: " + json.dumps({"error": error}).encode() + b"\n\n")
-        await response.write(b"data: [DONE]\n\n")
-    return response
+        if delta in deltas and word == "break":
+            peer.close()
+            return
+        if delta in deltas and word == "cut":
+            break
+        if delta in deltas and word == "error":
+            error = {"message": "the engine died", "type": "InternalServerError", "code": 500}
+            await write(b"data: " + json.dumps({"error": error}).encode() + b"\n\n")
+            await write(b"data: [DONE]\n\n")
+            break
+    else:
+        await send([{"index": 0, "delta": {}, "finish_reason": finish} | filtered])
+        if body.get("stream_options", {}).get("include_usage"):
+            await send([], usage=USAGE)
+        await write(b"data: [DONE]\r\n\r\n")
+    await peer.send(b"0\r\n\r\n")
