@@ -9,8 +9,6 @@ from pytest_ultrapar.broker.lane_table import free_s
 from pytest_ultrapar.claims.key_keeping import KeptKeys, keep_keys, locked_keys
 from pytest_ultrapar.claims.key_lock import Holder, take_all
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import load_pool
-from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.keys import key_identity
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.report.waiting_line import WaitingLine
@@ -50,10 +48,8 @@ ONE = "https://one.example.com/v1"
 
 
 @pytest.fixture
-def pool(tmp_path):
-    path = tmp_path / "pool.toml"
-    path.write_text(POOL)
-    return load_pool(path, environ={}, overrides=Overrides())
+def pool(load):
+    return load(POOL)
 
 
 def test_keys_are_locked_by_server_and_secret_with_the_limits_they_fall_on(pool):

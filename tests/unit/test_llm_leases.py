@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 
 import httpx
 import pytest
@@ -52,23 +53,34 @@ class Ledger:
         self.given_back.append(outcome)
 
 
-class Server:
-    """Gives its answers one after the other, and none any more after them."""
+class Answers:
+    """An HTTP client that gets these answers one after the other, and none any more after them.
 
-    def __init__(self, *statuses: int) -> None:
-        self._statuses = list(statuses)
+    Attributes:
+        bodies: What was sent.
+    """
+
+    def __init__(self, *answers: Answer) -> None:
+        self._answers = list(answers)
+        self.bodies: list[bytes] = []
         self.is_silent = asyncio.Event()
 
     async def exchange(self, endpoint: Endpoint, body: bytes, *, timeout_s: float) -> Answer:
-        del endpoint, body, timeout_s
-        if not self._statuses:
+        del endpoint, timeout_s
+        self.bodies.append(body)
+        await asyncio.sleep(0)
+        if not self._answers:
             self.is_silent.set()
             await asyncio.Event().wait()
-        body = b'{"choices": [{"message": {"content": "fine"}, "finish_reason": "stop"}]}'
-        return Answer(self._statuses.pop(0), httpx.Headers(), body, 0.0)
+        return self._answers.pop(0)
 
 
-def client(ledger: Ledger, server: Server, clock: HandClock, *, until_s: float) -> Llm:
+def fine(status: int = 200, text: str = "fine") -> Answer:
+    body = {"choices": [{"message": {"content": text}, "finish_reason": "stop"}]}
+    return Answer(status, httpx.Headers(), json.dumps(body).encode(), 0.0)
+
+
+def client(ledger: Ledger, server: Answers, clock: HandClock, *, until_s: float) -> Llm:
     endpoint = Endpoint(LANE, "p", "a", "k0", "http://127.0.0.1:1", "sk-secret", "m", 60.0)
     wire = Wire(
         port=ledger,
@@ -94,7 +106,7 @@ def test_retry_whose_lease_grew_too_old_draws_on_the_budget_once():
     async def play() -> Ledger:
         clock = HandClock()
         ledger = Ledger(clock, too_old=(1,))
-        llm = client(ledger, Server(500, 200), clock, until_s=1e6)
+        llm = client(ledger, Answers(fine(500), fine()), clock, until_s=1e6)
         assert (await llm.chat(MESSAGES)).text == "fine"
         await llm.close()
         return ledger
@@ -120,7 +132,7 @@ def test_retry_whose_lease_grew_too_old_draws_on_the_budget_once():
 def test_episodes_deadline_speaks_of_a_lane_that_had_the_time_to_answer(sent_s, until_s, outcome):
     async def play() -> Ledger:
         clock = HandClock()
-        ledger, server = Ledger(clock), Server(200)
+        ledger, server = Ledger(clock), Answers(fine())
         llm = client(ledger, server, clock, until_s=until_s)
         await llm.chat(MESSAGES)
         clock.time_s = sent_s

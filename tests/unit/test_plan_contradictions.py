@@ -15,11 +15,10 @@ TWO_S = {"m": Service(2.0)}
 
 
 @pytest.fixture
-def pool(tmp_path):
+def pool(load):
     def made(provider="", *, model="", top="", keys='[{ name = "key0", env = "KEY_0" }]'):
         text = real(provider, model=model, keys=keys).replace("schema = 1", f"schema = 1\n{top}")
-        (tmp_path / "pool.toml").write_text(text)
-        return load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
+        return load(text)
 
     return made
 

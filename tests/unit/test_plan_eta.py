@@ -12,7 +12,6 @@ from pytest_ultrapar.plan.bound import RequestClass, certify
 from pytest_ultrapar.plan.eta import MOST_LOOKS, Looks, Survival, ToAsk, Used, estimate, rough_bound
 from pytest_ultrapar.plan.forecast import Course, _Play
 from pytest_ultrapar.plan.linear_program import lower_bound
-from pytest_ultrapar.pool.config import Overrides, load_pool
 from tests.unit.test_plan_bound import random_pool
 
 FREE = Assignment()
@@ -65,13 +64,8 @@ def assert_true(found, slowest=None):
 
 
 @pytest.fixture
-def pool(tmp_path):
-    def made(text):
-        path = tmp_path / "pool.toml"
-        path.write_text("schema = 1\n" + text)
-        return load_pool(path, environ={}, overrides=Overrides())
-
-    return made
+def pool(load):
+    return lambda text: load("schema = 1\n" + text)
 
 
 def provider(name, limits, *models, keys='[{ name = "key0" }]', more=""):

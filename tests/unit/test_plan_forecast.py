@@ -6,19 +6,14 @@ import pytest
 
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.plan.forecast import Course, forecast
-from pytest_ultrapar.pool.config import Overrides, load_pool
 from tests.unit.pool_texts import simulated
 
 FREE = Assignment()
 
 
 @pytest.fixture
-def pool(tmp_path):
-    def made(limits, keys='[{ name = "key0" }]'):
-        (tmp_path / "pool.toml").write_text(simulated(limits, keys=keys, named="m"))
-        return load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
-
-    return made
+def pool(load):
+    return lambda limits, keys='[{ name = "key0" }]': load(simulated(limits, keys=keys, named="m"))
 
 
 def courses(n, *services_s, group=""):

@@ -15,7 +15,6 @@ from pytest_ultrapar.coordinator.planning import hint_notes
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.plan.expectations import Expected
 from pytest_ultrapar.plan.waste import Service
-from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.model import Latency, answered_by
 from tests.unit.finished_run import (
     case,
@@ -31,17 +30,8 @@ LATENCY = 'latency = { kind = "fixed", median_s = 0.25 }'
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture
-def pool(tmp_path):
-    def made(text):
-        (tmp_path / "pool.toml").write_text(text)
-        return load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
-
-    return made
+def pool(load):
+    return load
 
 
 @pytest.fixture

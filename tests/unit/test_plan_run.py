@@ -12,7 +12,6 @@ from pytest_ultrapar.plan.expectations import EarlierEpisode, EarlierRun, Expect
 from pytest_ultrapar.plan.forecast import LaneLoad
 from pytest_ultrapar.plan.load import KeyLoad, binding, key_shares, limit_loads
 from pytest_ultrapar.plan.run_plan import Way, make_plan
-from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.records import Case
 from pytest_ultrapar.report.plan_report import MOST_ROWS, plan_lines
 
@@ -37,9 +36,8 @@ latency_hint_s = 0.5
 
 
 @pytest.fixture
-def pool(tmp_path):
-    (tmp_path / "pool.toml").write_text(POOL)
-    return load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
+def pool(load):
+    return load(POOL)
 
 
 def run(n, model="m", tokens=(1000, 100), basis="case", services=(0.25, 0.25)):
@@ -112,12 +110,11 @@ def test_plan_of_a_run_that_rates_bind(pool):
 
 
 @pytest.mark.parametrize("measured", ["m", "n"])
-def test_time_is_known_no_better_than_each_of_the_limits_that_bind_alike(tmp_path, measured):
+def test_time_is_known_no_better_than_each_of_the_limits_that_bind_alike(load, measured):
     one, other = POOL.split("[[provider.model]]")[:2]
     one = one.replace(', { name = "key1", env = "B" }', "") + f"[[provider.model]]{other}"
     two = one.removeprefix("schema = 1\n").replace('"p"', '"q"').replace('"A"', '"B"')
-    (tmp_path / "two.toml").write_text(one + two.replace('name = "m"', 'name = "n"'))
-    pool = load_pool(tmp_path / "two.toml", environ={}, overrides=Overrides())
+    pool = load(one + two.replace('name = "m"', 'name = "n"'))
     supposed = "n" if measured == "m" else "m"
     (seen, before), (guessed, _) = run(200, measured), run(200, supposed, basis="hint")
     plan = planned(pool, [*seen, *guessed], before)
@@ -127,20 +124,18 @@ def test_time_is_known_no_better_than_each_of_the_limits_that_bind_alike(tmp_pat
     assert (time.low, time.high) == pytest.approx((time.value, 2 * time.value), rel=0.01)
 
 
-def test_many_cases_on_as_many_seats_take_as_many_waves_as_they_need(tmp_path):
+def test_many_cases_on_as_many_seats_take_as_many_waves_as_they_need(load):
     wide = POOL.replace("workers = 5, qps = 10", "workers = 1250")
-    (tmp_path / "wide.toml").write_text(wide)
-    pool = load_pool(tmp_path / "wide.toml", environ={}, overrides=Overrides())
+    pool = load(wide)
     plan = planned(pool, *run(5000, services=(8.0,)))
     assert plan.chosen.forecast.makespan_s == pytest.approx(16.0)
     assert plan.chosen.forecast.peak_in_flight == 2500
     assert plan.bound.seconds == pytest.approx(16.0)
 
 
-def test_every_case_of_many_counts_with_its_own_time(tmp_path):
+def test_every_case_of_many_counts_with_its_own_time(load):
     """Every sixth case is the long one, as with an inner parameter of six values."""
-    (tmp_path / "seats.toml").write_text(POOL.replace(", qps = 10", ""))
-    pool = load_pool(tmp_path / "seats.toml", environ={}, overrides=Overrides())
+    pool = load(POOL.replace(", qps = 10", ""))
     expected, before = run(4200, services=(1.0,))
     expected = [
         dataclasses.replace(one, services_s=(7.0 if number % 6 == 5 else 1.0,))
@@ -181,23 +176,20 @@ def test_cost_is_that_of_the_models_with_a_price(pool):
     assert planned(pool, *run(3, tokens=(None, None))).cost is None
 
 
-def test_price_that_is_half_there_is_named(tmp_path):
+def test_price_that_is_half_there_is_named(load):
     half = POOL.replace("price_per_mtok_out = 10\n", "")
-    (tmp_path / "pool.toml").write_text(half)
-    pool = load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
+    pool = load(half)
     plan = planned(pool, *run(3))
     assert plan.cost is None
     assert "cost unknown for m: has no price_per_mtok_out in the pool" in text(plan)
-    (tmp_path / "pool.toml").write_text(half.replace("price_per_mtok_in = 2\n", ""))
-    pool = load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
+    pool = load(half.replace("price_per_mtok_in = 2\n", ""))
     assert "price" not in "\n".join(text(planned(pool, *run(3))))
 
 
-def test_two_providers_prices_count_by_their_requests(tmp_path):
+def test_two_providers_prices_count_by_their_requests(load):
     second = POOL.replace("schema = 1\n", "").replace('name = "p"', 'name = "q"')
     second = second.replace("per_mtok_in = 2", "per_mtok_in = 4").replace('"A"', '"C"')
-    (tmp_path / "pool.toml").write_text(POOL + second.replace('"B"', '"D"'))
-    pool = load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
+    pool = load(POOL + second.replace('"B"', '"D"'))
     plan = planned(pool, *run(200, tokens=(1000, 0)))
     assert plan.cost.value == pytest.approx(200 * 1000 * 3 / 1e6, rel=0.05)
 
@@ -228,10 +220,9 @@ def test_text_says_everything_of_a_plan(pool):
     assert lines[-1] == "WARNING: no key"
 
 
-def test_binding_key_is_told_from_another_limit_that_binds(tmp_path):
+def test_binding_key_is_told_from_another_limit_that_binds(load):
     text_of_pool = POOL.replace("qps = 10 }", "qps = 10 }\nper_key_model = { workers = 1 }")
-    (tmp_path / "pool.toml").write_text(text_of_pool)
-    pool = load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
+    pool = load(text_of_pool)
     loads = (KeyLoad("p/key0", ("a", "b"), 2, 4.0, 10.0),)
     lines = text(planned(pool, *run(200), processes=loads))
     (said,) = (line for line in lines if "binding key: " in line)
@@ -247,12 +238,11 @@ def test_text_of_hints_alone_speaks_of_no_statistics(pool):
     assert "from 1/2 to 2 times" in whole
 
 
-def test_text_fits_a_narrow_terminal_and_says_what_it_leaves_out(tmp_path):
+def test_text_fits_a_narrow_terminal_and_says_what_it_leaves_out(load):
     instances = ", ".join(f'"m-{n}"' for n in range(30))
     many = POOL.replace("latency_hint_s", f"instances = [{instances}]\nlatency_hint_s", 1)
     many = many.replace("latency_hint_s", "per_instance = { workers = 2 }\nlatency_hint_s", 1)
-    (tmp_path / "pool.toml").write_text(many)
-    pool = load_pool(tmp_path / "pool.toml", environ={}, overrides=Overrides())
+    pool = load(many)
     plan = planned(pool, *run(100))
     lines = text(plan, width=80)
     table = lines.index(next(line for line in lines if line.startswith("limit, mode ultra")))

@@ -9,22 +9,10 @@ import pytest
 
 from pytest_ultrapar.engine.endpoints import Endpoint, request_body
 from pytest_ultrapar.pool.model import LaneId
-from tests.unit.test_llm_leases import HandClock, Ledger, Server, client
+from tests.unit.test_llm_leases import Answers, HandClock, Ledger, client, fine
 
 HALF = "half \ud83d of it"
 SHOWN = "half \\ud83d of it"
-
-
-class Listener(Server):
-    """Keeps the bodies that it was sent."""
-
-    def __init__(self) -> None:
-        super().__init__(200)
-        self.heard: list[bytes] = []
-
-    async def exchange(self, endpoint, body, *, timeout_s):
-        self.heard.append(body)
-        return await super().exchange(endpoint, body, timeout_s=timeout_s)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +31,7 @@ class Listener(Server):
 )
 def test_half_a_surrogate_pair_is_sent_and_kept_as_text_that_shows_it(said, sent):
     async def play():
-        clock, server = HandClock(), Listener()
+        clock, server = HandClock(), Answers(fine())
         llm = client(Ledger(clock), server, clock, until_s=1e6)
         await llm.chat([said], user=HALF)
         await llm.close()
@@ -51,7 +39,7 @@ def test_half_a_surrogate_pair_is_sent_and_kept_as_text_that_shows_it(said, sent
 
     server, llm = asyncio.run(play())
 
-    (body,) = map(json.loads, server.heard)
+    (body,) = map(json.loads, server.bodies)
     assert body["messages"] == [sent]
     assert body["user"] == SHOWN
     kept = "".join(message.content for message in llm.conversation.messages)

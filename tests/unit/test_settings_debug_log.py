@@ -7,7 +7,6 @@ import logging
 from datetime import UTC, datetime
 
 import httpx
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +29,7 @@ from pytest_ultrapar.pool.model import LaneId, Limit
 from pytest_ultrapar.pool.settings import number_of
 from pytest_ultrapar.records import EpisodeEnded, TurnMessage
 from tests.pools import lane, pool
+from tests.unit.test_llm_leases import Answers, fine
 
 OPTION = Location("command line", "--ultrapar-debug-log")
 SECRET = "sk-canary-9c1f0a2b77e4"
@@ -132,23 +132,6 @@ def test_line_is_one_line_of_visible_ascii_whatever_a_value_holds(value):
     assert text.isprintable()
 
 
-class Refusing:
-    """A server that refuses once, says a reply, or answers with an error that quotes."""
-
-    def __init__(self, *answers: Answer) -> None:
-        self._answers = list(answers)
-
-    async def exchange(self, endpoint: Endpoint, body: bytes, *, timeout_s: float) -> Answer:
-        del endpoint, body, timeout_s
-        await asyncio.sleep(0)
-        return self._answers.pop(0)
-
-
-def reply() -> Answer:
-    body = {"choices": [{"message": {"content": REPLY}, "finish_reason": "stop"}]}
-    return Answer(200, httpx.Headers(), msgspec.json.encode(body), 0.0)
-
-
 def status(number: int) -> Answer:
     return Answer(
         number, httpx.Headers({"retry-after": "0.01"}), f"{PROMPT} {SECRET}".encode(), 0.0
@@ -172,7 +155,7 @@ def talk(directory, *answers, max_attempts=3):
         port = WatchedPort(broker, log, clock)
         wire = Wire(
             port=port,
-            exchange=Refusing(*answers),
+            exchange=Answers(*answers),
             endpoints={LaneId("p/a/k0"): endpoint},
             retry=RetryPolicy(max_attempts),
             clock=clock,
@@ -202,7 +185,7 @@ def named(text: str) -> dict[str, str]:
 
 
 def test_log_tells_the_story_of_a_request_in_order(tmp_path):
-    said = talk(tmp_path, status(429), reply())
+    said = talk(tmp_path, status(429), fine(text=REPLY))
 
     assert [text[:15].rstrip() for text in said] == [
         "log begins",

@@ -9,7 +9,6 @@ from typing import get_args
 
 import pytest
 
-from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.simulator import command
 from pytest_ultrapar.simulator.faults import kinds
 from pytest_ultrapar.simulator.faults.file import CapacityTable, FaultsFile, load_faults
@@ -30,32 +29,31 @@ per_key = { workers = 5, qps = 10 }
 MODEL = '[[provider.model]]\nname = "echo"\n'
 
 
-def pool(directory, more=""):
-    path = directory / "pool.toml"
-    path.write_text(POOL + more + MODEL, encoding="utf-8")
-    return load_pool(path, environ={}, overrides=Overrides())
+@pytest.fixture
+def pool(load):
+    return lambda more="": load(POOL + more + MODEL)
 
 
 @pytest.mark.parametrize("text", [text for text in EXAMPLES if "[[" in text])
-def test_every_example_of_a_faults_file_is_one(tmp_path, text):
+def test_every_example_of_a_faults_file_is_one(tmp_path, pool, text):
     path = tmp_path / "faults.toml"
     path.write_text(text, encoding="utf-8")
-    script = load_faults(path, pool(tmp_path))
+    script = load_faults(path, pool())
     n_entries = len(script.faults) + len(script.capacities) + len(script.rate_headers)
     assert n_entries == text.count("[[")
 
 
-def test_example_of_the_help_is_one(tmp_path):
+def test_example_of_the_help_is_one(tmp_path, pool):
     text = command.DESCRIPTION.split("has all of it):\n", 1)[1]
     path = tmp_path / "faults.toml"
     path.write_text(textwrap.dedent(text).replace("lab/", "sim/"), encoding="utf-8")
-    script = load_faults(path, pool(tmp_path))
+    script = load_faults(path, pool())
     assert (len(script.faults), len(script.capacities)) == (2, 1)
 
 
-def test_example_of_a_knee_is_a_latency(tmp_path):
+def test_example_of_a_knee_is_a_latency(pool):
     (text,) = [text for text in EXAMPLES if "[[" not in text]
-    (provider,) = pool(tmp_path, text).providers
+    (provider,) = pool(text).providers
     assert provider.models[0].simulation.latency.knee == 64
 
 
