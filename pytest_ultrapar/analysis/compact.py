@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.analysis.compactor import WAIT, unheard
+from pytest_ultrapar.analysis.process import WAIT, unheard
 from pytest_ultrapar.child import line_from_parent, parent_has_spoken
 from pytest_ultrapar.errors import ResultsError
 
@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
         _ask_machine()
     # Heavy (pyarrow, numpy), and only this process needs it.
     from pytest_ultrapar.analysis.compaction import compact  # noqa: PLC0415
-    from pytest_ultrapar.plan import linear_program  # noqa: F401, PLC0415
+    from pytest_ultrapar.plan import lower_bound  # noqa: F401, PLC0415
     from pytest_ultrapar.store import parquet  # noqa: F401, PLC0415
 
     if options.wait:

@@ -110,7 +110,7 @@ def run_bound(log: RequestLog, limits: Iterable[Limit]) -> Bound | None:
         None when no measured request was served.
     """
     # Not at the top: whoever prints a run's summary reads `Performance` from here, without scipy.
-    from pytest_ultrapar.plan.linear_program import lower_bound  # noqa: PLC0415
+    from pytest_ultrapar.plan.lower_bound import lower_bound  # noqa: PLC0415
 
     requests = demand(log)
     if not requests:
@@ -121,7 +121,7 @@ def run_bound(log: RequestLog, limits: Iterable[Limit]) -> Bound | None:
 
 def demand(log: RequestLog) -> tuple[RequestClass, ...]:
     """The measured requests that were served, in classes."""
-    from pytest_ultrapar.plan.linear_program import request_classes  # noqa: PLC0415
+    from pytest_ultrapar.plan.lower_bound import request_classes  # noqa: PLC0415
 
     services: dict[str, list[float]] = defaultdict(list)
     for request in log:

@@ -12,8 +12,8 @@ from pytest_ultrapar.pool.model import LIMIT_KINDS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from pytest_ultrapar.broker.day_file import DayMemory
     from pytest_ultrapar.broker.day_ledger import DayLedger
-    from pytest_ultrapar.broker.day_memory import DayMemory
     from pytest_ultrapar.clock import DayClock
     from pytest_ultrapar.pool.model import Lane, LaneId, Limit, LimitKind, Pool
 
@@ -48,7 +48,7 @@ class DailyLimit(msgspec.Struct, frozen=True):
     @property
     def memory(self) -> DayMemory:
         """The file, if it has a name."""
-        from pytest_ultrapar.broker.day_memory import DayMemory  # noqa: PLC0415 - few pools count days
+        from pytest_ultrapar.broker.day_file import DayMemory  # noqa: PLC0415 - few pools count days
 
         return DayMemory(Path(self.directory), self.name, self.shown)
 
@@ -98,7 +98,7 @@ def counted_days(
 
 
 def _file_name(pool: Pool, kind: LimitKind, limit: Limit, lane: Lane, identity: str) -> str:
-    from pytest_ultrapar.broker.day_memory import file_name  # noqa: PLC0415 - few pools count days
+    from pytest_ultrapar.broker.day_file import file_name  # noqa: PLC0415 - few pools count days
 
     names = {
         "pool": ", ".join(sorted(provider.name for provider in pool.providers)),

@@ -45,14 +45,14 @@ from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.broker.day_memory import DayRecord
+from pytest_ultrapar.broker.day_file import DayRecord
 from pytest_ultrapar.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from zoneinfo import ZoneInfo
 
-    from pytest_ultrapar.broker.day_memory import DayMemory, Span
+    from pytest_ultrapar.broker.day_file import DayMemory, Span
     from pytest_ultrapar.clock import DayClock, Instant
 
 SKEW_S = 5

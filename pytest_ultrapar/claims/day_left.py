@@ -52,7 +52,7 @@ def run_days(
     names = {name for lane in lanes for name in lane.limits}
     if not any(kind.is_daily for name in names for kind, _ in pool.limits[name].rows):
         return ()
-    from pytest_ultrapar.broker.day_memory import state_directory  # noqa: PLC0415 - few pools count days
+    from pytest_ultrapar.broker.day_file import state_directory  # noqa: PLC0415 - few pools count days
 
     identities = key_identities(pool, lanes, environ, simulator)
     # A run on nothing but its own simulated provider needs no place.

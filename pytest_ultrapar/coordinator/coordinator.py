@@ -150,8 +150,8 @@ class Coordinator:
     def _end_at_once(self) -> None:
         """Leave without tables. The other processes end when this one is gone."""
         if self._run is not None:
-            if self._run.services.compactor is not None:
-                self._run.services.compactor.kill()
+            if self._run.services.compaction is not None:
+                self._run.services.compaction.kill()
             said = (
                 "ultrapar: ended before the tables were written; no finished episode is lost, go "
                 f"on with {finish.how_to_resume(self._run)}"

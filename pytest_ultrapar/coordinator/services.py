@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.analysis.compactor import Compactor
+from pytest_ultrapar.analysis.process import CompactionProcess
 from pytest_ultrapar.broker.adaptive.observation import FILE_NAME as HISTORY_NAME
 from pytest_ultrapar.broker.limits import with_headroom
 from pytest_ultrapar.broker.settings import BrokerSettings
@@ -42,7 +42,7 @@ class Services:
         self._simulator: SimulatorProcess | None = None
         self.broker: BrokerProcess | None = None
         self._broker_directory: BrokerDirectory | None = None
-        self.compactor: Compactor | None = None
+        self.compaction: CompactionProcess | None = None
         self.faults: FaultScript | None = None
         self._server_log: Path | None = None
         self.base_urls: Mapping[str, str] = {}
@@ -101,7 +101,7 @@ class Services:
         Args:
             cwd: Where the suite stands.
         """
-        self.compactor = Compactor.start(self._directory, cwd=cwd)
+        self.compaction = CompactionProcess.start(self._directory, cwd=cwd)
 
     def compact(self, written: Callable[[int, int], None]) -> RunSummary:
         """Make the run's tables of its journal, once.
@@ -112,8 +112,8 @@ class Services:
         Raises:
             ResultsError: It could not be done.
         """
-        assert self.compactor is not None
-        return self.compactor.compact(written)
+        assert self.compaction is not None
+        return self.compaction.compact(written)
 
     @property
     def broker_directory(self) -> BrokerDirectory:
@@ -166,8 +166,8 @@ class Services:
 
     def stop(self) -> None:
         """End everything that was started. Idempotent."""
-        if self.compactor is not None:
-            self.compactor.stop()
+        if self.compaction is not None:
+            self.compaction.stop()
         if self.broker is not None:
             self.broker.stop()
         elif self._broker_directory is not None:

@@ -1,4 +1,7 @@
-"""How fast a run could have been at best: a lower bound of its makespan that anybody can check."""
+"""What a lower bound of a makespan is made of: classes of requests, resources, prices.
+
+`lower_bound.py` finds the sharpest prices; `certify` checks, without it, what any prices prove.
+"""
 
 from __future__ import annotations
 
@@ -246,9 +249,9 @@ def certify(
     """The seconds that a price list proves, worked out lane by lane without any folding.
 
     Args:
-        lanes: As for `lower_bound`.
-        limits: As for `lower_bound`.
-        requests: As for `lower_bound`.
+        lanes: All that the run may use.
+        limits: Those on the lanes' paths; others are left out.
+        requests: What has to be answered.
         prices: Any, >= 0; those that cost more than 1 together are scaled down.
     """
     parts = resources(limits)

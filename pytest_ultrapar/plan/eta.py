@@ -268,7 +268,7 @@ _FORGET_AFTER = 50
 def rough_bound(
     lanes: Sequence[Lane], limits: Iterable[Limit], requests: Sequence[RequestClass]
 ) -> Bound:
-    """What `linear_program.lower_bound` finds, or a little less; one class for each model.
+    """What `lower_bound.lower_bound` finds, or a little less; one class for each model.
 
     Prices of limits that are asked too much rise, all others fall, and each model goes to its
     cheapest lane. The mean of recent prices settles where single steps go to and fro.

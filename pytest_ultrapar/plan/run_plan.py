@@ -19,7 +19,6 @@ from pytest_ultrapar.plan.expectations import (
     too_large,
 )
 from pytest_ultrapar.plan.forecast import Course, Forecast, forecast
-from pytest_ultrapar.plan.linear_program import lower_bound, request_classes
 from pytest_ultrapar.plan.load import (
     KeyLoad,
     KeyShare,
@@ -30,6 +29,7 @@ from pytest_ultrapar.plan.load import (
     longest,
     seat_shares,
 )
+from pytest_ultrapar.plan.lower_bound import lower_bound, request_classes
 from pytest_ultrapar.plan.waste import seat_uses
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.simulator.faults.script import FaultScript
-from pytest_ultrapar.simulator.refusals import parse_refusal, refusal_faults
+from pytest_ultrapar.simulator.refuse_option import parse_refusal, refusal_faults
 from pytest_ultrapar.simulator.served import base_path, default_token
 from pytest_ultrapar.simulator.server_settings import Settings
 

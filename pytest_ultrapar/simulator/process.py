@@ -11,7 +11,7 @@ import msgspec
 from pytest_ultrapar.child import Child
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.simulator.faults.script import FaultScript
-from pytest_ultrapar.simulator.refusals import refusal_faults
+from pytest_ultrapar.simulator.refuse_option import refusal_faults
 from pytest_ultrapar.simulator.served import base_path, default_token
 from pytest_ultrapar.simulator.server_settings import Ready, Settings
 

@@ -26,8 +26,8 @@ elif kind == "simulator":
     from pytest_ultrapar.simulator.process import SimulatorProcess
     child = SimulatorProcess.start(simulated_pool(), log_path=folder / "server.log")
 else:
-    from pytest_ultrapar.analysis.compactor import Compactor
-    child = Compactor.start(folder)._child
+    from pytest_ultrapar.analysis.process import CompactionProcess
+    child = CompactionProcess.start(folder)._child
 forked = os.fork()
 if forked:
     print(child.pid, forked, flush=True)
@@ -35,7 +35,7 @@ signal.pause()
 """
 
 
-@pytest.mark.parametrize("kind", ["broker", "simulator", "compactor"])
+@pytest.mark.parametrize("kind", ["broker", "simulator", "compaction"])
 def test_child_ends_with_a_killed_parent_whose_fork_holds_its_pipe(tmp_path, kind):
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, kind, tmp_path],

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pytest_ultrapar import publish
-from pytest_ultrapar.broker import day_memory
+from pytest_ultrapar.broker import day_file
+from pytest_ultrapar.broker.day_file import DayMemory
 from pytest_ultrapar.broker.day_ledger import DayLedger
-from pytest_ultrapar.broker.day_memory import DayMemory
 from pytest_ultrapar.clock import Instant
 from pytest_ultrapar.errors import ConfigError
 from tests.examples import examples
@@ -348,7 +348,7 @@ class DayMachine(RuleBasedStateMachine):
     def call(self, what, process: str):
         """What a process does with its file; None if it is killed on the way."""
         path = self.directory / "state" / "count.day"
-        day_memory.os = publish.os = self.system
+        day_file.os = publish.os = self.system
         try:
             return what()
         except Killed:
@@ -362,7 +362,7 @@ class DayMachine(RuleBasedStateMachine):
             self.kill(process, 0.0)
             return None
         finally:
-            day_memory.os = publish.os = os
+            day_file.os = publish.os = os
             if path.exists() and path.stat().st_ino != self.inode:
                 self.inode = path.stat().st_ino
                 self.written_wrong_s = self.world.wrong_s

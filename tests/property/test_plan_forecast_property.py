@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.plan.forecast import Course, forecast
-from pytest_ultrapar.plan.linear_program import lower_bound, request_classes
+from pytest_ultrapar.plan.lower_bound import lower_bound, request_classes
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from tests.examples import examples
 

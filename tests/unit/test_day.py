@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from pytest_ultrapar.broker.day_file import DayMemory
 from pytest_ultrapar.broker.day_ledger import DAY_S, DayLedger
-from pytest_ultrapar.broker.day_memory import DayMemory
 from pytest_ultrapar.clock import HostDayClock, Instant
 from tests.played_clock import PlayedDayClock
 

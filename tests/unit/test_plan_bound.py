@@ -20,7 +20,7 @@ from pytest_ultrapar.plan.bound import (
     fold,
     resources,
 )
-from pytest_ultrapar.plan.linear_program import lower_bound, request_classes
+from pytest_ultrapar.plan.lower_bound import lower_bound, request_classes
 from pytest_ultrapar.pool.model import Limit
 from tests.pools import lane
 from tests.unit.policy_play import pool
@@ -132,7 +132,7 @@ def test_no_solver_is_loaded_where_requests_have_one_way_to_go():
     script = """
 import sys
 from pytest_ultrapar.plan.bound import RequestClass
-from pytest_ultrapar.plan.linear_program import lower_bound
+from pytest_ultrapar.plan.lower_bound import lower_bound
 from pytest_ultrapar.pool.model import Lane, LaneId, Limit
 keys = ["key0", "key1", "key2"]
 lanes = [Lane(LaneId(key), "p", "m", "i", key, (key,), 1.0, 1.0) for key in keys]

@@ -11,7 +11,7 @@ from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.plan.bound import RequestClass, certify
 from pytest_ultrapar.plan.eta import MOST_LOOKS, Looks, Survival, ToAsk, Used, estimate, rough_bound
 from pytest_ultrapar.plan.forecast import Course, _Play
-from pytest_ultrapar.plan.linear_program import lower_bound
+from pytest_ultrapar.plan.lower_bound import lower_bound
 from tests.unit.test_plan_bound import random_pool
 
 FREE = Assignment()

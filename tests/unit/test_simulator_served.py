@@ -12,7 +12,7 @@ from pytest_ultrapar.simulator.faults.book import FaultBook
 from pytest_ultrapar.simulator.faults.kinds import Error
 from pytest_ultrapar.simulator.faults.script import Fault, FaultScript, When
 from pytest_ultrapar.simulator.faults.timeline import Timeline, Where
-from pytest_ultrapar.simulator.refusals import parse_refusal, refusal_faults
+from pytest_ultrapar.simulator.refuse_option import parse_refusal, refusal_faults
 from pytest_ultrapar.simulator.served import default_token, served_providers, targets
 from pytest_ultrapar.simulator.server_settings import Settings
 from tests.simulated_pool import PROVIDER, simulated_pool

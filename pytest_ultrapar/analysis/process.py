@@ -26,7 +26,7 @@ def unheard(_done: int, _total: int) -> None:
     """Where nobody wants to know how far a compaction is."""
 
 
-class Compactor:
+class CompactionProcess:
     """The process that will compact a run, started before there is anything to compact.
 
     Loading pyarrow and pytest-benchmark and asking for the machine's description take 0.3 s of CPU
@@ -42,7 +42,7 @@ class Compactor:
         self._cwd = cwd
 
     @classmethod
-    def start(cls, run_dir: Path, *, cwd: Path | None = None) -> Compactor:
+    def start(cls, run_dir: Path, *, cwd: Path | None = None) -> CompactionProcess:
         """Start the process; returns at once.
 
         Args:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pytest_ultrapar.analysis.compactor import Compactor
+from pytest_ultrapar.analysis.process import CompactionProcess
 from pytest_ultrapar.errors import ResultsError
 from tests.unit.finished_run import run_of_seven
 
@@ -20,8 +20,8 @@ def run(tmp_path):
 def test_compactor_returns_the_summary_and_keeps_pyarrow_out(run):
     code = (
         "import sys; from pathlib import Path;"
-        "from pytest_ultrapar.analysis.compactor import Compactor;"
-        "s = Compactor.start(Path(sys.argv[1])).compact();"
+        "from pytest_ultrapar.analysis.process import CompactionProcess;"
+        "s = CompactionProcess.start(Path(sys.argv[1])).compact();"
         "print(s.statistics.n_final, s.run_id, 'pyarrow' in sys.modules,"
         " 'pytest_benchmark' in sys.modules)"
     )
@@ -33,20 +33,20 @@ def test_compactor_returns_the_summary_and_keeps_pyarrow_out(run):
 
 def test_compactor_says_how_far_it_is(run):
     said = []
-    compactor = Compactor.start(run.path)
-    assert compactor.compact(lambda *how_far: said.append(how_far)).run_id == run.run_id
+    compaction = CompactionProcess.start(run.path)
+    assert compaction.compact(lambda *how_far: said.append(how_far)).run_id == run.run_id
     assert said[0] == (0, 7)
     assert all(0 <= done <= total == 7 for done, total in said)
 
 
 def test_compactor_says_why_it_failed_and_how_to_try_again(tmp_path):
     with pytest.raises(ResultsError, match=r"(?s)cannot read .*manifest\.json.*try again with"):
-        Compactor.start(tmp_path).compact()
+        CompactionProcess.start(tmp_path).compact()
 
 
 def test_compactor_that_is_stopped_or_left_leaves_the_run_alone(run):
     before = sorted(run.path.iterdir())
-    stopped = Compactor.start(run.path)
+    stopped = CompactionProcess.start(run.path)
     stopped.stop()
     stopped.stop()
     waiting = subprocess.Popen(
@@ -59,9 +59,9 @@ def test_compactor_that_is_stopped_or_left_leaves_the_run_alone(run):
 
 
 def test_compactor_whose_process_was_killed_starts_another(run):
-    compactor = Compactor.start(run.path)
-    compactor.stop()
-    assert compactor.compact().run_id == run.run_id
+    compaction = CompactionProcess.start(run.path)
+    compaction.stop()
+    assert compaction.compact().run_id == run.run_id
 
 
 def test_compaction_by_hand_says_in_one_sentence_what_was_written(tmp_path):

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_ultrapar import publish
-from pytest_ultrapar.broker import day_memory
+from pytest_ultrapar.broker import day_file
+from pytest_ultrapar.broker.day_file import DayMemory, DayRecord, file_name, state_directory
 from pytest_ultrapar.broker.day_ledger import DayLedger
-from pytest_ultrapar.broker.day_memory import DayMemory, DayRecord, file_name, state_directory
 from pytest_ultrapar.clock import HostDayClock, Instant
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.keys import key_identity
@@ -107,8 +107,8 @@ def test_units_are_on_disk_before_they_are_granted(memory, monkeypatch):
         done.append(("replace", old.name, new.name))
         os.rename(old, new)  # noqa: PTH104 - replace is what is looked at
 
-    monkeypatch.setattr(day_memory.os, "fsync", fsync)
-    monkeypatch.setattr(day_memory.os, "replace", replace)
+    monkeypatch.setattr(day_file.os, "fsync", fsync)
+    monkeypatch.setattr(day_file.os, "replace", replace)
     ledger = ledger_of(memory)
     assert ledger.ready_at_s(1, 0.0) == 0.0
     name = memory.path.stem
@@ -218,7 +218,7 @@ class Failing:
 
 
 def fail_with(monkeypatch, system):
-    for module in (day_memory, publish):
+    for module in (day_file, publish):
         monkeypatch.setattr(module, "os", system)
 
 
@@ -321,7 +321,7 @@ def test_two_runs_share_what_is_above_a_key(memory):
 
 
 def test_lock_that_somebody_keeps_is_said(memory, monkeypatch):
-    monkeypatch.setattr(day_memory, "_LOCK_WAIT_S", 0.05)
+    monkeypatch.setattr(day_file, "_LOCK_WAIT_S", 0.05)
     used(memory, 1)
     with memory._locked(), pytest.raises(ConfigError, match="temporarily unavailable"):
         ledger_of(memory).claim(0.0)
@@ -331,7 +331,7 @@ SENDER = """
 import sys
 from pathlib import Path
 from pytest_ultrapar.broker.day_ledger import DayLedger
-from pytest_ultrapar.broker.day_memory import DayMemory
+from pytest_ultrapar.broker.day_file import DayMemory
 from pytest_ultrapar.clock import HostDayClock
 
 memory = DayMemory(Path(sys.argv[1]), "a", "requests per day of k")
