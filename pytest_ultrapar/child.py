@@ -272,10 +272,15 @@ async def parent_gone() -> None:
         return
 
 
+def parent_has_spoken(within_s: float = 0.0) -> bool:
+    """Whether a line or the end of our standard input is there to be read."""
+    return bool(select.select([sys.stdin], [], [], within_s)[0])
+
+
 def line_from_parent() -> bytes:
     """The next line of our standard input; empty when the parent has gone instead."""
     while _has_parent():
-        if select.select([sys.stdin], [], [], _LOOK_EVERY_S)[0]:
+        if parent_has_spoken(_LOOK_EVERY_S):
             return sys.stdin.buffer.readline()
     return b""
 

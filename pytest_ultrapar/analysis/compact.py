@@ -7,13 +7,14 @@ import gc
 import os
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from pytest_ultrapar.analysis.compactor import WAIT, unheard
-from pytest_ultrapar.child import line_from_parent
+from pytest_ultrapar.child import line_from_parent, parent_has_spoken
 from pytest_ultrapar.errors import ResultsError
 
 if TYPE_CHECKING:
@@ -50,13 +51,18 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if options.wait:
         _ask_machine()
-    # Heavy (pyarrow, scipy), and only this process needs it.
+    # Heavy (pyarrow, numpy), and only this process needs it.
     from pytest_ultrapar.analysis.compaction import compact  # noqa: PLC0415
     from pytest_ultrapar.plan import linear_program  # noqa: F401, PLC0415
     from pytest_ultrapar.store import parquet  # noqa: F401, PLC0415
 
-    if options.wait and not line_from_parent():
-        return 0
+    if options.wait:
+        # What a run may do without: once it is over it loads what it needs, and somebody waits.
+        for module in ("scipy.special", "scipy.optimize"):
+            if not parent_has_spoken():
+                import_module(module)
+        if not line_from_parent():
+            return 0
     try:
         summary = compact(options.run_dir, _Saying() if options.wait else unheard)
     except ResultsError as error:

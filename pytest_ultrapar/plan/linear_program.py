@@ -1,7 +1,8 @@
 """The sharpest lower bound of a makespan and its prices: a linear program, solved by HiGHS.
 
-Loading scipy takes up to a second, so nothing that a run's coordinating process or a worker needs
-imports this module; `eta` makes do with rough prices of its own.
+Loading numpy takes a while and scipy's solver up to a second, so nothing that a run's coordinating
+process or a worker needs imports this module (`eta` makes do with rough prices of its own), and the
+solver is loaded by the first pool that needs one.
 """
 
 from __future__ import annotations
@@ -9,8 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import csr_array
 
 from pytest_ultrapar.plan.bound import RequestClass, fold, given_away, resources, spread
 
@@ -138,6 +137,15 @@ class _Program:
             np.arange(n_groups), np.concatenate([[load.shape[1]] * len(load) for load in groups])
         )
         n = len(loads)
+        if n == n_groups:
+            # One way for each model, as where all keys are alike: nothing to choose, the fullest
+            # resource bounds. Most short runs are of this kind, and need no solver to be loaded.
+            seconds = (loads.sum(axis=0) - self._given) / self._per_s
+            fullest = seconds.argmax()
+            return seconds[fullest], np.eye(len(seconds))[fullest]
+        from scipy.optimize import linprog  # noqa: PLC0415
+        from scipy.sparse import csr_array  # noqa: PLC0415
+
         # In seconds of each resource, so that the dual prices are the shares themselves.
         busy = np.vstack([loads / self._per_s, np.full(len(self._per_s), -1.0)])
         found = linprog(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -112,6 +114,35 @@ def test_any_prices_prove_no_more_than_the_linear_program(seed):
     for _ in range(5):
         prices = [Price(p.limit, p.kind, draw.random() / p.per_s, 0.0) for p in resources(limits)]
         assert certify(lanes, limits, requests, prices) <= best * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_pools_of_equal_lanes_are_bound_by_their_fullest_limit(seed):
+    draw = random.Random(seed)
+    keys = [f"key{number}" for number in range(draw.randint(1, 4))]
+    limits = [Limit(key, "key", draw.randint(1, 9), draw.choice([None, 2.0, 9.5])) for key in keys]
+    limits = [Limit(key, "key", limits[0].workers, limits[0].qps) for key in keys]
+    limits.append(Limit("p", "provider", draw.choice([None, 12]), rpm=draw.choice([None, 90])))
+    lanes = [on(model, key, "p") for model in ("a", "b") for key in keys]
+    services = {model: [draw.lognormvariate(-1, 1) for _ in range(60)] for model in ("a", "b")}
+    assert_optimal(lanes, limits, request_classes(services))
+
+
+def test_no_solver_is_loaded_where_requests_have_one_way_to_go():
+    script = """
+import sys
+from pytest_ultrapar.plan.bound import RequestClass
+from pytest_ultrapar.plan.linear_program import lower_bound
+from pytest_ultrapar.pool.model import Lane, LaneId, Limit
+keys = ["key0", "key1", "key2"]
+lanes = [Lane(LaneId(key), "p", "m", "i", key, (key,), 1.0, 1.0) for key in keys]
+limits = [Limit(key, "key", workers=5, qps=10.0) for key in keys]
+print(lower_bound(lanes, limits, [RequestClass("m", 0.5, 300)]).seconds, "scipy" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["10.0", "False"]
 
 
 def test_seats_bound_by_the_work_that_they_hold():
