@@ -123,7 +123,7 @@ def test_pools_of_equal_lanes_are_bound_by_their_fullest_limit(seed):
     limits = [Limit(key, "key", draw.randint(1, 9), draw.choice([None, 2.0, 9.5])) for key in keys]
     limits = [Limit(key, "key", limits[0].workers, limits[0].qps) for key in keys]
     limits.append(Limit("p", "provider", draw.choice([None, 12]), rpm=draw.choice([None, 90])))
-    lanes = [lane(model, key, "p") for model in ("a", "b") for key in keys]
+    lanes = [on(model, key, "p") for model in ("a", "b") for key in keys]
     services = {model: [draw.lognormvariate(-1, 1) for _ in range(60)] for model in ("a", "b")}
     assert_optimal(lanes, limits, request_classes(services))
 
