@@ -9,6 +9,7 @@ from unittest.mock import patch
 import pyarrow.parquet as pq
 import pytest
 
+from tests.light import LIGHT
 from tests.scripted_server import ScriptedServer
 from tests.warm import Warm
 
@@ -28,11 +29,6 @@ from pytest_ultrapar import prefetch
 async def answer(llm, prompt) -> str:
     return (await llm.chat([{"role": "user", "content": prompt}])).text
 """
-# None has a part in these tests, unless one loads it by its module's name; hypothesis alone takes
-# 0.3 s at the end of every run, rerunfailures opens a socket in every run with workers, and
-# benchmark starts git, hg and file.
-_UNUSED = ("benchmark", "cacheprovider", "hypothesispytest", "rerunfailures", "repeat")
-_LIGHT = tuple(f"-pno:{name}" for name in _UNUSED)
 
 
 @pytest.fixture(scope="session")
@@ -88,13 +84,13 @@ class Project:
         if "-n0" in args:
             return self.run_here(*args, pool=pool)
         options = ["--ultrapar-pool", "pool.toml"] if pool else []
-        return self.pytester.runpytest_subprocess(*_LIGHT, *options, *args, timeout=300)
+        return self.pytester.runpytest_subprocess(*LIGHT, *options, *args, timeout=300)
 
     def run_here(self, *args: str, pool: bool = True) -> pytest.RunResult:
         """Run pytest in this process: ten times as fast where the run ends before any request."""
         options = ["--ultrapar-pool", "pool.toml"] if pool else []
         with patch("subprocess.Popen", Warm):
-            return self.pytester.runpytest_inprocess(*_LIGHT, *options, *args)
+            return self.pytester.runpytest_inprocess(*LIGHT, *options, *args)
 
     @property
     def directory(self) -> Path:

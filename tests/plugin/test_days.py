@@ -16,6 +16,7 @@ from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.testing import read_server_log
+from tests.light import PYTEST
 
 POOL = """
 schema = 1
@@ -102,7 +103,7 @@ def test_three_runs_share_a_day_and_the_next_one_finishes(days, limits):
 
         project.suite(SUITE.format(n=61))
         killed = subprocess.Popen(
-            [sys.executable, "-m", "pytest", "-q", "--ultrapar-pool", "pool.toml", *url_of(server)],
+            [*PYTEST, "-q", "--ultrapar-pool", "pool.toml", *url_of(server)],
             cwd=project.pytester.path,
             stdout=subprocess.DEVNULL,
         )

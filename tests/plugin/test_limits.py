@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from pytest_ultrapar.testing import ServerLog, read_server_log
+from tests.light import PYTEST
 
 pytestmark = pytest.mark.slow
 
@@ -54,11 +54,7 @@ def _run(folder: Path, *args: str, common: int, rare: int, pool: str = POOL) -> 
     suite = SUITE.replace("COMMON", str(common)).replace("RARE", str(rare))
     folder.joinpath("test_suite.py").write_text(suite)
     command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "no:cacheprovider",
+        *PYTEST,
         "--ultrapar-pool",
         "pool.toml",
     ]

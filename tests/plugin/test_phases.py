@@ -15,6 +15,8 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
+from tests.light import PYTEST
+
 ROOT = Path(__file__).parents[2]
 PHASES = ("phase51", "phase52", "phase53", "phase54", "phase55")
 CLOSED = 6
@@ -25,7 +27,7 @@ FEW = ("--task-type", "simple_task", "--ultrapar-repeats", "1")
 
 def run_pytest(*args: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *args]
+    command = [*PYTEST, *args]
     return subprocess.run(command, cwd=cwd, env=kept, capture_output=True, text=True, check=False)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+
+from tests.light import PYTEST
 
 REPOSITORY = Path(__file__).parents[2]
 PLACE_AND_TIME = {
@@ -48,12 +49,8 @@ def tables(folder: Path, suite: str, pool: str, *args: str) -> tuple[str, str, s
     out = folder / f"run{len(list(folder.glob('run*')))}"
     done = subprocess.run(
         [
-            sys.executable,
-            "-m",
-            "pytest",
+            *PYTEST,
             suite,
-            "-p",
-            "no:cacheprovider",
             "--ultrapar-pool",
             pool,
             "--ultrapar-out",
