@@ -9,16 +9,19 @@ from unittest.mock import patch
 import pyarrow.parquet as pq
 import pytest
 
+from pytest_ultrapar.analysis.benchmark_json import machine_info
 from tests.light import LIGHT
 from tests.scripted_server import ScriptedServer
 from tests.warm import Warm
 
 # What a run in this process (`run_here`) is the first to import is forgotten after it, but not by
-# its package; half an import is worse than none.
-for _name in ("apis.openai", "coordinator.coordinator", "workers.local", "workers.controller"):
+# its package; half an import is worse than none. numpy does not even allow to be imported twice.
+# The rest is what a child that is forked from here (`Warm`) would import each time.
+for _name in (
+    *("apis.openai", "coordinator.coordinator", "workers.local", "workers.controller"),
+    *("analysis.compaction", "plan.linear_program", "simulator.server", "store.parquet"),
+):
     import_module(f"pytest_ultrapar.{_name}")
-# Nor does numpy allow to be imported twice.
-import_module("scipy.optimize")
 
 CANARY = "sk-canary-4f9a1c77e2b05d"
 SUITE = """
@@ -89,6 +92,7 @@ class Project:
     def run_here(self, *args: str, pool: bool = True) -> pytest.RunResult:
         """Run pytest in this process: ten times as fast where the run ends before any request."""
         options = ["--ultrapar-pool", "pool.toml"] if pool else []
+        machine_info()  # kept, for children too
         with patch("subprocess.Popen", Warm):
             return self.pytester.runpytest_inprocess(*LIGHT, *options, *args)
 
