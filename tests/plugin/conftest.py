@@ -80,13 +80,17 @@ class Project:
         self.pytester.path.joinpath(name).write_text(SUITE + body)
 
     def run(self, *args: str, pool: bool = True) -> pytest.RunResult:
-        """Run pytest in this process, which saves 0.9 s of imports; with `-n2` workers have theirs.
+        """Run pytest in this process where it is told `-n0` or `-n2`, else in one of its own.
 
-        Without a word on workers it is a process of its own. So it is in the tests that judge a
-        run from outside, by signals, limits and what is left behind.
+        It saves 0.9 s of imports; workers have theirs. Tests that judge a run from outside, by
+        signals or what is left behind, start a process, and so do those whose conftest changes a
+        module of ours.
         """
-        if {"-n0", "-n2"} & {*args}:
-            return self.run_here(*args, pool=pool)
+        is_here = {"-n0", "-n2"} & {*args}
+        return (self.run_here if is_here else self.run_apart)(*args, pool=pool)
+
+    def run_apart(self, *args: str, pool: bool = True) -> pytest.RunResult:
+        """Run pytest as a process of its own."""
         options = ["--ultrapar-pool", "pool.toml"] if pool else []
         return self.pytester.runpytest_subprocess(*LIGHT, *options, *args, timeout=300)
 

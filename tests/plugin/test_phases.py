@@ -199,7 +199,7 @@ def test_prompts_are_the_same_for_any_number_of_workers(tmp_path):
 
     alone = prompts("-n0")
     assert len(alone) == 2 * (1 + 7 + 4 + 2) + 2
-    assert prompts("-n15") == alone
+    assert prompts("-n6") == alone
 
 
 @pytest.mark.slow
