@@ -23,12 +23,17 @@ _MAIN = {
 }
 
 
+# A test that sets another one wants its children to import something else.
+_PYTHONPATH = os.environ.get("PYTHONPATH")
+
+
 class Warm(subprocess.Popen[bytes]):
     """Starts our own modules warm, and everything else as `subprocess` does."""
 
     def __init__(self, args: Any, *more: Any, **options: Any) -> None:
+        is_usual = os.environ.get("PYTHONPATH") == _PYTHONPATH
         match args:
-            case [sys.executable, "-P", "-m", module, *argv] if module in _MAIN:
+            case [sys.executable, "-P", "-m", module, *argv] if is_usual and module in _MAIN:
                 env = options.get("env") or os.environ
                 options["preexec_fn"] = partial(_become, module, argv, dict(env))
         with warnings.catch_warnings():
