@@ -20,6 +20,7 @@ _ORDINARY = "not slow"
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Run folders of tests on every core, as if `-n logical --dist worksteal` were given.
 
+    Slow tests wait half of their time, for answers and for processes, so two of them share a core.
     Tests by name, a debugger and `-s` want one process, and a word of the user's goes before. This
     is no `addopts`, which would reach the suites in `bench_suites` too, whose workers and limits
     are their user's to choose.
@@ -32,7 +33,9 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     watched = option.usepdb or option.trace or option.capture == "no" or option.collectonly
     measured = config.getoption("benchmark_only", default=False)
     if folders and not (told or watched or measured or hasattr(config, "workerinput")):
-        option.numprocesses, option.dist = "logical", "worksteal"
+        is_quick = option.markexpr == _ORDINARY
+        option.numprocesses = "logical" if is_quick else 2 * (os.cpu_count() or 1)
+        option.dist = "worksteal"
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.faults.byte_faults import after
 from tests.faults.played import SUITE
+from tests.light import LIGHT
 from tests.plugin.conftest import CANARY
 
 FEW = """
@@ -28,7 +29,7 @@ def limited(project, workers, limits):
     project.suite(SUITE.format(prompts=["say a", "say b"]))
     project.pytester.path.joinpath("conftest.py").write_text(LIMITED.format(limits=limits))
     result = project.pytester.runpytest_subprocess(
-        "-p", "no:cacheprovider", "--ultrapar-pool=pool.toml", workers, timeout=90
+        *LIGHT, "--ultrapar-pool=pool.toml", workers, timeout=90
     )
     return result, result.stdout.str() + result.stderr.str()
 
@@ -58,7 +59,7 @@ def test_few_descriptors_slow_a_run_down_and_cost_no_case(project, workers):
     project.suite(SUITE.format(prompts=prompts))
     project.pytester.path.joinpath("conftest.py").write_text(FEW)
     result = project.pytester.runpytest_subprocess(
-        "-p", "no:cacheprovider", "--ultrapar-pool=pool.toml", workers, timeout=60
+        *LIGHT, "--ultrapar-pool=pool.toml", workers, timeout=60
     )
     output = result.stdout.str() + result.stderr.str()
     assert result.ret == 0, output

@@ -11,6 +11,7 @@ import pytest
 from pytest_ultrapar.records import EpisodeEnded
 from tests.faults.played import SUITE
 from tests.journals import scan_journal
+from tests.light import LIGHT
 from tests.plugin.conftest import CANARY
 
 LARGEST_FILE = 40_000
@@ -48,7 +49,7 @@ def test_full_disk_stops_the_run_keeps_what_there_was_and_resume_completes(proje
     conftest = project.pytester.path / "conftest.py"
     conftest.write_text(LIMIT)
     stopped = project.pytester.runpytest_subprocess(
-        "-p", "no:cacheprovider", "--ultrapar-pool=pool.toml", workers, timeout=60
+        *LIGHT, "--ultrapar-pool=pool.toml", workers, timeout=60
     )
     output = stopped.stdout.str() + stopped.stderr.str()
     assert stopped.ret in {1, 2}, output

@@ -9,15 +9,19 @@ from unittest.mock import patch
 import pyarrow.parquet as pq
 import pytest
 
+from pytest_ultrapar.analysis.benchmark_json import machine_info
+from tests.light import LIGHT
 from tests.scripted_server import ScriptedServer
 from tests.warm import Warm
 
 # What a run in this process (`run_here`) is the first to import is forgotten after it, but not by
-# its package; half an import is worse than none.
-for _name in ("apis.openai", "coordinator.coordinator", "workers.local", "workers.controller"):
+# its package; half an import is worse than none. numpy does not even allow to be imported twice.
+# The rest is what a child that is forked from here (`Warm`) would import each time.
+for _name in (
+    *("apis.openai", "coordinator.coordinator", "workers.local", "workers.controller"),
+    *("analysis.compaction", "plan.linear_program", "simulator.server", "store.parquet"),
+):
     import_module(f"pytest_ultrapar.{_name}")
-# Nor does numpy allow to be imported twice.
-import_module("scipy.optimize")
 
 CANARY = "sk-canary-4f9a1c77e2b05d"
 SUITE = """
@@ -28,11 +32,6 @@ from pytest_ultrapar import prefetch
 async def answer(llm, prompt) -> str:
     return (await llm.chat([{"role": "user", "content": prompt}])).text
 """
-# None has a part in these tests, unless one loads it by its module's name; hypothesis alone takes
-# 0.3 s at the end of every run, rerunfailures opens a socket in every run with workers, and
-# benchmark starts git, hg and file.
-_UNUSED = ("benchmark", "cacheprovider", "hypothesispytest", "rerunfailures", "repeat")
-_LIGHT = tuple(f"-pno:{name}" for name in _UNUSED)
 
 
 @pytest.fixture(scope="session")
@@ -81,20 +80,26 @@ class Project:
         self.pytester.path.joinpath(name).write_text(SUITE + body)
 
     def run(self, *args: str, pool: bool = True) -> pytest.RunResult:
-        """Run pytest as its own process, or in this one with `-n0`, which saves 0.6 s of imports.
+        """Run pytest in this process where it is told `-n0` or `-n2`, else in one of its own.
 
-        A test that runs with `-n0` and `-n2` has a real process in its second form.
+        It saves 0.9 s of imports; workers have theirs. Tests that judge a run from outside, by
+        signals or what is left behind, start a process, and so do those whose conftest changes a
+        module of ours.
         """
-        if "-n0" in args:
-            return self.run_here(*args, pool=pool)
+        is_here = {"-n0", "-n2"} & {*args}
+        return (self.run_here if is_here else self.run_apart)(*args, pool=pool)
+
+    def run_apart(self, *args: str, pool: bool = True) -> pytest.RunResult:
+        """Run pytest as a process of its own."""
         options = ["--ultrapar-pool", "pool.toml"] if pool else []
-        return self.pytester.runpytest_subprocess(*_LIGHT, *options, *args, timeout=300)
+        return self.pytester.runpytest_subprocess(*LIGHT, *options, *args, timeout=300)
 
     def run_here(self, *args: str, pool: bool = True) -> pytest.RunResult:
         """Run pytest in this process: ten times as fast where the run ends before any request."""
         options = ["--ultrapar-pool", "pool.toml"] if pool else []
+        machine_info()  # kept, for children too
         with patch("subprocess.Popen", Warm):
-            return self.pytester.runpytest_inprocess(*_LIGHT, *options, *args)
+            return self.pytester.runpytest_inprocess(*LIGHT, *options, *args)
 
     @property
     def directory(self) -> Path:

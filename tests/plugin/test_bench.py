@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from pytest_ultrapar.testing import read_server_log
+from tests.light import LIGHT
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +55,7 @@ def folder(tmp_path, monkeypatch):
 
 def command(*args):
     own = [sys.executable, "-m", "pytest_ultrapar.cli", "bench"]
-    return [*own, "test_numbers.py", "--pool", "pool.toml", "-p", "no:cacheprovider", *args]
+    return [*own, "test_numbers.py", "--pool", "pool.toml", *LIGHT, *args]
 
 
 def bench(folder, *args):

@@ -11,6 +11,7 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 
+from tests.light import LIGHT
 from tests.unit.test_documentation import ROOT, workflow_commands
 
 pytestmark = pytest.mark.slow
@@ -61,7 +62,7 @@ def test_gate_of_the_workflow_passes_and_fails_as_it_should(tmp_path, monkeypatc
         "pools/ci.toml": str(tmp_path / "ci.toml"),
         "$RUNNER_TEMP/runs/bench": str(tmp_path / "bench"),
     }
-    done = ultrapar([here.get(word, word) for word in bench] + ["-q", "-p", "no:cacheprovider"])
+    done = ultrapar([here.get(word, word) for word in bench] + ["-q", *LIGHT])
     assert done.returncode == 0, done.stdout + done.stderr
     out = tmp_path / "bench"
     judged = ultrapar([here.get(word, word) for word in gate])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pytest_ultrapar.testing import read_server_log
+from tests.light import PYTEST
 
 pytestmark = pytest.mark.slow
 
@@ -68,11 +68,7 @@ def _write(
 def _start(folder: Path, *args: str) -> subprocess.Popen[bytes]:
     environ = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "no:cacheprovider",
+        *PYTEST,
         "--ultrapar-pool",
         "pool.toml",
     ]

@@ -16,6 +16,7 @@ from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.testing import read_server_log
+from tests.light import PYTEST
 
 POOL = """
 schema = 1
@@ -95,14 +96,14 @@ def test_three_runs_share_a_day_and_the_next_one_finishes(days, limits):
     project = days.project
     with days.provider(limits) as server:
         project.suite(SUITE.format(n=60))
-        first = project.run("-n2", *url_of(server))
+        first = project.run_apart("-n2", *url_of(server))
         first.stdout.fnmatch_lines(["*requests per day of sim/key0: 200 of 200 left*"])
         assert first.ret == 0
         assert days.served() == 60
 
         project.suite(SUITE.format(n=61))
         killed = subprocess.Popen(
-            [sys.executable, "-m", "pytest", "-q", "--ultrapar-pool", "pool.toml", *url_of(server)],
+            [*PYTEST, "-q", "--ultrapar-pool", "pool.toml", *url_of(server)],
             cwd=project.pytester.path,
             stdout=subprocess.DEVNULL,
         )
@@ -116,7 +117,7 @@ def test_three_runs_share_a_day_and_the_next_one_finishes(days, limits):
         assert n_before < 121, "it was killed while it sent"
 
         project.suite(SUITE.format(n=200))
-        third = project.run("-n2", *url_of(server))
+        third = project.run_apart("-n2", *url_of(server))
         assert third.ret == 1
         third.stdout.fnmatch_lines(["*echo needs at least 200 requests, and limits per day leave*"])
         outcomes = Counter(project.outcomes().values())
@@ -127,7 +128,7 @@ def test_three_runs_share_a_day_and_the_next_one_finishes(days, limits):
         assert outcomes["solved"] == days.served() - n_before
 
         days.move_to(noon_s + DAY_S + 600)
-        resumed = project.run("-n2", *url_of(server), "--ultrapar-resume", "latest")
+        resumed = project.run_apart("-n2", *url_of(server), "--ultrapar-resume", "latest")
         assert resumed.ret == 0
         assert set(project.outcomes().values()) == {"solved"}
         assert days.served() == n_before + 200

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from pytest_ultrapar.testing import read_server_log
+from tests.light import PYTEST
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +48,7 @@ instances = [{names}]
 per_instance = {{ workers = 1 }}
 """)
     (folder / "test_answers.py").write_text(SUITE)
-    command = [sys.executable, "-m", "pytest", "-qq", "-p", "no:cacheprovider", *args]
+    command = [*PYTEST, "-qq", *args]
     command += ["--ultrapar-pool=pool.toml", "--ultrapar-out=run"]
     done = subprocess.run(
         command, cwd=folder, env=dict(os.environ), capture_output=True, text=True, check=False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -17,6 +16,7 @@ import pytest
 from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, Grade
 from pytest_ultrapar.store.recovered import find_finished
 from tests.journals import scan_journal
+from tests.light import PYTEST
 
 SUITE = """
 FAST = ["say one", "say two", "say three"]
@@ -31,7 +31,7 @@ class RunningPytest:
 
     def __init__(self, project, *options: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "pytest", "--ultrapar-pool=pool.toml", *options],
+            [*PYTEST, "--ultrapar-pool=pool.toml", *options],
             cwd=project.pytester.path,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.keys import key_identity
 from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.testing import ServerLog, read_server_log
+from tests.light import PYTEST
 from tests.plugin.conftest import CANARY
 
 POOL = """
@@ -109,7 +109,7 @@ class Host:
         environ |= {f"KEY_OF_{name.upper()}": CANARY, "ULTRAPAR_LOCK_DIR": str(self.locks)}
         with self.output(name).open("wb") as out:
             process = subprocess.Popen(
-                [sys.executable, "-m", "pytest", "--ultrapar-pool=pool.toml", *options],
+                [*PYTEST, "--ultrapar-pool=pool.toml", *options],
                 cwd=folder,
                 env=environ,
                 stdout=out,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import psutil
 import pytest
+
+from tests.light import PYTEST
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +52,7 @@ def test_folders_of_a_killed_run_are_swept(project, temporary, after):
     project.pytester.path.joinpath("conftest.py").write_text(HELD)
     hold = project.pytester.path / "hold"
     hold.touch()
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n2"]
+    command = [*PYTEST, "-n2"]
     killed = subprocess.Popen(
         [*command, "--ultrapar-pool=pool.toml"],
         cwd=project.pytester.path,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from pytest_ultrapar.testing import ServerLog, read_server_log
+from tests.light import PYTEST
 
 pytestmark = pytest.mark.slow
 
@@ -54,11 +54,7 @@ def _run(folder: Path, *args: str, common: int, rare: int, pool: str = POOL) -> 
     suite = SUITE.replace("COMMON", str(common)).replace("RARE", str(rare))
     folder.joinpath("test_suite.py").write_text(suite)
     command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "no:cacheprovider",
+        *PYTEST,
         "--ultrapar-pool",
         "pool.toml",
     ]
@@ -76,7 +72,7 @@ def _assert_held(log: ServerLog) -> None:
         assert log.max_in_window(1.0, key=key) <= 11
 
 
-@pytest.mark.parametrize("workers", ["-n15", "-n2", "-n0"])
+@pytest.mark.parametrize("workers", ["-n6", "-n2", "-n0"])
 def test_caps_and_rates_hold_over_all_processes(tmp_path, workers):
     log = _run(tmp_path, workers, common=120, rare=120)
     assert len(log.requests) == 240
@@ -93,7 +89,7 @@ def test_models_of_a_family_share_their_seats_on_each_key(tmp_path):
 
 @pytest.mark.parametrize(
     ("policy", "workers"),
-    [("even", "-n15"), ("by-model", "-n4"), ("round-robin", "-n4"), ("by-key", "-n4")],
+    [("even", "-n6"), ("by-model", "-n4"), ("round-robin", "-n4"), ("by-key", "-n4")],
 )
 def test_uneven_matrix_leaves_no_key_idle(tmp_path, policy, workers):
     log = _run(tmp_path, workers, "--ultrapar-policy", policy, common=270, rare=30)

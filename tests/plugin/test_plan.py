@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from tests.light import LIGHT
 from tests.plugin.conftest import CANARY
 from tests.plugin.test_bad_input import refusal
 
@@ -140,7 +141,7 @@ def test_plan_is_the_same_in_a_process_of_its_own(project, workers):
     project.suite(SUITE_OF_20)
     pool_with(project, model=TWO_S)
     result = project.pytester.runpytest_subprocess(
-        "--ultrapar-pool=pool.toml", "--ultrapar-plan", workers, timeout=60
+        *LIGHT, "--ultrapar-pool=pool.toml", "--ultrapar-plan", workers, timeout=60
     )
     assert result.ret == 0
     result.stdout.fnmatch_lines(["ultra <- *20.0 s*", "*no tests ran in*"])

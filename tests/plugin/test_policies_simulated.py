@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pytest_ultrapar.testing import ServerLog, ServerRequest, read_server_log
+from tests.light import PYTEST
 
 pytestmark = pytest.mark.slow
 
@@ -120,7 +120,7 @@ def most_at_once(spans: Iterable[Span]) -> int:
 def pytest_run(cwd: Path, pool: Path, *args: str) -> Finished:
     out = pool.parent / "run"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-qq", *args]
+    command = [*PYTEST, "-qq", *args]
     command += ["--ultrapar-pool", str(pool), "--ultrapar-out", str(out)]
     done = subprocess.run(
         command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False

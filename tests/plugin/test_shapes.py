@@ -22,7 +22,6 @@ from __future__ import annotations
 import math
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench_suites import workflow
+from tests.light import PYTEST
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +55,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The four phases as one run: 4 models, 5 task types, 20 repetitions."""
     out = tmp_path_factory.mktemp("shapes") / "run"
     command = [
-        *(sys.executable, "-m", "pytest", *SUITES, "-n2", "-q", "-p", "no:cacheprovider"),
+        *(*PYTEST, *SUITES, "-n2", "-q"),
         *("--ultrapar-pool", "pools/shapes.toml", "--ultrapar-repeats", str(REPEATS)),
         *("--ultrapar-out", str(out)),
     ]

@@ -55,7 +55,7 @@ def run(project, *, conftest: str = "", episode: str = "pass", body: str = "pass
     folder.joinpath("test_suite.py").write_text(
         SUITE.replace("EPISODE", episode).replace("BODY", body)
     )
-    result = project.run("-n2", "--ultrapar-episode-timeout", "4")
+    result = project.run_apart("-n2", "--ultrapar-episode-timeout", "4")
     output = str(result.stdout)
     assert result.ret == 0, output
     assert [row["outcome"] for row in project.rows()] == ["solved"] * 16

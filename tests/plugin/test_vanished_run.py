@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.light import PYTEST
 from tests.plugin.conftest import CANARY
 
 SUITE = """
@@ -38,9 +38,8 @@ def test_run_whose_directory_vanishes_stops_before_it_pays_for_more(project, wor
     pool = project.pytester.path / "pool.toml"
     pool.write_text(pool.read_text().replace("timeout_s = 5", "timeout_s = 600"))
     project.suite(SUITE)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
     with subprocess.Popen(
-        [*command, "--ultrapar-pool=pool.toml", workers],
+        [*PYTEST, "--ultrapar-pool=pool.toml", workers],
         cwd=project.pytester.path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.simulator.process import SimulatorProcess, default_token
+from tests.light import PYTEST
 from tests.proxies.access_log import Seen, span_s
 from tests.proxies.fronts import Front
 
@@ -118,7 +118,7 @@ def play(
     directory.joinpath("pytest.ini").write_text("[pytest]\n", encoding="utf-8")
     out = directory / "run"
     command = [
-        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+        *(*PYTEST, "-q"),
         *("--ultrapar-pool", "pool.toml", "--ultrapar-out", str(out)),
         *("--ultrapar-coverage", "0", "--ultrapar-rate-mode", mode, *options),
     ]

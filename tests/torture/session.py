@@ -7,10 +7,11 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tests.light import PYTEST
 
 if TYPE_CHECKING:
     from tests.torture.plan import Plan
@@ -44,8 +45,7 @@ class Session:
     ) -> None:
         self.folder = folder
         self.output = folder / f"output-{number}.txt"
-        command = [sys.executable, "-m", "pytest", "-n", str(plan.workers)]
-        command += ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
+        command = [*PYTEST, "-n", str(plan.workers)]
         # A case that the infrastructure failed is resumed, however few there are.
         command += ["--ultrapar-pool", "pool.toml", "--ultrapar-coverage", "1"]
         if resume:

@@ -17,6 +17,7 @@ from pytest_ultrapar.coordinator.policies import POLICIES
 from pytest_ultrapar.pool import file, model
 from pytest_ultrapar.pool.providers import DEFAULT_TIMEOUT_S
 from tests import column_tables
+from tests.light import LIGHT
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -219,12 +220,12 @@ def test_first_suite_of_the_readme_and_policy_of_the_reference_work(pytester, mo
     pytester.path.joinpath("test_words.py").write_text(suite)
     pytester.path.joinpath("conftest.py").write_text(policy)
     result = pytester.runpytest_subprocess(
-        "-n", "2", "--ultrapar-pool", "pool.toml", "-p", "no:cacheprovider", timeout=90
+        "-n", "2", "--ultrapar-pool", "pool.toml", *LIGHT, timeout=90
     )
     assert result.ret == 0, result.stdout.str()
     assert result.parseoutcomes()["solved"] == 20
     result.stdout.fnmatch_lines(["*20 cases; gw0*demo/*", "SIMULATED:*"])
-    refused = pytester.runpytest_subprocess("--ultrapar-pool", "real.toml", timeout=300)
+    refused = pytester.runpytest_subprocess(*LIGHT, "--ultrapar-pool", "real.toml", timeout=300)
     assert refused.ret == 4
     refused.stderr.fnmatch_lines(["*LAB_KEY_0, which is not set or empty*LAB_KEY_1"])
 
@@ -262,7 +263,7 @@ def test_it(answer):
     assert answer
 """
     )
-    run = ("-p", "no:cacheprovider", "--ultrapar-pool", "pool.toml", "--ultrapar-policy")
+    run = (*LIGHT, "--ultrapar-pool", "pool.toml", "--ultrapar-policy")
     assert pytester.runpytest_subprocess(*run, "hard-first", "-n2", timeout=300).ret == 0
     latest = pytester.path / ".ultrapar" / "latest"
     hard = {

@@ -12,6 +12,7 @@ import pytest
 from bench_suites.workflow_results import plugin
 from bench_suites.workflow_results.plugin import phases_in
 from pytest_ultrapar.store.cases_file import Shared, write_cases, write_shared
+from tests.light import LIGHT
 from tests.unit.finished_run import case
 
 ROOT = Path(__file__).parents[2]
@@ -89,7 +90,7 @@ class Project:
 
     def run(self, *arguments):
         return self.pytester.runpytest_subprocess(
-            "-p", "no:cacheprovider", "--ultrapar-pool=pool.toml", *arguments, timeout=120
+            *LIGHT, "--ultrapar-pool=pool.toml", *arguments, timeout=120
         )
 
     def files(self, out):
