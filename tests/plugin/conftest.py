@@ -19,7 +19,7 @@ from tests.warm import Warm
 # The rest is what a child that is forked from here (`Warm`) would import each time.
 for _name in (
     *("apis.openai", "coordinator.coordinator", "workers.local", "workers.controller"),
-    *("analysis.compaction", "plan.linear_program", "simulator.server", "store.parquet"),
+    *("analysis.compaction", "plan.lower_bound", "simulator.server", "store.parquet"),
 ):
     import_module(f"pytest_ultrapar.{_name}")
 
