@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from importlib import import_module
 
-import openai
 import pytest
 
 from pytest_ultrapar.pool.model import Latency, Limit
@@ -29,6 +29,12 @@ ARGUMENTS = {"query": "what is the answer", "n": 0}
 
 
 @pytest.fixture(scope="module")
+def openai():
+    """The client. Importing it takes a second, which every worker that collects would wait."""
+    return import_module("openai")
+
+
+@pytest.fixture(scope="module")
 def server(tmp_path_factory):
     pool = simulated_pool(models={"m": ("gpt-x", "i1")}, latency=Latency("fixed", 0.02))
     with running(pool, tmp_path_factory.mktemp("openai")) as process:
@@ -36,7 +42,7 @@ def server(tmp_path_factory):
 
 
 @pytest.fixture(params=["openai", "azure"])
-def client(request, server):
+def client(request, server, openai):
     if request.param == "openai":
         with openai.OpenAI(
             api_key="sim-lab-key0", base_url=server.base_url(PROVIDER), max_retries=0
@@ -112,7 +118,7 @@ def test_client_lists_the_models(client):
     assert [model.id for model in client.models.list()] == ["gpt-x", "i1"]
 
 
-def test_async_client_reads_many_streams_at_once(server):
+def test_async_client_reads_many_streams_at_once(server, openai):
     async def ask(client, n):
         stream = await client.chat.completions.create(
             model="gpt-x", messages=[{"role": "user", "content": f"q{n}"}], stream=True
@@ -128,7 +134,7 @@ def test_async_client_reads_many_streams_at_once(server):
     assert asyncio.run(run()) == [f"echo: q{n}" for n in range(20)]
 
 
-def test_client_raises_what_an_unknown_key_and_model_mean(server, client):
+def test_client_raises_what_an_unknown_key_and_model_mean(server, client, openai):
     with pytest.raises(openai.AuthenticationError) as refusal:
         client.copy(api_key="sk-wrong").chat.completions.create(model="gpt-x", messages=MESSAGES)
     assert refusal.value.code == "invalid_api_key"
@@ -136,7 +142,7 @@ def test_client_raises_what_an_unknown_key_and_model_mean(server, client):
         client.chat.completions.create(model="none", messages=MESSAGES)
 
 
-def test_client_waits_as_a_429_tells_it_and_is_served(tmp_path):
+def test_client_waits_as_a_429_tells_it_and_is_served(tmp_path, openai):
     pool = simulated_pool()
     text = '[[fault]]\nkind = "error"\nerror = "rate_limit_exceeded"\nfor_requests = 2\n'
     text += 'headers = { retry-after = "7", retry-after-ms = "20" }'
@@ -152,7 +158,7 @@ def test_client_waits_as_a_429_tells_it_and_is_served(tmp_path):
         assert patient.chat.completions.create(model="m", messages=MESSAGES).choices
 
 
-def test_client_is_told_of_a_full_house(tmp_path):
+def test_client_is_told_of_a_full_house(tmp_path, openai):
     pool = simulated_pool(latency=NEVER, per_key=Limit("", "key", workers=1))
 
     async def run(url):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -21,3 +23,9 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Poo
         return load_pool("pool.toml", environ={}, overrides=Overrides())
 
     return loaded
+
+
+@pytest.fixture(scope="session")
+def stats() -> ModuleType:
+    """scipy's statistics. Importing them takes a second, which all who collect would wait."""
+    return import_module("scipy.stats")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from scipy import stats
 
 from pytest_ultrapar.analysis.statistics import Z_95, critical_t, critical_z
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.99, 0.998, 0.9995, 0.9999])
-def test_critical_values_are_those_of_the_tables(confidence):
+def test_critical_values_are_those_of_the_tables(stats, confidence):
     assert critical_z(confidence) == pytest.approx(stats.norm.ppf(0.5 + confidence / 2))
     for n in (*range(2, 102), 102, 130, 500, 20_000):
         expected = stats.t.ppf(0.5 + confidence / 2, n - 1)

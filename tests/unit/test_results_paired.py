@@ -6,7 +6,6 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from pytest_ultrapar.analysis.paired import (
     MOST_RESAMPLED,
@@ -30,7 +29,7 @@ positive = st.floats(1e-3, 1e3)
 
 
 @given(counts, counts)
-def test_mcnemar_is_the_binomial_test(gained, lost):
+def test_mcnemar_is_the_binomial_test(stats, gained, lost):
     expected = stats.binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
     assert mcnemar(gained, lost) == pytest.approx(expected, rel=1e-9)
 
@@ -41,7 +40,7 @@ def test_mcnemar_of_a_huge_imbalance_is_no_chance():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_mean_interval_of_many_values_is_students(seed):
+def test_mean_interval_of_many_values_is_students(stats, seed):
     rng = random.Random(seed)
     values = [rng.uniform(-1, 3) ** 3 for _ in range(MOST_RESAMPLED + 1 + 40 * seed)]
     expected = stats.t.interval(
@@ -50,7 +49,7 @@ def test_mean_interval_of_many_values_is_students(seed):
     assert mean_interval(values) == pytest.approx(expected, rel=1e-6)
 
 
-def test_mean_interval_of_few_skewed_values_reaches_as_far_as_the_bootstrap():
+def test_mean_interval_of_few_skewed_values_reaches_as_far_as_the_bootstrap(stats):
     rng = random.Random(3)
     values = [rng.lognormvariate(0, 1) for _ in range(25)]
     found = mean_interval(values)
@@ -224,7 +223,7 @@ def test_difference_interval_adds_uncertainties_like_squares():
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=40))
-def test_benjamini_hochberg_is_scipys(chances):
+def test_benjamini_hochberg_is_scipys(stats, chances):
     assert benjamini_hochberg(chances) == pytest.approx(
         list(stats.false_discovery_control(chances))
     )
