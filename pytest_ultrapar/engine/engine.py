@@ -11,6 +11,7 @@ import itertools
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -136,8 +137,8 @@ class Engine:
         self,
         settings: EngineSettings,
         *,
-        record: Callable[[JournalRecord], object],
-        ended: Callable[[Work, EpisodeEnded, object], None],
+        record: Callable[[JournalRecord], Any],
+        ended: Callable[[Work, EpisodeEnded, Any], None],
         sync: Callable[[], None],
         lost: Callable[[BaseException], None],
     ) -> None:
