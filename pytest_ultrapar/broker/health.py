@@ -407,7 +407,7 @@ class Breaker:
             self._answer_s = self._now_s
             recent = self._recent
             if self._now_s >= recent.until_s:
-                recent.turn(self._now_s)
+                recent.next_second(self._now_s)
             recent.n_now += 1
             if self.n_in_row:
                 self.n_in_row = 0
@@ -453,7 +453,7 @@ class Breaker:
         if self.state == "closed":
             recent = self._recent
             if now_s >= recent.until_s:
-                recent.turn(now_s)
+                recent.next_second(now_s)
             recent.n_now += 1
             recent.n_failed_now += 1
             # Two rules: a dead server shows in a row, and one that fails two requests of three
@@ -525,7 +525,7 @@ class _Recent:
         self.n_now = self.n_failed_now = 0
         self.until_s = -math.inf
 
-    def turn(self, now_s: float) -> None:
+    def next_second(self, now_s: float) -> None:
         """A new second begins."""
         seconds = self._seconds
         seconds.append((self.until_s, self.n_now, self.n_failed_now))

@@ -460,7 +460,7 @@ class LaneTable:
         lane.pauses.begin(pause.cause, now_s)
         lane.model.down[lane] = None
         self._wakes.move(lane, pause.until_s)
-        # Turns that wait for this lane may go to any other of the model from now on.
+        # Follow-ups that wait for this lane may go to any other of the model from now on.
         self.look_at(lane.model.lanes)
 
     def _resume(self, lane: LaneState, now_s: float) -> None:
