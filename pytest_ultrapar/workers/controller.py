@@ -15,7 +15,7 @@ from pytest_ultrapar.coordinator.dispatch import (
     MANY_SEATS,
     Dispatch,
     DispatchItem,
-    HomeOf,
+    HomeShare,
     homes,
     in_order,
 )
@@ -244,8 +244,8 @@ class Scheduling:
         self._nodes: dict[str, Any] = {}
         self._collections: dict[str, list[str]] = {}
         self._dispatch: Dispatch | None = None
-        self._vacant: list[HomeOf] = []
-        self._homes: dict[str, HomeOf] = {}
+        self._vacant: list[HomeShare] = []
+        self._homes: dict[str, HomeShare] = {}
         self._crashes: Crashes | None = None
         self.collection: list[str] | None = None
 
@@ -356,7 +356,7 @@ class Scheduling:
         pending = [i for i in pending if i not in self._session.reported]
         with self._session.stopping_on_lost_journal():
             crash = self._crashes.worker_died(
-                worker, pending, running=self._running(pending), alone=alone
+                worker, pending, running=self._running(pending), was_alone=alone
             )
         assert self.collection is not None
         again = {*crash.again, *crash.alone, *crash.lost}
