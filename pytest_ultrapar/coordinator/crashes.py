@@ -79,7 +79,9 @@ class Crashes:
             recovered.add_all(finished)
         finally:
             recovered.close()
-        return judge(pending, suspects=suspects, plain=plain, deaths=self._deaths, was_alone=was_alone)
+        return judge(
+            pending, suspects=suspects, plain=plain, deaths=self._deaths, was_alone=was_alone
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,7 +211,7 @@ class Dispatch:
         )
 
     def _line_for(self, worker: str, home: HomeShare | None, most: int) -> deque[int] | None:
-        """The line to take the worker's next case from: first groups first, then most work per seat.
+        """Where its next case comes from: first groups first, then most work per seat.
 
         Only lines of groups of which the worker has fewer than `most` with an episode to come.
         """
