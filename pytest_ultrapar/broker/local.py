@@ -155,7 +155,7 @@ class LocalBroker:
             future = self._futures.pop(action.request_id, None)
             if isinstance(action, Grant):
                 if future is None or future.cancelled():
-                    # Cancelled in this iteration of the loop; the callback that withdraws comes
+                    # Cancelled in this round of the loop; the callback that withdraws comes
                     # after us.
                     unwanted.append(action.lease)
                 else:

@@ -64,7 +64,7 @@ class Crashes:
             for index in pending
             if index in self._case_ids and (self._case_ids[index] in started or index in running)
         }
-        # xdist's own schedulers take the oldest for the one that ran (load.py:232), but here items
+        # `LoadScheduling.remove_node` of xdist takes the oldest for the one that ran, but here items
         # run in the order in which their episodes end.
         plain = next((i for i in pending if i in running and i not in self._case_ids), None)
         wanted = {self._case_ids[index] for index in pending if index in self._case_ids}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 LEAST_PENDING = 2
-"""An xdist worker starts item A only when it holds item B (xdist 3.8.0, remote.py:214)."""
+"""An xdist worker starts item A only when it holds item B (`WorkerInteractor.run_one_test`)."""
 _SPARE = 8
 """Cases that a worker has beyond twice its seats, so that one is there when an episode ends."""
 _STOLEN = 4
@@ -86,7 +86,7 @@ class Dispatch:
         # workers are no lists to count anew for every case.
         self._held: dict[str, Counter[str | None]] = {}
         self._ended: dict[str, Mapping[str, int]] = {}
-        # xdist asks after each of six messages per case whether any is left (dsession.py:165).
+        # xdist asks after each of six messages per case whether any is left (`DSession.loop_once`).
         self._n_unsent = len(self._items)
         for item in self._items.values():
             self._line_of(item).append(item.index)
