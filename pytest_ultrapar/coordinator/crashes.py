@@ -64,8 +64,8 @@ class Crashes:
             for index in pending
             if index in self._case_ids and (self._case_ids[index] in started or index in running)
         }
-        # `LoadScheduling.remove_node` of xdist takes the oldest for the one that ran, but here items
-        # run in the order in which their episodes end.
+        # `LoadScheduling.remove_node` of xdist takes the oldest for the one that ran, but items run
+        # here in the order in which their episodes end.
         plain = next((i for i in pending if i in running and i not in self._case_ids), None)
         wanted = {self._case_ids[index] for index in pending if index in self._case_ids}
         finished = {
