@@ -122,7 +122,7 @@ class LaneTable:
             scheduler refuses who waits for them in vain and empties it.
         episode_timeout_s: How long an episode may last.
         days: What counts units per day, by limit.
-        in_flight: Leases out; `peak`: most at once.
+        in_flight: Leases out; `peak`: the most at any time.
         started_s: When the first worker connected, infinity before.
         courses: How it went so far with each model.
     """
