@@ -17,8 +17,8 @@ from pytest_ultrapar.broker.lanes import (
     LimitState,
     ModelState,
 )
-from pytest_ultrapar.broker.limits import HEADROOM, counted_over_s
 from pytest_ultrapar.broker.protocol import BIN, ModelCourse
+from pytest_ultrapar.broker.throttles import HEADROOM, counted_over_s
 from pytest_ultrapar.broker.wakes import Wake, WakeQueue
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S

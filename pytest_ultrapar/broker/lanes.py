@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_ultrapar.apis.failure_classes import ANSWERED, LIMITED
 from pytest_ultrapar.broker.health import PauseLog
-from pytest_ultrapar.broker.limits import (
+from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
+from pytest_ultrapar.broker.retry_budget import RetryBudget
+from pytest_ultrapar.broker.throttles import (
     HEADROOM,
     Pacer,
     Seats,
     TokenPacer,
     counted_over_s,
 )
-from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
-from pytest_ultrapar.broker.retry_budget import RetryBudget
 from pytest_ultrapar.broker.wakes import LeaseTerms, Wake, WakeQueue
 
 if TYPE_CHECKING:
