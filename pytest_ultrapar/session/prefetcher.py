@@ -102,8 +102,8 @@ def make_prefetcher(
 class Prefetcher:
     """Takes item positions in, gives them back when their episodes have ended.
 
-    `put` and `close` may be called from any thread; everything else belongs to pytest's main
-    thread, which alone evaluates marks and sets up session fixtures.
+    `put`, `close` and `abandon` may be called from any thread; everything else belongs to pytest's
+    main thread, which alone evaluates marks and sets up session fixtures.
 
     Attributes:
         runtime: The run's files and settings.
