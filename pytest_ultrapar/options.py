@@ -1,4 +1,4 @@
-"""The options of the plugin, as pytest's parser sees them."""
+"""The options as pytest's parser sees them; defaults, ranges and help are in `pool/settings.py`."""
 
 from __future__ import annotations
 

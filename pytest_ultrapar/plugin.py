@@ -38,7 +38,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Refuse `-f`: xdist loops before any plugin is configured (looponfail.py:41, 3.8.0)."""
+    """Refuse `-f`: `xdist.looponfail` loops in this very hook, before plugins are configured."""
     if options.pool_path(config) is not None and config.getoption("looponfail", default=False):
         msg = (
             "-f (--looponfail) cannot be used together with --ultrapar-pool: it would send the "
@@ -194,7 +194,7 @@ def _n_workers(config: pytest.Config) -> int:
 
 
 def _has_workers(config: pytest.Config) -> bool:
-    # As xdist decides whether there is a `DSession` (plugin.py:299, 3.8.0).
+    # As xdist decides whether there is a `DSession` (`xdist.plugin._is_distribution_mode`).
     dist, tx = config.getoption("dist", "no"), config.getoption("tx", None)
     return bool(dist != "no" and tx) and config.pluginmanager.hasplugin("xdist")
 

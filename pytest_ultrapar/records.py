@@ -72,10 +72,11 @@ def function_of(nodeid: str) -> str:
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One HTTP request on one lane: a row of `attempts`, a field for each column.
+    """One HTTP request on one lane: most columns of a row of `attempts`.
 
-    All `t_*_s` are monotonic seconds of the host. The order of the fields is that of the columns
-    and part of the format: a new one comes last.
+    The list is `store.tables.ATTEMPTS_COLUMNS`: some fields here are `NoColumn`, and some columns
+    come from other records. All `t_*_s` are monotonic seconds of the host. The order of the fields
+    is that of the columns and part of the format: a new one comes last.
 
     Attributes:
         turn: Which call of `llm.chat` in the episode, from 0.

@@ -159,7 +159,7 @@ class LimitPlay(BrokerPlay):
         its_class = CLASSES[outcome]
         after = lease.lane if its_class.budget else None
         n_own = self._retry.n_own(job.failed) if its_class.costs_attempt else 0
-        backoff_s = self._retry.backoff_s(n_own, self._rng)
+        backoff_s = self._retry.own_backoff_s(n_own, self._rng)
         if backoff_s > 0:
             self.later(backoff_s, self._ask, job, after)
         else:

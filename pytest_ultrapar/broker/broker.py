@@ -99,7 +99,7 @@ class LaneBroker:
         self._groups = GroupBook(self._wakes)
         self._homes = Homes(self._table.lanes, self._wakes)
         self._workers: dict[str, WorkerState] = {}
-        # Workers in order of their last granted open, the one longest without at the front.
+        # Workers in order of their last granted opening request, the longest without one in front.
         self._rotation: OrderedDict[str, WorkerState] = OrderedDict()
         self._parking: dict[InstanceState, None] = {}
         self._episodes = OpenEpisodes()
@@ -348,8 +348,8 @@ class LaneBroker:
             self._let_retries_go(instance, now_s)
         if self._table.idle:
             self._refuse_parked(now_s)
-        # Until nothing is left: a grant or refusal that ends a reservation of tokens enters the
-        # lanes anew that were reserved.
+        # Until nothing is left: a grant or refusal that ends a reservation of tokens puts the lanes
+        # that were reserved into `changed` again.
         while self._table.changed or self._table.idle:
             self._scheduler.serve(now_s)
             self._scheduler.refuse_spent(now_s)
@@ -476,17 +476,17 @@ class LaneBroker:
         if failed is not None and not opens:
             # Elsewhere if possible: what failed there seconds ago may well fail again.
             prefers = other_lane(failed, lane_set.lanes, now_s) or prefers
-        # A turn waits for the seats of its own lane, whatever others have free.
-        clock = lane_set
+        # A follow-up waits for the seats of its own lane, whatever others have free.
+        waits_for = lane_set
         if prefers is not None and prefers.is_up:
-            clock = self._table.lane_set(model, (prefers,), now_s)
+            waits_for = self._table.lane_set(model, (prefers,), now_s)
         waiting = Waiting(
             order=self._n_requests,
             worker=worker,
             request=request,
             model=model,
             lane_set=lane_set,
-            clock=clock,
+            waits_for=waits_for,
             group=group,
             prefers=prefers,
             now_s=now_s,

@@ -68,7 +68,7 @@ async def connect_broker(
 class BrokerClient(asyncio.Protocol):
     """A `BrokerPort` over a Unix socket; make one with `connect_broker`.
 
-    Messages of one turn of the loop go out in one write.
+    Messages of one round of the loop go out in one write.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -34,7 +34,8 @@ and so does a server of which nothing but failures ever came."""
 _LATE_S = 5.0
 """Who looks at a lane so much later than its pause ended has slept, or the clock has jumped."""
 _HOPELESS_COUNT = 5
-"""Fewer failures than that in a row may be the requests' own fault, however long they took."""
+"""Fewer failures, or refusals, than that in a row never remove a lane, however long they took: they
+may be the requests' own fault. The breaker's own five is `failure_classes.FAILURES.after`."""
 Cause = Literal["rate", "breaker"]
 
 
@@ -242,7 +243,7 @@ class LaneHealth:
         lane = self._lane.lane_id
         longest_s = max(MAX_RETRY_AFTER_S, self._episode_timeout_s)
         refused_s = now_s - self._rate_since_s
-        if self._rate_count > _HOPELESS_COUNT and refused_s >= longest_s:
+        if self._rate_count >= _HOPELESS_COUNT and refused_s >= longest_s:
             return Removal(
                 "lane",
                 f"lane {lane} has answered nothing but refusals for {refused_s:.0f} s: "
@@ -407,7 +408,7 @@ class Breaker:
             self._answer_s = self._now_s
             recent = self._recent
             if self._now_s >= recent.until_s:
-                recent.turn(self._now_s)
+                recent.next_second(self._now_s)
             recent.n_now += 1
             if self.n_in_row:
                 self.n_in_row = 0
@@ -453,7 +454,7 @@ class Breaker:
         if self.state == "closed":
             recent = self._recent
             if now_s >= recent.until_s:
-                recent.turn(now_s)
+                recent.next_second(now_s)
             recent.n_now += 1
             recent.n_failed_now += 1
             # Two rules: a dead server shows in a row, and one that fails two requests of three
@@ -525,7 +526,7 @@ class _Recent:
         self.n_now = self.n_failed_now = 0
         self.until_s = -math.inf
 
-    def turn(self, now_s: float) -> None:
+    def next_second(self, now_s: float) -> None:
         """A new second begins."""
         seconds = self._seconds
         seconds.append((self.until_s, self.n_now, self.n_failed_now))

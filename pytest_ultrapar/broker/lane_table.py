@@ -17,8 +17,8 @@ from pytest_ultrapar.broker.lanes import (
     LimitState,
     ModelState,
 )
-from pytest_ultrapar.broker.limits import HEADROOM, counted_over_s
 from pytest_ultrapar.broker.protocol import BIN, ModelCourse
+from pytest_ultrapar.broker.throttles import HEADROOM, counted_over_s
 from pytest_ultrapar.broker.wakes import Wake, WakeQueue
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
@@ -122,7 +122,7 @@ class LaneTable:
             scheduler refuses who waits for them in vain and empties it.
         episode_timeout_s: How long an episode may last.
         days: What counts units per day, by limit.
-        in_flight: Leases out; `peak`: most at once.
+        in_flight: Leases out; `peak`: the most at any time.
         started_s: When the first worker connected, infinity before.
         courses: How it went so far with each model.
     """
@@ -460,7 +460,7 @@ class LaneTable:
         lane.pauses.begin(pause.cause, now_s)
         lane.model.down[lane] = None
         self._wakes.move(lane, pause.until_s)
-        # Turns that wait for this lane may go to any other of the model from now on.
+        # Follow-ups that wait for this lane may go to any other of the model from now on.
         self.look_at(lane.model.lanes)
 
     def _resume(self, lane: LaneState, now_s: float) -> None:

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_ultrapar.apis.failure_classes import ANSWERED, LIMITED
 from pytest_ultrapar.broker.health import PauseLog
-from pytest_ultrapar.broker.limits import (
+from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
+from pytest_ultrapar.broker.retry_budget import RetryBudget
+from pytest_ultrapar.broker.throttles import (
     HEADROOM,
     Pacer,
     Seats,
     TokenPacer,
     counted_over_s,
 )
-from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
-from pytest_ultrapar.broker.retry_budget import RetryBudget
 from pytest_ultrapar.broker.wakes import LeaseTerms, Wake, WakeQueue
 
 if TYPE_CHECKING:
@@ -263,18 +263,18 @@ class ModelState:
 
     Attributes:
         n_waiting: Waiting requests for the model, those that no group lets through left out.
-        n_turns: Those of them that are turns.
+        n_follow_ups: Those of them that are follow-ups.
         down: Its lanes that are paused or removed.
         sets: Every set of its lanes that some request was ever bound to.
         whole: All its lanes as a set.
     """
 
-    __slots__ = ("down", "lanes", "n_turns", "n_waiting", "name", "sets", "whole")
+    __slots__ = ("down", "lanes", "n_follow_ups", "n_waiting", "name", "sets", "whole")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.lanes: list[LaneState] = []
-        self.n_waiting = self.n_turns = 0
+        self.n_waiting = self.n_follow_ups = 0
         self.down: dict[LaneState, None] = {}
         self.sets: dict[tuple[LaneState, ...], LaneSet] = {}
         self.whole: LaneSet | None = None
@@ -654,21 +654,21 @@ class LaneSet:
         is_metered: Whether any of them counts tokens or days; `is_daily`: days.
         n_alive: Lanes that are not removed.
         n_seated: Lanes that are not removed and have a seat free on every limit of their path.
-        turns: Lines of turns by the lane they want, None for any.
-        opens: Lines of opens with at least one request, those that no group lets through included.
+        follow_up_lines: By the lane that their requests want, None for any.
+        opening_lines: Those that no group lets through included. All lines have a request at least.
     """
 
     __slots__ = (
         "_full_s",
         "_full_since_s",
+        "follow_up_lines",
         "is_daily",
         "is_metered",
         "lanes",
         "members",
         "n_alive",
         "n_seated",
-        "opens",
-        "turns",
+        "opening_lines",
     )
 
     def __init__(self, lanes: tuple[LaneState, ...], now_s: float) -> None:
@@ -678,8 +678,8 @@ class LaneSet:
         self.is_daily = any(limit.days for lane in lanes for limit in lane.metered)
         self.n_alive = sum(not lane.is_removed for lane in lanes)
         self.n_seated = sum(lane.n_full == 0 for lane in lanes)
-        self.turns: dict[LaneState | None, Line] = {}
-        self.opens: dict[Line, None] = {}
+        self.follow_up_lines: dict[LaneState | None, Line] = {}
+        self.opening_lines: dict[Line, None] = {}
         self._full_s = 0.0
         self._full_since_s = now_s
 
@@ -775,7 +775,7 @@ class Waiting:
         opens: Whether it opens an episode.
         prefers: The lane it wants, None for none.
         since_s: When it came.
-        clock: The lanes whose seats it waits for; `full_s`: their clock when it came; `shut_s`:
+        waits_for: The lanes whose seats it waits for; `full_s`: their clock when it came; `shut_s`:
             that of its group's gate.
         line: Where it waits; None before and after.
         deferral: The limits that wait until its tokens fit; None: there never were any.
@@ -784,7 +784,6 @@ class Waiting:
     """
 
     __slots__ = (
-        "clock",
         "deferral",
         "full_s",
         "group",
@@ -799,6 +798,7 @@ class Waiting:
         "request",
         "shut_s",
         "since_s",
+        "waits_for",
         "worker",
     )
 
@@ -810,7 +810,7 @@ class Waiting:
         request: LeaseRequest,
         model: ModelState,
         lane_set: LaneSet,
-        clock: LaneSet,
+        waits_for: LaneSet,
         group: GroupState | None,
         prefers: LaneState | None,
         now_s: float,
@@ -825,8 +825,8 @@ class Waiting:
         self.prefers = prefers
         self.opens = opens
         self.since_s = now_s
-        self.clock = clock
-        self.full_s = clock.full_s(now_s)
+        self.waits_for = waits_for
+        self.full_s = waits_for.full_s(now_s)
         self.shut_s = group.shut_s(now_s) if group is not None and opens else 0.0
         self.line: Line | None = None
         self.deferral: HeadOfLine | None = None
@@ -846,11 +846,11 @@ class Line:
     before.
 
     Attributes:
-        worker: The worker whose opens wait here; None for turns, which wait in one line for all
-            workers.
-        prefers: The lane that turns here want; None for none, and for opens.
-        is_linked: Whether the scheduler sees it; a line of opens is not linked while its group's
-            gate is shut.
+        worker: The worker whose opening requests wait here; None for follow-ups, which wait in one
+            line for all workers.
+        prefers: The lane that follow-ups here want; None for none, and for opening requests.
+        is_linked: Whether the scheduler sees it; a line of opening requests is not linked while its
+            group's gate is shut.
     """
 
     __slots__ = ("_queue", "group", "is_linked", "lane_set", "model", "prefers", "worker")
@@ -890,7 +890,7 @@ class Line:
         waiting.line = self
         waiting.worker.waiting[waiting.request.request_id] = waiting
         if self.worker is None:
-            self.model.n_turns += 1
+            self.model.n_follow_ups += 1
         if self.is_linked:
             self.model.n_waiting += 1
         elif len(self._queue) == 1:
@@ -904,7 +904,7 @@ class Line:
             waiting.deferral.end()
         del waiting.worker.waiting[waiting.request.request_id]
         if self.worker is None:
-            self.model.n_turns -= 1
+            self.model.n_follow_ups -= 1
         if self.is_linked:
             self.model.n_waiting -= 1
         if not self._queue:
@@ -936,9 +936,9 @@ class Line:
 
     def _appear(self) -> None:
         if self.worker is None:
-            self.lane_set.turns[self.prefers] = self
+            self.lane_set.follow_up_lines[self.prefers] = self
         else:
-            self.lane_set.opens[self] = None
+            self.lane_set.opening_lines[self] = None
         if self.group is not None:
             self.group.lines[self] = None
         if self.group is None or self.group.admits:
@@ -947,9 +947,9 @@ class Line:
     def _vanish(self) -> None:
         self.unlink()
         if self.worker is None:
-            del self.lane_set.turns[self.prefers]
+            del self.lane_set.follow_up_lines[self.prefers]
         else:
-            del self.lane_set.opens[self]
+            del self.lane_set.opening_lines[self]
         if self.group is not None:
             del self.group.lines[self]
 
@@ -962,8 +962,8 @@ class WorkerState:
         waiting: Its requests without a lease, by request id, those that are parked left out.
         parked: Its retries that wait for a budget, by request id, and for which.
         leases: Its leases out, by lease id.
-        linked: Its lines of opens that may be served now, by model.
-        lines: All its lines of opens, by lane set and group.
+        opening_lines: Its lines of opening requests, by lane set and group.
+        linked: Those of them that may be served now, by model.
         open_cases: Cases it has opened and not ended, with their group.
         open_unnamed: The same as counts by group for requests that name no case.
         has_spoken: Whether it has asked for a lease.
@@ -973,11 +973,11 @@ class WorkerState:
         "has_spoken",
         "home",
         "leases",
-        "lines",
         "linked",
         "name",
         "open_cases",
         "open_unnamed",
+        "opening_lines",
         "parked",
         "waiting",
     )
@@ -990,7 +990,7 @@ class WorkerState:
         self.parked: dict[int, RetryBudget[WorkerState]] = {}
         self.leases: dict[int, HeldLease] = {}
         self.linked: dict[ModelState, dict[Line, None]] = {}
-        self.lines: dict[tuple[LaneSet, GroupState | None], Line] = {}
+        self.opening_lines: dict[tuple[LaneSet, GroupState | None], Line] = {}
         self.open_cases: dict[str, GroupState | None] = {}
         self.open_unnamed: dict[GroupState | None, int] = {}
 

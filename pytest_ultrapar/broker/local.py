@@ -155,8 +155,8 @@ class LocalBroker:
             future = self._futures.pop(action.request_id, None)
             if isinstance(action, Grant):
                 if future is None or future.cancelled():
-                    # Cancelled in this turn of the loop; the callback that withdraws comes after
-                    # us.
+                    # Cancelled in this round of the loop; the callback that withdraws comes
+                    # after us.
                     unwanted.append(action.lease)
                 else:
                     future.set_result(action.lease)

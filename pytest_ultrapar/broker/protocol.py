@@ -71,8 +71,8 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
         request_id: Unique per connection, chosen by the client.
         model: The lease is for a lane of this model only.
         group: Name of the assignment's group that the case belongs to; empty for none.
-        opens: Whether this is the first lease of an episode not yet open. Turns of open episodes go
-            first.
+        opens: Whether this is the first lease of an episode not yet open. Follow-ups, those of open
+            episodes, go first.
         lane: The lane of the episode so far: kept while it is up, else another of the same model.
         case_id: The case of the episode; lets the broker count open episodes by name, so that
             asking twice for a first lease (the first one came back `unsent`) opens one episode and

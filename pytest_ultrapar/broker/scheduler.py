@@ -1,9 +1,10 @@
 """Brings waiting requests and free lanes together.
 
-A request either opens an episode (an *open*: the first of its case) or goes on with one (a *turn*).
-Turns come first, since an episode that has begun holds up its test; among opens, workers take turns
-with each other. A worker's *home* are the lanes that it prefers (affinity); seats there that its
-home workers do not need go to others (work stealing). What waits, and where, is in `lanes`.
+A request either opens an episode (an *opening request*) or goes on with one (a *follow-up*).
+Follow-ups go first, since an episode that has begun holds up its test; opening requests are served
+worker by worker in rotation. A worker's *home* are the lanes that it prefers (affinity); seats
+there that its home workers do not need go to others (work stealing). What waits, and where, is in
+`lanes`.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Scheduler:
         """
         # Most requests of a run with seats to spare go this way and never stand in a line: 13 us
         # from wish to return, against 19 us with 300 waiting.
-        if waiting.clock.n_seated == 0:
+        if waiting.waits_for.n_seated == 0:
             return False
         free = [lane for lane in waiting.lane_set.lanes if lane.is_free(now_s)]
         while (lane := best_lane(waiting, free)) is not None:
@@ -80,37 +81,41 @@ class Scheduler:
         lane_set, worker, model = waiting.lane_set, waiting.worker, waiting.model
         line: Line | None
         if waiting.opens:
+            # Kept when it is empty: a worker comes back to the same few.
             key = (lane_set, waiting.group)
-            line = worker.lines.get(key)
+            line = worker.opening_lines.get(key)
             if line is None:
                 line = Line(model, lane_set, worker=worker, group=waiting.group)
-                worker.lines[key] = line
+                worker.opening_lines[key] = line
         else:
+            # `join` puts a line of follow-ups where it is found here, `leave` takes it out.
             prefers = waiting.prefers
-            line = lane_set.turns.get(prefers) or Line(model, lane_set, prefers=prefers)
+            line = lane_set.follow_up_lines.get(prefers)
+            if line is None:
+                line = Line(model, lane_set, prefers=prefers)
         line.join(waiting)
 
     def watch(self, waiting: Waiting, now_s: float) -> None:
         """Wake up when a rate that keeps the request waiting is ready."""
-        if waiting.clock.n_seated:
+        if waiting.waits_for.n_seated:
             for lane in waiting.lane_set.lanes:
                 self._table.watch(lane, now_s)
 
     def serve(self, now_s: float) -> None:
-        """Serve all that changed lanes can serve: turns first, then opens."""
+        """Serve all that changed lanes can serve: follow-ups first, then opening requests."""
         decide_again(self._table.changed)
         looked_at = [lane for lane in self._table.changed if lane.model.n_waiting]
-        # Cleared first: a reservation that ends below enters its lanes anew, and the broker comes
-        # back for them.
+        # Cleared first: a reservation that ends below puts its lanes into `changed` again;
+        # `LaneBroker._finish` loops until that is empty.
         self._table.changed.clear()
         free = looked_at
         # One grant per round. Lanes share limits, so each grant may take the last seat of others,
-        # and it changes whose turn is next.
+        # and it changes which worker is next.
         while free := [lane for lane in free if lane.model.n_waiting and lane.is_free(now_s)]:
             by_model: dict[ModelState, list[LaneState]] = {}
             for lane in free:
                 by_model.setdefault(lane.model, []).append(lane)
-            waiting = next_turn(by_model) or next_open(self._rotation.values(), by_model)
+            waiting = next_follow_up(by_model) or next_opening(self._rotation.values(), by_model)
             if waiting is None:
                 break
             served_by = best_lane(waiting, by_model[waiting.model])
@@ -174,7 +179,7 @@ class Scheduler:
 
     def _refuse_futile(self, lanes: Iterable[LaneState], now_s: float) -> None:
         for lane_set in {lane_set: None for lane in lanes for lane_set in lane.sets}:
-            for line in [*lane_set.turns.values(), *lane_set.opens]:
+            for line in [*lane_set.follow_up_lines.values(), *lane_set.opening_lines]:
                 if lane_set.n_alive == 0:
                     # One reason for all, which names every lane: not made anew for each request.
                     self.refuse(line, all_removed(line.model.name, lane_set.lanes))
@@ -226,34 +231,34 @@ class Scheduler:
                 self._groups.refresh(waiting.group, now_s)
 
 
-def next_turn(free: dict[ModelState, list[LaneState]]) -> Waiting | None:
-    """The turn that has waited longest among those that one of the `free` lanes can serve.
+def next_follow_up(free: dict[ModelState, list[LaneState]]) -> Waiting | None:
+    """The follow-up that has waited longest among those that one of the `free` lanes can serve.
 
-    A turn keeps to its lane while that is up; with its lane paused or removed any other of its lane
-    set serves it.
+    A follow-up keeps to its lane while that is up; with its lane paused or removed any other of its
+    lane set serves it.
     """
-    # Only heads of lines are compared: a look at each of some thousand turns that wait would cost
-    # many times the grant.
+    # Only heads of lines are compared: a look at each of some thousand that wait would cost many
+    # times the grant.
     best: Waiting | None = None
     for model, lanes in free.items():
-        if not model.n_turns:
+        if not model.n_follow_ups:
             continue
         for lane in lanes:
             for lane_set in lane.sets:
-                turns = lane_set.turns
-                if not turns:
+                lines = lane_set.follow_up_lines
+                if not lines:
                     continue
                 for prefers in (lane, None, *model.down):
-                    line = turns.get(prefers)
+                    line = lines.get(prefers)
                     if line is not None and (best is None or line.first.order < best.order):
                         best = line.first
     return best
 
 
-def next_open(
+def next_opening(
     rotation: Collection[WorkerState], free: dict[ModelState, list[LaneState]]
 ) -> Waiting | None:
-    """The open to serve next on one of the `free` lanes: at home before stolen, then by `rotation`.
+    """The opening request to serve next on a `free` lane: home first, then stolen, by `rotation`.
 
     Args:
         rotation: All workers, the one longest without a grant first. It is walked at most twice.
@@ -359,7 +364,7 @@ def _split_wait(waiting: Waiting, lane: LaneState, now_s: float) -> tuple[float,
             lane.count_wait("group", shut_s)
             waited_s -= shut_s
     # Sums of differences round: a wait of nothing may come out as minus a few 1e-14.
-    seat_wait_s = max(0.0, min(waited_s, waiting.clock.full_s(now_s) - waiting.full_s))
+    seat_wait_s = max(0.0, min(waited_s, waiting.waits_for.full_s(now_s) - waiting.full_s))
     if seat_wait_s > 0:
         lane.count_wait(lane.seat_label, seat_wait_s)
         waited_s -= seat_wait_s

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.broker.holding import acquire_lease
-from pytest_ultrapar.broker.limits import with_headroom
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
+from pytest_ultrapar.broker.throttles import with_headroom
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.answers import feedback_from, read_answer
 from pytest_ultrapar.engine.descriptors import connections_allowed

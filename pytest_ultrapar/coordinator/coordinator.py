@@ -60,7 +60,7 @@ class Coordinator:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
         """Show that pytest collects, here or in xdist's workers."""
-        # First of all: the controller's `DSession` answers (dsession.py:103), which ends the call.
+        # First of all: `DSession.pytest_collection` of the controller answers, which ends the call.
         reporter = self.config.pluginmanager.getplugin("terminalreporter")
         if reporter is None or self.config.option.verbose <= _SILENT:
             return
@@ -163,9 +163,9 @@ class Coordinator:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the results, judge them; when workers are gone, before pytest's summary."""
-        # Last of all: `DSession` has ended the workers by then (dsession.py:95), and nobody appends
-        # Last of all: `DSession` has ended the workers by then (dsession.py:95), and nobody appends
-        # to the journal any more. pytest's summary follows (terminal.py:992).
+        # Last of all: `DSession.pytest_sessionfinish` has ended the workers by then, and nobody
+        # appends to the journal any more. `TerminalReporter.pytest_sessionfinish`, a wrapper, shows
+        # pytest's summary after us.
         if self._run is None:
             return
         try:
@@ -183,7 +183,7 @@ class Coordinator:
                     written=self._tables_written,
                 )
                 self._tell_of(self._finished, session)
-                # What pytest ends with is read after this hook (main.py:376).
+                # `_pytest.main.wrap_session` reads what pytest ends with after this hook.
                 if session.exitstatus == pytest.ExitCode.OK and self._finished.failures:
                     session.exitstatus = pytest.ExitCode.TESTS_FAILED
         finally:

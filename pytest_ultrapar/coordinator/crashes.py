@@ -47,7 +47,7 @@ class Crashes:
         self._deaths: Counter[int] = Counter()
 
     def worker_died(
-        self, worker: str, pending: list[int], *, running: AbstractSet[int], alone: bool
+        self, worker: str, pending: list[int], *, running: AbstractSet[int], was_alone: bool
     ) -> Crash:
         """Judge a dead worker's items, and save the episodes that it had finished.
 
@@ -55,7 +55,7 @@ class Crashes:
             worker: Its id.
             pending: What it had not reported, oldest first.
             running: Items that pytest was running anywhere.
-            alone: Whether it ran one episode at a time.
+            was_alone: Whether it ran one episode at a time.
         """
         journal = self._directory / "journal"
         started = find_started_not_ended(journal, worker)
@@ -64,8 +64,8 @@ class Crashes:
             for index in pending
             if index in self._case_ids and (self._case_ids[index] in started or index in running)
         }
-        # xdist's own schedulers take the oldest for the one that ran (load.py:232), but here items
-        # run in the order in which their episodes end.
+        # `LoadScheduling.remove_node` of xdist takes the oldest for the one that ran, but items run
+        # here in the order in which their episodes end.
         plain = next((i for i in pending if i in running and i not in self._case_ids), None)
         wanted = {self._case_ids[index] for index in pending if index in self._case_ids}
         finished = {
@@ -79,7 +79,9 @@ class Crashes:
             recovered.add_all(finished)
         finally:
             recovered.close()
-        return judge(pending, suspects=suspects, plain=plain, deaths=self._deaths, alone=alone)
+        return judge(
+            pending, suspects=suspects, plain=plain, deaths=self._deaths, was_alone=was_alone
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ def judge(
     suspects: AbstractSet[int],
     plain: int | None,
     deaths: Counter[int],
-    alone: bool,
+    was_alone: bool,
 ) -> Crash:
     """Decide what becomes of a dead worker's items; counts the death in `deaths`.
 
@@ -114,17 +116,17 @@ def judge(
         suspects: Those of its cases that can have killed it.
         plain: The test it was running, if that is no case.
         deaths: By item, how many workers died while it was a suspect.
-        alone: Whether the worker ran one episode at a time.
+        was_alone: Whether the worker ran one episode at a time.
     """
     deaths.update(suspects)
-    lost = set(suspects) if alone and len(suspects) == 1 else set()
-    together = {
-        index for index in suspects - lost if alone or deaths[index] >= _DEATHS_BEFORE_ALONE
+    lost = set(suspects) if was_alone and len(suspects) == 1 else set()
+    to_run_alone = {
+        index for index in suspects - lost if was_alone or deaths[index] >= _DEATHS_BEFORE_ALONE
     }
-    again = [i for i in pending if i not in lost and i not in together and i != plain]
+    again = [i for i in pending if i not in lost and i not in to_run_alone and i != plain]
     return Crash(
         again=tuple(again),
-        alone=tuple(index for index in pending if index in together),
+        alone=tuple(index for index in pending if index in to_run_alone),
         lost=tuple(index for index in pending if index in lost),
         plain=plain,
     )

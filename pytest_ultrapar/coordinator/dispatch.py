@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 LEAST_PENDING = 2
-"""An xdist worker starts item A only when it holds item B (xdist 3.8.0, remote.py:214)."""
+"""An xdist worker starts item A only when it holds item B (`WorkerInteractor.run_one_test`)."""
 _SPARE = 8
 """Cases that a worker has beyond twice its seats, so that one is there when an episode ends."""
 _STOLEN = 4
@@ -44,12 +44,12 @@ class DispatchItem:
 
 
 @dataclass(frozen=True, slots=True)
-class HomeOf:
-    """What a worker calls home.
+class HomeShare:
+    """A worker's share of its home lanes.
 
     Attributes:
-        models: Models that its home lanes serve.
-        seats: Its share of their seats, >= 1.
+        models: Models that these lanes serve.
+        seats: How many of their seats are the worker's, >= 1.
     """
 
     models: frozenset[str]
@@ -64,7 +64,7 @@ class Dispatch:
         items: Iterable[DispatchItem],
         *,
         seats_of: Mapping[str, int],
-        home_of: Mapping[str, HomeOf],
+        home_of: Mapping[str, HomeShare],
     ) -> None:
         """Line everything up.
 
@@ -86,7 +86,7 @@ class Dispatch:
         # workers are no lists to count anew for every case.
         self._held: dict[str, Counter[str | None]] = {}
         self._ended: dict[str, Mapping[str, int]] = {}
-        # xdist asks after each of six messages per case whether any is left (dsession.py:165).
+        # xdist asks after each of six messages per case whether any is left (`DSession.loop_once`).
         self._n_unsent = len(self._items)
         for item in self._items.values():
             self._line_of(item).append(item.index)
@@ -110,7 +110,9 @@ class Dispatch:
         """What a worker has been given and not reported, oldest first."""
         return self._pending.get(worker, ())
 
-    def add_worker(self, worker: str, home: HomeOf | None = None, *, alone: bool = False) -> None:
+    def add_worker(
+        self, worker: str, home: HomeShare | None = None, *, alone: bool = False
+    ) -> None:
         """A worker is ready for cases; those `alone` run one episode at a time: the suspects."""
         self._pending[worker] = []
         self._held[worker] = Counter()
@@ -181,34 +183,35 @@ class Dispatch:
 
     def _next_for(self, worker: str) -> int | None:
         if worker in self._alone_workers:
-            return self._next_alone(self._pending[worker])
+            return self._next_alone(worker)
         home = self._home_of.get(worker)
         if self._plain and self._held[worker][None] < _PLAIN:
             return self._plain.popleft()
         seats = home.seats if home is not None else max(self._seats_of.values(), default=1)
-        if self._line_for(home) is not None:
-            line = self._line_for(home, worker, 2 * seats + _SPARE)
+        if self._has_work(home):
+            line = self._line_for(worker, home, 2 * seats + _SPARE)
         else:
-            line = self._line_for(None, worker, max(_STOLEN, LEAST_PENDING))
+            line = self._line_for(worker, None, max(_STOLEN, LEAST_PENDING))
         return line.popleft() if line is not None else None
 
-    def _next_alone(self, pending: list[int]) -> int | None:
-        if len(pending) >= LEAST_PENDING:
+    def _next_alone(self, worker: str) -> int | None:
+        if len(self._pending[worker]) >= LEAST_PENDING:
             return None
         if self._alone_line:
             return self._alone_line.popleft()
         if self._plain:
             return self._plain.popleft()
-        line = self._line_for(None)
+        line = self._line_for(worker, None, LEAST_PENDING)
         return line.popleft() if line is not None else None
 
-    def _line_for(
-        self,
-        home: HomeOf | None,
-        worker: str | None = None,
-        most: int = 1,
-    ) -> deque[int] | None:
-        """The line whose turn it is: first groups first, then most work per seat.
+    def _has_work(self, home: HomeShare | None) -> bool:
+        return any(
+            line and (home is None or model in home.models)
+            for (_, model, _), line in self._lines.items()
+        )
+
+    def _line_for(self, worker: str, home: HomeShare | None, most: int) -> deque[int] | None:
+        """Where its next case comes from: first groups first, then most work per seat.
 
         Only lines of groups of which the worker has fewer than `most` with an episode to come.
         """
@@ -217,7 +220,7 @@ class Dispatch:
         for (rank, model, group), line in self._lines.items():
             if not line or (home is not None and model not in home.models):
                 continue
-            if worker is not None and self._n_to_come(worker, group) >= most:
+            if self._n_to_come(worker, group) >= most:
                 continue
             urgency = (rank, -len(line) / self._seats_of.get(model, 1))
             if best is None or urgency < best:
@@ -259,17 +262,17 @@ def in_order(groups: Sequence[Group]) -> list[Group]:
     return list(ordered.values())
 
 
-def homes(pool: Pool, lanes: Sequence[Lane], assignment: Assignment) -> dict[str, HomeOf]:
+def homes(pool: Pool, lanes: Sequence[Lane], assignment: Assignment) -> dict[str, HomeShare]:
     """What dispatch needs of an assignment: each worker's models and its share of seats."""
     by_id = {lane.lane_id: lane for lane in lanes}
     sharers: dict[tuple[str, ...], int] = {}
     for home in assignment.home.values():
         sharers[tuple(home)] = sharers.get(tuple(home), 0) + 1
-    found: dict[str, HomeOf] = {}
+    found: dict[str, HomeShare] = {}
     for worker, home in assignment.home.items():
         own = tuple(by_id[lane] for lane in home if lane in by_id)
         if own:
             seats = pool.seats(own) or MANY_SEATS
             share = -(-seats // sharers[tuple(home)])
-            found[worker] = HomeOf(frozenset(lane.model for lane in own), share)
+            found[worker] = HomeShare(frozenset(lane.model for lane in own), share)
     return found

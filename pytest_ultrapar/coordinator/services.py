@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.process import CompactionProcess
 from pytest_ultrapar.broker.adaptive.observation import FILE_NAME as HISTORY_NAME
-from pytest_ultrapar.broker.limits import with_headroom
 from pytest_ultrapar.broker.settings import BrokerSettings
+from pytest_ultrapar.broker.throttles import with_headroom
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.simulator.process import SimulatorProcess, running_simulator
 

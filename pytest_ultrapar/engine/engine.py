@@ -11,6 +11,7 @@ import itertools
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -20,7 +21,7 @@ from pytest_ultrapar.engine.admission import Admission, Line
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.episode import Work, run_episode
 from pytest_ultrapar.engine.http import HttpClient
-from pytest_ultrapar.engine.llm import Wire
+from pytest_ultrapar.engine.llm import EngineParts
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.engine.watch import Watch, WatchedPort
@@ -106,7 +107,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
         retry: The retry layer's policy.
         episode_timeout_s: Deadline of one episode, > 0 seconds.
         most_open: Episodes open at once at most; also the bound on connections.
-        shown: See `Wire`.
+        shown: See `EngineParts`.
         watch: Told of every lease, request, retry and episode, on the engine's thread; None for
             nobody.
         tokens: Says what requests may take; None where no limit counts tokens.
@@ -136,8 +137,8 @@ class Engine:
         self,
         settings: EngineSettings,
         *,
-        record: Callable[[JournalRecord], object],
-        ended: Callable[[Work, EpisodeEnded, object], None],
+        record: Callable[[JournalRecord], Any],
+        ended: Callable[[Work, EpisodeEnded, Any], None],
         sync: Callable[[], None],
         lost: Callable[[BaseException], None],
     ) -> None:
@@ -165,7 +166,7 @@ class Engine:
         self._stopping = False
         self._request_ids = itertools.count(1)
         self._port: BrokerPort | None = None
-        self._wire: Wire | None = None
+        self._parts: EngineParts | None = None
         self._loop_lag = LoopLag(settings.clock.now_s, time.process_time)
         self.n_open = 0
 
@@ -231,7 +232,7 @@ class Engine:
                 return
             if settings.watch is not None:
                 self._port = WatchedPort(self._port, settings.watch, settings.clock)
-            self._wire = Wire(
+            self._parts = EngineParts(
                 port=self._port,
                 exchange=http,
                 endpoints=settings.endpoints,
@@ -351,7 +352,7 @@ class Engine:
         self._ask(line)
 
     async def _run(self, work: Work, lease: Lease) -> None:
-        assert self._wire is not None
+        assert self._parts is not None
         self.n_open += 1
         try:
             self._record(EpisodeStarted(work.case_id, self._settings.worker, utc_now_us()))
@@ -360,7 +361,7 @@ class Engine:
             ended = await run_episode(
                 work,
                 lease,
-                self._wire,
+                self._parts,
                 timeout_s=self._settings.episode_timeout_s,
                 worker=self._settings.worker,
             )

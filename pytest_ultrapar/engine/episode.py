@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pytest_ultrapar.clock import utc_now_us
-from pytest_ultrapar.engine.llm import Llm, Wire
+from pytest_ultrapar.engine.llm import EngineParts, Llm
 from pytest_ultrapar.engine.output import EpisodeOutput, current_output
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused
 from pytest_ultrapar.records import NO_VALUE, Ending, EpisodeEnded
@@ -52,33 +52,33 @@ class _End(msgspec.Struct, frozen=True):
 
 
 async def run_episode(
-    work: Work, lease: Lease, wire: Wire, *, timeout_s: float, worker: str
+    work: Work, lease: Lease, parts: EngineParts, *, timeout_s: float, worker: str
 ) -> EpisodeEnded:
     """Run an episode to its end, whatever happens inside it, and return its record.
 
     Args:
         work: What to run.
         lease: Its first lease.
-        wire: The engine's shared parts.
+        parts: What the clients of the engine share.
         timeout_s: Deadline of the whole episode in seconds, waiting included.
         worker: Name of the process, for the record.
     """
     output = EpisodeOutput()
     current_output.set(output)
     started_at_us = utc_now_us()
-    started_s = wire.clock.now_s()
+    started_s = parts.clock.now_s()
     llm = Llm(
         model=work.model,
         group=work.group,
         case_id=work.case_id,
         seed=work.seed,
-        wire=wire,
+        parts=parts,
         first=lease,
         until_s=started_s + timeout_s,
     )
     end = await _outcome(work, llm, timeout_s)
     await llm.close()
-    duration_s = wire.clock.now_s() - started_s
+    duration_s = parts.clock.now_s() - started_s
     conversation = llm.conversation
     return EpisodeEnded(
         case_id=work.case_id,

@@ -105,7 +105,7 @@ class Exchange(Protocol):
         ...
 
 
-class Wire(msgspec.Struct, frozen=True, kw_only=True):
+class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     """What the clients of all episodes of an engine share.
 
     Attributes:
@@ -137,7 +137,7 @@ class Llm:
         group: str,
         case_id: str,
         seed: int,
-        wire: Wire,
+        parts: EngineParts,
         first: Lease,
         until_s: float = math.inf,
     ) -> None:
@@ -148,16 +148,16 @@ class Llm:
             group: The case's group in the assignment, empty for none.
             case_id: The case.
             seed: For the jitter of back-offs.
-            wire: What the clients of an engine share.
+            parts: What the clients of an engine share.
             first: The episode's first lease.
             until_s: The episode's deadline, monotonic seconds.
         """
         self.model = model
-        self._since_s, self._until_s = wire.clock.now_s(), until_s
+        self._since_s, self._until_s = parts.clock.now_s(), until_s
         self._case_id = case_id
         self.conversation = Conversation()
         self._group = group
-        self._wire = wire
+        self._parts = parts
         self._rng = random.Random(seed)
         self._lane = first.lane
         self._first: Lease | None = first
@@ -234,7 +234,7 @@ class Llm:
         self.return_unused()
 
     async def _answer(self, turn: int, messages: Messages, parameters: dict[str, Any]) -> Reply:
-        retry, estimates = self._wire.retry, self._wire.tokens
+        retry, estimates = self._parts.retry, self._parts.tokens
         tokens = 0
         if estimates is not None:
             tokens = estimates.of_request(self.model, messages, parameters)
@@ -244,16 +244,16 @@ class Llm:
         after: LaneId | None = None
         # Refusals for too much are tried again without a count: the episode's deadline ends that.
         while True:
-            t_ready_s = self._wire.clock.now_s()
+            t_ready_s = self._parts.clock.now_s()
             lease = await self._lease(tokens, after)
             # The retry is drawn with its lease: one that is too old to send on draws none again.
             after = None
-            endpoint = self._wire.endpoints[lease.lane]
+            endpoint = self._parts.endpoints[lease.lane]
             if lease.lane not in body:
                 try:
                     body[lease.lane] = request_body(endpoint, messages, parameters)
                 except BaseException:
-                    self._wire.port.release(lease, "unsent")
+                    self._parts.port.release(lease, "unsent")
                     raise
             result = await self._send(
                 turn,
@@ -271,16 +271,16 @@ class Llm:
                 if estimates is not None:
                     estimates.learn(self.model, messages, parameters, result, is_first=turn == 0)
                 return result
-            result = replace(result, message=self._wire.shown(result.message))
+            result = replace(result, message=self._parts.shown(result.message))
             self.conversation.last_trouble = result.message
             failed.append(result.outcome)
             its_class = CLASSES[result.outcome]
             verdict = retry.decide(result, failed)
             is_own = verdict == "again" and its_class.costs_attempt
-            backoff_s = retry.backoff_s(retry.n_own(failed), self._rng) if is_own else 0.0
+            backoff_s = retry.own_backoff_s(retry.n_own(failed), self._rng) if is_own else 0.0
             after = lease.lane if its_class.budget else None
-            if self._wire.watch is not None:
-                self._wire.watch.decided(self._case_id, turn, result.outcome, verdict, backoff_s)
+            if self._parts.watch is not None:
+                self._parts.watch.decided(self._case_id, turn, result.outcome, verdict, backoff_s)
             if verdict != "again":
                 self._give_up(verdict, result)
             await self._back_off(backoff_s)
@@ -292,9 +292,9 @@ class Llm:
             if not 0 < first.tokens < tokens:
                 return first
             # What the first request needs was not known when the episode asked for its lease.
-            self._wire.port.release(first, "unsent")
+            self._parts.port.release(first, "unsent")
         request = LeaseRequest(
-            self._wire.next_request_id(),
+            self._parts.next_request_id(),
             self.model,
             self._group,
             opens=False,
@@ -304,7 +304,7 @@ class Llm:
             after=after,
         )
         try:
-            lease = await acquire_lease(self._wire.port, request)
+            lease = await acquire_lease(self._parts.port, request)
         except InfraError as error:
             self._fail(self._with_trouble(error), error)
         except ConnectionError as error:
@@ -324,29 +324,29 @@ class Llm:
         t_ready_s: float,
     ) -> Reply | Failure | None:
         """One attempt; None when the lease had grown too old to send on."""
-        wire = self._wire
-        t_send_s = wire.clock.now_s()
+        parts = self._parts
+        t_send_s = parts.clock.now_s()
         if t_send_s > lease.send_by_s:
-            wire.port.release(lease, "unsent")
+            parts.port.release(lease, "unsent")
             return None
-        if wire.watch is not None:
-            wire.watch.sent(self._case_id, turn, attempt, lease)
+        if parts.watch is not None:
+            parts.watch.sent(self._case_id, turn, attempt, lease)
         outcome: LeaseOutcome = "cancelled"
         answer: Answer | Failure | None = None
         result: Reply | Failure | None = None
         try:
-            answer = await wire.exchange.exchange(endpoint, body, timeout_s=endpoint.timeout_s)
-            result = read_answer(answer, endpoint, wire.clock.now_s() - t_send_s)
+            answer = await parts.exchange.exchange(endpoint, body, timeout_s=endpoint.timeout_s)
+            result = read_answer(answer, endpoint, parts.clock.now_s() - t_send_s)
             if lease.is_answering and n_crowded < MOST_CROWDED and _is_wordless(result):
                 result = replace(result, outcome="congestion")
             outcome = "ok" if isinstance(result, Reply) else result.outcome
         finally:
-            # Before the seat is given back: in the records, too, nobody else has it until then.
-            t_end_s = wire.clock.now_s()
+            # Taken before the release, so that the records never show two requests on one seat.
+            t_end_s = parts.clock.now_s()
             if result is None and self._is_overdue(t_send_s, t_end_s, endpoint.timeout_s):
                 outcome = "timeout"
             retry_after_s = result.retry_after_s if isinstance(result, Failure) else None
-            wire.port.release(lease, outcome, feedback_from(result, endpoint, answer))
+            parts.port.release(lease, outcome, feedback_from(result, endpoint, answer))
             reply = result if isinstance(result, Reply) else None
             stream = answer.stream if isinstance(answer, Answer) else None
             record = Attempt(
@@ -374,8 +374,8 @@ class Llm:
                 t_first_token_s=stream.t_first_token_s if stream is not None else None,
             )
             self.conversation.attempts.append(record)
-            if wire.watch is not None:
-                wire.watch.answered(self._case_id, record, lease.lane)
+            if parts.watch is not None:
+                parts.watch.answered(self._case_id, record, lease.lane)
         return result
 
     def _is_overdue(self, t_send_s: float, t_end_s: float, timeout_s: float) -> bool:
@@ -423,7 +423,7 @@ class Llm:
         first, self._first = self._first, None
         self._first_timer.cancel()
         if first is not None:
-            self._wire.port.release(first, "unsent")
+            self._parts.port.release(first, "unsent")
 
 
 def _is_wordless(result: Reply | Failure) -> TypeGuard[Failure]:

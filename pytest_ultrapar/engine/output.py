@@ -95,7 +95,7 @@ class RoutedStream:
 
     @property  # type: ignore[misc] # typeshed has it settable
     def __class__(self) -> type:
-        """The wrapped stream's class, since pytest asserts it (`capture.py:393`, 9.2)."""
+        """The wrapped stream's class, since `SysCapture.snap` of pytest asserts it."""
         return type(self.wrapped)
 
 

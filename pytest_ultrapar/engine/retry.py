@@ -1,9 +1,14 @@
 """When to try again: the only retry layer there is.
 
-How long a request waits has three reasons. Its own failures cost attempts and back off here
-(`backoff_s`). A refusal by rate costs none: its lane pauses instead (`broker.health`), and the
-request takes another lane or waits for that one. Where too many requests fail at once, the broker
-parks retries until one of them succeeds (`broker.retry_budget`).
+How long a request waits has three reasons. Its own failures cost attempts and back off
+(`RetryPolicy.own_backoff_s`; the arithmetic is `apis.failure_classes.backoff_s`). A refusal by rate
+costs none: its lane pauses instead (`broker.health`), and the request takes another lane or waits
+for that one. Where too many requests fail at once, the broker parks retries until one of them
+succeeds (`broker.retry_budget`).
+
+A 503 or refused connection that names no time to come back counts as a refusal by rate while the
+instance answers others, but at most `llm.MOST_CROWDED` times per turn: `Llm._send` says which it is
+before this module is asked.
 """
 
 from __future__ import annotations
@@ -63,6 +68,6 @@ class RetryPolicy(msgspec.Struct, frozen=True):
         """How many of these attempts count against `max_attempts`."""
         return sum(CLASSES[outcome].costs_attempt for outcome in failed)
 
-    def backoff_s(self, n_failed: int, rng: random.Random) -> float:
+    def own_backoff_s(self, n_failed: int, rng: random.Random) -> float:
         """Seconds to wait before the next attempt; 0 where none of the failures was its own."""
         return backoff_s(n_failed, rng) if n_failed else 0.0

@@ -56,7 +56,7 @@ def as_httpx(
     said = str(error) or type(error).__name__
     if isinstance(error, aiohttp.ClientPayloadError) and "ConnectionResetError" in said:
         # Cut off by the network, not by whoever wrote it. Only the words tell: the error's cause is
-        # the parser's complaint (`client_proto.py:156`, aiohttp 3.14.5).
+        # the parser's complaint (aiohttp's `ResponseHandler.connection_lost`).
         kind = httpx.ReadError
     is_refused = isinstance(error, aiohttp.ClientConnectorError) and (
         error.errno == errno.ECONNREFUSED
@@ -431,8 +431,8 @@ def _wake_when_broken(answer: aiohttp.ClientResponse) -> Callable[[], object] | 
     """Make a body whose chunks are none an error for whoever waits for it.
 
     aiohttp closes the connection of such a body and tells its protocol, but not the body
-    (`client_proto.py:359`, 3.14.5): its reader would wait until the deadline. Returns what ends the
-    watching.
+    (`ResponseHandler.data_received`): its reader would wait until the deadline. Returns what ends
+    the watching.
     """
     protocol = answer.connection.protocol if answer.connection is not None else None
     closed = protocol.closed if protocol is not None else None

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.assignment import Group
 from pytest_ultrapar.broker.broker import LaneBroker
-from pytest_ultrapar.broker.limits import with_headroom
 from pytest_ultrapar.broker.play import BrokerPlay
 from pytest_ultrapar.broker.protocol import Grant, LeaseRequest
+from pytest_ultrapar.broker.throttles import with_headroom
 from pytest_ultrapar.engine.admission import Admission
 from pytest_ultrapar.pool.model import LaneId
 

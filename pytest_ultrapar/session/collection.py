@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 REPEAT = "ultrapar_repeat"
 _STEP = "__pytest_repeat_step_number"
-"""pytest-repeat's parameter, from 0 (`pytest_repeat.py:63`, 0.9.4)."""
+"""pytest-repeat's parameter, from 0 (`pytest_repeat.pytest_generate_tests`)."""
 CLUSTER = "cluster"
 """Of the mark `ultrapar`: the parameters whose common values make cases of a repetition depend."""
 mark_faults_key = pytest.StashKey[list[str]]()

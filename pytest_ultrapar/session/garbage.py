@@ -52,8 +52,9 @@ def spare_items(config: pytest.Config) -> None:
     n_frozen = gc.get_freeze_count()
 
     def thaw() -> None:
-        # After pytest's own last look for what was never closed (`unraisableexception.py:153`):
-        # a process that lives on gets its memory back.
+        # After pytest's own last look for what was never closed
+        # (`_pytest.unraisableexception.pytest_unconfigure`): a process that lives on gets its
+        # memory back.
         if gc.get_freeze_count() <= n_frozen:
             gc.unfreeze()
 

@@ -28,41 +28,41 @@ if TYPE_CHECKING:
 _PYTESTS_OWN = str(Path(pytest_pyfunc_call.__code__.co_filename).parent)
 """Where pytest's own code stands."""
 NO_VALUE: object = NOTSET
-"""The value of a parameter that was parametrised over nothing (`mark/structures.py:263`)."""
+"""The value of a parameter that was parametrised over nothing (`ParameterSet._for_parametrize`)."""
 
 
 def fixture_definition(item: pytest.Item, name: str) -> pytest.FixtureDef[Any] | None:
-    """The fixture that `name` stands for in an item (`fixtures.py:451`, `FuncFixtureInfo`)."""
+    """The fixture that `name` stands for in an item (`FuncFixtureInfo`)."""
     definitions = item._fixtureinfo.name2fixturedefs.get(name)  # type: ignore[attr-defined]
     return definitions[-1] if definitions else None
 
 
 def fixture_names(item: pytest.Item) -> list[str]:
-    """All fixtures that an item needs, itself or through others (`fixtures.py:451`)."""
+    """All fixtures that an item needs, itself or through others (`FuncFixtureInfo`)."""
     info = getattr(item, "_fixtureinfo", None)
     return list(info.name2fixturedefs) if info is not None else []
 
 
 def test_identity(item: pytest.Item) -> int:
-    """The same number for all items of one test function, of any parameters (`python.py:515`)."""
+    """The same number for all items of one test function (`PyCollector._genfunctions`)."""
     return id(getattr(item, "_fixtureinfo", item))
 
 
 def fixture_function(metafunc: pytest.Metafunc, name: str) -> Any:  # noqa: ANN401
-    """The function behind a fixture name while tests are generated (`python.py:1300`), or None."""
+    """The function behind a fixture name while tests are generated (`Metafunc`), or None."""
     definitions = metafunc._arg2fixturedefs.get(name)
     return definitions[-1].func if definitions else None
 
 
 def is_direct_parameter(definition: pytest.FixtureDef[Any]) -> bool:
-    """Whether a fixture only hands over a directly parametrised value (`python.py:1234`)."""
+    """Whether a fixture only hands over a directly parametrised value (`DirectParamFixtureDef`)."""
     return isinstance(definition, DirectParamFixtureDef)
 
 
 def will_not_run(item: pytest.Item) -> str | None:
     """Why marks keep an item from running (skip, skipif, xfail with run=False), or None.
 
-    Source: `skipping.py:169` and `:214`, the same functions that pytest asks at set-up.
+    Source: `_pytest.skipping.pytest_runtest_setup`, which asks the same two functions.
     """
     skipped = evaluate_skip_marks(item)
     if skipped:
@@ -76,7 +76,8 @@ def will_not_run(item: pytest.Item) -> str | None:
 def could_not_run(error: BaseException) -> bool:
     """Whether pytest itself failed a test that it has no way to run, such as an `async def`.
 
-    Source: `python.py:181`, which then raises the same exception as `pytest.fail` in a test's body.
+    Source: `_pytest.python.pytest_pyfunc_call`, which then raises the same exception as
+    `pytest.fail` in a test's body.
     """
     codes = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
     if pytest_pyfunc_call.__code__ not in codes:
@@ -88,10 +89,10 @@ def could_not_run(error: BaseException) -> bool:
 def session_fixture(item: pytest.Item, name: str) -> object:
     """The value of a session-scoped fixture, set up now, before any item runs.
 
-    The session itself is put onto pytest's stack of set-up nodes first (`runner.py:520`), where
+    The session itself is put onto pytest's stack of set-up nodes first (`SetupState.setup`), where
     every item would put it anyway; the fixture is torn down when pytest tears the session down. It
-    is asked for in the session's name, since the item is not on the stack yet (`fixtures.py:786`
-    warns, pytest 10.1 refuses).
+    is asked for in the session's name, since the item is not on the stack yet
+    (`FixtureRequest._get_active_fixturedef` warns, pytest 10.1 refuses).
     """
     definition = fixture_definition(item, name)
     assert definition is not None
@@ -115,9 +116,9 @@ def session_fixture(item: pytest.Item, name: str) -> object:
 def rename(item: pytest.Item, name: str, nodeid: str) -> None:
     """Give an item that has just been collected another name.
 
-    pytest 9.2 keeps the id in parts (`nodes.py:218`, read from `_id`), 9.1 as text (`_nodeid`).
+    pytest 9.2 keeps the id in parts (`Node._id`), 9.1 as text (`_nodeid`).
     """
-    words = item.keywords._markers  # type: ignore[attr-defined]  # `structures.py:673`
+    words = item.keywords._markers  # type: ignore[attr-defined]  # `NodeKeywords`
     words[name] = words.pop(item.name, True)
     item.name = name
     if hasattr(item, "_id"):
@@ -131,7 +132,7 @@ def log_handlers(
 ) -> tuple[list[logging.Handler], list[logging.Handler]]:
     """What shows log records at once (`log_cli`) and what writes them to a file (`--log-file`).
 
-    Source: `logging.py:730`, `:703`. Both lists are empty with `-p no:logging`.
+    Source: `LoggingPlugin.__init__`. Both lists are empty with `-p no:logging`.
     """
     plugin = config.pluginmanager.getplugin("logging-plugin")
     if plugin is None:
@@ -166,7 +167,7 @@ def mask_traceback(shown: object, change: Callable[[str], str]) -> None:
 def higher_scopes(item: pytest.Item) -> tuple[object, ...]:
     """What is equal in items that share their module and its parametrised fixtures.
 
-    Source: pytest's own sorting of items (`fixtures.py:316`).
+    Source: pytest's own sorting of items (`_pytest.fixtures.reorder_items`).
     """
     callspec = getattr(item, "callspec", None)
     shared: list[object] = [item.parent]
@@ -183,8 +184,8 @@ class EpisodeStreams:
     """While entered, episodes' prints and log records go to their own record, not pytest's capture.
 
     pytest sets `sys.stdout` to its capture's file at every resume and back to the stream of before
-    at every suspension (`capture.py:425`, `:418`). Episodes run in both states, so both are
-    wrapped.
+    at every suspension (`SysCaptureBase.resume`, `suspend`). Episodes run in both states, so
+    both are wrapped.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -211,7 +212,7 @@ class EpisodeStreams:
         if plugin is not None:
             self._handler.setFormatter(plugin.formatter)
             self._handler.setLevel(plugin.log_level or logging.NOTSET)
-            # `logging.py:687`: the handlers that fill "Captured log" sections and `caplog`.
+            # The handlers that fill "Captured log" sections and `caplog`.
             for handler in (plugin.caplog_handler, plugin.report_handler):
                 handler.addFilter(is_outside_episodes)
                 self._filtered.append(handler)
@@ -233,7 +234,7 @@ class EpisodeStreams:
 
 
 def _stream_places(capturing: object) -> list[tuple[Any, str]]:
-    """Where a `MultiCapture` (`capture.py:634`) and `sys` hold the streams that code prints to."""
+    """Where a `MultiCapture` of pytest and `sys` hold the streams that code prints to."""
     places: list[tuple[Any, str]] = []
     for stdio, captured in (("stdout", "out"), ("stderr", "err")):
         capture = getattr(capturing, captured, None)
@@ -255,8 +256,8 @@ def _wrap(places: list[tuple[Any, str]]) -> None:
 def _wrap_capture_fixtures() -> Callable[[], None]:
     """Wrap also what `capsys`, `capfd` and subtests capture with; returns what undoes it.
 
-    They set `sys.stdout` to streams of their own (`capture.py:942`), where prints of episodes that
-    run meanwhile have no place.
+    They set `sys.stdout` to streams of their own (`CaptureFixture._start`), where prints of
+    episodes that run meanwhile have no place.
     """
     start = CaptureFixture._start
 

@@ -78,5 +78,5 @@ def check_keys(config: pytest.Config) -> None:
 
 def stops_at_collection(session: pytest.Session) -> bool:
     """Whether something could not be collected and pytest will therefore run no test."""
-    # The condition of main.py:401.
+    # The condition of `_pytest.main.pytest_runtestloop`.
     return bool(session.testsfailed and not session.config.option.continue_on_collection_errors)

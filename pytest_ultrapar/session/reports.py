@@ -108,7 +108,7 @@ class CaseReports:
         text = report.longreprtext.strip()
         crash = getattr(getattr(report.longrepr, "reprcrash", None), "message", None)
         # A fixture that does not exist: its report ends with a place, not with what is wrong
-        # (`fixtures.py:1032`).
+        # (`FixtureLookupErrorRepr`).
         unknown = getattr(report.longrepr, "errorstring", "").split("\n", 1)[0]
         said = crash or unknown or (text.splitlines()[-1] if text else "failed")
         return self._runtime.redactor.text(said)[:_LONGEST_ERROR]
@@ -131,7 +131,8 @@ class CaseReports:
         if state.n_subtests_failed and report.when == "call":
             error = error or state.subtest_error
             if report.passed:
-                # pytest itself does this when it shows the report (`subtests.py:409`), after us.
+                # `_pytest.subtests.pytest_report_teststatus` does this, too, when it shows the
+                # report: after us.
                 plural = "s" if state.n_subtests_failed > 1 else ""
                 report.outcome = "failed"
                 report.longrepr = f"contains {state.n_subtests_failed} failed subtest{plural}"

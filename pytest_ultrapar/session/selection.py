@@ -72,7 +72,7 @@ def parametrize_models(metafunc: pytest.Metafunc) -> bool:
 
 
 def _by_hand(metafunc: pytest.Metafunc) -> bool:
-    # pytest refuses a second parametrisation of the same argument (python.py:1197).
+    # pytest refuses a second parametrisation of the same argument (`CallSpec.setmulti`).
     for mark in metafunc.definition.iter_markers("parametrize"):
         names = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
         listed = names.split(",") if isinstance(names, str) else names
@@ -116,7 +116,8 @@ def parametrize_repeats(metafunc: pytest.Metafunc) -> None:
     """
     options, _ = process.settings(metafunc.config)
     if REPEAT not in metafunc.fixturenames:
-        # pytest refuses to parametrise over what a test does not use (python.py:1598).
+        # pytest refuses to parametrise over what a test does not use
+        # (`Metafunc._validate_if_using_arg_names`).
         metafunc.fixturenames.append(REPEAT)
     numbers = range(options.repeats.n)
     metafunc.parametrize(REPEAT, numbers, ids=[f"r{number}" for number in numbers])

@@ -38,11 +38,12 @@ if TYPE_CHECKING:
 class Connection(HttpToolsProtocol):
     """Acts on the client's FIN in the very callback that brings it.
 
-    uvicorn 0.54.0 waits for `connection_lost`, which uvloop calls a turn of the loop later
-    (`httptools_impl.py:142`), and then a task must wake up. Meanwhile a request that another
-    connection sent after the FIN would be judged as if the departed one still held its seat. Nor
-    does the kernel report connections in order: one that was active in the turn before comes first.
-    All callbacks of a turn come before all tasks, so a seat freed here is free for all of them.
+    uvicorn waits for `connection_lost` (its `HttpToolsProtocol.eof_received` does nothing), which
+    uvloop calls one round of the loop later, and then a task must wake up. Meanwhile a request that
+    another connection sent after the FIN would be judged as if the departed one still held its
+    seat. Nor does the kernel report connections in order: one that was active in the round before
+    comes first. All callbacks of a round come before all tasks, so a seat freed here is free for
+    all of them.
     """
 
     def on_message_begin(self) -> None:

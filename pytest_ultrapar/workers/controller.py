@@ -1,4 +1,4 @@
-"""The controller under xdist: which worker runs which case, and what becomes of it."""
+"""xdist's hooks and scheduler protocol in the controller; `dispatch` and `crashes` decide."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_ultrapar.coordinator.dispatch import (
     MANY_SEATS,
     Dispatch,
     DispatchItem,
-    HomeOf,
+    HomeShare,
     homes,
     in_order,
 )
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 _MOST_IN_A_ROW = 5
 """More are no accident: a process that cannot even start would be started for ever."""
 _KEPT_TO_THE_END = 1
-"""A worker starts an item only when it holds another or was told to shut down (remote.py:214)."""
+"""A worker starts an item only when it holds another or was told to shut down
+(`WorkerInteractor.run_one_test`)."""
 
 
 class ControllerSession:
@@ -62,7 +63,7 @@ class ControllerSession:
     @pytest.hookimpl(tryfirst=True)
     def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
         """See to workers that die as they start. Called once, at the session's start."""
-        # xdist lets what goes wrong with one of them through (workermanage.py:97): a worker that is
+        # `NodeManager.setup_nodes` lets through what goes wrong with one of them: a worker that is
         # killed as it starts would be an internal error of the session.
         start_again(config.pluginmanager.getplugin("dsession").nodemanager)
 
@@ -106,7 +107,8 @@ class ControllerSession:
 
     def pytest_xdist_node_collection_finished(self) -> None:
         """End with exit code 4 when a worker found the suite unusable."""
-        # Called before the worker counts as collected (dsession.py:287): nothing is dispatched yet.
+        # `DSession.worker_collectionfinish` calls it before the worker counts as collected: nothing
+        # is dispatched yet.
         raise_fault(self._fault_path)
 
     def begin(self, workers: list[str], collection: Sequence[str]) -> list[DispatchItem]:
@@ -173,8 +175,8 @@ class ControllerSession:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note whose last report has come, and how far its worker is."""
-        # xdist adds position and worker (workermanage.py:430, dsession.py:328); reports of lost
-        # cases are ours and have neither.
+        # xdist adds position and worker (`WorkerController.process_from_remote`,
+        # `DSession.worker_testreport`); reports of lost cases are ours and have neither.
         if report.when == "teardown" and hasattr(report, "item_index"):
             self.reported.add(report.item_index)
             n_ready = getattr(report, N_READY, None)
@@ -193,8 +195,8 @@ class ControllerSession:
         reporter = self._coordinator.config.pluginmanager.getplugin("terminalreporter")
         if reporter is None:
             return
-        # Of these lists pytest makes its last line and `-rA` (terminal.py:397). Warnings stay: they
-        # were given, whatever became of the item.
+        # Of these lists (`TerminalReporter.stats`) pytest makes its last line and `-rA`. Warnings
+        # stay: they were given, whatever became of the item.
         again = set(nodeids)
         for category, reports in reporter.stats.items():
             if category != "warnings":
@@ -231,21 +233,21 @@ class ControllerSession:
 class Scheduling:
     """xdist's scheduler for runs on a pool: its protocol, and what `Dispatch` says carried out.
 
-    `DSession` calls everything here on the main thread, between two messages of workers. Lines are
-    those of `dsession.py` in xdist 3.8.0.
+    `DSession` calls everything here on the main thread, between two messages of workers; methods
+    named in parentheses are its own.
     """
 
     def __init__(self, config: pytest.Config, session: ControllerSession) -> None:
         self._config = config
         self._session = session
-        # As xdist's own schedulers (load.py:61): `nodes` may hold a replacement while one of the
+        # As `LoadScheduling.__init__` of xdist: `nodes` may hold a replacement while one of the
         # first has not come up.
         self._n_workers = len(parse_tx_spec_config(config))
         self._nodes: dict[str, Any] = {}
         self._collections: dict[str, list[str]] = {}
         self._dispatch: Dispatch | None = None
-        self._vacant: list[HomeOf] = []
-        self._homes: dict[str, HomeOf] = {}
+        self._vacant: list[HomeShare] = []
+        self._homes: dict[str, HomeShare] = {}
         self._crashes: Crashes | None = None
         self.collection: list[str] | None = None
 
@@ -263,8 +265,8 @@ class Scheduling:
     def tests_finished(self) -> bool:
         """Whether workers can be told to shut down, which makes them run the item that they keep.
 
-        Called after every message (:165): nothing is left to dispatch then, and no worker has more
-        than that one item.
+        Called after every message (`loop_once`): nothing is left to dispatch then, and no worker
+        has more than that one item.
         """
         if not self.collection_is_completed:
             return False
@@ -286,11 +288,15 @@ class Scheduling:
         return bool(dispatch.n_unsent or any(dispatch.pending(w) for w in dispatch.workers))
 
     def add_node(self, node: Any) -> None:  # noqa: ANN401 - xdist ships no types
-        """A worker is up (:191); it will say what it collected."""
+        """A worker is up (`worker_workerready`); it will say what it collected."""
         self._nodes[node.gateway.id] = node
 
     def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:  # noqa: ANN401
-        """A worker has collected (:293); a replacement gets the home of one that died."""
+        """A worker has collected (`worker_collectionfinish`).
+
+        A replacement gets the home of one that died. One that collected something else gets no
+        case: it stays up, idle, until the run's end.
+        """
         worker = node.gateway.id
         self._collections[worker] = list(collection)
         if self._dispatch is not None and list(collection) == self.collection:
@@ -300,7 +306,10 @@ class Scheduling:
                 self._homes[worker] = home
 
     def schedule(self) -> None:
-        """Begin when all have collected (:306), and dispatch to each replacement that has."""
+        """Begin when all have collected, dispatch to each replacement that has.
+
+        Called after `add_node_collection` (`worker_collectionfinish`).
+        """
         if self._dispatch is None and not self._begin():
             return
         assert self._dispatch is not None
@@ -308,7 +317,7 @@ class Scheduling:
             self._send(worker, indices)
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:  # noqa: ANN401
-        """A worker has reported an item (:341)."""
+        """A worker has reported an item (`worker_runtest_protocol_complete`)."""
         del duration
         assert self._dispatch is not None
         worker = node.gateway.id
@@ -332,7 +341,7 @@ class Scheduling:
         raise NotImplementedError
 
     def remove_node(self, node: Any) -> str | None:  # noqa: ANN401
-        """A worker is gone, at its end (:216) or by a crash (:243).
+        """A worker is gone: it ended (`worker_workerfinished`) or crashed (`worker_errordown`).
 
         Returns:
             The test that it was running, for xdist to report as failed; None where that was a case,
@@ -344,19 +353,19 @@ class Scheduling:
             return None
         alone = self._dispatch.is_alone(worker)
         pending = self._dispatch.remove_worker(worker)
-        # It ended by itself (workermanage.py:420): nothing is to run again, and xdist asserts that
-        # nothing is named (:217).
+        # It ended by itself (`WorkerController.process_from_remote`): nothing is to run again, and
+        # `worker_workerfinished` asserts that nothing is named.
         if hasattr(node, "workeroutput"):
             return None
         if worker in self._homes:
             self._vacant.append(self._homes.pop(worker))
         assert self._crashes is not None
-        # Its last report came, and with it went its grade: only xdist's own word was lost with the
-        # worker.
+        # Its teardown report came, so the item is done; only xdist's own "complete" message was
+        # lost.
         pending = [i for i in pending if i not in self._session.reported]
         with self._session.stopping_on_lost_journal():
             crash = self._crashes.worker_died(
-                worker, pending, running=self._running(pending), alone=alone
+                worker, pending, running=self._running(pending), was_alone=alone
             )
         assert self.collection is not None
         again = {*crash.again, *crash.alone, *crash.lost}
@@ -396,8 +405,8 @@ class Scheduling:
             return False
         session = self._config.pluginmanager.getplugin("session")
         if process.stops_at_collection(session):
-            # As pytest does without workers (main.py:402); xdist would run the other tests, and
-            # requests of a run that fails anyway would be paid for.
+            # As `_pytest.main.pytest_runtestloop` does without workers; xdist would run the other
+            # tests, and requests of a run that fails anyway would be paid for.
             msg = f"{counted(session.testsfailed, 'error')} during collection"
             raise session.Interrupted(msg)
         # gw2 before gw10.
@@ -423,7 +432,7 @@ class Scheduling:
         node = self._nodes[worker]
         if not indices:
             return
-        # Told to shut down (workermanage.py:322), it may end before it reads what is sent now.
+        # Told to shut down, it may end before it reads what is sent now.
         if node.shutting_down:
             assert self._dispatch is not None
             for index in indices:
@@ -451,7 +460,7 @@ def start_again(node_manager: Any) -> None:  # noqa: ANN401 - xdist ships no typ
             except (OSError, EOFError) as error:
                 said = error
                 # A gateway that came up before its process died keeps the name, and execnet gives
-                # none a second time (multi.py:198).
+                # none a second time (`Group._register`).
                 spec.id = None
                 node_manager.group.allocate_id(spec)
         msg = (

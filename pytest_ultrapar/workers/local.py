@@ -98,8 +98,9 @@ class LocalSession:
         return True
 
     def _run_all(self, session: pytest.Session, prefetcher: Prefetcher) -> None:
-        # pytest's own loop (main.py:409), with items in the order in which episodes end. pytest
-        # tears down what the next item does not share, so that one is taken before this one runs.
+        # The loop of `_pytest.main.pytest_runtestloop`, with items in the order in which episodes
+        # end. pytest tears down what the next item does not share, so that one is taken before this
+        # one runs.
         items = session.items
         prefetcher.put(range(len(items)))
         prefetcher.close()

@@ -39,7 +39,7 @@ class WorkerWatch:
 
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401 - xdist ships no types
         """Watch a worker from its start on; called for replacements, too."""
-        # execnet's `Popen2IOMaster` (gateway_io.py:28), which alone knows the process.
+        # execnet's `Popen2IOMaster`, which alone knows the process.
         self._processes[node.gateway.id] = node.gateway._io
         if self._thread is None:
             self._most_s = self._coordinator.run.options.episode_timeout_s + GRACE_S

@@ -46,7 +46,7 @@ class WorkerSession:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Find the cases and put our queue in place. Worker, main thread, once."""
-        # Before xdist's own, which tells the controller (remote.py:257): from then on it sends
+        # Before that of `WorkerInteractor`, which tells the controller: from then on it sends
         # positions, and looks whether there is a fault.
         try:
             self._prepare(session.items)
@@ -102,8 +102,8 @@ class WorkerSession:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """End the engine before the worker says that it has finished. Worker, main thread."""
         if self._prefetcher is not None and (fault := self._prefetcher.stop()):
-            # xdist has copied `session.shouldstop` by now: the part of its wrapper before the
-            # `yield` (remote.py:147) runs before any other plugin. It sends this after all of us.
+            # xdist has copied `session.shouldstop` by now: what `WorkerInteractor` does before the
+            # `yield` of its wrapper runs before any other plugin. It sends this after all of us.
             session.config.workeroutput["shouldstop"] = fault  # type: ignore[attr-defined]
 
 
@@ -135,7 +135,7 @@ class PrefetchQueue:
                 self._dispatched.set_result(None)
             return
         # The class of the marker lives in execnet's own namespace here, so only "no int" tells it
-        # (remote.py:70).
+        # (`xdist.remote.Marker`).
         self._marker = item
         n_waiting = self._n_put - self._n_given
         held = 1 if self._n_given else 0
@@ -156,8 +156,8 @@ class PrefetchQueue:
 
 
 def _interactor(config: pytest.Config) -> Any:  # noqa: ANN401 - xdist ships no types
-    # By what it has: xdist's class is made in the module `__channelexec__` (remote.py:403), and an
-    # import of `xdist.remote` would make another one.
+    # By what it has: xdist's class is made in the module `__channelexec__` (the end of
+    # `xdist/remote.py`), and an import of `xdist.remote` would make another one.
     for plugin in config.pluginmanager.get_plugins():
         if hasattr(plugin, "torun") and hasattr(plugin, "handle_command"):
             return plugin

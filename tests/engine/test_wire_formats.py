@@ -19,7 +19,7 @@ from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.endpoints import endpoints
 from pytest_ultrapar.engine.http import HttpClient
-from pytest_ultrapar.engine.llm import Llm, Wire
+from pytest_ultrapar.engine.llm import EngineParts, Llm
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused
 from pytest_ultrapar.pool.config import Overrides, load_pool
@@ -64,7 +64,7 @@ class Talk:
             release(lease, outcome, told),
         )
         http = HttpClient(found.values(), max_connections=2)
-        wire = Wire(
+        parts = EngineParts(
             port=broker,
             exchange=http,
             endpoints=reading,
@@ -74,7 +74,7 @@ class Talk:
             shown=str,
         )
         first = await acquire_lease(broker, LeaseRequest(1, "m", opens=True, case_id="c1"))
-        llm = Llm(model="m", group="", case_id="c1", seed=1, wire=wire, first=first)
+        llm = Llm(model="m", group="", case_id="c1", seed=1, parts=parts, first=first)
         with respx.mock(using="httpx") as mock:
             route = mock.post(self.url).mock(return_value=answer)
             try:

@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.broker.limits import Pacer
+from pytest_ultrapar.broker.throttles import Pacer
 from tests.property.broker_judge import check_rate
 
 RATES = st.one_of(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.broker.limits import counted_over_s
+from pytest_ultrapar.broker.throttles import counted_over_s
 from pytest_ultrapar.pool.model import LIMIT_KINDS, Limit, Pool
 from tests.broker_play import Play
 from tests.pools import lane, pool

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.broker.limits import MAX_CREDIT, TokenPacer
+from pytest_ultrapar.broker.throttles import MAX_CREDIT, TokenPacer
 
 WINDOW_S = 60.0
 

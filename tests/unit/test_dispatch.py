@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.coordinator.dispatch import Dispatch, DispatchItem, HomeOf
+from pytest_ultrapar.coordinator.dispatch import Dispatch, DispatchItem, HomeShare
 
 
 def _dispatch(models, homes, seats=4):
@@ -9,7 +9,7 @@ def _dispatch(models, homes, seats=4):
     dispatch = Dispatch(
         items,
         seats_of={model: seats for model in set(models) if model},
-        home_of={w: HomeOf(frozenset(own), seats) for w, own in homes.items()},
+        home_of={w: HomeShare(frozenset(own), seats) for w, own in homes.items()},
     )
     for worker in homes:
         dispatch.add_worker(worker)

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.engine import Engine, EngineSettings
-from pytest_ultrapar.engine.llm import Wire
+from pytest_ultrapar.engine.llm import EngineParts
 from pytest_ultrapar.engine.retry import RetryPolicy
 
 
@@ -34,7 +34,7 @@ def make_engine(connect, lost):
     )
 
 
-@pytest.mark.parametrize("kind", [EngineSettings, Wire])
+@pytest.mark.parametrize("kind", [EngineSettings, EngineParts])
 def test_how_to_take_secrets_out_has_to_be_said(kind):
     (shown,) = (field for field in msgspec.structs.fields(kind) if field.name == "shown")
     assert shown.required

@@ -1,4 +1,4 @@
-from pytest_ultrapar.broker.limits import HEADROOM, with_headroom
+from pytest_ultrapar.broker.throttles import HEADROOM, with_headroom
 from pytest_ultrapar.pool.model import Limit
 from tests.pools import lane, pool
 

@@ -69,6 +69,13 @@ def test_rate_without_end_takes_the_lane_out():
     assert "nothing but refusals" in verdict.reason
 
 
+def test_fifth_refusal_in_a_row_takes_the_lane_out_when_they_last_long_enough():
+    one = health(episode_timeout_s=60.0)
+    verdicts = [one.decide("rate", 30.0, at_s, at_s) for at_s in (0.0, 40.0, 80.0, 120.0, 160.0)]
+    assert all(isinstance(verdict, Pause) for verdict in verdicts[:4])
+    assert isinstance(verdicts[4], Removal)
+
+
 @pytest.mark.parametrize("retry_after_s", [None, 0.0, -5.0, math.nan, math.inf])
 def test_rate_without_a_usable_time_backs_off_with_full_jitter(retry_after_s):
     pauses = [health(seed).decide("rate", retry_after_s, 0.0, 0.0).until_s for seed in range(200)]

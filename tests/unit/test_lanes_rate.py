@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from pytest_ultrapar.broker.limits import Pacer
+from pytest_ultrapar.broker.throttles import Pacer
 
 
 def test_rate_limiter_allows_the_first_send_at_once():

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from pytest_ultrapar.broker.limits import Seats
+from pytest_ultrapar.broker.throttles import Seats
 
 
 def test_seats_are_full_at_their_cap_and_free_again_after_a_return():

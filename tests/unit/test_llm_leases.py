@@ -12,7 +12,7 @@ import pytest
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Lease, LeaseRequest
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.http import Answer
-from pytest_ultrapar.engine.llm import Llm, Wire
+from pytest_ultrapar.engine.llm import EngineParts, Llm
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.pool.model import LaneId
 
@@ -82,7 +82,7 @@ def fine(status: int = 200, text: str = "fine") -> Answer:
 
 def client(ledger: Ledger, server: Answers, clock: HandClock, *, until_s: float) -> Llm:
     endpoint = Endpoint(LANE, "p", "a", "k0", "http://127.0.0.1:1", "sk-secret", "m", 60.0)
-    wire = Wire(
+    parts = EngineParts(
         port=ledger,
         exchange=server,
         endpoints={LANE: endpoint},
@@ -96,7 +96,7 @@ def client(ledger: Ledger, server: Answers, clock: HandClock, *, until_s: float)
         group="",
         case_id="c1",
         seed=1,
-        wire=wire,
+        parts=parts,
         first=ledger.lease(0),
         until_s=until_s,
     )

@@ -134,5 +134,5 @@ def test_retry_obeys_a_server_that_does_not_want_to_see_a_request_again():
 
 @given(st.integers(1, 200), st.integers())
 def test_retry_backoff_is_bounded(n_failed, seed):
-    seconds = RetryPolicy().backoff_s(n_failed, random.Random(seed))
+    seconds = RetryPolicy().own_backoff_s(n_failed, random.Random(seed))
     assert 0 <= seconds <= min(30, 2 ** (n_failed - 1))

@@ -19,7 +19,7 @@ from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.debug_log import DebugLog, LineFormatter, file_name
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.http import Answer
-from pytest_ultrapar.engine.llm import Llm, Wire
+from pytest_ultrapar.engine.llm import EngineParts, Llm
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.watch import WatchedPort
 from pytest_ultrapar.errors import BadRequestError, ConfigError, InfraError, ResultsError
@@ -153,7 +153,7 @@ def talk(directory, *answers, max_attempts=3):
             worker="gw0",
         )
         port = WatchedPort(broker, log, clock)
-        wire = Wire(
+        parts = EngineParts(
             port=port,
             exchange=Answers(*answers),
             endpoints={LaneId("p/a/k0"): endpoint},
@@ -164,7 +164,7 @@ def talk(directory, *answers, max_attempts=3):
             watch=log,
         )
         first = await acquire_lease(port, LeaseRequest(1, "m", opens=True, case_id="c1"))
-        llm = Llm(model="m", group="", case_id="c1", seed=1, wire=wire, first=first)
+        llm = Llm(model="m", group="", case_id="c1", seed=1, parts=parts, first=first)
         try:
             await asyncio.wait_for(llm.chat([{"role": "user", "content": PROMPT}]), 120)
         except (InfraError, BadRequestError):

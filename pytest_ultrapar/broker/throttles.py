@@ -1,4 +1,4 @@
-"""What holds a limit: seats in flight, sends that are spaced, tokens that are reserved."""
+"""What keeps requests within a limit: seats in flight, sends that are spaced, tokens reserved."""
 
 from __future__ import annotations
 
