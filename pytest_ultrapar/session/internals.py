@@ -1,6 +1,6 @@
 """Every reliance on the internals of pytest, in one place; those on xdist's are in `workers/`.
 
-Lines are those of pytest 9.2.
+Names are those of pytest 9.2.
 """
 
 from __future__ import annotations
