@@ -82,7 +82,8 @@ class LaneClass:
     """Lanes of one model that differ in nothing but their names.
 
     Attributes:
-        on: Indexes of the resource classes on their path.
+        on: Indexes of the resource classes on their path, one for each of their resources: a class
+            of which two are on the path stands there twice.
     """
 
     model: str

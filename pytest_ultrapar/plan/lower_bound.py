@@ -113,7 +113,8 @@ class _Program:
         for model in dict.fromkeys(one.model for one in requests):
             paths = np.zeros((sum(lane.model == model for lane in lanes), len(parts)))
             for row, lane in enumerate(lane for lane in lanes if lane.model == model):
-                paths[row, lane.on] = 1.0
+                # A class counts twice where a lane's key and its pool offer the same and are alike.
+                np.add.at(paths[row], list(lane.on), 1.0)
             own = sorted((one.service_s, one.n) for one in requests if one.model == model)
             self._models.append(_Model(paths, *map(np.array, zip(*own, strict=True))))
 

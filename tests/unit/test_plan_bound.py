@@ -106,6 +106,28 @@ def test_prices_prove_the_optimum_of_200_random_pools(tens):
         assert_optimal(*random_pool(seed))
 
 
+@pytest.mark.parametrize("amounts", [{"workers": 4}, {"qps": 2.0}, {"workers": 3, "rpm": 60.0}])
+def test_limits_of_one_number_on_one_lane_bound_as_one_does(amounts):
+    lanes = [on("a", "k", "p"), on("b", "k", "p")]
+    limits = [Limit("k", "key", **amounts), Limit("p", "provider", **amounts)]
+    requests = request_classes({"a": [1.0] * 100, "b": [0.2] * 30})
+    assert_optimal(lanes, limits, requests)
+    alone = lower_bound(lanes, limits[:1], requests)
+    assert lower_bound(lanes, limits, requests).seconds == pytest.approx(alone.seconds)
+
+
+@pytest.mark.parametrize("tens", range(10))
+def test_prices_prove_the_optimum_where_many_limits_have_one_number(tens):
+    for seed in range(10 * tens, 10 * tens + 10):
+        lanes, limits, requests = random_pool(seed)
+        draw = random.Random(seed)
+        limits = [
+            Limit(limit.name, limit.level, draw.choice([4, 8]), draw.choice([None, 5.0]))
+            for limit in limits
+        ]
+        assert_optimal(lanes, limits, requests)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_any_prices_prove_no_more_than_the_linear_program(seed):
     draw = random.Random(seed)
