@@ -151,6 +151,9 @@ def _column(kind: LimitKind) -> str:
     return f"{'tokens' if kind.counts == 'tokens' else 'sends'}_{window}"
 
 
+_COLUMNS = {word: _column(kind) for word, kind in LIMIT_KINDS.items()}
+
+
 if TYPE_CHECKING:
     _Figures = msgspec.Struct
 else:
@@ -161,7 +164,7 @@ else:
         [
             (name, number | msgspec.UnsetType | None, msgspec.UNSET if kind.is_daily else None)
             for word, kind in LIMIT_KINDS.items()
-            for name, number in ((_column(kind), int), (word, float if kind.window_s else int))
+            for name, number in ((_COLUMNS[word], int), (word, float if kind.window_s else int))
         ],
         frozen=True,
         kw_only=True,
@@ -193,7 +196,7 @@ class LimitAudit(_Figures, frozen=True):
 
     def of(self, kind: LimitKind) -> tuple[int | None, float | None]:
         """The most that fell on it of this kind, as far as known, and what is allowed."""
-        most, allowed = getattr(self, _column(kind)), getattr(self, kind.word)
+        most, allowed = getattr(self, _COLUMNS[kind.word]), getattr(self, kind.word)
         return (
             None if most is msgspec.UNSET else most,
             None if allowed is msgspec.UNSET else allowed,
@@ -270,7 +273,7 @@ def _audited(
             peak = _most_tokens(with_tokens, kind.window_s)
         else:
             continue
-        columns[_column(kind)] = peak if peak or kind.counts != "tokens" else None
+        columns[_COLUMNS[word]] = peak if peak or kind.counts != "tokens" else None
         # 2.5 per second is 5 in 2 s, of which 3 may fall into one; 0.2 lets one go at a time.
         if word in allowed and peak > math.ceil(allowed[word]):
             passed.append(word)

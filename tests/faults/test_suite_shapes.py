@@ -63,14 +63,14 @@ def test_it(answer): pass
 
 
 @pytest.mark.slow
-def test_ten_thousand_cases_with_nobody_to_answer_them_end_soon(project):
-    prompts = [f"work {number}" for number in range(10_000)]
+def test_thousands_of_cases_with_nobody_to_answer_them_end_soon(project):
+    prompts = [f"work {number}" for number in range(4_000)]
     refused = refuse(401)
     project.server.weather = lambda _: refused
     project.write_pool(keys=3)
     project.suite(SUITE.format(prompts=prompts))
     # `run` bounds the time: 60 s and its grace; quadratic work would take many times that.
     played = run(project, prompts, episode_timeout_s=60)
-    assert played.outcomes() == {("infra", "no_lane"): 10_000}
+    assert played.outcomes() == {("infra", "no_lane"): 4_000}
     assert len(project.server.log) <= 12
     assert CANARY not in played.output
