@@ -10,15 +10,17 @@ import msgspec
 
 from bench_suites.adaptive.play import LimitPlay
 from bench_suites.adaptive.scenarios import SCENARIOS, SPAN_S, Scenario
-from pytest_ultrapar.report.text import text_table
+from bench_suites.overhead.command_line import note
+from bench_suites.overhead.tables import table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from bench_suites.adaptive.play import Outcome
+    from bench_suites.overhead.command_line import Found, Options
+
 
 SEEDS = 5
-_WIDE = 200
 
 
 class Searched(msgspec.Struct, frozen=True):
@@ -44,40 +46,38 @@ class Searched(msgspec.Struct, frozen=True):
     aims_met: bool | None
 
 
-def measure_searches(
-    scenarios: Sequence[Scenario] = SCENARIOS,
-    *,
-    seeds: int = SEEDS,
-    note: Callable[[str], object],
-) -> list[Searched]:
-    """Play every scenario with every seed."""
-    found = []
-    for scenario in scenarios:
-        note(f"adaptive: {scenario.name}")
-        outcomes = [
-            LimitPlay(
-                scenario.provider,
-                ceiling=scenario.ceiling,
-                seed=seed,
-                span_s=SPAN_S,
-                n_lanes=scenario.n_lanes,
-                stall_s=scenario.stall_s,
-            ).run()
-            for seed in range(seeds)
-        ]
-        found.append(_searched(scenario, outcomes))
-    return found
+def measure_searches(options: Options) -> Found:
+    """Play every scenario, with a seed for each run that is asked for."""
+    found = [search(scenario, options.runs or SEEDS) for scenario in SCENARIOS]
+    return search_lines(found), found
+
+
+def search(scenario: Scenario, seeds: int) -> Searched:
+    """Play a scenario with each seed."""
+    note(f"search: {scenario.name}")
+    outcomes = [
+        LimitPlay(
+            scenario.provider,
+            ceiling=scenario.ceiling,
+            seed=seed,
+            span_s=SPAN_S,
+            n_lanes=scenario.n_lanes,
+            stall_s=scenario.stall_s,
+        ).run()
+        for seed in range(seeds)
+    ]
+    return _searched(scenario, outcomes)
 
 
 def search_lines(found: Sequence[Searched]) -> Iterator[str]:
     """A table of all scenarios, median and worst of the seeds."""
     yield (
-        f"adaptive: {len(found)} providers in virtual time, {SPAN_S:g} s, {SEEDS} seeds, median and"
-        " worst, simulated"
+        f"search: {len(found)} providers in virtual time, {SPAN_S:g} s, {found[0].n} seeds,"
+        " median and worst, simulated"
     )
     header = ["provider bears", "used", "worst", "429", "worst", "90 % after", "worst"]
     header += ["after change", "worst", "at once", "ceiling", "aims"]
-    yield from text_table(header, [_row(one) for one in found], n_names=1, width=_WIDE)
+    yield from table(header, [_row(one) for one in found])
 
 
 def _row(one: Searched) -> list[str]:

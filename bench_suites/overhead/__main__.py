@@ -1,117 +1,83 @@
-"""`python -m bench_suites.overhead WORKLOAD`: measures the tool beside a raw client."""
+"""`python -m bench_suites.overhead NAME`: measures what the tool itself costs."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from bench_suites.overhead import cores, machine
-from bench_suites.overhead.environment import measured_environment
-from bench_suites.overhead.measurements import ALL, LEAST_IMPORT_RUNS, measure
-from pytest_ultrapar.errors import ConfigError, UltraparError
+from bench_suites.overhead.command_line import run_measurements
+from bench_suites.overhead.comparison import measurement_of
+from bench_suites.overhead.gate import measure_gate
+from bench_suites.overhead.growth import GROWTH, MEMORY_OF_PROCESSES
+from bench_suites.overhead.lease import LEASE
+from bench_suites.overhead.matrix import MATRIX
+from bench_suites.overhead.rounds import compare, measure
+from bench_suites.overhead.start import COLLECTION, IMPORTS, START
+from bench_suites.overhead.workload import COMPARISONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_DEFAULT_ROUNDS = 5
-_FAILED = 1
-_BAD_INPUT = 4
+    from bench_suites.overhead.command_line import Command
+
+ROUNDS = {
+    **{name: measurement_of(workload) for name, workload in COMPARISONS.items()},
+    "lease": LEASE,
+    "growth": GROWTH,
+    "memory": MEMORY_OF_PROCESSES,
+    "matrix": MATRIX,
+    "start": START,
+    "collection": COLLECTION,
+    "imports": IMPORTS,
+}
+MEASURED: dict[str, Command] = {
+    **{name: partial(measure, each) for name, each in ROUNDS.items()},
+    "gate": measure_gate,
+}
+COMPARED = {name: partial(compare, each) for name, each in ROUNDS.items()}
 _DESCRIPTION = f"""\
-Measures what the tool itself costs, on the simulated provider: {", ".join(ALL)}, or all.
+Measures what the tool itself costs, on the simulated provider: {", ".join(MEASURED)}.
 
 small, wide, long-tail and episodes run the same cases with the tool and with a raw aiohttp client
 in turn, each against a fresh server, and compare both with the pool's ideal time; small also with a
 plain xdist session of sleeping tests. lease measures the broker alone. growth compares a case among
 3,000 others with one among 100,000 (some ten minutes). memory compares each process's peak with
-that of as many empty tests. matrix runs an uneven pool under the default policy and under an even
-split in advance. collection collects the five phases and as many empty tests. imports compares
-`pytest --collect-only` with and without the plugin. forecast compares the plans of eight pools with
-the runs that follow. gate runs the same code, a slower server and a worse model, and counts what
-the default gate catches; its number of runs is fixed. adaptive plays adaptive mode against
-providers in virtual time; adaptive-runs compares whole runs of it with fixed mode.
+that of as many empty tests; both run once. matrix runs an uneven pool under the default policy and
+under an even split in advance. start is a whole command in an empty folder, and one of one case.
+collection collects the five phases and as many empty tests. imports compares `pytest
+--collect-only` with and without the plugin, 20 times. gate runs the same code, a slower server and
+a worse model, and counts what the default gate catches; its number of runs is fixed.
+
+`compare --before PYTHON NAME...` runs another checkout and this one in turn.
+"""
+_COMPARE = f"""\
+Runs another checkout and this one in turn, K pairs, and says of each figure by what factor it
+changed, with an interval: {", ".join(COMPARED)}.
+
+The raw client and the runs of empty or sleeping tests are left out. Both environments should have
+the same extras installed.
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print tables, write JSON if asked; the exit code."""
-    arguments = _parser().parse_args(argv)
-    names = ALL if arguments.workload == "all" else (arguments.workload,)
-    document: dict[str, Any] = {
-        "machine": machine.describe(),
-        "simulated": True,
-        "pinned": arguments.pinned,
-        "results": {},
-    }
-    _say(", ".join(f"{name} {value}" for name, value in document["machine"].items()))
-    try:
-        if arguments.pinned:
-            cores.check_cores()
-            cores.pin_clients()
-        with measured_environment() as environment:
-            for name in names:
-                lines, rows = measure(name, arguments, environment)
-                document["results"][name] = rows
-                _say("", *lines)
-    except UltraparError as error:
-        sys.stderr.write(f"overhead: {error}\n")
-        return _BAD_INPUT if isinstance(error, ConfigError) else _FAILED
-    if arguments.json is not None:
-        pretty = msgspec.json.format(msgspec.json.encode(document), indent=1)
-        arguments.json.write_bytes(pretty + b"\n")
-    return 0
-
-
-def _say(*lines: str) -> None:
-    sys.stdout.write("\n".join(lines) + "\n")
-    sys.stdout.flush()
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench_suites.overhead",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("workload", choices=(*ALL, "all"))
+    argv = sys.argv[1:] if argv is None else argv
+    prog = "python -m bench_suites.overhead"
+    if argv[:1] != ["compare"]:
+        parser = argparse.ArgumentParser(prog=prog, description=_DESCRIPTION)
+        return run_measurements(parser, MEASURED, argv)
+    parser = argparse.ArgumentParser(prog=f"{prog} compare", description=_COMPARE)
     parser.add_argument(
-        "-n",
-        type=_count(0),
-        action="append",
-        metavar="N",
-        help="pytest-xdist's -n; may be given several times (default: those of the targets)",
+        "--before",
+        type=Path,
+        required=True,
+        metavar="PYTHON",
+        help="the interpreter of an environment with the other checkout, installed with pip's -e",
     )
-    parser.add_argument(
-        "--pinned",
-        action="store_true",
-        help=f"the server on core {cores.SERVER_CORE}, all client processes on core "
-        f"{cores.CLIENT_CORE}",
-    )
-    parser.add_argument(
-        "--runs",
-        type=_count(1),
-        default=_DEFAULT_ROUNDS,
-        metavar="K",
-        help="rounds, each of them one run of every client (default: %(default)s); imports takes "
-        f"at least {LEAST_IMPORT_RUNS}, memory and growth always one",
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every run as JSON")
-    return parser
-
-
-def _count(least: int) -> Any:  # noqa: ANN401 - argparse's own type for this is internal
-    def parse(text: str) -> int:
-        number = int(text)
-        if number < least:
-            msg = f"must be at least {least} (got {number})"
-            raise argparse.ArgumentTypeError(msg)
-        return number
-
-    return parse
+    return run_measurements(parser, COMPARED, argv[1:])
 
 
 if __name__ == "__main__":

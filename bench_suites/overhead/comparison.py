@@ -1,177 +1,169 @@
-"""Tool and raw client in turn, against a fresh server each time."""
+"""Tool and raw client in turn on one workload, against a fresh server each time."""
 
 from __future__ import annotations
 
 import json
 import sys
 import tempfile
-from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from bench_suites.overhead import cores
-from bench_suites.overhead.command import CommandError, plain_command, pytest_command, run_timed
+from bench_suites.overhead.command import Checkout, CommandError, Cost, pin_server
+from bench_suites.overhead.command_line import note
 from bench_suites.overhead.ideal import ideal_of
 from bench_suites.overhead.raw_client import Lane, Orders
+from bench_suites.overhead.rounds import Measurement
+from bench_suites.overhead.tables import figures, goals, median
 from pytest_ultrapar.simulator.process import SimulatorProcess, default_token
 from pytest_ultrapar.testing import read_server_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from bench_suites.overhead.environment import Environment
+    from bench_suites.overhead.command_line import Options
+    from bench_suites.overhead.tables import Rows
     from bench_suites.overhead.workload import Workload
     from pytest_ultrapar.pool.model import Pool
+    from pytest_ultrapar.testing import ServerLog
 
 RAW = "raw"
 """The raw client's name where others have their `-n`."""
 
-_WARM_UP_CASES = 20
-"""Enough that every client imports what it needs, so that compiled files and page cache are
-there."""
+
+def measurement_of(workload: Workload) -> Measurement:
+    """The tool with each `-n`, and beside it the raw client and the ideal."""
+    return Measurement(partial(workload_round, workload), partial(workload_lines, workload))
 
 
-class Measured(msgspec.Struct, frozen=True):
-    """One command, measured.
+def workload_round(workload: Workload, options: Options) -> Rows:
+    """Run every client once.
 
-    Attributes:
-        client: `-n 0`, ... for the tool, or `raw`.
-        round_no: Commands of the same round ran one after another, from 0.
-        efficiency: Ideal at the declared mean latency / `phase_s`.
-        of_bound: Lower bound of the latencies that were drawn / `phase_s`.
-        of_greedy: `phase_s` / what list scheduling of these latencies in this order takes.
-        phase_s: First arrival to last reply, by the server's log.
-        peak_in_flight: The most requests in flight at one instant, by the server's log.
-        wall_s: The whole command.
-        ratio: Its wall time / that of the raw client in the same round.
-        plain_s: Wall time of a plain xdist session of sleeping tests with the same `-n` in the same
-            round; None where the workload compares with none.
-        cpu_ms_per_case: User and system time of all client processes per case.
-        n_429: Requests that the server refused for going too fast.
-    """
-
-    workload: str
-    client: str
-    round_no: int
-    n: int
-    efficiency: float
-    of_bound: float
-    of_greedy: float
-    phase_s: float
-    peak_in_flight: int
-    wall_s: float
-    ratio: float
-    cpu_ms_per_case: float
-    n_429: int
-    plain_s: float | None = None
-
-    @property
-    def of_plain(self) -> float | None:
-        """Wall time / that of the plain session."""
-        return None if self.plain_s is None else self.wall_s / self.plain_s
-
-
-def compare(
-    workload: Workload,
-    *,
-    n_processes: Sequence[int],
-    n_rounds: int,
-    pinned: bool,
-    environment: Environment,
-    note: Callable[[str], object],
-) -> list[Measured]:
-    """Measure the tool with each `-n` and the raw client, `n_rounds` times in turn.
-
-    Args:
-        workload: What to run.
-        n_processes: Every `-n` to measure.
-        n_rounds: How often, >= 1.
-        pinned: Whether client and server have a core each.
-        environment: See `environment.measured_environment`.
-        note: Called with a line before each command.
+    By the server's log are `phase_s` (first arrival to last reply), `peak_in_flight` and `n_429`;
+    `wall_s` and the CPU are of the whole command and all its processes. `efficiency` is the ideal
+    at the declared mean latency / `phase_s`, `of_bound` the lower bound of the latencies that were
+    drawn / `phase_s`, `of_greedy` is `phase_s` / what list scheduling of them takes; `ratio` is
+    `wall_s` / that of the raw client, `of_plain` that / an xdist session of sleeping tests.
 
     Raises:
         CommandError: A command ended badly, or not all requests were answered.
         ConfigError: The pool cannot be served.
     """
-    clients = (*n_processes, None)
-    warm_up = replace(workload, n_cases=_WARM_UP_CASES)
-    for client in clients:
-        note(f"{workload.name}, to warm up: {_name(client)}")
-        _measure(warm_up, client, 0, pinned=pinned, environment=environment)
-    runs: list[Measured] = []
-    for round_no in range(n_rounds):
-        measured: list[Measured] = []
-        for client in clients:
-            note(f"{workload.name}, round {round_no + 1} of {n_rounds}: {_name(client)}")
-            one = _measure(workload, client, round_no, pinned=pinned, environment=environment)
-            if workload.plain_test is not None and client:
-                note(f"{workload.name}, round {round_no + 1} of {n_rounds}: plain -n {client}")
-                plain = run_timed(plain_command(workload, n_processes=client), environment)
-                one = msgspec.structs.replace(one, plain_s=plain.wall_s)
-            measured.append(one)
-        raw_s = measured[-1].wall_s
-        runs += [msgspec.structs.replace(one, ratio=one.wall_s / raw_s) for one in measured]
-    return runs
+    workload = _sized(workload, options)
+    best = ideal_of(workload)
+    clients: dict[str, int | None] = {f"-n {n}": n for n in options.n or workload.n_processes}
+    if not options.before:
+        clients[RAW] = None
+    rows: Rows = {}
+    for client, n in clients.items():
+        note(f"{workload.name}: {client}")
+        cost, log = run_workload(workload, n, options)
+        rows[client] = {
+            "efficiency": best.mean_s / log.phase_s,
+            "of_bound": best.bound_s / log.phase_s,
+            "of_greedy": log.phase_s / best.greedy_s,
+            "phase_s": log.phase_s,
+            "peak_in_flight": log.max_in_flight(),
+            "wall_s": cost.wall_s,
+            "cpu_ms_per_case": 1000 * cost.cpu_s / workload.n_cases,
+            "n_429": log.count(429),
+        }
+        if workload.plain_test is not None and n and not options.before:
+            note(f"{workload.name}: plain {client}")
+            test = f"bench_suites/overhead/{workload.plain_test}"
+            argv = options.checkout.pytest(f"-n{n}", test, f"--overhead-cases={workload.n_cases}")
+            rows[client]["of_plain"] = cost.wall_s / options.checkout.run(argv).wall_s
+    if RAW in rows:
+        for row in rows.values():
+            row["ratio"] = row["wall_s"] / rows[RAW]["wall_s"]
+    return rows
 
 
-def _name(n_processes: int | None) -> str:
-    return RAW if n_processes is None else f"-n {n_processes}"
+def workload_lines(workload: Workload, rounds: Sequence[Rows], options: Options) -> Iterator[str]:
+    """Median and range of every figure by client, and the targets."""
+    workload = _sized(workload, options)
+    best = ideal_of(workload)
+    yield (
+        f"{workload.name}: n = {workload.n_cases} cases of {workload.n_turns} turn(s), "
+        f"{best.n_seats} seats, {'pinned' if options.pinned else 'not pinned'}, simulated; "
+        f"median [min-max] of {len(rounds)}"
+    )
+    yield (
+        f"ideal {best.mean_s:.3f} s at the pool's mean latency; of the latencies drawn: "
+        f"lower bound {best.bound_s:.3f} s ({best.total_s:.1f} s of service / {best.n_seats} "
+        f"seats, longest episode {best.longest_s:.3f} s); "
+        f"greedy without any cost {best.greedy_s:.3f} s, "
+        f"{best.bound_s / best.greedy_s:.3f} of the lower bound"
+    )
+    yield from figures(rounds)
+    judged = []
+    for target in workload.targets:
+        client = f"-n {target.n_processes}"
+        if client in rounds[0] and options.pinned >= target.pinned:
+            value = median(rounds, client, target.figure)
+            judged.append((f"{client}: {target.figure}", value, target.goal, target.is_met(value)))
+    yield from goals(*judged)
 
 
-def _measure(
-    workload: Workload,
-    n_processes: int | None,
-    round_no: int,
-    *,
-    pinned: bool,
-    environment: Environment,
-) -> Measured:
+def _sized(workload: Workload, options: Options) -> Workload:
+    return replace(workload, n_cases=options.cases or workload.n_cases)
+
+
+def run_workload(
+    workload: Workload, n_processes: int | None, options: Options, *, watched: bool = False
+) -> tuple[Cost, ServerLog]:
+    """Run all cases of a workload once, and make sure that all were answered.
+
+    Args:
+        workload: What to run, as often as it says.
+        n_processes: pytest-xdist's `-n`; None for the raw client.
+        options: Has the code of the client; the server is always this one's.
+        watched: Whether to look after the memory of each process.
+
+    Raises:
+        CommandError: The command ended badly, or not all requests were answered.
+        ConfigError: The pool cannot be served.
+    """
     pool = workload.pool()
     with tempfile.TemporaryDirectory(prefix="overhead-") as temporary:
-        directory = Path(temporary)
-        log_path = directory / "server.jsonl"
-        with serving(pool, log_path, pinned=pinned) as url:
+        log_path = Path(temporary, "server.jsonl")
+        with SimulatorProcess.start(pool, log_path=log_path) as server:
+            if options.pinned:
+                pin_server(server.pid)
+            url = f"http://127.0.0.1:{server.port}"
             if n_processes is None:
                 argv = raw_command(pool, workload, url)
             else:
+                run = Path(temporary, "run")
                 argv = pytest_command(
-                    workload, url=url, n_processes=n_processes, directory=directory / "run"
+                    workload,
+                    url=url,
+                    n_processes=n_processes,
+                    directory=run,
+                    checkout=options.checkout,
                 )
-            cost = run_timed(argv, environment)
+            cost = options.checkout.run(argv, watched=watched)
         log = read_server_log(log_path)
     answered, wanted = log.count(200), workload.n_cases * workload.n_turns
     if answered != wanted:
         msg = f"{workload.name}: the server answered {answered} requests, {wanted} were expected"
         raise CommandError(msg)
-    best = ideal_of(workload)
-    return Measured(
-        workload=workload.name,
-        client=_name(n_processes),
-        round_no=round_no,
-        n=workload.n_cases,
-        efficiency=best.mean_s / log.phase_s,
-        of_bound=best.bound_s / log.phase_s,
-        of_greedy=log.phase_s / best.greedy_s,
-        phase_s=log.phase_s,
-        peak_in_flight=log.max_in_flight(),
-        wall_s=cost.wall_s,
-        ratio=1.0,
-        cpu_ms_per_case=1000 * cost.cpu_s / workload.n_cases,
-        n_429=log.count(429),
+    return cost, log
+
+
+def pytest_command(
+    workload: Workload, *, url: str, n_processes: int, directory: Path, checkout: Checkout
+) -> list[str]:
+    """The command that runs a workload's cases on a simulated provider that runs at `url`."""
+    return checkout.pytest(
+        f"-n{n_processes}",
+        f"bench_suites/overhead/{workload.test}",
+        f"--overhead-cases={workload.n_cases}",
+        f"--ultrapar-pool={workload.pool_path}",
+        f"--ultrapar-simulator={url}",
+        f"--ultrapar-out={directory}",
     )
-
-
-@contextmanager
-def serving(pool: Pool, log_path: Path, *, pinned: bool) -> Iterator[str]:
-    """A simulated provider while entered; its root URL."""
-    with SimulatorProcess.start(pool, log_path=log_path) as server:
-        if pinned:
-            cores.pin_server(server.pid)
-        yield f"http://127.0.0.1:{server.port}"
 
 
 def raw_command(pool: Pool, workload: Workload, url: str) -> list[str]:
@@ -195,8 +187,7 @@ def slots(pool: Pool, url: str) -> list[Lane]:
     }
     lanes: list[Lane] = []
     for lane in pool.lanes:
-        bounds = [left for name in lane.limits if (left := free[name]) is not None]
-        n_slots = min(bounds)
+        n_slots = min(left for name in lane.limits if (left := free[name]) is not None)
         for name in lane.limits:
             left = free[name]
             free[name] = None if left is None else left - n_slots

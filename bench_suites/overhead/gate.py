@@ -7,17 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
+from scipy.stats import binom
 
-from bench_suites.overhead.command import pytest_start, run_timed
-from bench_suites.overhead.gate_power import chance_of_failing
+from bench_suites.overhead.command_line import note
+from bench_suites.overhead.tables import table
 from pytest_ultrapar.analysis.measured_run import find_measured_run
+from pytest_ultrapar.analysis.paired import rate_difference
 from pytest_ultrapar.compare.gate import judge
 from pytest_ultrapar.compare.rules import DEFAULT_RULE_OF_MODEL, parse_rule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from bench_suites.overhead.environment import Environment
+    from bench_suites.overhead.command import Checkout
+    from bench_suites.overhead.command_line import Found, Options
 
 Kind = Literal["same", "slower", "worse"]
 
@@ -85,7 +88,7 @@ def pool_text(kind: Kind, seed: int) -> str:
     return _POOL.format(median_s=median_s, seed=seed) + "".join(models)
 
 
-def measure_gate(*, environment: Environment, note: Callable[[str], None]) -> list[Judgement]:
+def measure_gate(options: Options) -> Found:
     """Run all runs one after another and judge them; some three minutes.
 
     `same`: each of five runs against each other one. `slower` and `worse`: ten runs each, and each
@@ -97,14 +100,15 @@ def measure_gate(*, environment: Environment, note: Callable[[str], None]) -> li
         for kind, n in kinds.items():
             for number in range(n):
                 seed = len(runs)
-                runs[kind, number] = _run(kind, seed, Path(folder), environment)
+                runs[kind, number] = _run(kind, seed, Path(folder), options.checkout)
                 note(f"gate: run {number + 1} of {n}, {kind}")
-        return [
+        judgements = [
             _judgement(kind, base, number, runs)
             for kind, number in runs
             for base in range(N_SAME)
             if (kind, number) != ("same", base)
         ]
+    return gate_lines(judgements), judgements
 
 
 def gate_lines(judgements: Sequence[Judgement]) -> Iterator[str]:
@@ -113,8 +117,7 @@ def gate_lines(judgements: Sequence[Judgement]) -> Iterator[str]:
         f"gate: n = {N_CASES} one-turn cases for each of {len(_MODELS)} models, right with"
         f" {_RIGHT:.0%}; default rules; every run with answers and latencies of its own; simulated"
     )
-    yield "| what | caught | by rule |"
-    yield "| --- | --- | --- |"
+    rows = []
     for kind, what in (
         ("same", "same code, each run against each"),
         ("slower", f"latency x {SLOWER:g}, each run against one"),
@@ -128,7 +131,8 @@ def gate_lines(judgements: Sequence[Judgement]) -> Iterator[str]:
         caught = [each for each in own if each.failed]
         rules = dict.fromkeys(rule for each in own for rule in each.failed)
         counts = (f"{sum(rule in each.failed for each in own)} {rule}" for rule in rules)
-        yield f"| {what} | {len(caught)} of {len(own)} | {', '.join(counts) or '-'} |"
+        rows.append([what, f"{len(caught)} of {len(own)}", ", ".join(counts) or "-"])
+    yield from table(["what", "caught", "by rule"], rows)
     yield (
         "stated beforehand, of the rule on the model's solved rate alone:"
         f" {stated_power():.3f} where it is {WORSE_BY * 100:.0f} points worse,"
@@ -147,20 +151,47 @@ def stated_power(worse_by: float = WORSE_BY) -> float:
     )
 
 
-def _run(kind: Kind, seed: int, folder: Path, environment: Environment) -> Path:
+def chance_of_failing(
+    n: int, *, base_rate: float, new_rate: float, bound: float, confidence: float
+) -> float:
+    """The chance that `solved_rate>=bound` fails, where nothing but chance binds a case's two runs.
+
+    That is the worst case: where some cases are hard in both runs and some easy in both, fewer
+    pairs differ, and the rule sees more.
+
+    Args:
+        n: Pairs of cases.
+        base_rate: Chance that a case is solved in the base run, 0 to 1.
+        new_rate: The same in the run that is judged.
+        bound: Of the difference, such as -0.02.
+        confidence: Of the rule's interval.
+    """
+    losses = base_rate * (1 - new_rate)
+    gains = (1 - base_rate) * new_rate / (1 - losses)  # of a case that is not lost
+    total = 0.0
+    for lost in range(n + 1):
+        # More gains only raise the interval, so it fails below some number of them.
+        n_failing = 0
+        while (
+            n_failing <= n - lost
+            and rate_difference(n, n_failing, lost, confidence=confidence).high < bound
+        ):
+            n_failing += 1
+        total += binom.pmf(lost, n, losses) * binom.cdf(n_failing - 1, n - lost, gains)
+    return float(total)
+
+
+def _run(kind: Kind, seed: int, folder: Path, checkout: Checkout) -> Path:
     pool = folder / f"pool-{seed}.toml"
     pool.write_text(pool_text(kind, seed), encoding="utf-8")
     directory = folder / f"run-{seed}"
-    run_timed(
-        [
-            *pytest_start(),
-            _TEST,
-            f"--overhead-cases={N_CASES}",
-            f"--ultrapar-pool={pool}",
-            f"--ultrapar-out={directory}",
-        ],
-        environment,
+    argv = checkout.pytest(
+        _TEST,
+        f"--overhead-cases={N_CASES}",
+        f"--ultrapar-pool={pool}",
+        f"--ultrapar-out={directory}",
     )
+    checkout.run(argv)
     return directory
 
 

@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import uvloop
 
-from bench_suites.overhead.workload import ROOT
+from bench_suites.overhead.command import ROOT
+from bench_suites.overhead.rounds import Measurement
+from bench_suites.overhead.tables import at_most, goals, median, spread, table, values
+from pytest_ultrapar.analysis.statistics import quantile
 from pytest_ultrapar.broker.client import connect_broker
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.process import BrokerDirectory, BrokerProcess
@@ -25,8 +28,10 @@ from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.pool.config import Overrides, load_pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator, Sequence
 
+    from bench_suites.overhead.command_line import Options
+    from bench_suites.overhead.tables import Rows
     from pytest_ultrapar.broker.client import BrokerClient
     from pytest_ultrapar.pool.model import Pool
 
@@ -45,51 +50,72 @@ _FEW_SLOTS = 15
 _N_WAITING = 300
 
 
-class LeaseCost(msgspec.Struct, frozen=True):
-    """A round's figures, in microseconds per lease: asked for, granted and returned.
-
-    Attributes:
-        local_us: CPU in the process, while seats are free.
-        waiting_us: The same while all seats are taken and others wait, so that each return grants.
-        socket_us: From the request to its grant over the socket, mean.
-        socket_p99_us: The 99th percentile of that.
-        broker_us: CPU of the broker's process.
-        per_s: Leases per second that were granted over the socket.
-    """
-
-    local_us: float
-    waiting_us: float
-    socket_us: float
-    socket_p99_us: float
-    broker_us: float
-    per_s: float
+FIGURES = {
+    "local_us": ("in the process, seats free: us of CPU", MOST_LOCAL_US),
+    "waiting_us": ("in the process, others waiting: us of CPU", MOST_LOCAL_US),
+    "socket_us": ("over the socket: us to the grant, mean", MOST_SOCKET_US),
+    "socket_p99_us": ("over the socket: us to the grant, p99", None),
+    "broker_us": ("broker's process: us of CPU", MOST_BROKER_US),
+    "per_s": ("granted per second", None),
+}
+"""What each says of a lease (asked for, granted and returned), and its goal. While others wait, all
+seats are taken, so that each return grants."""
 
 
-def measure_leases(n_rounds: int, *, note: Callable[[str], object]) -> list[LeaseCost]:
+def lease_round(options: Options) -> Rows:
     """Measure on the root pool's lanes, without their rates: a rate makes leases wait by intent.
 
-    Args:
-        n_rounds: >= 1.
-        note: Called with a line before each round.
+    Two checkouts have two brokers, so each of them that are compared does this by its own command.
+
+    Raises:
+        CommandError: That command ended badly.
     """
+    if options.before:
+        return _by_command(options)
     pool = _without_rates(load_pool(ROOT / "pool.toml", environ={}, overrides=Overrides()))
     n_seats = pool.seats(pool.lanes)
     assert n_seats is not None
-    rounds: list[LeaseCost] = []
-    for number in range(n_rounds):
-        note(f"lease, round {number + 1} of {n_rounds}")
-        waits_us, broker_us, per_s = uvloop.run(_over_the_socket(pool))
-        rounds.append(
-            LeaseCost(
-                local_us=uvloop.run(_in_process(pool, n_slots=_FEW_SLOTS)),
-                waiting_us=uvloop.run(_in_process(pool, n_slots=n_seats + _N_WAITING)),
-                socket_us=statistics.fmean(waits_us),
-                socket_p99_us=statistics.quantiles(waits_us, n=100)[-1],
-                broker_us=broker_us,
-                per_s=per_s,
-            )
+    waits_us, broker_us, per_s = uvloop.run(_over_the_socket(pool, options.cases or _N_SOCKET))
+    n_local = options.cases or _N_LOCAL
+    costs = {
+        "local_us": uvloop.run(_in_process(pool, n_local, n_slots=_FEW_SLOTS)),
+        "waiting_us": uvloop.run(_in_process(pool, n_local, n_slots=n_seats + _N_WAITING)),
+        "socket_us": statistics.fmean(waits_us),
+        "socket_p99_us": quantile(sorted(waits_us), 0.99),
+        "broker_us": broker_us,
+        "per_s": per_s,
+    }
+    return {"lease": costs}
+
+
+def _by_command(options: Options) -> Rows:
+    checkout = options.checkout
+    with tempfile.TemporaryDirectory(prefix="overhead-") as temporary:
+        found = Path(temporary, "lease.json")
+        argv = ["-m", "bench_suites.overhead", "lease", "--runs", "1", "--json", str(found)]
+        checkout.run([checkout.python, *argv])
+        (row,) = msgspec.json.decode(found.read_bytes())["results"]["lease"]
+    # Older checkouts wrote the figures alone.
+    return {"lease": row.get("lease", row)}
+
+
+def lease_lines(rounds: Sequence[Rows], _: Options) -> Iterator[str]:
+    """What a lease costs."""
+    yield (
+        f"lease: {N_WORKERS} workers offer {PER_S:g} leases/s on the root pool's lanes "
+        f"without rates; median [min-max] of {len(rounds)}"
+    )
+    yield from table(
+        ["figure", "value"],
+        [[what, spread(values(rounds, "lease", name))] for name, (what, _) in FIGURES.items()],
+    )
+    yield from goals(
+        *(
+            at_most(what, median(rounds, "lease", name), bound)
+            for name, (what, bound) in FIGURES.items()
+            if bound is not None
         )
-    return rounds
+    )
 
 
 def _without_rates(pool: Pool) -> Pool:
@@ -103,9 +129,9 @@ def _requests(pool: Pool) -> Iterator[LeaseRequest]:
         yield LeaseRequest(number, next(models), opens=True, case_id=str(number))
 
 
-async def _in_process(pool: Pool, *, n_slots: int) -> float:
+async def _in_process(pool: Pool, n: int, *, n_slots: int) -> float:
     broker = LocalBroker(BrokerSettings(pool), MonotonicClock(), asyncio.get_running_loop())
-    requests = itertools.islice(_requests(pool), _N_LOCAL)
+    requests = itertools.islice(_requests(pool), n)
 
     async def slot() -> None:
         for request in requests:
@@ -118,10 +144,10 @@ async def _in_process(pool: Pool, *, n_slots: int) -> float:
     await asyncio.gather(*(slot() for _ in range(n_slots)))
     took_s = time.process_time() - started_s
     await broker.close()
-    return took_s / _N_LOCAL * 1e6
+    return took_s / n * 1e6
 
 
-async def _over_the_socket(pool: Pool) -> tuple[list[float], float, float]:
+async def _over_the_socket(pool: Pool, n: int) -> tuple[list[float], float, float]:
     with tempfile.TemporaryDirectory(prefix="overhead-") as directory:
         process = BrokerProcess.start(BrokerSettings(pool), BrokerDirectory.make(Path(directory)))
         try:
@@ -133,7 +159,7 @@ async def _over_the_socket(pool: Pool) -> tuple[list[float], float, float]:
             await _offer(clients, itertools.islice(requests, _WARM_UP))
             cpu_ns = _cpu_ns(process.pid)
             started_s = time.monotonic()
-            waits_us = await _offer(clients, itertools.islice(requests, _N_SOCKET))
+            waits_us = await _offer(clients, itertools.islice(requests, n))
             per_s = len(waits_us) / (time.monotonic() - started_s)
             broker_us = (_cpu_ns(process.pid) - cpu_ns) / len(waits_us) / 1000
             for client in clients:
@@ -176,3 +202,6 @@ def _cpu_ns(pid: int) -> int:
     except OSError:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+
+LEASE = Measurement(lease_round, lease_lines)

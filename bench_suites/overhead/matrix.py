@@ -6,16 +6,17 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from bench_suites.overhead.command import pytest_start, run_timed
-from bench_suites.overhead.workload import ROOT
-from pytest_ultrapar.analysis.run_summary import SUMMARY_FILE, RunSummary
+from bench_suites.overhead.command import ROOT
+from bench_suites.overhead.command_line import note
+from bench_suites.overhead.rounds import Measurement
+from bench_suites.overhead.tables import at_least, figures, goals, median
+from pytest_ultrapar.analysis.run_summary import read_summary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from bench_suites.overhead.environment import Environment
+    from bench_suites.overhead.command_line import Options
+    from bench_suites.overhead.tables import Rows
 
 POLICIES = ("even", "split")
 LEAST_EFFICIENCY = 0.90
@@ -26,78 +27,61 @@ _N_NUMBERS = 150
 so that the uneven end, a part of one episode, is a few per cent."""
 
 
-class MatrixRun(msgspec.Struct, frozen=True):
-    """One run on the uneven pool.
-
-    Attributes:
-        client: `-n 4`, ...
-        n: Cases.
-        makespan_s: First send to last end.
-        bound_s: Lower bound of the makespan by what the requests took.
-        efficiency: bound_s / makespan_s.
-    """
-
-    policy: str
-    client: str
-    round_no: int
-    n: int
-    makespan_s: float
-    bound_s: float
-    efficiency: float
-
-
-def measure_matrix(
-    n_processes: Sequence[int],
-    n_rounds: int,
-    *,
-    environment: Environment,
-    note: Callable[[str], object],
-) -> list[MatrixRun]:
+def matrix_round(options: Options) -> Rows:
     """Run the uneven matrix under each policy in turn.
 
-    Args:
-        n_processes: Every `-n` to measure.
-        n_rounds: How often, >= 1.
-        environment: See `environment.measured_environment`.
-        note: Called with a line before each run.
+    `makespan_s` is first send to last end, `bound_s` its lower bound by what the requests took.
 
     Raises:
         CommandError: A run ended badly.
     """
-    runs = []
-    for round_no in range(n_rounds):
-        for n in n_processes:
-            for policy in POLICIES:
-                note(f"matrix, round {round_no + 1} of {n_rounds}: -n {n}, policy {policy}")
-                runs.append(_run(policy, n, round_no, environment))
-    return runs
+    rows: Rows = {}
+    for n in options.n or N_PROCESSES:
+        for policy in POLICIES:
+            note(f"matrix: -n {n}, policy {policy}")
+            rows[f"-n {n}, {policy}"] = _run(policy, n, options)
+    return rows
 
 
-def _run(policy: str, n_processes: int, round_no: int, environment: Environment) -> MatrixRun:
+def _run(policy: str, n: int, options: Options) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="matrix-") as temporary:
         directory = Path(temporary, "run")
-        run_timed(
-            [
-                *pytest_start(),
-                f"-n{n_processes}",
-                "bench_suites/overhead/test_episodes.py",
-                f"--overhead-cases={_N_NUMBERS}",
-                f"--ultrapar-pool={ROOT / 'pools' / 'overhead-matrix.toml'}",
-                f"--ultrapar-policy={policy}",
-                f"--ultrapar-out={directory}",
-            ],
-            environment,
+        argv = options.checkout.pytest(
+            f"-n{n}",
+            "bench_suites/overhead/test_episodes.py",
+            f"--overhead-cases={options.cases or _N_NUMBERS}",
+            f"--ultrapar-pool={ROOT / 'pools' / 'overhead-matrix.toml'}",
+            f"--ultrapar-policy={policy}",
+            f"--ultrapar-out={directory}",
         )
-        summary = msgspec.json.decode((directory / SUMMARY_FILE).read_bytes(), type=RunSummary)
-    statistics = summary.statistics
-    assert statistics.makespan_s is not None
-    assert summary.bound_s is not None
-    return MatrixRun(
-        policy,
-        f"-n {n_processes}",
-        round_no,
-        statistics.n_timed,
-        statistics.makespan_s,
-        summary.bound_s,
-        summary.bound_s / statistics.makespan_s,
+        options.checkout.run(argv)
+        summary = read_summary(directory)
+    assert summary is not None
+    makespan_s, bound_s = summary.statistics.makespan_s, summary.bound_s
+    assert makespan_s is not None
+    assert bound_s is not None
+    return {
+        "n": summary.statistics.n_timed,
+        "makespan_s": makespan_s,
+        "bound_s": bound_s,
+        "efficiency": bound_s / makespan_s,
+    }
+
+
+def matrix_lines(rounds: Sequence[Rows], _: Options) -> Iterator[str]:
+    """Efficiency on the uneven pool, by policy."""
+    yield (
+        "matrix: cases of six turns on an uneven pool, simulated; "
+        f"median [min-max] of {len(rounds)}"
     )
+    yield from figures(rounds)
+    yield from goals(
+        *(
+            at_least(f"{label}: efficiency", median(rounds, label, "efficiency"), LEAST_EFFICIENCY)
+            for label in rounds[0]
+            if label.endswith(POLICIES[0])
+        )
+    )
+
+
+MATRIX = Measurement(matrix_round, matrix_lines)

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from bench_suites.overhead.command import ROOT
 from bench_suites.overhead.conversation import N_TURNS
 from pytest_ultrapar.pool.config import Overrides, load_pool
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.pool.model import Pool
+    from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-"""The project's folder: where the pools are and pytest is started."""
+    from pytest_ultrapar.pool.model import Pool
 
 Figure = Literal[
     "efficiency", "peak_in_flight", "ratio", "of_plain", "of_greedy", "cpu_ms_per_case"
 ]
-"""A figure of `comparison.Measured`."""
+"""A figure of `comparison.workload_round`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +35,15 @@ class Target:
     n_processes: int = 0
     pinned: bool = False
 
+    @property
+    def goal(self) -> str:
+        """The bound as text."""
+        return f">= {self.at_least:g}" if self.at_least is not None else f"<= {self.at_most:g}"
+
     def is_met(self, value: float) -> bool:
         """Whether a median keeps the bound."""
         above = self.at_least is None or value >= self.at_least
         return above and (self.at_most is None or value <= self.at_most)
-
-    def __str__(self) -> str:
-        if self.at_least is not None:
-            return f"{self.figure} >= {self.at_least:g}"
-        return f"{self.figure} <= {self.at_most:g}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,41 +2,49 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import time
 
 import msgspec
 import pytest
 
-from bench_suites.overhead import tables
-from bench_suites.overhead.command import CommandError, pytest_command, run_timed
-from bench_suites.overhead.comparison import Measured, raw_command, slots
-from bench_suites.overhead.environment import foreign_plugins, measured_environment
-from bench_suites.overhead.growth import GrowthRow
-from bench_suites.overhead.ideal import ideal_of
-from bench_suites.overhead.lease import LeaseCost
-from bench_suites.overhead.memory import Growth
-from bench_suites.overhead.plugin_cost import PluginCost
+from bench_suites.overhead.command import (
+    Checkout,
+    CommandError,
+    foreign_plugins,
+    measured_environment,
+    peak_kib,
+    processes_of,
+)
+from bench_suites.overhead.command_line import Options
+from bench_suites.overhead.comparison import pytest_command, raw_command, slots, workload_lines
+from bench_suites.overhead.growth import growth_lines, memory_lines, memory_of_processes
+from bench_suites.overhead.lease import FIGURES, lease_lines
+from bench_suites.overhead.rounds import Measurement, compare, pair_lines
+from bench_suites.overhead.start import imports_lines
 from bench_suites.overhead.workload import EPISODES, LONG_TAIL, SMALL, WIDE, Target
 
+HERE = Checkout({})
 BURN = "import time\nwhile time.process_time() < 0.2: pass"
 
 
-def test_run_timed_counts_the_cpu_of_grandchildren():
+def test_run_counts_the_cpu_of_grandchildren():
     inner = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BURN!r}])"
     started_s = time.monotonic()
-    cost = run_timed([sys.executable, "-c", inner], {})
+    cost = HERE.run([sys.executable, "-c", inner])
     assert cost.cpu_s >= 0.2
     assert 0.0 < cost.wall_s <= time.monotonic() - started_s
 
 
-def test_run_timed_refuses_a_failed_command_with_what_it_said():
+def test_run_refuses_a_failed_command_with_what_it_said():
     with pytest.raises(CommandError, match=r"(?s)exit code 1.*ValueError: of course"):
-        run_timed([sys.executable, "-c", "raise ValueError('of course')"], {})
+        HERE.run([sys.executable, "-c", "raise ValueError('of course')"])
 
 
-def test_run_timed_takes_the_expected_exit_code_for_success():
-    assert run_timed([sys.executable, "-c", "raise SystemExit(5)"], {}, expected=5).wall_s > 0
+def test_run_takes_the_expected_exit_code_for_success():
+    assert HERE.run([sys.executable, "-c", "raise SystemExit(5)"], expected=5).wall_s > 0
 
 
 def test_environment_holds_nothing_that_changes_a_run(monkeypatch):
@@ -57,7 +65,9 @@ def test_foreign_plugins_are_not_those_that_come_along():
 
 
 def test_pytest_command_runs_the_workload_on_the_given_server(tmp_path):
-    command = pytest_command(WIDE, url="http://127.0.0.1:1", n_processes=2, directory=tmp_path)
+    command = pytest_command(
+        WIDE, url="http://127.0.0.1:1", n_processes=2, directory=tmp_path, checkout=HERE
+    )
     assert "-n2" in command
     assert "--overhead-cases=3000" in command
     assert f"--ultrapar-pool={WIDE.pool_path}" in command
@@ -88,19 +98,14 @@ def test_target_is_met_up_to_its_bound(target, kept, broken):
     assert not target.is_met(broken)
 
 
-def measured(client, round_no, **figures):
-    values = {
+def measured(**figures):
+    return {
         "efficiency": 0.9,
-        "of_bound": 0.9,
-        "of_greedy": 1.1,
-        "phase_s": 2.2,
         "peak_in_flight": 300,
-        "wall_s": 4.0,
         "ratio": 2.0,
         "cpu_ms_per_case": 1.0,
         "n_429": 0,
-    }
-    return Measured(workload="wide", client=client, round_no=round_no, n=3000, **(values | figures))
+    } | figures
 
 
 def goals(*lines):
@@ -111,13 +116,12 @@ def goals(*lines):
 
 
 def test_comparison_shows_medians_ranges_and_verdicts():
-    runs = [
-        measured("-n 0", 0, efficiency=0.5),
-        measured("-n 0", 1, efficiency=0.7),
-        measured("-n 0", 2, efficiency=0.6),
-        measured("raw", 0),
+    rounds = [
+        {"-n 0": measured(efficiency=0.5), "raw": measured()},
+        {"-n 0": measured(efficiency=0.7), "raw": measured()},
+        {"-n 0": measured(efficiency=0.6), "raw": measured()},
     ]
-    text = "\n".join(tables.comparison_lines(WIDE, ideal_of(WIDE), runs, pinned=True))
+    text = "\n".join(workload_lines(WIDE, rounds, Options(HERE, pinned=True)))
     assert "n = 3000" in text
     assert "0.600 [0.500-0.700]" in text
     assert goals(text)["-n 0: efficiency"] == ["0.6", ">= 0.8", "NOT met"]
@@ -126,48 +130,62 @@ def test_comparison_shows_medians_ranges_and_verdicts():
 
 
 def test_comparison_without_pinning_judges_no_pinned_target():
-    text = "\n".join(
-        tables.comparison_lines(WIDE, ideal_of(WIDE), [measured("-n 0", 0)], pinned=False)
-    )
+    text = "\n".join(workload_lines(WIDE, [{"-n 0": measured()}], Options(HERE)))
     assert list(goals(text)) == ["-n 0: peak_in_flight"]
 
 
 def test_comparison_with_a_plain_session_shows_and_judges_it():
-    runs = [measured("-n 15", 0, plain_s=5.0), measured("raw", 0)]
-    text = "\n".join(tables.comparison_lines(SMALL, ideal_of(SMALL), runs, pinned=False))
+    rounds = [{"-n 15": measured(of_plain=0.8), "raw": measured()}]
+    text = "\n".join(workload_lines(SMALL, rounds, Options(HERE)))
     assert goals(text)["-n 15: of_plain"] == ["0.8", "<= 1.15", "met"]
     raw = next(line for line in text.splitlines() if line.startswith("| raw"))
     assert "| - " in raw
 
 
 def test_memory_is_judged_by_the_process_that_grew_most():
-    rows = [
-        Growth("-n 0", "pytest", 20_000, 60.0, 110.0, 40.0, 85.0, 5.0),
-        Growth("-n 2", "gw0", 20_000, 60.0, 170.0, 40.0, 110.0, 40.0),
-    ]
-    assert goals(*tables.memory_lines(rows)) == {
+    rows = {"-n 0, pytest": {"more_mib": 5.0}, "-n 2, gw0": {"more_mib": 40.0}}
+    assert goals(*memory_lines([rows], Options(HERE))) == {
         "every process: more MiB": ["40", "<= 15", "NOT met"]
     }
-    assert goals(*tables.memory_lines(rows[:1])) == {
+    del rows["-n 2, gw0"]
+    assert goals(*memory_lines([rows], Options(HERE))) == {
         "every process: more MiB": ["5", "<= 15", "met"]
     }
 
 
+def test_memory_is_what_cases_add_to_empty_tests():
+    rows = memory_of_processes(
+        {"pytest": 60.0, "gw0": 70.0, "broker": 30.0},
+        {"pytest": 110.0, "gw0": 150.0, "broker": 34.0},
+        {"pytest": 40.0, "gw0": 40.0},
+        {"pytest": 85.0, "gw0": 110.0},
+    )
+    assert {process: row["more_mib"] for process, row in rows.items()} == {
+        "pytest": 5.0,
+        "gw0": 10.0,
+        "broker": 4.0,
+    }
+
+
 def test_growth_is_judged_by_the_costliest_size():
-    rows = [
-        GrowthRow(3_000, 1.0, 0.4, 1500.0, 0.7, 0.4, 4.0),
-        GrowthRow(20_000, 1.2, 0.4, 2500.0, 2.0, 1.0, 24.0),
-        GrowthRow(100_000, 1.1, 0.4, 1000.0, 9.0, 5.0, 120.0),
-    ]
-    assert goals(*tables.growth_lines(rows)) == {
+    rows = {
+        "n = 3,000": {"cpu_ms": 1.0, "more_bytes": 1500.0},
+        "n = 20,000": {"cpu_ms": 1.2, "more_bytes": 2500.0},
+        "n = 100,000": {"cpu_ms": 1.1, "more_bytes": 1000.0},
+    }
+    assert goals(*growth_lines([rows], Options(HERE))) == {
         "CPU per case, most / that of 3,000": ["1.2", "<= 1.1", "NOT met"],
         "memory of a case beyond an empty test, bytes": ["2500", "<= 2000", "NOT met"],
     }
 
 
 def test_leases_are_judged_by_their_medians():
-    rounds = [LeaseCost(10.0, 21.0, 100.0 * n, 900.0, 50.0, 2000.0) for n in (1, 2, 1)]
-    verdicts = {what: cells[-1] for what, cells in goals(*tables.lease_lines(rounds)).items()}
+    rounds = [
+        {"lease": dict(zip(FIGURES, (10.0, 21.0, 100.0 * n, 900.0, 50.0, 2000.0), strict=True))}
+        for n in (1, 2, 1)
+    ]
+    lines = goals(*lease_lines(rounds, Options(HERE)))
+    verdicts = {what: cells[-1] for what, cells in lines.items()}
     assert verdicts == {
         "in the process, seats free: us of CPU": "met",
         "in the process, others waiting: us of CPU": "NOT met",
@@ -177,7 +195,60 @@ def test_leases_are_judged_by_their_medians():
 
 
 def test_plugin_cost_is_judged_by_the_difference_of_neighbours():
-    cost = PluginCost(20, 250.0, 300.0, 4.0, 3.0, ["pytest_ultrapar.plugin"])
-    assert goals(*tables.plugin_cost_lines(cost)) == {
+    row = {"without_ms": 250.0, "with_ms": 300.0, "more_ms": 4.0, "more_cpu_ms": 3.0}
+    assert goals(*imports_lines([{"empty folder": row}], Options(HERE))) == {
         "difference of neighbours, ms": ["4", "<= 10", "met"]
     }
+
+
+def test_checkouts_are_compared_in_turn_and_each_begins_as_often():
+    before = Checkout({}, python="before")
+    asked = []
+
+    def one_round(options):
+        asked.append((options.checkout.python, options.cases))
+        n = 1.0 if options.checkout is before else 2.0
+        return {"-n 0": {"wall_s": n + len(asked) / 1000, "only": n}, options.checkout.python: {}}
+
+    options = Options(Checkout({}, python="after"), runs=4, before=before)
+    lines, rounds = compare(Measurement(one_round, lambda *_: []), options)
+    assert [python for python, cases in asked if cases is None] == [
+        *("before", "after", "after", "before"),
+        *("before", "after", "after", "before"),
+    ]
+    assert [python for python, cases in asked[:2]] == ["before", "after"]
+    assert len(rounds) == 4
+    assert [line.split("|")[-2].strip() for line in list(lines)[-2:]] == ["more", "more"]
+
+
+def test_comparison_of_checkouts_has_an_interval_and_leaves_out_what_one_side_lacks():
+    pairs = [
+        {"before": {"-n 0": {"a": 1.0 + n / 10, "gone": 1.0}}, "after": {"-n 0": {"a": 1.15}}}
+        for n in range(4)
+    ]
+    *_, row = pair_lines(pairs)
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[:3] == ["-n 0: a", "1.15", "1.15"]
+    low, high = map(float, cells[4].split(" to "))
+    assert low < 1 < high
+    assert cells[5] == "no difference seen"
+
+
+def test_processes_are_the_command_and_its_children_by_role():
+    script = "import sys; held = bytearray(32 << 20); print(); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        child.stdout.readline()
+        found = dict(processes_of(os.getpid()))
+        peak = peak_kib(child.pid)
+        child.communicate()
+    assert found[os.getpid()] == "pytest"
+    assert found[child.pid] == "worker"
+    assert 32 * 1024 < peak < 96 * 1024
+    assert peak_kib(child.pid) == 0
+
+
+def test_peaks_of_a_failed_command_are_no_figures():
+    with pytest.raises(CommandError, match=r"(?s)exit code 3.*broken"):
+        HERE.run([sys.executable, "-c", "import sys; print('broken'); sys.exit(3)"], watched=True)

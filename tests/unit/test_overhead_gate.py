@@ -7,9 +7,14 @@ import random
 import pytest
 
 from bench_suites.overhead import gate
-from bench_suites.overhead.environment import measured_environment
-from bench_suites.overhead.gate import Judgement, gate_lines, pool_text, stated_power
-from bench_suites.overhead.gate_power import chance_of_failing
+from bench_suites.overhead.command import Checkout, measured_environment
+from bench_suites.overhead.gate import (
+    Judgement,
+    chance_of_failing,
+    gate_lines,
+    pool_text,
+    stated_power,
+)
 from pytest_ultrapar.analysis.measured_run import find_measured_run
 from pytest_ultrapar.analysis.paired import rate_difference
 from pytest_ultrapar.compare.gate import judge
@@ -62,7 +67,7 @@ def test_lines_count_what_was_caught():
         for base in range(5)
         for run in range(10)
     ]
-    said = list(gate_lines(judgements))
+    said = [" ".join(line.split()) for line in gate_lines(judgements)]
     assert "| same code, each run against each | 0 of 20 | - |" in said
     assert "| latency x 1.15, each run against one | 8 of 10 | 8 service<=+7% |" in said
     assert "| latency x 1.15, each run against each | 40 of 50 | 40 service<=+7% |" in said
@@ -72,9 +77,9 @@ def test_lines_count_what_was_caught():
 def test_model_that_became_worse_is_caught_and_the_same_one_is_not(tmp_path):
     # Answers hang on content and seed alone, so this holds on a busy machine, too.
     rules = [parse_rule("same_answers"), parse_rule("solved_rate[model=second]>=-0.02")]
-    with measured_environment() as environment:
+    with measured_environment() as variables:
         base, same, worse = (
-            find_measured_run(str(gate._run(kind, seed, tmp_path, environment)))
+            find_measured_run(str(gate._run(kind, seed, tmp_path, Checkout(variables))))
             for kind, seed in (("same", 0), ("same", 1), ("worse", 2))
         )
     assert [each.failed for each in judge(rules, same, base).judged] == [False, False]

@@ -1,6 +1,6 @@
 """Plans against the runs that follow, with real processes and sockets.
 
-Two situations stand for the eight of `python -m bench_suites.overhead forecast`, which takes two
+Two situations stand for the eight of `python -m bench_suites.adaptive forecast`, which takes two
 minutes.
 """
 
@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import pytest
 
-from bench_suites.overhead.environment import measured_environment
-from bench_suites.overhead.forecast import (
+from bench_suites.adaptive.forecast import (
     MOST_MEDIAN,
     MOST_WORST,
+    SITUATIONS,
     Forecasted,
+    compare,
     errors,
-    measure_forecasts,
+    forecast_lines,
 )
-from bench_suites.overhead.situations import SITUATIONS
-from bench_suites.overhead.tables import forecast_lines
+from bench_suites.overhead.command import Checkout, measured_environment
+from bench_suites.overhead.command_line import Options
 
 
 def test_errors_are_shares_of_what_was_measured():
@@ -40,8 +41,8 @@ def test_situations_are_eight_of_all_modes_on_pools_and_earlier_runs():
 def test_predicted_times_are_those_of_the_runs_that_follow():
     # What bounds these runs is latency and limits: a busy machine lengthens them by a few percent.
     few = [one for one in SITUATIONS if one.name in {"qps, three keys", "all lanes in turn"}]
-    with measured_environment() as environment:
-        found = measure_forecasts(few, environment=environment, note=lambda _: None)
+    with measured_environment() as variables:
+        found = [compare(one, Options(Checkout(variables))) for one in few]
     assert len(found) == 2
     median, worst = errors(found)
     assert median <= MOST_MEDIAN, found

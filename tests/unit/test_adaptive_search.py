@@ -1,4 +1,4 @@
-"""A few of the providers that `python -m bench_suites.overhead adaptive` plays, with one seed.
+"""A few of the providers that `python -m bench_suites.adaptive search` plays, with one seed.
 
 All of them take a minute; `docs/explanation/adaptive.md` holds their table.
 """
@@ -9,7 +9,7 @@ import pytest
 
 from bench_suites.adaptive.play import LimitPlay
 from bench_suites.adaptive.scenarios import SCENARIOS
-from bench_suites.adaptive.search import measure_searches, search_lines
+from bench_suites.adaptive.search import search, search_lines
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 
@@ -28,12 +28,12 @@ BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
     ],
 )
 def test_adaptive_mode_finds_what_a_provider_bears(name):
-    [found] = measure_searches([BY_NAME[name]], seeds=1, note=lambda _: None)
+    found = search(BY_NAME[name], seeds=1)
     assert found.aims_met, "\n".join(search_lines([found]))
 
 
 def test_adaptive_mode_stays_at_a_ceiling_below_the_limit():
-    [found] = measure_searches([BY_NAME["ceiling of 40 below 400"]], seeds=1, note=lambda _: None)
+    found = search(BY_NAME["ceiling of 40 below 400"], seeds=1)
     assert found.seats == 40
     assert found.used[1] > 0.97
 

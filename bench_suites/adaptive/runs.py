@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bench_suites.overhead.command import pytest_start, run_timed
-from bench_suites.overhead.workload import ROOT
-from pytest_ultrapar.analysis.run_summary import SUMMARY_FILE, RunSummary
-from pytest_ultrapar.report.text import text_table
+from bench_suites.overhead.command import ROOT
+from bench_suites.overhead.command_line import note
+from bench_suites.overhead.tables import table
+from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.testing import read_server_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from bench_suites.overhead.environment import Environment
+    from bench_suites.overhead.command_line import Found, Options
 
 LEAST_SHARE = 0.90
+N_ROUNDS = 5
 POOLS = {"qwen": 1_200, "azure": 24_000}
 """Cases for each model of a pool: fixed mode takes about 90 s, so that a search of some seconds is
 a small part, as in real runs."""
 MODES = ("fixed", "adaptive")
-_WIDE = 200
 
 
 class ModeRun(msgspec.Struct, frozen=True):
@@ -45,21 +45,20 @@ class ModeRun(msgspec.Struct, frozen=True):
     makespan_s: float
 
 
-def measure_adaptive_runs(
-    n_rounds: int, *, environment: Environment, note: Callable[[str], object]
-) -> list[ModeRun]:
+def measure_runs(options: Options) -> Found:
     """Run both pools in both modes, in turn.
 
     Raises:
         CommandError: A run ended badly.
     """
     runs = []
+    n_rounds = options.runs or N_ROUNDS
     for round_no in range(n_rounds):
         for pool in POOLS:
             for mode in MODES:
-                note(f"adaptive-runs, round {round_no + 1} of {n_rounds}: {pool}, {mode}")
-                runs.append(_run(pool, mode, round_no, environment))
-    return runs
+                note(f"runs, round {round_no + 1} of {n_rounds}: {pool}, {mode}")
+                runs.append(_run(pool, mode, round_no, options))
+    return run_lines(runs), runs
 
 
 def share(runs: Sequence[ModeRun], pool: str) -> float:
@@ -73,9 +72,9 @@ def share(runs: Sequence[ModeRun], pool: str) -> float:
     return times["fixed"] / times["adaptive"]
 
 
-def adaptive_run_lines(runs: Sequence[ModeRun]) -> Iterator[str]:
+def run_lines(runs: Sequence[ModeRun]) -> Iterator[str]:
     """A table of the runs, and each pool's share."""
-    yield "adaptive-runs: -n 0, simulated; refused as the server's log has it"
+    yield "runs: -n 0, simulated; refused as the server's log has it"
     rows = [
         [
             run.pool,
@@ -88,36 +87,34 @@ def adaptive_run_lines(runs: Sequence[ModeRun]) -> Iterator[str]:
         for run in runs
     ]
     header = ["pool", "mode", "round", "requests", "makespan", "429"]
-    yield from text_table(header, rows, n_names=2, width=_WIDE)
+    yield from table(header, rows)
     for pool in POOLS:
         found = share(runs, pool)
         verdict = "met" if found >= LEAST_SHARE else "MISSED"
         yield f"{pool}: adaptive / fixed {found:.3f}, aim >= {LEAST_SHARE:.2f}: {verdict}"
 
 
-def _run(pool: str, mode: str, round_no: int, environment: Environment) -> ModeRun:
+def _run(pool: str, mode: str, round_no: int, options: Options) -> ModeRun:
     with tempfile.TemporaryDirectory(prefix="adaptive-") as temporary:
         directory = Path(temporary, "run")
-        run_timed(
-            [
-                *pytest_start(),
-                "-n0",
-                "bench_suites/overhead/test_overhead.py",
-                f"--overhead-cases={POOLS[pool]}",
-                f"--ultrapar-pool={ROOT / 'pools' / f'overhead-adaptive-{pool}.toml'}",
-                f"--ultrapar-rate-mode={mode}",
-                f"--ultrapar-out={directory}",
-            ],
-            environment,
+        argv = options.checkout.pytest(
+            "-n0",
+            "bench_suites/overhead/test_overhead.py",
+            f"--overhead-cases={options.cases or POOLS[pool]}",
+            f"--ultrapar-pool={ROOT / 'pools' / f'overhead-adaptive-{pool}.toml'}",
+            f"--ultrapar-rate-mode={mode}",
+            f"--ultrapar-out={directory}",
         )
-        summary = msgspec.json.decode((directory / SUMMARY_FILE).read_bytes(), type=RunSummary)
-        requests = read_server_log(directory / "simulator.jsonl").requests
+        options.checkout.run(argv)
+        summary = read_summary(directory)
+        log = read_server_log(directory / "simulator.jsonl")
+    assert summary is not None
     assert summary.statistics.makespan_s is not None
     return ModeRun(
         pool=pool,
         mode=mode,
         round_no=round_no,
-        n=len(requests),
-        refused=sum(request.status == 429 for request in requests),  # noqa: PLR2004 - a status
+        n=len(log.requests),
+        refused=log.count(429),
         makespan_s=summary.statistics.makespan_s,
     )

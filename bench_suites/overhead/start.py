@@ -1,0 +1,128 @@
+"""What comes before the first case: the plugin where it has nothing to do, and collecting."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench_suites.overhead.comparison import run_workload
+from bench_suites.overhead.rounds import Measurement
+from bench_suites.overhead.tables import at_most, figures, goals, median
+from bench_suites.overhead.workload import SMALL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bench_suites.overhead.command import Cost
+    from bench_suites.overhead.command_line import Options
+    from bench_suites.overhead.tables import Rows
+
+MOST_MS = 10.0
+"""So much longer may `pytest --collect-only` take with the plugin installed."""
+_NOTHING_COLLECTED = 5
+
+
+def start_round(options: Options) -> Rows:
+    """Collect an empty folder, and run one case."""
+    nothing = collect_nothing(options)
+    one, _ = run_workload(replace(SMALL, n_cases=1), 0, options)
+    return {
+        "empty folder": {"wall_s": nothing.wall_s, "cpu_s": nothing.cpu_s},
+        "one case, -n 0": {"wall_s": one.wall_s, "cpu_s": one.cpu_s},
+    }
+
+
+def start_lines(rounds: Sequence[Rows], _: Options) -> Iterator[str]:
+    """The whole commands."""
+    yield f"start: whole commands, simulated; median [min-max] of {len(rounds)}"
+    yield from figures(rounds)
+
+
+def imports_round(options: Options) -> Rows:
+    """Collect an empty folder with the plugin blocked, then with it loaded."""
+    without, loaded = collect_nothing(options, "-p", "no:ultrapar"), collect_nothing(options)
+    return {
+        "empty folder": {
+            "without_ms": 1000 * without.wall_s,
+            "with_ms": 1000 * loaded.wall_s,
+            "more_ms": 1000 * (loaded.wall_s - without.wall_s),
+            # A busy machine disturbs it less.
+            "more_cpu_ms": 1000 * (loaded.cpu_s - without.cpu_s),
+        }
+    }
+
+
+def imports_lines(rounds: Sequence[Rows], _: Options) -> Iterator[str]:
+    """The cost of the plugin where it has nothing to do."""
+    yield (
+        "imports: `pytest --collect-only` in an empty folder, without the plugin and with it in "
+        f"turn; median [min-max] of {len(rounds)}"
+    )
+    yield from figures(rounds)
+    more_ms = median(rounds, "empty folder", "more_ms")
+    yield from goals(at_most("difference of neighbours, ms", more_ms, MOST_MS))
+
+
+def collect_nothing(options: Options, *more: str) -> Cost:
+    """`pytest --collect-only` in an empty folder."""
+    argv = options.checkout.pytest("--collect-only", *more)
+    with tempfile.TemporaryDirectory(prefix="overhead-") as empty:
+        return options.checkout.run(argv, folder=Path(empty), expected=_NOTHING_COLLECTED)
+
+
+N_CASES = 12_200
+"""The full plan: the eight open models, 20 repetitions."""
+MOST_CPU_RATIO = 2.0
+"""A case may take so many times the CPU of an empty test."""
+MOST_KIB = 2.0
+"""A case may take so much more memory than an empty test."""
+
+_PHASES = (
+    *(f"bench_suites/phase5{number}" for number in range(1, 6)),
+    "--ultrapar-pool=pool.toml",
+)
+_FULL = (*_PHASES, "--ultrapar-repeats=20")
+_ONE = (
+    *_PHASES,
+    "--ultrapar-repeats=1",
+    "--task-type=simple_task",
+    "--ultrapar-model=DeepSeek-R1*",
+)
+_FULL_EMPTY = ("bench_suites/overhead/test_empty_cells.py",)
+_ONE_EMPTY = ("bench_suites/overhead/test_empty.py", "--overhead-cases=1")
+_KIB_PER_MIB = 1024
+
+
+def collection_round(options: Options) -> Rows:
+    """Collect all cases of the five phases and as many empty tests, each less one of them."""
+
+    def beyond(full: Sequence[str], one: Sequence[str]) -> dict[str, float]:
+        many, few = (
+            options.checkout.run(options.checkout.pytest("--collect-only", *what))
+            for what in (full, one)
+        )
+        return {"cpu_s": many.cpu_s - few.cpu_s, "mib": many.peak_mib - few.peak_mib}
+
+    return {"cases": beyond(_FULL, _ONE), "empty tests": beyond(_FULL_EMPTY, _ONE_EMPTY)}
+
+
+def collection_lines(rounds: Sequence[Rows], _: Options) -> Iterator[str]:
+    """The cost of collecting all five phases."""
+    yield (
+        f"collection: n = {N_CASES} cases and as many empty tests, beyond those of one; "
+        f"median [min-max] of {len(rounds)}"
+    )
+    yield from figures(rounds)
+    cpu_s, empty_cpu_s = (median(rounds, what, "cpu_s") for what in ("cases", "empty tests"))
+    mib, empty_mib = (median(rounds, what, "mib") for what in ("cases", "empty tests"))
+    yield from goals(
+        at_most("CPU of a case / that of an empty test", cpu_s / empty_cpu_s, MOST_CPU_RATIO),
+        at_most("more memory of a case, KiB", (mib - empty_mib) * _KIB_PER_MIB / N_CASES, MOST_KIB),
+    )
+
+
+START = Measurement(start_round, start_lines)
+IMPORTS = Measurement(imports_round, imports_lines, n_rounds=20)
+COLLECTION = Measurement(collection_round, collection_lines)
