@@ -279,10 +279,14 @@ class DayLedger:
         time_s = found.time_s + max(0.0, _progress_s(then, self._instant))
         others = Counter({(a, b, c, d): units for a, b, c, d, units in found.sent})
         others.subtract(self._written)
-        self._others = +others
+        others, known = +others, self._others
+        self._others = others
         if found.frame == self._frame:
-            # Ours and the file's are both no later than the true time.
-            time_s = max(time_s, self._time_s)
+            # Ours and the file's are both no later than the true time, so the later one is nearer
+            # to it. But what others have sent since we looked stands there in their time: a run that
+            # began after the wall clock was set back may lag by hours, and by our time its units
+            # would come free as much too early.
+            time_s = (max if others <= known else min)(time_s, self._time_s)
         self._frame, self._time_s = found.frame, time_s
         self._forget()
         if not any(units for _, units in self._sent()):

@@ -271,6 +271,28 @@ def test_new_day_does_not_begin_twice_for_a_slow_clock():
     assert ledger.left(clocks.now_s) == 6
 
 
+def test_run_that_learns_of_a_slower_ones_units_counts_them_by_its_time(tmp_path):
+    clocks = Clocks()
+    first = ledger_of(2, clocks, memory=DayMemory(tmp_path, "x", "x"))
+    first.claim(clocks.now_s)
+    assert spend(first, 1, clocks) == 1
+    # It looks, and so knows how long it has been; the file, and who begins with it, do not.
+    for _ in range(6 * 60):
+        clocks.go(60)
+        first.left(clocks.now_s)
+    clocks.jump(-DAY_S)
+    second = ledger_of(2, clocks, memory=DayMemory(tmp_path, "x", "x"))
+    second.claim(clocks.now_s)
+    assert spend(second, 1, clocks) == 1
+    second.close(clocks.now_s)
+    for _ in range(18 * 60 + 10):
+        clocks.go(60)
+        first.left(clocks.now_s)
+    first.close(clocks.now_s)
+    # A day after its own unit, eighteen hours after the other's.
+    assert spend(first, 2, clocks) <= 1
+
+
 @pytest.mark.parametrize(("ahead_s", "left"), [(0.0, 0), (-200.0, 0), (5 * HOUR_S, 10)])
 def test_over_a_start_of_the_host_the_wall_clock_counts(tmp_path, ahead_s, left):
     clocks = Clocks()
