@@ -148,9 +148,12 @@ def check_zone(location: Location, name: str) -> str:
     from zoneinfo import ZoneInfo  # noqa: PLC0415 - 10 ms, few pools count by calendar days
 
     try:
-        ZoneInfo(name)
+        # Beside the zones stand files of the host, and one that says that nobody has set any.
+        is_known = bool(ZoneInfo(name)) and name not in {"localtime", "posixrules", "Factory"}
     except (KeyError, ValueError, OSError):
         # OSError: "America" is a directory of zones.
+        is_known = False
+    if not is_known:
         location.refuse(
             'must be a time zone of the IANA database, such as "America/Los_Angeles" or "UTC" '
             f"(got {shown(name)})"

@@ -128,6 +128,15 @@ REFUSED = [
         ),
         id="continent",
     ),
+    *(
+        pytest.param(
+            simulated(f'per_key = {{ rpd = 5, day = "{name}" }}'),
+            "provider[0].per_key.day must be a time zone of the IANA database, such as "
+            f'"America/Los_Angeles" or "UTC" (got "{name}")',
+            id=name,
+        )
+        for name in ("localtime", "posixrules", "Factory")
+    ),
     pytest.param(
         simulated('per_key = { rpm = 5, day = "UTC" }'),
         "provider[0].per_key.day means nothing without rpd or tpd in the same table",
