@@ -66,11 +66,12 @@ def growth_round(options: Options) -> Rows:
     return rows
 
 
-def growth_lines(rounds: Sequence[Rows], _: Options) -> Iterator[str]:
+def growth_lines(rounds: Sequence[Rows], options: Options) -> Iterator[str]:
     """What a case costs by how many there are."""
     yield (
         "growth: one-turn cases on 300 seats at 20 ms without xdist, simulated; CPU and bytes per "
-        f"case beyond a run of {FEW}; CPU of collecting them all; median [min-max] of {len(rounds)}"
+        f"case beyond a run of {_few(options.cases or SIZES[0])}; CPU of collecting them all; "
+        f"median [min-max] of {len(rounds)}"
     )
     yield from figures(rounds)
     sizes = list(rounds[0])

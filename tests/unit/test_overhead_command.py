@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
 
+import bench_suites.adaptive.__main__ as adaptive
+import bench_suites.overhead.__main__ as overhead
 from bench_suites.overhead.command import (
+    ROOT,
     Checkout,
     CommandError,
     foreign_plugins,
@@ -25,6 +30,7 @@ from bench_suites.overhead.lease import FIGURES, lease_lines
 from bench_suites.overhead.rounds import Measurement, compare, pair_lines
 from bench_suites.overhead.start import imports_lines
 from bench_suites.overhead.workload import EPISODES, LONG_TAIL, SMALL, WIDE, Target
+from pytest_ultrapar.errors import ConfigError
 
 HERE = Checkout({})
 BURN = "import time\nwhile time.process_time() < 0.2: pass"
@@ -252,3 +258,27 @@ def test_processes_are_the_command_and_its_children_by_role():
 def test_peaks_of_a_failed_command_are_no_figures():
     with pytest.raises(CommandError, match=r"(?s)exit code 3.*broken"):
         HERE.run([sys.executable, "-c", "import sys; print('broken'); sys.exit(3)"], watched=True)
+
+
+@pytest.mark.parametrize("python", ["/nowhere/python", "/bin/false"])
+def test_checkout_without_the_tool_is_no_use(python):
+    with pytest.raises(ConfigError, match=f"--before: {python} is no Python that has"):
+        HERE.of_python(Path(python))
+
+
+def test_commands_that_documents_name_exist():
+    known = {
+        "overhead": {*overhead.MEASURED, "compare", "--help"},
+        "adaptive": {*adaptive.MEASUREMENTS},
+    }
+    files = [ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob("pools/*.toml")]
+    named = [
+        match.groups()
+        for file in files
+        for match in re.finditer(
+            r"python -m bench_suites\.(overhead|adaptive) ([\w-]+)", file.read_text()
+        )
+    ]
+    assert len(named) > len(known["overhead"])
+    for package, name in named:
+        assert name in known[package], f"python -m bench_suites.{package} {name}"
