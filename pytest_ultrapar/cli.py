@@ -16,7 +16,7 @@ from pytest_ultrapar.errors import UltraparError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_SUBCOMMANDS = (
+SUBCOMMANDS = (
     "pytest_ultrapar.bench.command",
     "pytest_ultrapar.check.command",
     "pytest_ultrapar.compare.command",
@@ -38,7 +38,7 @@ Tools around pytest-ultrapar. Evaluations themselves are run by pytest:
 
 
 class Subcommand(Protocol):
-    """What a module listed in `_SUBCOMMANDS` provides."""
+    """What a module listed in `SUBCOMMANDS` provides."""
 
     NAME: str
     SUMMARY: str
@@ -161,7 +161,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     # argparse makes the parsers of subcommands by the class of this one.
     subparsers = parser.add_subparsers(title="subcommands", metavar="SUBCOMMAND", required=True)
-    for name in _SUBCOMMANDS:
+    for name in SUBCOMMANDS:
         subcommand: Subcommand = import_module(name)
         child = subparsers.add_parser(
             subcommand.NAME,

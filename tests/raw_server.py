@@ -191,12 +191,13 @@ class RawServer:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert accepting.cancelled()
         self._listener.close()
         # What is still open would be missed, and warned of, when the loop is gone.
         for transport in self._transports:
             transport.abort()
         await asyncio.sleep(0)
+        with contextlib.suppress(asyncio.CancelledError):
+            await accepting
 
     async def _accept(self) -> None:
         talks: set[asyncio.Task[None]] = set()

@@ -107,20 +107,22 @@ class BrokerHost:
     def _tick(self) -> None:
         self._timer = None
         self._timer_s = math.inf
+        self._move(lambda: self.broker.tick(self.now_s()))
+
+    def _load_reported(self, place: Place, load: ServerLoad) -> None:
+        self._move(lambda: self.broker.load_reported(*place, load, self.now_s()))
+
+    def _move(self, move: Callable[[], list[Action]]) -> None:
         if self._is_closed:
             return
         try:
-            self._carry_out(self.broker.tick(self.now_s()))
+            self._carry_out(move())
             self.arm()
         except Exception as error:
-            # All would wait for ever.
+            # Nobody called who could be told, and all would wait for ever.
+            self._watch.stop()
             self._on_broken(error)
             raise
-
-    def _load_reported(self, place: Place, load: ServerLoad) -> None:
-        if not self._is_closed:
-            self._carry_out(self.broker.load_reported(*place, load, self.now_s()))
-            self.arm()
 
     def _write_history(self) -> None:
         if self._history is not None and not self._is_closed:

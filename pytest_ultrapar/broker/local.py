@@ -55,12 +55,12 @@ class LocalBroker:
         self._broker = self._host.broker
         self._broker.connect(worker, clock.now_s())
         self._futures: dict[int, asyncio.Future[Lease]] = {}
-        self._is_closed = False
+        self._serves = True
 
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
         """A future of the lease, done already when a lane is free; cancelling it withdraws."""
         future: asyncio.Future[Lease] = self._loop.create_future()
-        if self._is_closed:
+        if not self._serves:
             future.set_exception(ConnectionError("the broker is closed"))
             return future
         request_id = request.request_id
@@ -77,7 +77,7 @@ class LocalBroker:
         self, lease: Lease, outcome: LeaseOutcome, feedback: Feedback = NO_FEEDBACK
     ) -> None:
         """Give a lease back with what became of its request."""
-        if not self._is_closed:
+        if self._serves:
             now_s = self._host.now_s()
             self._carry_out(
                 self._broker.release(self._worker, lease.lease_id, outcome, feedback, now_s)
@@ -85,7 +85,7 @@ class LocalBroker:
 
     def episode_ended(self, case_id: str, group: str) -> None:
         """Say that a case needs no further lease."""
-        if not self._is_closed:
+        if self._serves:
             now_s = self._host.now_s()
             self._carry_out(self._broker.episode_ended(self._worker, case_id, group, now_s))
 
@@ -119,11 +119,11 @@ class LocalBroker:
 
     async def close(self) -> None:
         """Give all leases back and fail what still waits with `ConnectionError`."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        self._broker.disconnect(self._worker, self._host.now_s())
-        self._fail_all("the broker was closed")
+        if self._serves:
+            self._serves = False
+            self._broker.disconnect(self._worker, self._host.now_s())
+            self._fail_all("the broker was closed")
+        # A broker that failed has threads, a history and days to end all the same.
         self._host.close()
 
     def _fail_all(self, reason: str) -> None:
@@ -133,14 +133,14 @@ class LocalBroker:
         self._futures.clear()
 
     def _broken(self, error: Exception) -> None:
-        self._is_closed = True
+        self._serves = False
         self._fail_all(f"the broker failed: {error!r}")
 
     def _withdraw(self, request_id: int, future: asyncio.Future[Lease]) -> None:
         if not (future.cancelled() and self._futures.get(request_id) is future):
             return
         del self._futures[request_id]
-        if not self._is_closed:
+        if self._serves:
             now_s = self._host.now_s()
             self._carry_out(self._broker.withdraw(self._worker, request_id, now_s))
 

@@ -105,10 +105,13 @@ class ControllerSession:
         self._scheduling = Scheduling(config, self)
         return self._scheduling
 
-    def pytest_xdist_node_collection_finished(self) -> None:
+    def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
         """End with exit code 4 when a worker found the suite unusable."""
-        # `DSession.worker_collectionfinish` calls it before the worker counts as collected: nothing
-        # is dispatched yet.
+        # `DSession.worker_collectionfinish` calls it before the worker counts as collected: of the
+        # first workers nothing is dispatched yet. A replacement may complain of other cases than
+        # those that stand in the run's directory; whether others go on, `Scheduling` says.
+        if self._scheduling is not None and self._scheduling.is_other_than_dispatched(ids):
+            self._fault_path.unlink(missing_ok=True)
         raise_fault(self._fault_path)
 
     def begin(self, workers: list[str], collection: Sequence[str]) -> list[DispatchItem]:
@@ -295,15 +298,32 @@ class Scheduling:
         """A worker has collected (`worker_collectionfinish`).
 
         A replacement gets the home of one that died. One that collected something else gets no
-        case: it stays up, idle, until the run's end.
+        case: it stays up, idle, until the run's end, which comes now where nobody else could run
+        what is left.
         """
         worker = node.gateway.id
         self._collections[worker] = list(collection)
-        if self._dispatch is not None and list(collection) == self.collection:
-            home = self._vacant.pop() if self._vacant else None
-            self._dispatch.add_worker(worker, home, alone=self._session.is_alone(worker))
-            if home is not None:
-                self._homes[worker] = home
+        if self._dispatch is None:
+            return
+        alone = self._session.is_alone(worker)
+        if self.is_other_than_dispatched(collection):
+            may_come = self._nodes.keys() - self._collections.keys()
+            if alone or not (self._dispatch.workers or may_come):
+                # As `DSession._handlefailures` does for `-x`: workers end in order, exit code 2.
+                self._config.pluginmanager.getplugin("dsession").shouldstop = (
+                    f"pytest-ultrapar: {worker} replaces a worker that died and collected other "
+                    "tests than that one: nobody is there to run what is left; the ids of tests "
+                    "must be the same in every process"
+                )
+            return
+        home = self._vacant.pop() if self._vacant else None
+        self._dispatch.add_worker(worker, home, alone=alone)
+        if home is not None:
+            self._homes[worker] = home
+
+    def is_other_than_dispatched(self, collection: Sequence[str]) -> bool:
+        """Whether tests are being dispatched, and this collection is not theirs."""
+        return self._dispatch is not None and list(collection) != self.collection
 
     def schedule(self) -> None:
         """Begin when all have collected, dispatch to each replacement that has.

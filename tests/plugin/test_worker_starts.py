@@ -107,3 +107,42 @@ def test_replacement_that_is_up_before_the_last_worker_has_collected_loses_nothi
     assert result.ret == 0, output
     assert list(project.outcomes().values()) == ["solved"] * 30
     assert len(project.server.prompts) == 30
+
+
+COLLECTS_SOMETHING_ELSE = """
+import os
+
+@pytest.mark.parametrize("prompt", [f"say {n}" for n in range(30)])
+def test_it(answer, grade, prompt):
+    if prompt == "say 7":
+        os._exit(3)
+    grade("solved")
+
+IS_LATE = os.environ.get("PYTEST_XDIST_WORKER") not in {FIRST}
+OTHERS
+"""
+FIRST = ["gw0", "gw1", "gw2"]
+
+
+OTHER_TESTS = """
+if IS_LATE:
+    def test_that_only_they_collect(): ...
+"""
+OTHER_CASES = """
+@pytest.mark.parametrize("prompt", [f"ask {IS_LATE}"])
+def test_other(answer, grade): grade("solved")
+"""
+
+
+@pytest.mark.parametrize(("n_workers", "others"), [(1, OTHER_CASES), (3, OTHER_TESTS)])
+def test_replacement_that_collects_something_else_does_not_keep_a_run_waiting(
+    project, n_workers, others
+):
+    """Of three workers two die; the third may not run what killed them, and nobody else can."""
+    first = str(FIRST[:n_workers])
+    project.suite(COLLECTS_SOMETHING_ELSE.replace("{FIRST}", first).replace("OTHERS", others))
+    result = project.run(f"-n{n_workers}")
+    output = _clean(result)
+    assert result.ret == 2, output
+    assert output.count("collected other tests than that one") == 1
+    assert set(project.outcomes().values()) <= {"solved", "not_run"}

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from pytest_ultrapar.broker.broker import LaneBroker
+from pytest_ultrapar.broker.daily_limits import DailyLimit
 from pytest_ultrapar.broker.host import BrokerHost
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
-from pytest_ultrapar.clock import MonotonicClock
-from pytest_ultrapar.pool.model import Limit
+from pytest_ultrapar.clock import HostDayClock, MonotonicClock
+from pytest_ultrapar.pool.model import Instance, Limit, Model
 from tests.pools import lane, pool
+from tests.raw_server import RawServer
 
 POOL = pool([lane("a", "k0", "k0")], Limit("k0", "key", qps=50.0))
 
@@ -46,22 +49,54 @@ def test_broker_is_woken_when_a_rate_lets_the_next_request_go():
     assert third - second >= 1 / 50
 
 
+def fail(*_):
+    raise ZeroDivisionError
+
+
+async def see_it_fail(settings):
+    """A broker that fails while somebody waits for it."""
+    loop = asyncio.get_running_loop()
+    said = []
+    loop.set_exception_handler(lambda _, context: said.append(context["exception"]))
+    broker = LocalBroker(settings, MonotonicClock(), loop)
+    lease = await broker.acquire(LeaseRequest(1, "m"))
+    with pytest.raises(ConnectionError, match="the broker failed: ZeroDivisionError"):
+        await asyncio.wait_for(broker.acquire(LeaseRequest(2, "m")), 120)
+    broker.release(lease, "ok")
+    await broker.close()
+    assert [type(each) for each in said] == [ZeroDivisionError]
+
+
 def test_broker_that_fails_leaves_nobody_waiting(monkeypatch):
-    def fail(*_):
-        raise ZeroDivisionError
-
     monkeypatch.setattr(LaneBroker, "tick", fail)
+    asyncio.run(see_it_fail(BrokerSettings(POOL)))
 
-    async def play():
-        loop = asyncio.get_running_loop()
-        said = []
-        loop.set_exception_handler(lambda _, context: said.append(context["exception"]))
-        broker = LocalBroker(BrokerSettings(POOL), MonotonicClock(), loop)
-        lease = await broker.acquire(LeaseRequest(1, "m"))
-        with pytest.raises(ConnectionError, match="the broker failed: ZeroDivisionError"):
-            await broker.acquire(LeaseRequest(2, "m"))
-        broker.release(lease, "ok")
-        await broker.close()
-        assert [type(each) for each in said] == [ZeroDivisionError]
 
-    asyncio.run(play())
+def test_broker_that_fails_on_what_a_server_says_leaves_nobody_waiting(monkeypatch):
+    async def answer(peer, _):
+        await peer.send(b"HTTP/1.0 200 OK\r\n\r\nvllm:num_requests_running 7\n")
+        peer.close()
+
+    monkeypatch.setattr(LaneBroker, "load_reported", fail)
+    with RawServer(answer) as server:
+        instance = Instance("a", "m", server.url, f"{server.url}/metrics")
+        provider = replace(
+            POOL.providers[0], models=(Model("m", (instance,)),), rate_mode="adaptive"
+        )
+        one_seat = {"k0": Limit("k0", "key", 1)}
+        asyncio.run(
+            see_it_fail(BrokerSettings(replace(POOL, providers=(provider,), limits=one_seat)))
+        )
+
+
+def test_broker_that_failed_gives_back_the_units_of_a_day_that_it_wrote_ahead(
+    monkeypatch, tmp_path
+):
+    monkeypatch.setattr(LaneBroker, "tick", fail)
+    counted = DailyLimit("k0", "rpd", 60.0, "file", str(tmp_path))
+    of_a_day = replace(POOL, limits={"k0": Limit("k0", "key", qps=50.0, rpd=500)})
+
+    asyncio.run(see_it_fail(BrokerSettings(of_a_day, days=(counted,))))
+
+    left = counted.ledger(of_a_day.limits["k0"], HostDayClock(), MonotonicClock().now_s())
+    assert left.left(MonotonicClock().now_s()) == 499

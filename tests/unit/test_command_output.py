@@ -83,7 +83,7 @@ def failing(monkeypatch, capsys):
         command.NAME, command.SUMMARY, command.DESCRIPTION = "fail", "", ""
         command.add_arguments, command.run = lambda _: None, run
         monkeypatch.setitem(sys.modules, "failing_command", command)
-        monkeypatch.setattr(cli, "_SUBCOMMANDS", ("failing_command",))
+        monkeypatch.setattr(cli, "SUBCOMMANDS", ("failing_command",))
         code = cli.main(["fail"])
         return code, capsys.readouterr()
 

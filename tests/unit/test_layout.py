@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import pytest_ultrapar
+from pytest_ultrapar.cli import SUBCOMMANDS
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(pytest_ultrapar.__file__).parent
@@ -119,7 +120,7 @@ FOLDERS = sorted(path.parent for path in PACKAGE.glob("*/__init__.py"))
 def test_modules_of_a_folder_import_each_other_one_way(folder):
     """With its folders, and for types, too: else no chapter could be read first."""
     names = {module_name(path): path for path in sources(folder) if path.stem != "__init__"}
-    graph = {name: imports(path) & names.keys() - {name} for name, path in names.items()}
+    graph = {name: imports(path) & names.keys() for name, path in names.items()}
     TopologicalSorter(graph).prepare()
 
 
@@ -207,8 +208,15 @@ def test_run_without_a_gate_or_a_check_imports_none(host):
 
 
 def test_help_of_the_command_imports_nothing_heavy():
-    loaded = modules_loaded_by("pytest_ultrapar.cli, pytest_ultrapar.check.command")
-    assert {"pytest", "aiohttp", "asyncio", "pytest_ultrapar.check.pool_check"} & loaded == set()
+    loaded = modules_loaded_by(", ".join(["pytest_ultrapar.cli", *SUBCOMMANDS]))
+    heavy = {"pytest", "aiohttp", "asyncio", "pyarrow", "pytest_ultrapar.check.pool_check"}
+    assert heavy & loaded == set()
+
+
+def test_process_of_the_broker_loads_an_http_client_only_to_ask_servers():
+    loaded = modules_loaded_by("pytest_ultrapar.broker.server")
+    assert "asyncio" in loaded
+    assert loaded & {"aiohttp", "urllib.request", "http.client"} == set()
 
 
 def all_sources() -> list[Path]:
