@@ -283,9 +283,9 @@ class DayLedger:
         self._others = others
         if found.frame == self._frame:
             # Ours and the file's are both no later than the true time, so the later one is nearer
-            # to it. But what others have sent since we looked stands there in their time. A run that
-            # began after the wall clock was set back may lag by hours, and by our time its units
-            # would come free as much too early.
+            # to it. But what others have sent since we looked stands there in their time. That of a
+            # run that began after the wall clock was set back may lag by hours, and by ours its
+            # units would come free as much too early.
             time_s = (max if others <= known else min)(time_s, self._time_s)
         self._frame, self._time_s = found.frame, time_s
         self._forget()
