@@ -55,15 +55,13 @@ class Cost:
     Attributes:
         wall_s: From its start to its end.
         cpu_s: User and system time of the process and of all that it waited for.
-        peak_mib: Most resident memory of one of them, in MiB.
         said: What it printed, on either stream.
-        peaks_mib: If it was watched, the same by process: `pytest` is the one that was started,
-            then there are `gw0`, ... and `broker`.
+        peaks_mib: If it was watched, most resident memory of each process in MiB: `pytest` is the
+            one that was started, then there are `gw0`, ... and `broker`.
     """
 
     wall_s: float
     cpu_s: float
-    peak_mib: float
     said: str
     peaks_mib: Mapping[str, float] = field(default_factory=dict)
 
@@ -156,7 +154,7 @@ class Checkout:
             msg = f"exit code {child.returncode} of {' '.join(argv)}\n{end}"
             raise CommandError(msg)
         cpu_s = usage.ru_utime + usage.ru_stime
-        return Cost(wall_s, cpu_s, usage.ru_maxrss / _KIB_PER_MIB, said, watch.peaks_mib())
+        return Cost(wall_s, cpu_s, said, watch.peaks_mib())
 
 
 @contextmanager
@@ -209,7 +207,8 @@ def pin_server(pid: int) -> None:
 class _Watch:
     """The memory of a command's processes at their peaks.
 
-    The kernel keeps each peak (`VmHWM`), so looking often only has to catch the end.
+    The kernel keeps each peak (`VmHWM`), so looking often only has to catch the end. `wait4` has a
+    peak, too, but that of a small command is the memory of whoever started it.
     """
 
     def __init__(self) -> None:

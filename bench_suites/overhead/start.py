@@ -100,10 +100,13 @@ def collection_round(options: Options) -> Rows:
 
     def beyond(full: Sequence[str], one: Sequence[str]) -> dict[str, float]:
         many, few = (
-            options.checkout.run(options.checkout.pytest("--collect-only", *what))
+            options.checkout.run(options.checkout.pytest("--collect-only", *what), watched=True)
             for what in (full, one)
         )
-        return {"cpu_s": many.cpu_s - few.cpu_s, "mib": many.peak_mib - few.peak_mib}
+        return {
+            "cpu_s": many.cpu_s - few.cpu_s,
+            "mib": many.peaks_mib["pytest"] - few.peaks_mib["pytest"],
+        }
 
     return {"cases": beyond(_FULL, _ONE), "empty tests": beyond(_FULL_EMPTY, _ONE_EMPTY)}
 
