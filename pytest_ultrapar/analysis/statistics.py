@@ -58,10 +58,10 @@ class CaseMeasure(NamedTuple):
         span: When it ran, monotonic seconds; None if it sent nothing or does not count in the
             makespan (its episode is of an earlier, interrupted part of the run, or of the serial
             sample).
-        completed: Whether it was answered; see `timed.is_completed`.
+        completed: Whether it was answered; see `timing.is_completed`.
         serial_span: When it ran, for a case of the serial sample.
         cluster: `Case.cluster`.
-        serial_s: What `serial_sample.with_serial_times` makes of it.
+        serial_s: What `with_serial_times` makes of it.
     """
 
     case_id: str

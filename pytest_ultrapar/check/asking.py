@@ -268,7 +268,7 @@ class Asking:
 def _each_lane_alone(pool: Pool) -> Pool:
     """The pool with each lane on its own, under the same limits.
 
-    What one lane's failure does to others in a run, such as taking out its key, it must not do
+    What one lane's failure does to others in a run, such as removing its key, it must not do
     here: else what is said of a lane would depend on which answered first. And no request may move
     to another lane. Limits are shared by name, so they hold for all lanes together.
     """

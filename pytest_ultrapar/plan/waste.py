@@ -1,4 +1,4 @@
-"""What of a pool and its settings is of no use for a run, and what cannot be meant."""
+"""What of a pool and its settings is of no use for a run, and what is inconsistent."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class LimitBook:
         """
         if not amounts or name in self.limits:
             return
-        self.limits[name] = limit = Limit.of(name, level, amounts)
+        self.limits[name] = limit = Limit(name, level, **amounts)
         for kind, amount in limit.rows:
             origin = workers_origin if kind.word == "workers" else None
             self.sources.note(f"{name} {kind.word}", amount, origin)

@@ -110,11 +110,6 @@ class Limit:
     tpd: float | None = None
     day: str | None = None
 
-    @classmethod
-    def of(cls, name: str, level: Level, amounts: Mapping[str, Any]) -> Limit:
-        """A limit with these amounts by word, and perhaps `day`."""
-        return cls(name, level, **amounts)
-
     @property
     def rows(self) -> tuple[Row, ...]:
         """What it bounds, in the order of `LIMIT_KINDS`."""

@@ -61,7 +61,7 @@ class SimulatorProcess:
             tokens: Tokens by (provider, key); a key that is not there has its `default_token`.
             refusals: Status by `KEY`, `PROVIDER/KEY`, `instance:NAME` or `instance:PROVIDER/NAME`,
                 for lanes that always answer with an error.
-            faults: What goes wrong, and when; see `faults.load.load_faults`.
+            faults: What goes wrong, and when; see `faults.file.load_faults`.
             port: 0 takes any free one.
 
         Raises:

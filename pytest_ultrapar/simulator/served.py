@@ -26,7 +26,7 @@ _T = TypeVar("_T", bound=Hashable)
 
 
 class Waiter(Hashable, Protocol):
-    """A request at a station."""
+    """A request at a server model."""
 
     def begin(self, now_s: float) -> None:
         """Be at work from now on."""

@@ -24,13 +24,13 @@ every_kind = pytest.mark.parametrize("word", LIMIT_KINDS)
 
 
 def limit(word: str, amount: float = AMOUNT) -> Limit:
-    return Limit.of("k0", "key", {word: amount})
+    return Limit("k0", "key", **{word: amount})
 
 
 def test_words_of_the_table_are_the_fields_of_a_limit_and_of_the_file():
     fields = [name for name in LimitTable.__struct_fields__ if name != "day"]
     assert fields == list(LIMIT_KINDS)
-    rows = Limit.of("k0", "key", dict.fromkeys(LIMIT_KINDS, 1)).rows
+    rows = Limit("k0", "key", **dict.fromkeys(LIMIT_KINDS, 1)).rows
     assert [row.kind.word for row in rows] == fields
 
 
