@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pytest_ultrapar.broker.throttles import UNRATED_SEND_BY_S
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 Days = tuple[tuple["LimitKind", "DayLedger"], ...]
 """What counts one limit's days."""
-LATE_S = 60.0
-"""A lease may be used so long after its grant (`lanes.UNRATED_SEND_BY_S`)."""
 
 
 class DailyLimit(msgspec.Struct, frozen=True):
@@ -86,7 +85,7 @@ def counted_days(
     for lane in lanes:
         for limit in (pool.limits[name] for name in lane.limits):
             own = [one for one in lanes if limit.name in one.limits]
-            late_s = LATE_S + max(one.request_s for one in own)
+            late_s = UNRATED_SEND_BY_S + max(one.request_s for one in own)
             lasts = any(one.lane_id in identities for one in own)
             for kind, _ in limit.rows:
                 if kind.is_daily:

@@ -19,6 +19,7 @@ from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
 from pytest_ultrapar.broker.retry_budget import RetryBudget
 from pytest_ultrapar.broker.throttles import (
     HEADROOM,
+    UNRATED_SEND_BY_S,
     Pacer,
     Seats,
     TokenPacer,
@@ -101,8 +102,6 @@ MAX_SEND_BY_S = 1.0
 TELLING_ANSWERS = 20
 """From so many on, the longest tells how long a request may take: the next one takes longer with a
 chance of 1 in 21 at most, if they are alike."""
-UNRATED_SEND_BY_S = 60.0
-"""Without a rate on the path a late send harms nobody; this catches a client that slept."""
 
 
 class LimitState(Wake):

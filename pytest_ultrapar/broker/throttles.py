@@ -64,6 +64,9 @@ class Seats:
         self.in_flight -= 1
 
 
+UNRATED_SEND_BY_S = 60.0
+"""A lease may be used so long after its grant where no rate is on the path: a late send harms nobody
+there; this catches a client that slept."""
 HEADROOM = 0.05
 """Share by which sends are spaced wider than the declared rate asks.
 

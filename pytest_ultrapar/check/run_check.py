@@ -62,8 +62,8 @@ def check_lanes(
 ) -> Generator[str, None, tuple[KnownLane, ...]]:
     """Ask the lanes that cases need; lines for people, when all is known or at an interrupt.
 
-    Returns which lanes the run does without or begins with as paused, once the check's own requests do not
-    count against the limits any more, as the run's broker does not count them.
+    Returns which lanes the run does without or begins with as paused, once the check's own requests
+    do not count against the limits any more, as the run's broker does not count them.
 
     Args:
         pool: With the needed lanes alone (`needed_lanes`); their keys are the run's.
