@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ultrapar.apis.failure_classes import ANSWERED, LIMITED
 from pytest_ultrapar.broker.health import PauseLog
@@ -28,16 +29,17 @@ from pytest_ultrapar.broker.throttles import (
 from pytest_ultrapar.broker.wakes import LeaseTerms, Wake, WakeQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from pytest_ultrapar.broker.adaptive.controller import AdaptiveController
     from pytest_ultrapar.broker.adaptive.observation import LimitChange, Observation
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
     from pytest_ultrapar.broker.assignment import Assignment, Group
     from pytest_ultrapar.broker.daily_limits import Days
-    from pytest_ultrapar.broker.day_ledger import DayLedger
+    from pytest_ultrapar.broker.day_ledger import DayReservation
     from pytest_ultrapar.broker.health import LaneHealth
     from pytest_ultrapar.broker.protocol import Feedback, LeaseOutcome, LeaseRequest
+    from pytest_ultrapar.broker.throttles import Reservation
     from pytest_ultrapar.pool.model import Lane, Limit
 
 
@@ -52,20 +54,22 @@ class Settle(NamedTuple):
 
     limit: LimitState
     counts: str
-    meter: TokenPacer | DayLedger
-    reservation: Any
+    reservation: Reservation | DayReservation
+    settle: Callable[[int, float], None]
 
 
 def reserve(lane: LaneState, tokens: int, now_s: float) -> Reserved:
     """Take the units of a request; they must fit."""
     reserved: list[Settle] = []
     for limit in lane.metered:
-        reserved += [
-            Settle(limit, "tokens", pacer, pacer.reserve(tokens, now_s)) for pacer in limit.tokens
-        ]
+        for pacer in limit.tokens:
+            of_window = pacer.reserve(tokens, now_s)
+            settle_window = partial(pacer.settle, of_window)
+            reserved.append(Settle(limit, "tokens", of_window, settle_window))
         for kind, ledger in limit.days:
             units = tokens if kind.counts == "tokens" else 1
-            reserved.append(Settle(limit, kind.counts, ledger, ledger.reserve(units, now_s)))
+            of_day = ledger.reserve(units, now_s)
+            reserved.append(Settle(limit, kind.counts, of_day, partial(ledger.settle, of_day)))
         limit.look_at_days(now_s)
     return reserved
 
@@ -80,17 +84,15 @@ def settle(
     """
     is_sent = outcome not in _NOTHING_SENT
     lanes: list[LaneState] = []
-    for limit, counts, meter, reservation in reserved:
+    for limit, counts, reservation, settle_one in reserved:
         used = feedback.tokens if counts == "tokens" else 1
         if not is_sent:
             used = 0
         elif used is None:
-            if isinstance(meter, TokenPacer):
-                # It may have been worked on and counted in full: what failed says nothing of it.
-                continue
-            # That it is over says on which day it was.
+            # It may have been worked on and counted in full: what failed says nothing of it. That
+            # it is over says on which day it was.
             used = reservation.units
-        meter.settle(reservation, used, now_s)
+        settle_one(used, now_s)
         limit.look_at_days(now_s)
         lanes += limit.lanes
     return lanes

@@ -65,8 +65,8 @@ class Seats:
 
 
 UNRATED_SEND_BY_S = 60.0
-"""A lease may be used so long after its grant where no rate is on the path: a late send harms nobody
-there; this catches a client that slept."""
+"""A lease may be used so long after its grant where no rate is on the path: a late send harms
+nobody there; this catches a client that slept."""
 HEADROOM = 0.05
 """Share by which sends are spaced wider than the declared rate asks.
 
@@ -168,14 +168,14 @@ class Reservation:
     """Tokens that one send counts for, on one limit.
 
     Attributes:
-        tokens: Reserved; what was used once that is known.
+        units: Tokens reserved; what was used once that is known.
         is_counted: Whether its window has not passed yet.
     """
 
-    __slots__ = ("is_counted", "over_s", "tokens")
+    __slots__ = ("is_counted", "over_s", "units")
 
-    def __init__(self, tokens: int, over_s: float) -> None:
-        self.tokens = tokens
+    def __init__(self, units: int, over_s: float) -> None:
+        self.units = units
         self.over_s = over_s
         self.is_counted = True
 
@@ -237,7 +237,7 @@ class TokenPacer:
         for sent in self._log:
             if too_many <= 0:
                 break
-            too_many -= sent.tokens
+            too_many -= sent.units
             at_s = max(at_s, sent.over_s)
         return at_s
 
@@ -263,9 +263,9 @@ class TokenPacer:
 
     def settle(self, reservation: Reservation, tokens: int, now_s: float) -> None:
         """Say how many tokens a send took; may be said again."""
-        more = tokens - reservation.tokens
+        more = tokens - reservation.units
         self._forget(now_s)
-        reservation.tokens = tokens
+        reservation.units = tokens
         if reservation.is_counted:
             self._counted += more
         if more > 0:
@@ -284,4 +284,4 @@ class TokenPacer:
         while log and log[0].over_s <= now_s:
             over = log.popleft()
             over.is_counted = False
-            self._counted -= over.tokens
+            self._counted -= over.units
