@@ -48,8 +48,9 @@ class Parts(msgspec.Struct, frozen=True):
             way, requests about to be sent, episodes between two turns.
         startup_s: Free, before it was in full use for the first time.
         tail_s: Free, since too few episodes were left to fill it.
-        detour_s: Of a run: used by requests that a lane of lower prices could have served, so that
-            others, which had no other lane, came later. 0 for a limit, where it is in `used_s`.
+        misrouted_s: Of a run: used by requests that a lane of lower prices could have served, so
+            that others, which had no other lane, came later. 0 for a limit, where it is in
+            `used_s`. `detour_s` in files.
         other_s: The rest: the bound counts requests of nearly the same length as equally long.
     """
 
@@ -61,7 +62,7 @@ class Parts(msgspec.Struct, frozen=True):
     client_s: float
     startup_s: float
     tail_s: float
-    detour_s: float = 0.0
+    misrouted_s: float = msgspec.field(default=0.0, name="detour_s")
     other_s: float = 0.0
 
 
@@ -155,14 +156,14 @@ def _run(
     shares: dict[_Name, float],
     found: dict[_Name, Parts],
     makespan_s: float,
-    detour_s: float,
+    misrouted_s: float,
 ) -> Parts:
     mean = {
         name: sum(share * getattr(found[at], name) for at, share in shares.items())
         for name in Reasons._fields
     }
-    other_s = makespan_s - bound.seconds - detour_s - sum(mean.values())
-    return Parts(used_s=bound.seconds, **mean, detour_s=detour_s, other_s=other_s)
+    other_s = makespan_s - bound.seconds - misrouted_s - sum(mean.values())
+    return Parts(used_s=bound.seconds, **mean, misrouted_s=misrouted_s, other_s=other_s)
 
 
 def _last_episode(

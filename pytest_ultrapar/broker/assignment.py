@@ -26,7 +26,7 @@ class Group(msgspec.Struct, frozen=True):
         after: Names of groups that must have ended before this one starts.
         start_after_s: Seconds after the run's start (and after the groups in `after`) before this
             one starts.
-        exclusive: Groups with the same word here never run at the same time.
+        exclusive: Groups that name the same lock here never run at the same time.
         at_once: At most so many episodes of the group are open at once; None is unlimited.
     """
 

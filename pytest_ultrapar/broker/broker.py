@@ -193,7 +193,7 @@ class LaneBroker:
         lane.count_outcome(outcome)
         if outcome in ANSWERED:
             lane.answered(held.granted_s, now_s)
-        self._table.courses.came_back(held, outcome, now_s)
+        self._table.progress.came_back(held, outcome, now_s)
         if held.probes is not None:
             _end_probe(held.probes, outcome, now_s)
         pending = lane.in_flight - 1
@@ -214,7 +214,7 @@ class LaneBroker:
     def episode_ended(self, worker: str, case_id: str, group: str, now_s: float) -> list[Action]:
         """Say that a case needs no further lease. Anybody may say so, any number of times."""
         now_s = self._advance(now_s)
-        self._table.courses.ended(case_id)
+        self._table.progress.ended(case_id)
         state = self._workers.get(worker)
         if state is not None:
             known = self._groups.get(group)
@@ -244,7 +244,7 @@ class LaneBroker:
             verdict = held.lane.health.decide("lost", None, held.granted_s, now_s)
             if verdict is not None:
                 self._table.apply(held.lane, verdict, now_s)
-        self._table.courses.lost(state.open_cases)
+        self._table.progress.lost(state.open_cases)
         for group in self._episodes.close_all(state):
             self._has_less(group, now_s)
         del self._rotation[worker]
@@ -293,7 +293,7 @@ class LaneBroker:
             ended_episodes=len(self._groups.ended),
             lanes=[lane.status(now_s, seconds) for lane, seconds in under_way_s.items()],
             waiting=sum(len(one.waiting) + len(one.parked) for one in self._workers.values()),
-            models=self._table.courses.status(held, now_s),
+            models=self._table.progress.status(held, now_s),
         )
 
     def load_reported(

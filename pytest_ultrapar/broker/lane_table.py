@@ -17,7 +17,7 @@ from pytest_ultrapar.broker.lanes import (
     LimitState,
     ModelState,
 )
-from pytest_ultrapar.broker.protocol import BIN, ModelCourse
+from pytest_ultrapar.broker.protocol import BIN, ModelProgress
 from pytest_ultrapar.broker.throttles import HEADROOM, counted_over_s
 from pytest_ultrapar.broker.wakes import Wake, WakeQueue
 from pytest_ultrapar.pool.model import Limit
@@ -41,7 +41,7 @@ _SHORTEST_S = 0.001
 _LOG_BIN = math.log(BIN)
 
 
-class Courses:
+class Progress:
     """Counts requests by episode, and seconds by request. A few steps for each lease."""
 
     __slots__ = ("_ended", "_open", "_seconds")
@@ -76,7 +76,7 @@ class Courses:
         for case_id in case_ids:
             self._open.pop(case_id, None)
 
-    def status(self, held: Iterable[HeldLease], now_s: float) -> list[ModelCourse]:
+    def status(self, held: Iterable[HeldLease], now_s: float) -> list[ModelProgress]:
         """A snapshot, a row for each model that was asked.
 
         Args:
@@ -93,7 +93,7 @@ class Courses:
         parts = (self._ended, still_open, self._seconds, under_way)
         models = dict.fromkeys(model for part in parts for model in part)
         return [
-            ModelCourse(model, *(dict(part.get(model, ())) for part in parts)) for model in models
+            ModelProgress(model, *(dict(part.get(model, ())) for part in parts)) for model in models
         ]
 
 
@@ -124,7 +124,7 @@ class LaneTable:
         days: What counts units per day, by limit.
         in_flight: Leases out; `peak`: the most at any time.
         started_s: When the first worker connected, infinity before.
-        courses: How it went so far with each model.
+        progress: How it went so far with each model.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class LaneTable:
         self.days = days or {}
         self._instances: dict[str, InstanceState] = {}
         self.started_s = math.inf
-        self.courses = Courses()
+        self.progress = Progress()
         self._limits = {
             name: LimitState(limit, self.days.get(name, ())) for name, limit in pool.limits.items()
         }

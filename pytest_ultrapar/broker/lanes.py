@@ -122,8 +122,8 @@ class LimitState(Wake):
         pace_ready_s: The earliest time by the pace that `controller` finds.
         controller: Who estimates what the provider bears below cap and rate: in adaptive mode, and
             in fixed mode from the first refusal on; None leaves them as declared.
-        deferral: The request whose tokens it waits for to fit, if any; `deferred_until_s`: when
-            they do, -infinity without one.
+        head_of_line: Of the request that it is kept for, if any; `kept_until_s`: when that
+            request's tokens fit, -infinity without one.
         lanes: The lanes that share it.
         was_full: Whether all seats were taken when the lanes were last told.
     """
@@ -132,8 +132,8 @@ class LimitState(Wake):
         "controller",
         "days",
         "declared",
-        "deferral",
-        "deferred_until_s",
+        "head_of_line",
+        "kept_until_s",
         "lanes",
         "name",
         "pace_ready_s",
@@ -161,8 +161,8 @@ class LimitState(Wake):
         )
         self.days = days
         self.ready_s = self.pace_ready_s = self.spent_until_s = -math.inf
-        self.deferral: HeadOfLine | None = None
-        self.deferred_until_s = -math.inf
+        self.head_of_line: HeadOfLine | None = None
+        self.kept_until_s = -math.inf
         self.lanes: list[LaneState] = []
         self.was_full = False
 
@@ -216,7 +216,7 @@ class LimitState(Wake):
 
     def reckon(self) -> None:
         """Set `ready_s` anew; to be called when anything that it depends on has changed."""
-        ready_s = max(self.pace_ready_s, self.deferred_until_s, self.spent_until_s)
+        ready_s = max(self.pace_ready_s, self.kept_until_s, self.spent_until_s)
         for pacer in self.tokens:
             ready_s = max(ready_s, pacer.ready_s)
         for rate in self.rates:
@@ -252,10 +252,10 @@ class LimitState(Wake):
                 return True
         return False
 
-    def let_go(self) -> None:
-        """No longer wait for a certain request to fit."""
-        self.deferral = None
-        self.deferred_until_s = -math.inf
+    def free(self) -> None:
+        """Be kept for no request any more."""
+        self.head_of_line = None
+        self.kept_until_s = -math.inf
         self.reckon()
 
 
@@ -702,7 +702,7 @@ class LaneSet:
 
 
 class HeadOfLine:
-    """What waits for one request whose tokens do not fit yet.
+    """The limits that are kept for one request whose tokens do not fit yet.
 
     A smaller request behind it waits as well: else it would never fit on a limit that is much used.
     Guarantee: that is over when the request no longer stands in a line that is served, and when
@@ -712,7 +712,7 @@ class HeadOfLine:
     __slots__ = ("_changed", "_limits")
 
     def __init__(self, changed: dict[LaneState, None]) -> None:
-        """Defer nothing yet.
+        """Keep nothing yet.
 
         Args:
             changed: Where to enter the lanes to look at again.
@@ -720,25 +720,27 @@ class HeadOfLine:
         self._changed = changed
         self._limits: list[LimitState] = []
 
-    def hold(self, limit: LimitState, until_s: float) -> None:
+    def keep(self, limit: LimitState, until_s: float) -> None:
         """Let a limit serve nobody before `until_s`."""
-        limit.deferral = self
-        limit.deferred_until_s = until_s
+        limit.head_of_line = self
+        limit.kept_until_s = until_s
         limit.reckon()
         self._limits.append(limit)
 
-    def end(self) -> None:
-        """Let its limits serve anybody; harmless when it holds none."""
+    def free(self) -> None:
+        """Let its limits serve anybody; harmless when it keeps none."""
         for limit in self._limits:
             # Its time may have come, and the limit wait for another request since.
-            if limit.deferral is self:
-                limit.let_go()
+            if limit.head_of_line is self:
+                limit.free()
                 self._changed.update(dict.fromkeys(limit.lanes))
         self._limits.clear()
 
 
-def defers(waiting: Waiting, lane: LaneState, changed: dict[LaneState, None], now_s: float) -> bool:
-    """Whether the tokens of the next request do not fit yet; the limits then wait until they do."""
+def keeps_limits(
+    waiting: Waiting, lane: LaneState, changed: dict[LaneState, None], now_s: float
+) -> bool:
+    """Whether the tokens of the next request do not fit yet; the limits are kept until they do."""
     tokens = waiting.request.tokens
     late = False
     for limit in lane.metered:
@@ -750,22 +752,24 @@ def defers(waiting: Waiting, lane: LaneState, changed: dict[LaneState, None], no
             ]
         )
         if ready_s > now_s:
-            if waiting.deferral is None:
-                waiting.deferral = HeadOfLine(changed)
-            waiting.deferral.hold(limit, ready_s)
+            if waiting.head_of_line is None:
+                waiting.head_of_line = HeadOfLine(changed)
+            waiting.head_of_line.keep(limit, ready_s)
             late = True
     return late
 
 
 def decide_again(lanes: Iterable[LaneState]) -> None:
-    """Let the limits of these lanes no longer wait for a certain request to fit."""
+    """Free the limits of these lanes from whatever requests they are kept for."""
     found: list[HeadOfLine] = []
     for lane in lanes:
         # Most lanes count no tokens.
         if lane.metered:
-            found += [limit.deferral for limit in lane.metered if limit.deferral is not None]
-    for deferral in found:
-        deferral.end()
+            found += [
+                limit.head_of_line for limit in lane.metered if limit.head_of_line is not None
+            ]
+    for head in found:
+        head.free()
 
 
 class Waiting:
@@ -779,15 +783,15 @@ class Waiting:
         waits_for: The lanes whose seats it waits for; `full_s`: their clock when it came; `shut_s`:
             that of its group's gate.
         line: Where it waits; None before and after.
-        deferral: The limits that wait until its tokens fit; None: there never were any.
+        head_of_line: The limits that are kept until its tokens fit; None: there never were any.
         parked_s: Seconds it waited for the retry budget before it joined a line.
         probes: The retry budget whose probe it is; None for all other requests.
     """
 
     __slots__ = (
-        "deferral",
         "full_s",
         "group",
+        "head_of_line",
         "lane_set",
         "line",
         "model",
@@ -830,14 +834,14 @@ class Waiting:
         self.full_s = waits_for.full_s(now_s)
         self.shut_s = group.shut_s(now_s) if group is not None and opens else 0.0
         self.line: Line | None = None
-        self.deferral: HeadOfLine | None = None
+        self.head_of_line: HeadOfLine | None = None
         self.parked_s = 0.0
         self.probes: RetryBudget[WorkerState] | None = None
 
-    def stop_deferring(self) -> None:
+    def free_limits(self) -> None:
         """Let nobody wait until its tokens fit."""
-        if self.deferral is not None:
-            self.deferral.end()
+        if self.head_of_line is not None:
+            self.head_of_line.free()
 
 
 class Line:
@@ -901,8 +905,8 @@ class Line:
         """Take a request out, wherever it stands."""
         del self._queue[waiting.order]
         waiting.line = None
-        if waiting.deferral is not None:
-            waiting.deferral.end()
+        if waiting.head_of_line is not None:
+            waiting.head_of_line.free()
         del waiting.worker.waiting[waiting.request.request_id]
         if self.worker is None:
             self.model.n_follow_ups -= 1
@@ -928,7 +932,7 @@ class Line:
         self.model.n_waiting -= len(self._queue)
         if self._queue:
             # Only the first of a line is ever tried.
-            self.first.stop_deferring()
+            self.first.free_limits()
         if self.worker is not None:
             lines = self.worker.linked[self.model]
             del lines[self]
@@ -1091,9 +1095,9 @@ class GroupState(Wake):
 class GroupBook:
     """All groups of the assignment, and which cases have ended.
 
-    A group takes its `exclusive` word when the first request of it comes that could start
-    otherwise, and gives it back when its last case has ended, or when that request left again and
-    nothing was ever opened.
+    Groups of one `exclusive` word share a lock: a group takes it when the first request of it comes
+    that could start otherwise, and releases it when its last case has ended, or when that request
+    left again and nothing was ever opened.
     """
 
     __slots__ = (
@@ -1101,8 +1105,8 @@ class GroupBook:
         "_followers",
         "_groups",
         "_holders",
+        "_sharers",
         "_wakes",
-        "_words",
         "ended",
         "start_s",
     )
@@ -1112,7 +1116,7 @@ class GroupBook:
         self._groups: dict[str, GroupState] = {}
         self._by_case: dict[str, GroupState] = {}
         self._followers: dict[str, list[GroupState]] = {}
-        self._words: dict[str, list[GroupState]] = {}
+        self._sharers: dict[str, list[GroupState]] = {}
         self._holders: dict[str, GroupState] = {}
         self.ended: set[str] = set()
         self.start_s: float | None = None
@@ -1156,7 +1160,7 @@ class GroupBook:
             state.rule = None
             state.set_gate(now_s, admits=False)
             del self._groups[state.name]
-        self._by_case, self._followers, self._words = {}, {}, {}
+        self._by_case, self._followers, self._sharers = {}, {}, {}
         for rank, rule in enumerate(assignment.groups):
             state = self._groups.setdefault(rule.name, GroupState(rule.name, now_s))
             state.rule, state.rank = rule, rank
@@ -1167,11 +1171,11 @@ class GroupBook:
             for name in rule.after:
                 self._followers.setdefault(name, []).append(state)
             if rule.exclusive is not None:
-                self._words.setdefault(rule.exclusive, []).append(state)
+                self._sharers.setdefault(rule.exclusive, []).append(state)
         self._holders = {
-            word: state
-            for word, state in self._holders.items()
-            if state.rule is not None and state.rule.exclusive == word and state.n_left
+            lock: state
+            for lock, state in self._holders.items()
+            if state.rule is not None and state.rule.exclusive == lock and state.n_left
         }
         for rule in assignment.groups:
             self._schedule(self._groups[rule.name], now_s)
@@ -1195,7 +1199,7 @@ class GroupBook:
         models: list[ModelState] = []
         for follower in self._followers.get(group.name, ()):
             models += self._schedule(follower, now_s)
-        return models + self._leave_word(group, now_s)
+        return models + self._release_lock(group, now_s)
 
     def refresh(self, group: GroupState, now_s: float) -> list[ModelState]:
         """Open or shut the group's gate as its rule says at `now_s`.
@@ -1210,13 +1214,13 @@ class GroupBook:
         return list({line.model: None for line in group.lines}) if admits else []
 
     def went_quiet(self, group: GroupState, now_s: float) -> list[ModelState]:
-        """Let go of the word when nobody of the group waits and it is not under way (any more).
+        """Release the lock when nobody of the group waits and it is not under way (any more).
 
         Returns:
             Models whose waiting requests may now be served.
         """
         is_under_way = group.has_opened and (group.n_left or group.n_open)
-        return [] if group.lines or is_under_way else self._leave_word(group, now_s)
+        return [] if group.lines or is_under_way else self._release_lock(group, now_s)
 
     def _schedule(self, group: GroupState, now_s: float) -> list[ModelState]:
         rule = group.rule
@@ -1236,24 +1240,24 @@ class GroupBook:
         rule = group.rule
         if rule is None or now_s < group.startable_s:
             return False
-        if rule.exclusive is not None and not self._has_word(group, rule.exclusive):
+        if rule.exclusive is not None and not self._holds_lock(group, rule.exclusive):
             return False
         return rule.at_once is None or group.n_open < rule.at_once
 
-    def _has_word(self, group: GroupState, word: str) -> bool:
-        holder = self._holders.get(word)
+    def _holds_lock(self, group: GroupState, lock: str) -> bool:
+        holder = self._holders.get(lock)
         if holder is None and group.lines:
-            holder = self._holders[word] = group
+            holder = self._holders[lock] = group
         return holder is group
 
-    def _leave_word(self, group: GroupState, now_s: float) -> list[ModelState]:
-        word = group.rule.exclusive if group.rule is not None else None
-        if word is None or self._holders.get(word) is not group:
+    def _release_lock(self, group: GroupState, now_s: float) -> list[ModelState]:
+        lock = group.rule.exclusive if group.rule is not None else None
+        if lock is None or self._holders.get(lock) is not group:
             return []
-        del self._holders[word]
+        del self._holders[lock]
         models = []
-        # The group itself comes last: it would take the word again before any other could.
-        for candidate in self._words.get(word, ()):
+        # The group itself comes last: it would take the lock again before any other could.
+        for candidate in self._sharers.get(lock, ()):
             if candidate is not group:
                 models += self.refresh(candidate, now_s)
         return models + self.refresh(group, now_s)

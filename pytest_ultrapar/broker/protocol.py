@@ -191,7 +191,7 @@ BIN = 1.1
 """Seconds are counted by powers of it."""
 
 
-class ModelCourse(msgspec.Struct, frozen=True):
+class ModelProgress(msgspec.Struct, frozen=True):
     """How the episodes and requests of one model went so far.
 
     Attributes:
@@ -227,7 +227,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     ended_episodes: int
     lanes: list[LaneStatus]
     waiting: int = 0
-    models: list[ModelCourse] = []
+    models: list[ModelProgress] = []
 
 
 class BrokerPort(Protocol):

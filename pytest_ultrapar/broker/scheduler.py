@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.broker.lanes import HeldLease, Line, decide_again, defers, reserve
+from pytest_ultrapar.broker.lanes import HeldLease, Line, decide_again, keeps_limits, reserve
 from pytest_ultrapar.broker.protocol import DAILY_QUOTA, NO_LANE, Action, Grant, Lease, Refusal
 from pytest_ultrapar.broker.wakes import Wake, WakeQueue
 
@@ -68,10 +68,10 @@ class Scheduler:
             return False
         free = [lane for lane in waiting.lane_set.lanes if lane.is_free(now_s)]
         while (lane := best_lane(waiting, free)) is not None:
-            if lane.metered and defers(waiting, lane, self._table.changed, now_s):
+            if lane.metered and keeps_limits(waiting, lane, self._table.changed, now_s):
                 free.remove(lane)
                 continue
-            waiting.stop_deferring()
+            waiting.free_limits()
             self._grant(waiting, lane, now_s)
             return True
         return False
@@ -120,7 +120,7 @@ class Scheduler:
                 break
             served_by = best_lane(waiting, by_model[waiting.model])
             assert served_by is not None
-            if served_by.metered and defers(waiting, served_by, self._table.changed, now_s):
+            if served_by.metered and keeps_limits(waiting, served_by, self._table.changed, now_s):
                 # The lane is reserved for this request now, so it is not free in the next round.
                 continue
             assert waiting.line is not None
@@ -196,7 +196,7 @@ class Scheduler:
         if now_s > waiting.since_s:
             seat_wait_s, rate_wait_s = _split_wait(waiting, lane, now_s)
         table.take(lane, now_s)
-        table.courses.sent(lane.model.name, request.case_id)
+        table.progress.sent(lane.model.name, request.case_id)
         self._n_leases += 1
         # What the provider counts, over all lanes that share the limit: a refusal is about that.
         at_grant = lane.in_flight if lane.counted is None else lane.counted.seats.in_flight

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_ultrapar.broker.protocol import BIN, ModelCourse
+from pytest_ultrapar.broker.protocol import BIN, ModelProgress
 from pytest_ultrapar.plan.bound import RequestClass, fold, given_away, resources, spread
 from pytest_ultrapar.pool.model import Lane, LaneId, Limit
 
@@ -333,15 +333,15 @@ def rough_bound(
 
 
 def _left(to_ask: ToAsk, status: BrokerStatus, served: set[str]) -> dict[str, _Left] | None:
-    courses = {course.model: course for course in status.models}
-    everyone = _Course(courses.values())
+    progress = {one.model: one for one in status.models}
+    everyone = _Progress(progress.values())
     if not (everyone.turns.is_known and everyone.seconds.is_known):
         return None
     unseen = Counter(to_ask.cases)
-    for model, course in courses.items():
-        unseen[model] -= sum(course.ended.values()) + sum(course.open.values())
+    for model, one in progress.items():
+        unseen[model] -= sum(one.ended.values()) + sum(one.open.values())
     # Episodes that ended and had asked for nothing: nobody knows of which models.
-    n_seen = sum(sum(course.ended.values()) for course in courses.values())
+    n_seen = sum(sum(one.ended.values()) for one in progress.values())
     n_silent = max(0, status.ended_episodes - to_ask.n_recovered - n_seen)
     n_unseen = sum(max(0, n) for n in unseen.values())
     part = max(0.0, 1 - n_silent / n_unseen) if n_unseen else 0.0
@@ -349,36 +349,36 @@ def _left(to_ask: ToAsk, status: BrokerStatus, served: set[str]) -> dict[str, _L
     for model, n in unseen.items():
         if model not in served:
             continue
-        course = courses.get(model, ModelCourse(model, {}, {}, {}, {}))
-        own = _Course([course])
+        one = progress.get(model, ModelProgress(model, {}, {}, {}, {}))
+        own = _Progress([one])
         turns = own.turns if own.turns.is_known else everyone.turns
         seconds = own.seconds if own.seconds.is_known else everyone.seconds
-        more = {k: max(0.0, turns.rest(k - 1) - 1) for k in course.open}
+        more = {k: max(0.0, turns.rest(k - 1) - 1) for k in one.open}
         service_s = seconds.rest()
-        in_flight = {at: seconds.rest(_seconds(at)) for at in course.under_way}
+        in_flight = {at: seconds.rest(_seconds(at)) for at in one.under_way}
         left[model] = _Left(
-            max(0, n) * part * turns.rest() + sum(more[k] * m for k, m in course.open.items()),
+            max(0, n) * part * turns.rest() + sum(more[k] * m for k, m in one.open.items()),
             service_s,
-            sum(in_flight[at] * m for at, m in course.under_way.items()),
+            sum(in_flight[at] * m for at, m in one.under_way.items()),
             max(more.values(), default=0.0) * service_s + max(in_flight.values(), default=0.0),
-            turns.uneven(sum(course.open.values())) * service_s,
+            turns.uneven(sum(one.open.values())) * service_s,
         )
     return left
 
 
-class _Course:
+class _Progress:
     """How long episodes are, in requests, and requests, in seconds."""
 
-    def __init__(self, courses: Iterable[ModelCourse]) -> None:
-        courses = list(courses)
+    def __init__(self, progress: Iterable[ModelProgress]) -> None:
+        progress = list(progress)
         self.turns = Survival(
-            merged(course.ended for course in courses),
+            merged(one.ended for one in progress),
             # The last of them is in flight or just over: as many as there are before it are known.
-            merged({k - 1: n for k, n in course.open.items()} for course in courses),
+            merged({k - 1: n for k, n in one.open.items()} for one in progress),
         )
         self.seconds = Survival(
-            merged({_seconds(at): n for at, n in course.seconds.items()} for course in courses),
-            merged({_seconds(at): n for at, n in course.under_way.items()} for course in courses),
+            merged({_seconds(at): n for at, n in one.seconds.items()} for one in progress),
+            merged({_seconds(at): n for at, n in one.under_way.items()} for one in progress),
         )
 
 

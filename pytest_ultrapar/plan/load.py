@@ -60,7 +60,7 @@ def key_load(
 ) -> tuple[KeyLoad, ...]:
     """The load of each key under an assignment, in the order of the pool file.
 
-    Exact as to which groups wait for each other; groups of one `exclusive` word are taken in the
+    Exact as to which groups wait for each other; groups of one `exclusive` lock are taken in the
     order in which they can come. Delays are left out: what starts 15 s later runs at the same time.
     A process has the seats that the pool gives its lanes on the key.
 
@@ -109,15 +109,15 @@ def _qps(workers: int | None) -> int:
 def _before(groups: Sequence[Group]) -> dict[str, frozenset[str]]:
     """By group, all groups that have ended when it starts."""
     direct = {group.name: set(group.after) for group in groups}
-    word_of = {group.name: group.exclusive for group in groups}
+    lock_of = {group.name: group.exclusive for group in groups}
     last: dict[str, str] = {}
     found: dict[str, frozenset[str]] = {_FREE: frozenset()}
     for name in TopologicalSorter(direct).static_order():
         near = set(direct[name])
-        word = word_of[name]
-        if word is not None:
-            near |= {last[word]} if word in last else set()
-            last[word] = name
+        lock = lock_of[name]
+        if lock is not None:
+            near |= {last[lock]} if lock in last else set()
+            last[lock] = name
         found[name] = frozenset(near).union(*(found[one] for one in near))
     return found
 

@@ -170,7 +170,7 @@ _PARTS = {
     "client_s": "client",
     "startup_s": "start-up",
     "tail_s": "uneven end",
-    "detour_s": "other lanes than the best",
+    "misrouted_s": "other lanes than the best",
     "other_s": "other",
 }
 

@@ -233,7 +233,7 @@ def test_published_prices_prove_the_published_bound(drawn, workers):
         assert proven_s == pytest.approx(bound.seconds, rel=1e-6)
 
 
-def test_requests_that_take_a_lane_which_others_need_are_on_a_detour():
+def test_requests_that_take_a_lane_which_others_need_are_are_misrouted():
     """Model `m` may use both lanes and fills the one that `narrow` needs."""
     lanes = [
         lane("i0", "k", "wide"),
@@ -246,8 +246,10 @@ def test_requests_that_take_a_lane_which_others_need_are_on_a_detour():
     beside = [episode(request(at, at + 1.0)) for at in range(4)]
     found = parts_of(log_of(lanes, *first, *after, *beside), *limits)
     assert found.run.used_s == pytest.approx(6.0, rel=0.02)
-    assert found.run.used_s + found.run.detour_s + found.run.tail_s == pytest.approx(8.0, rel=0.02)
+    assert found.run.used_s + found.run.misrouted_s + found.run.tail_s == pytest.approx(
+        8.0, rel=0.02
+    )
     every_one_on_its_own = log_of(
         lanes, *beside, *(episode(request(4.0 + at, 5.0 + at)) for at in range(4)), *after
     )
-    assert parts_of(every_one_on_its_own, *limits).run.detour_s == pytest.approx(0.0, abs=0.1)
+    assert parts_of(every_one_on_its_own, *limits).run.misrouted_s == pytest.approx(0.0, abs=0.1)

@@ -23,7 +23,7 @@ def ask(broker, number, case_id, now_s, *, opens=False):
     return grant.lease.lease_id
 
 
-def test_courses_tell_what_is_over_from_what_is_under_way(broker):
+def test_progress_tells_what_is_over_from_what_is_under_way(broker):
     first = ask(broker, 1, "a", 0.0, opens=True)
     ask(broker, 2, "b", 0.0, opens=True)
     broker.release("gw0", first, "ok", NO_FEEDBACK, 2.0)
@@ -32,10 +32,10 @@ def test_courses_tell_what_is_over_from_what_is_under_way(broker):
     broker.episode_ended("gw0", "a", "", 3.0)
     broker.episode_ended("gw0", "silent", "", 3.0)
     status = broker.status(4.0)
-    (course,) = status.models
-    assert (course.model, course.ended, course.open) == ("m", {2: 1}, {1: 1})
-    assert sorted(BIN**n for n in course.seconds) == pytest.approx([1.0, 2.0], rel=0.05)
-    assert [BIN**n for n in course.under_way] == pytest.approx([4.0], rel=0.05)
+    (progress,) = status.models
+    assert (progress.model, progress.ended, progress.open) == ("m", {2: 1}, {1: 1})
+    assert sorted(BIN**n for n in progress.seconds) == pytest.approx([1.0, 2.0], rel=0.05)
+    assert [BIN**n for n in progress.under_way] == pytest.approx([4.0], rel=0.05)
     assert status.lanes[0].busy_s == pytest.approx(2.0 + 1.0 + 4.0)
 
 
@@ -51,5 +51,5 @@ def test_episodes_of_a_dead_worker_are_begun_anew(broker):
 def test_lease_that_came_back_unsent_took_no_time(broker):
     lease = ask(broker, 1, "a", 0.0, opens=True)
     broker.release("gw0", lease, "unsent", NO_FEEDBACK, 2.0)
-    (course,) = broker.status(2.0).models
-    assert (course.seconds, course.under_way) == ({}, {})
+    (progress,) = broker.status(2.0).models
+    assert (progress.seconds, progress.under_way) == ({}, {})

@@ -38,9 +38,9 @@ def judge(play: Play, sizes: dict[int, int]) -> None:
             )
             assert not (candidate.has_seat() and fits), f"{one.request} waits at {play.now_s}"
     for limit in table._limits.values():
-        if limit.deferred_until_s > play.now_s:
-            assert limit.deferral in {one.deferral for one in waiting}
-            assert limit.ready_s >= limit.deferred_until_s
+        if limit.kept_until_s > play.now_s:
+            assert limit.head_of_line in {one.head_of_line for one in waiting}
+            assert limit.ready_s >= limit.kept_until_s
     assert len(waiting) == len(sizes) - len(play.granted)
 
 
