@@ -255,7 +255,8 @@ def certify(
         requests: What has to be answered.
         prices: Any, >= 0; those that cost more than 1 together are scaled down.
     """
-    parts = resources(limits)
+    named = {name for lane in lanes for name in lane.limits}
+    parts = resources(limit for limit in limits if limit.name in named)
     priced: dict[tuple[str, str], float] = {(one.limit, one.kind): one.price for one in prices}
     whole = sum(priced.get((part.limit, part.kind), 0.0) * part.per_s for part in parts)
     if whole <= 0:

@@ -279,3 +279,13 @@ def test_interchangeable_lanes_and_limits_are_folded():
     folded, parts = fold(lanes, resources(odd))
     assert len(folded) == 2
     assert math.isclose(sum(part.per_s for part in parts if not part.is_rate), 216.0)
+
+
+def test_price_of_a_limit_on_nobodys_path_changes_nothing_that_prices_prove():
+    lanes, used, unused = [on("m", "k0")], Limit("k0", "key", 4), Limit("k1", "key", 4)
+    requests = [RequestClass("m", 2.0, 10)]
+    price = Price("k0", "workers", 0.25, 1.0)
+    proven_s = certify(lanes, [used], requests, [price])
+    assert proven_s == pytest.approx(5.0)
+    priced = [price, Price("k1", "workers", 0.25, 0.0)]
+    assert certify(lanes, [used, unused], requests, priced) == proven_s
