@@ -164,7 +164,7 @@ def check_zone(location: Location, name: str) -> str:
 WORKERS = Bounds(at_least=1, at_most=100_000)
 # Below one send in 11 days a rate is a slip of the hand, and 1 / rate stays far from infinity.
 RATE = Bounds(above=0, at_least=1e-6, at_most=1_000_000)
-TOKENS = Bounds(at_least=1, at_most=10_000_000_000)
+COUNT = Bounds(at_least=1, at_most=10_000_000_000)
 DEADLINE_S = Bounds(above=0, at_most=86_400)
 LATENCY_S = Bounds(at_least=0, at_most=3_600)
 SIGMA = Bounds(at_least=0, at_most=5)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, NewType
 
 from pytest_ultrapar.apis.registry import SIMULATED
-from pytest_ultrapar.pool.fields import RATE, TOKENS, WORKERS, Bounds
+from pytest_ultrapar.pool.fields import COUNT, RATE, WORKERS, Bounds
 from pytest_ultrapar.pool.settings import RateMode
 
 # At run time too, for msgspec reads the annotations of what goes to the broker's process.
@@ -68,9 +68,9 @@ LIMIT_KINDS = {
         LimitKind("workers", "in flight", WORKERS),
         LimitKind("qps", "requests", RATE, 1.0, "second"),
         LimitKind("rpm", "requests", RATE, 60.0, "minute"),
-        LimitKind("tpm", "tokens", TOKENS, 60.0, "minute"),
-        LimitKind("rpd", "requests", TOKENS, 86_400.0, "day"),
-        LimitKind("tpd", "tokens", TOKENS, 86_400.0, "day"),
+        LimitKind("tpm", "tokens", COUNT, 60.0, "minute"),
+        LimitKind("rpd", "requests", COUNT, 86_400.0, "day"),
+        LimitKind("tpd", "tokens", COUNT, 86_400.0, "day"),
     )
 }
 """All kinds by their words. A word has its field in `Limit`; whatever reads, checks, holds, plans,
