@@ -193,7 +193,7 @@ LIMITED: frozenset[str] = frozenset(
 """Outcomes by which a provider says that this was too much."""
 
 _LANE: dict[Scope, str] = {
-    "lane": "out",
+    "lane": "removed",
     "key": "its key is removed",
     "key_model": "its key is removed for the model",
     "instance": "its instance is removed",

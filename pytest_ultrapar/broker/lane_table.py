@@ -480,7 +480,7 @@ class LaneTable:
         lane.wake_s = math.inf
         lane.reason = reason
         lane.pauses.end(now_s)
-        lane.out_after_s = max(0.0, now_s - self.started_s)
+        lane.removed_after_s = max(0.0, now_s - self.started_s)
         lane.model.down[lane] = None
         self._fill(lane, now_s)
         for lane_set in lane.sets:

@@ -305,7 +305,7 @@ class LaneState(Wake):
         used_order: Order of its last grant among all grants.
         n_retries: Grants for requests that had failed before; `n_moved`: requests that failed here
             and were granted another lane.
-        out_after_s: When it was removed, seconds after the run's start.
+        removed_after_s: When it was removed, seconds after the run's start.
         terms: Its leases that are out.
         started_s: When it was first granted a lease; infinity before.
         service_s: From lease to answer, the sum over all answers; `longest_s`: the longest.
@@ -332,7 +332,6 @@ class LaneState(Wake):
         "n_moved",
         "n_retries",
         "orphans",
-        "out_after_s",
         "outcomes",
         "path",
         "paused_until_s",
@@ -341,6 +340,7 @@ class LaneState(Wake):
         "rate_label",
         "rated",
         "reason",
+        "removed_after_s",
         "seat_label",
         "seats",
         "send_by_s",
@@ -394,7 +394,7 @@ class LaneState(Wake):
         self.service_s = self.longest_s = 0.0
         self.busy_s = 0.0
         self.pauses = PauseLog()
-        self.out_after_s: float | None = None
+        self.removed_after_s: float | None = None
         self.waited_s: dict[str, float] = {}
         self.outcomes: dict[str, int] = {}
 
@@ -506,7 +506,7 @@ class LaneState(Wake):
             paused_s=self.pauses.paused_s(now_s),
             n_opened=self.health.n_opened,
             n_moved=self.n_moved,
-            out_after_s=self.out_after_s,
+            removed_after_s=self.removed_after_s,
             estimated=self._estimate(),
             busy_s=self.busy_s + under_way_s,
         )

@@ -150,8 +150,8 @@ class LaneStatus(msgspec.Struct, frozen=True):
     """What became of one lane, for progress, summary and `explain`.
 
     Attributes:
-        state: `up`, `paused` (until a time) or `out` (until the end of the run).
-        reason: One sentence for people when `paused` or `out`, else empty.
+        state: `up`, `paused` (until a time) or `out`: removed, until the end of the run.
+        reason: One sentence for people when `paused` or removed, else empty.
         waited_s: Seconds that requests waited, by the name of the limit that bound them (or
             `pause`, `group`, `home`).
         outcomes: Leases given back, by outcome; a lease lost with its holder is `lost`.
@@ -160,12 +160,13 @@ class LaneStatus(msgspec.Struct, frozen=True):
         paused_s: Seconds for which it was, by the same words.
         n_opened: How often its breaker opened.
         n_moved: Requests that failed here and were tried again on another lane.
-        out_after_s: Seconds from the run's start until it was removed.
+        removed_after_s: Seconds from the run's start until it was removed.
         estimated: The limit on its path that is estimated: in adaptive mode always, in fixed mode
             once the provider has refused a request as too much.
         busy_s: Seconds that its leases were out, all of them together.
     """
 
+    # Manifests of earlier runs have `out`, and the older names of fields given below.
     lane: LaneId
     state: Literal["up", "paused", "out"]
     reason: str
@@ -182,9 +183,14 @@ class LaneStatus(msgspec.Struct, frozen=True):
     paused_s: dict[str, float] = msgspec.field(default_factory=dict, name="rested_s")
     n_opened: int = 0
     n_moved: int = 0
-    out_after_s: float | None = None
+    removed_after_s: float | None = msgspec.field(default=None, name="out_after_s")
     estimated: EstimatedLimit | None = msgspec.field(default=None, name="found")
     busy_s: float = 0.0
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether nothing is sent there any more."""
+        return self.state == "out"
 
 
 BIN = 1.1

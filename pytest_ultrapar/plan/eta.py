@@ -234,8 +234,8 @@ def estimate(to_ask: ToAsk, status: BrokerStatus, since: Used) -> Eta | None:
     Returns:
         None as long as too little is known.
     """
-    out = {lane.lane for lane in status.lanes if lane.state == "out"}
-    lanes = tuple(lane for lane in to_ask.lanes if lane.lane_id not in out)
+    removed = {lane.lane for lane in status.lanes if lane.is_removed}
+    lanes = tuple(lane for lane in to_ask.lanes if lane.lane_id not in removed)
     left = _left(to_ask, status, {lane.model for lane in lanes})
     if left is None:
         return None

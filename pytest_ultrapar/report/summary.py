@@ -29,11 +29,11 @@ _FAILURES = frozenset(CLASSES) - ANSWERED
 
 
 def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
-    """Lines safe for a terminal: lanes with trouble, those that are out first, then sums.
+    """Lines safe for a terminal: lanes with trouble, removed ones first, then sums.
 
-    Lanes that are out for the same reason, such as all of one key, share a line.
+    Lanes that were removed for the same reason, such as all of one key, share a line.
     """
-    lines = [*_out_lines(lanes), *(line for lane in lanes if (line := _line(lane)))]
+    lines = [*_removed_lines(lanes), *(line for lane in lanes if (line := _line(lane)))]
     yield from lines[:MOST_LANES]
     if len(lines) > MOST_LANES:
         yield f"... and {len(lines) - MOST_LANES:,} more lines of lanes, all in the manifest"
@@ -94,16 +94,16 @@ def _lowered_line(estimate: EstimatedLimit) -> str:
     )
 
 
-def _out_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
+def _removed_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     alike: dict[str, list[LaneStatus]] = {}
     for lane in lanes:
-        if lane.state == "out":
+        if lane.is_removed:
             alike.setdefault(lane.reason, []).append(lane)
     for reason, group in alike.items():
-        yield "; ".join([_out(reason, group), *_happened(group)])
+        yield "; ".join([_removed(reason, group), *_happened(group)])
 
 
-def _out(reason: str, group: Sequence[LaneStatus]) -> str:
+def _removed(reason: str, group: Sequence[LaneStatus]) -> str:
     said = f"lane {group[0].lane}"
     more = [] if len(group) == 1 else [counted(len(group), "lane")]
     if len(group) > 1 or reason.startswith(f"{said} "):
@@ -112,13 +112,13 @@ def _out(reason: str, group: Sequence[LaneStatus]) -> str:
         head = f"{said}: {reason}" if reason.endswith(_OUT) else f"{said} was removed: {reason}"
     # What a provider said stands before the last words, which must not be cut off.
     shown = visible(head.removesuffix(_OUT), _LONGEST) + (_OUT if head.endswith(_OUT) else "")
-    after_s = [lane.out_after_s for lane in group if lane.out_after_s is not None]
+    after_s = [lane.removed_after_s for lane in group if lane.removed_after_s is not None]
     more += [f"after {duration(min(after_s))}"] if after_s else []
     return f"{shown} ({', '.join(more)})" if more else shown
 
 
 def _line(lane: LaneStatus) -> str:
-    """What happened to a lane that is not out; empty when nothing did."""
+    """What happened to a lane that is not removed; empty when nothing did."""
     happened = list(_happened([lane]))
     said = f"lane {lane.lane}"
     if lane.state == "paused":
@@ -193,7 +193,7 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
         yield f"no lower bound: limits{of_whom} were estimated"
     if summary.attribution is not None:
         idle = "client"
-        if any(lane.state == "out" for lane in lanes):
+        if any(lane.is_removed for lane in lanes):
             idle = "client or removed lanes"
         elif any(lane.estimated is not None and lane.estimated.declared for lane in lanes):
             idle = "client or lowered limits"
@@ -211,8 +211,8 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
 
 
 def _parts(parts: Parts, makespan_s: float, idle: str) -> str:
-    # Empty seats of a lane that is out, or may not use them, look like those of a client that sends
-    # nothing there.
+    # Empty seats of a lane that is removed, or may not use them, look like those of a client that
+    # sends nothing there.
     names = {**_PARTS, "client_s": idle}
     amounts = {name: getattr(parts, name) for name in names}
     shown = [

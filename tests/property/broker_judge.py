@@ -143,7 +143,7 @@ class Judge(BrokerPlay):
                 self._book_grant(action, wish, still)
             else:
                 assert action.reason
-                assert not [one for one in self._allowed(wish.request) if not self._is_out(one)]
+                assert not [one for one in self._allowed(wish.request) if not self._is_removed(one)]
         self.check()
 
     def _note_move(self, wish: Wish) -> None:
@@ -262,7 +262,7 @@ class Judge(BrokerPlay):
     def _is_up(self, of: Lane) -> bool:
         return self._state(of) == "up"
 
-    def _is_out(self, of: Lane) -> bool:
+    def _is_removed(self, of: Lane) -> bool:
         return self._state(of) == "out"
 
     def _live(self) -> list[Held]:

@@ -131,7 +131,7 @@ def test_lane_silent_for_an_episodes_time_is_out_and_refuses_who_waits():
     assert "failed and answered nothing" in play.refused[waiting[1]]
     status = play.status(A)
     assert status.state == "out"
-    assert status.out_after_s == pytest.approx(60.0)
+    assert status.removed_after_s == pytest.approx(60.0)
 
 
 @pytest.mark.parametrize("how", ["withdraw", "disconnect"])

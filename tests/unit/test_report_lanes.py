@@ -45,7 +45,7 @@ def test_lane_that_is_paused_at_the_end_says_once_for_how_long():
 
 def test_lane_that_is_out_says_so_once():
     reason = f"key p/k was refused (401){OUT}"
-    dead = lane("p/a/k", "out", reason, out_after_s=3.0, outcomes={"auth": 1})
+    dead = lane("p/a/k", "out", reason, removed_after_s=3.0, outcomes={"auth": 1})
     assert lines(dead) == [
         f"lane p/a/k: key p/k was refused (401){OUT} (after 3.00 s); 1 failed request (1 auth)"
     ]
@@ -54,7 +54,7 @@ def test_lane_that_is_out_says_so_once():
 def test_lanes_that_are_out_for_the_same_reason_share_a_line_before_all_others():
     reason = f"key p/k was refused (401){OUT}"
     dead = [
-        lane(f"p/i{n}/k", "out", reason, out_after_s=3.0 + n, outcomes={"auth": 1})
+        lane(f"p/i{n}/k", "out", reason, removed_after_s=3.0 + n, outcomes={"auth": 1})
         for n in range(60)
     ]
     other = lane("p/a/j", outcomes={"timeout": 1})
