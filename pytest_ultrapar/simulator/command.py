@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import signal
 import sys
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 
 async def until_interrupted(announce: Callable[[], None]) -> None:
     """Return at the first SIGINT or SIGTERM; `announce` is called when they are in hand."""
+    import asyncio  # noqa: PLC0415 - light `--help`
+
     loop = asyncio.get_running_loop()
     came = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -111,7 +112,6 @@ def run(arguments: argparse.Namespace) -> int:
         ResultsError: The log cannot be written.
     """
     from pytest_ultrapar.pool.config import Overrides, load_pool  # noqa: PLC0415 - light `--help`
-    from pytest_ultrapar.simulator.command import until_interrupted  # noqa: PLC0415 - light `--help`
     from pytest_ultrapar.simulator.faults.file import load_faults  # noqa: PLC0415 - light `--help`
     from pytest_ultrapar.simulator.server import Server  # noqa: PLC0415 - light `--help`
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import math
 import re
-import ssl
 import threading
 import time
-import urllib.request
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ultrapar.pool.network import Route, place_of, route_to, route_variables, tls_context
 
 if TYPE_CHECKING:
     import asyncio
+    import urllib.request
     from collections.abc import Callable, Mapping
 
     from pytest_ultrapar.pool.model import Instance, Pool, Provider
@@ -94,21 +92,6 @@ _LARGEST_BYTES = 4 * 1024 * 1024
 _PIECE_BYTES = 64 * 1024
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Goes nowhere else than where the pool says."""
-
-    def redirect_request(self, *_: object) -> None:
-        """Called by urllib: None makes the redirect an error."""
-        return
-
-
-def _https(url: str, route: Route) -> list[urllib.request.HTTPSHandler]:
-    if not url.startswith("https:"):
-        return []
-    context = tls_context(route.trust, ssl.create_default_context)
-    return [urllib.request.HTTPSHandler(context=context)]
-
-
 def ask_load(url: str, route: Route) -> ServerLoad | None:
     """What the server at `url` says of its queue; None when it says nothing in two seconds.
 
@@ -120,6 +103,9 @@ def ask_load(url: str, route: Route) -> ServerLoad | None:
         url: Of its `/metrics`.
         route: The way there.
     """
+    import http.client  # noqa: PLC0415 - 20 ms, few runs ask servers
+    import urllib.request  # noqa: PLC0415
+
     proxy = route.proxy
     proxies = {} if proxy is None else {"https": proxy.url}
     # urllib gives this header to the proxy, and the server does not get it.
@@ -127,9 +113,7 @@ def ask_load(url: str, route: Route) -> ServerLoad | None:
     until_s = time.monotonic() + _TIMEOUT_S
     with (
         contextlib.suppress(OSError, ValueError, http.client.HTTPException),
-        urllib.request.build_opener(
-            urllib.request.ProxyHandler(proxies), *_https(url, route), _NoRedirect()
-        ).open(asked, timeout=_TIMEOUT_S) as answer,
+        _opener(url, route, proxies).open(asked, timeout=_TIMEOUT_S) as answer,
     ):
         body = bytearray()
         # By pieces, since the time-out is that of a piece: a server may drip.
@@ -139,6 +123,21 @@ def ask_load(url: str, route: Route) -> ServerLoad | None:
                 return parse_load(body.decode("utf-8", "replace"))
             body += piece
     return None
+
+
+def _opener(url: str, route: Route, proxies: dict[str, str]) -> urllib.request.OpenerDirector:
+    import ssl  # noqa: PLC0415 - as above
+    import urllib.request  # noqa: PLC0415
+
+    class NoRedirect(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, *_: object) -> None:
+            """Called by urllib: None makes the redirect an error."""
+
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler(proxies)]
+    if url.startswith("https:"):
+        context = tls_context(route.trust, ssl.create_default_context)
+        handlers.append(urllib.request.HTTPSHandler(context=context))
+    return urllib.request.build_opener(*handlers, NoRedirect())
 
 
 ASK_EVERY_S = 1.0
@@ -215,8 +214,6 @@ class LoadWatch:
         self._stopped.set()
 
     def _ask_on(self, place: Place, url: str, route: Route) -> None:
-        from pytest_ultrapar.broker.adaptive.server_load import ask_load  # noqa: PLC0415 - 20 ms of import
-
         while not self._stopped.is_set():
             load = ask_load(url, route)
             if load is not None and not self._stopped.is_set():
