@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -20,7 +20,7 @@ from pytest_ultrapar.pool.fields import (
     shown,
 )
 from pytest_ultrapar.pool.model import EffectiveValue
-from pytest_ultrapar.pool.settings import SETTINGS, Options, Repeats, Setting, WhichLog
+from pytest_ultrapar.pool.settings import SETTINGS, Options, Ports, Repeats, Setting, WhichLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +33,9 @@ _TRUE = frozenset({"true", "1", "yes", "on"})
 _FALSE = frozenset({"false", "0", "no", "off"})
 # Eighteen digits are more than any bound allows and few enough for int() and for messages.
 _DIGITS = 18
+_NUMBER = re.compile(
+    r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?(?:e[+-]?[0-9]{1,2})?", re.ASCII | re.IGNORECASE
+)
 _REPEATS = re.compile(r"(-?[0-9]{1,18})(?:x(-?[0-9]{1,18}))?", re.ASCII)
 
 
@@ -123,13 +126,6 @@ def read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
 def _of_option(row: Setting[Any], given: Any) -> Any:  # noqa: ANN401 - argparse knows the types
     if given is None:
         return None
-    where = Location(COMMAND_LINE, row.option)
-    if row.kind is Repeats:
-        return parse_repeats(where, given.strip())
-    if row.kind is WhichLog:
-        return parse_which(where, given.strip())
-    if row.kind is Path:
-        return Path(given) if given else None
     if row.bare is not None and row.choices and given not in row.choices:
         # pytest's parser takes whatever follows the option for its word.
         msg = (
@@ -137,6 +133,9 @@ def _of_option(row: Setting[Any], given: Any) -> Any:  # noqa: ANN401 - argparse
             f"suite write {row.option}={row.bare}"
         )
         raise ConfigError(msg)
+    if isinstance(given, str):
+        text = given if row.kind in {str, Path} else given.strip()
+        return _of_text(row, Location(COMMAND_LINE, row.option), text)
     if row.between is not None:
         least, most = row.between
         if not least <= given <= most:
@@ -148,27 +147,36 @@ def _of_option(row: Setting[Any], given: Any) -> Any:  # noqa: ANN401 - argparse
 def _of_variable(row: Setting[Any], text: str) -> Any:  # noqa: ANN401 - of the row's type
     where = Location(ENVIRONMENT, row.variable)
     if row.by_truth is not None:
-        word = row.by_truth[0 if _truth(where, text) else 1]
-        return parse_which(where, word) if row.kind is WhichLog else word
+        return _of_text(row, where, row.by_truth[0 if _truth(where, text) else 1])
+    return _of_text(row, where, text.lower() if row.choices else text)
+
+
+def _of_text(row: Setting[Any], where: Location, text: str) -> Any:  # noqa: ANN401 - of its type
     if row.choices is not None:
-        return check_word(where, text.lower(), row.choices)
-    if row.between is not None:
-        least, most = row.between
-        return _integer(where, text, Bounds(at_least=least, at_most=most))
-    if row.kind is Repeats:
-        return parse_repeats(where, text)
-    return _truth(where, text) if row.kind is bool else parse_ports(where, text)
+        return check_word(where, text, row.choices)
+    if row.kind in _NUMBERS:
+        bounds = None if row.between is None else Bounds(*reversed(row.between))
+        return _NUMBERS[row.kind](where, text, bounds)
+    return _TEXTS[row.kind](where, text)
 
 
 def _is_of_variable(origin: str) -> bool:
     return origin.startswith(f"{ENVIRONMENT} ")
 
 
-def _integer(where: Location, text: str, bounds: Bounds) -> int:
+def _integer(where: Location, text: str, bounds: Bounds | None) -> int:
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS):
-        where.refuse(f"must be an integer {bounds} (got {shown(text)})")
-    return bounds.check(where, int(text))
+        allowed = "" if bounds is None else f" {bounds}"
+        where.refuse(f"must be an integer{allowed} (got {shown(text)})")
+    return int(text) if bounds is None else bounds.check(where, int(text))
+
+
+def _number(where: Location, text: str, bounds: Bounds | None) -> float:
+    if not _NUMBER.fullmatch(text):
+        allowed = "" if bounds is None else f" {bounds}"
+        where.refuse(f"must be a number{allowed} (got {shown(text)})")
+    return float(text) if bounds is None else bounds.check(where, float(text))
 
 
 def _truth(where: Location, text: str) -> bool:
@@ -226,7 +234,7 @@ _ENTRY_CHARS = 12
 """What is longer is no port and not shown: `ports_env` may name a key's variable by mistake."""
 
 
-def parse_ports(location: Location, text: str) -> tuple[int, ...]:
+def parse_ports(location: Location, text: str) -> Ports:
     """The ports of a comma-separated list, in its order; blanks around an entry do not matter.
 
     Raises:
@@ -239,7 +247,24 @@ def parse_ports(location: Location, text: str) -> tuple[int, ...]:
             found = shown(entry) if len(entry) <= _ENTRY_CHARS else "a longer text"
             location.refuse(f'must be a list of ports such as "8001,8002" (got {found} in it)')
         ports.append(int(entry))
-    return check_ports(location, ports)
+    return Ports(check_ports(location, ports))
+
+
+_NUMBERS: Mapping[type, Callable[[Location, str, Bounds | None], float]] = {
+    int: _integer,
+    float: _number,
+}
+_TEXTS: Mapping[type, Callable[[Location, str], Any]] = {
+    bool: _truth,
+    str: lambda _, text: text,
+    Path: lambda _, text: Path(text) if text else None,
+    # A variable says one of what an option may say repeatedly.
+    tuple: lambda _, text: (text,),
+    Repeats: parse_repeats,
+    WhichLog: parse_which,
+    Ports: parse_ports,
+}
+"""How the text of a setting is read, by the kind of its row."""
 
 
 def check_ports(location: Location, ports: Sequence[int]) -> tuple[int, ...]:

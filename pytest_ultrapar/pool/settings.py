@@ -112,6 +112,12 @@ class WhichLog:
             )
 
 
+class Ports(tuple[int, ...]):
+    """Ports of one host, all different."""
+
+    __slots__ = ()
+
+
 def number_of(worker: str) -> int:
     """A worker's number from 1: `gw0` and `main` are 1, `gw1` is 2."""
     digits = worker.removeprefix("gw")
@@ -451,8 +457,8 @@ class Options:
         default=None, kind=bool, variable="USE_MULTI_VLLM", is_recorded=False
     )
     """False takes the first of several ports only."""
-    vllm_ports: Setting[tuple[int, ...] | None] = Setting(
-        default=None, kind=tuple, variable="VLLM_PORTS", is_recorded=False
+    vllm_ports: Setting[Ports | None] = Setting(
+        default=None, kind=Ports, variable="VLLM_PORTS", is_recorded=False
     )
     """Read where a pool names it in `ports_env`, and checked in any case."""
 

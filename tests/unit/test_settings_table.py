@@ -11,7 +11,7 @@ from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.options import add_options
 from pytest_ultrapar.pool.environment import effective, settle
 from pytest_ultrapar.pool.file import WholePoolTable
-from pytest_ultrapar.pool.settings import SETTINGS, Options, Setting
+from pytest_ultrapar.pool.settings import SETTINGS, Options, Ports, Repeats, Setting, WhichLog
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "options.md").read_text(encoding="utf-8")
@@ -138,3 +138,76 @@ def test_one_row_makes_an_option_with_a_variable(monkeypatch):
         settle({"grace_s": 61}, {})
     with pytest.raises(ConfigError, match=r"environment: GRACE must be <= 60 \(got 61\)"):
         settle({}, {"GRACE": "61"})
+
+
+@pytest.mark.parametrize(
+    ("facts", "text", "value", "wrong"),
+    [
+        ({"default": 5}, "30", 30, ("x", 'must be an integer (got "x")')),
+        ({"default": 5}, "-3", -3, ("3.5", 'must be an integer (got "3.5")')),
+        (
+            {"default": 5, "between": (1, 60)},
+            "7",
+            7,
+            ("x", 'must be an integer >= 1 and <= 60 (got "x")'),
+        ),
+        ({"default": 0.5, "between": (0, 1)}, "0.25", 0.25, ("1.5", "must be <= 1 (got 1.5)")),
+        (
+            {"default": 0.5, "between": (0, 1)},
+            "1e-3",
+            0.001,
+            ("nan", 'must be a number >= 0 and <= 1 (got "nan")'),
+        ),
+        ({"default": 0.5}, "2", 2.0, ("1_0", 'must be a number (got "1_0")')),
+        ({"default": "even"}, "by-key", "by-key", None),
+        ({"default": None, "kind": str}, "a,b", "a,b", None),
+        ({"default": None, "kind": Path}, "runs/a", Path("runs/a"), None),
+        ({"default": ()}, "a,b", ("a,b",), None),
+        ({"default": "a", "choices": ("a", "b")}, "B", "b", ("c", 'must be "a" or "b" (got "c")')),
+        (
+            {"default": "a", "choices": ("a", "b"), "by_truth": ("a", "b")},
+            "no",
+            "b",
+            ("b", 'must be "true" or "false" (got "b")'),
+        ),
+        ({"default": False}, "yes", True, ("2", 'must be "true" or "false" (got "2")')),
+        (
+            {"default": Repeats(1)},
+            "2x3",
+            Repeats(2, 3),
+            ("x", "must be a number of repetitions such as"),
+        ),
+        (
+            {"default": WhichLog()},
+            "2",
+            WhichLog(is_on=True, number=2),
+            ("x", 'must be "all", "off" or the number'),
+        ),
+        (
+            {"default": None, "kind": Ports},
+            "1, 2",
+            Ports((1, 2)),
+            ("x", "must be a list of ports such as"),
+        ),
+    ],
+)
+def test_variable_is_read_by_the_kind_of_its_row(monkeypatch, facts, text, value, wrong):
+    row = Setting("--ultrapar-more X", "More", variable="MORE", **facts)
+    row.__set_name__(Options, "more")
+    for module in ("pool.settings", "pool.environment"):
+        monkeypatch.setattr(f"pytest_ultrapar.{module}.SETTINGS", (*SETTINGS, row))
+    monkeypatch.setattr(Options, "more", row, raising=False)
+
+    found = settle({}, {"MORE": text}).more  # type: ignore[attr-defined]
+
+    assert getattr(found, "setting", found) == getattr(value, "setting", value)
+    assert isinstance(found, type(value))
+    if wrong is not None:
+        with pytest.raises(ConfigError) as refused:
+            settle({}, {"MORE": wrong[0]})
+        assert str(refused.value).startswith(f"environment: MORE {wrong[1]}")
+
+
+def test_no_row_is_of_a_kind_that_is_not_tried_above():
+    tried = {int, float, str, Path, tuple, bool, Repeats, Ports, WhichLog}
+    assert {row.kind for row in SETTINGS} == tried
