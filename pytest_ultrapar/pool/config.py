@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.apis.registry import SIMULATED
+from pytest_ultrapar.pool.bounds import REPEATS, WORKERS
 from pytest_ultrapar.pool.environment import (
     COMMAND_LINE,
     ENVIRONMENT,
@@ -14,7 +15,7 @@ from pytest_ultrapar.pool.environment import (
     Sources,
     read_environment,
 )
-from pytest_ultrapar.pool.fields import REPEATS, WORKERS, Location, check_different, check_word
+from pytest_ultrapar.pool.fields import Location, check_different, check_word
 from pytest_ultrapar.pool.file import (
     WholePoolTable,
     decode,

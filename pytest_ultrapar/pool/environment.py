@@ -10,15 +10,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.fields import (
-    PORT,
-    PROCESS_NUM,
-    REPEATS,
-    Bounds,
-    Location,
-    check_word,
-    shown,
-)
+from pytest_ultrapar.pool.bounds import PORT, PROCESS_NUM, REPEATS, Bounds
+from pytest_ultrapar.pool.fields import Location, check_word, shown
 from pytest_ultrapar.pool.model import EffectiveValue
 from pytest_ultrapar.pool.settings import SETTINGS, Options, Ports, Repeats, Setting, WhichLog
 
@@ -133,14 +126,12 @@ def _of_option(row: Setting[Any], given: Any) -> Any:  # noqa: ANN401 - argparse
             f"suite write {row.option}={row.bare}"
         )
         raise ConfigError(msg)
+    where = Location(COMMAND_LINE, row.option)
     if isinstance(given, str):
         text = given if row.kind in {str, Path} else given.strip()
-        return _of_text(row, Location(COMMAND_LINE, row.option), text)
+        return _of_text(row, where, text)
     if row.between is not None:
-        least, most = row.between
-        if not least <= given <= most:
-            msg = f"{row.option} must be between {least:g} and {most:g} (got {given})"
-            raise ConfigError(msg)
+        row.between.check(where, given)
     return tuple(given) if row.kind is tuple else given
 
 
@@ -155,8 +146,7 @@ def _of_text(row: Setting[Any], where: Location, text: str) -> Any:  # noqa: ANN
     if row.choices is not None:
         return check_word(where, text, row.choices)
     if row.kind in _NUMBERS:
-        bounds = None if row.between is None else Bounds(*reversed(row.between))
-        return _NUMBERS[row.kind](where, text, bounds)
+        return _NUMBERS[row.kind](where, text, row.between)
     return _TEXTS[row.kind](where, text)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn, TypeVar
@@ -97,46 +96,10 @@ def kind_of(found: object) -> str:
     return words.get(type(found), "a date or time")
 
 
-_N = TypeVar("_N", int, float)
 _W = TypeVar("_W", bound=str)
 _NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 _API_NAME = re.compile(r"[A-Za-z0-9._:/@+-]+")
 _NAME_CHARS = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """The interval a number must lie in; finite at its upper end, so that infinity never passes.
-
-    Attributes:
-        at_most: Largest allowed value.
-        at_least: Smallest allowed value, if there is one.
-        above: Every value must be larger than this, if given.
-    """
-
-    at_most: float
-    at_least: float | None = None
-    above: float | None = None
-
-    def check(self, location: Location, value: _N) -> _N:
-        """The value itself.
-
-        Raises:
-            ConfigError: It is not a number or outside the bounds; the message says which bound.
-        """
-        if isinstance(value, float) and math.isnan(value):
-            location.refuse("must be a number (got nan)")
-        if self.above is not None and not value > self.above:
-            location.refuse(f"must be > {self.above:g} (got {shown(value)})")
-        if self.at_least is not None and value < self.at_least:
-            location.refuse(f"must be >= {self.at_least:g} (got {shown(value)})")
-        if value > self.at_most:
-            location.refuse(f"must be <= {_plain(self.at_most)} (got {shown(value)})")
-        return value
-
-    def __str__(self) -> str:
-        low = f"> {self.above:g}" if self.above is not None else f">= {_plain(self.at_least or 0)}"
-        return f"{low} and <= {_plain(self.at_most)}"
 
 
 def check_zone(location: Location, name: str) -> str:
@@ -159,22 +122,6 @@ def check_zone(location: Location, name: str) -> str:
             f"(got {shown(name)})"
         )
     return name
-
-
-WORKERS = Bounds(at_least=1, at_most=100_000)
-# Below one send in 11 days a rate is a slip of the hand, and 1 / rate stays far from infinity.
-RATE = Bounds(above=0, at_least=1e-6, at_most=1_000_000)
-COUNT = Bounds(at_least=1, at_most=10_000_000_000)
-DEADLINE_S = Bounds(above=0, at_most=86_400)
-LATENCY_S = Bounds(at_least=0, at_most=3_600)
-SIGMA = Bounds(at_least=0, at_most=5)
-SKILL = Bounds(at_least=0, at_most=1)
-PRICE = Bounds(at_least=0, at_most=1_000_000)
-PORT = Bounds(at_least=1, at_most=65_535)
-SEED = Bounds(at_least=0, at_most=2**63 - 1)
-REPEATS = Bounds(at_least=1, at_most=100_000)
-PROCESS_NUM = Bounds(at_least=1, at_most=100_000)
-PROMPT_TYPES = Bounds(at_least=1, at_most=1_000)
 
 
 def check_name(location: Location, name: str) -> str:
@@ -237,7 +184,3 @@ def _check_text(location: Location, text: str, pattern: re.Pattern[str], made_of
     if not pattern.fullmatch(text):
         location.refuse(f"must be made of {made_of} (got {shown(text)})")
     return text
-
-
-def _plain(number: float) -> str:
-    return str(int(number)) if number == int(number) else f"{number:g}"

@@ -5,15 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from pytest_ultrapar.pool.bounds import PROMPT_TYPES, WORKERS, Bounds
 from pytest_ultrapar.pool.environment import Sources
-from pytest_ultrapar.pool.fields import (
-    PROMPT_TYPES,
-    WORKERS,
-    Bounds,
-    Location,
-    check_name,
-    check_zone,
-)
+from pytest_ultrapar.pool.fields import Location, check_name, check_zone
 from pytest_ultrapar.pool.file import CountByMode, LimitTable, ProviderTable, RateByMode
 from pytest_ultrapar.pool.keys import chosen_keys, key_identity
 from pytest_ultrapar.pool.model import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, NewType
 
 from pytest_ultrapar.apis.registry import SIMULATED
-from pytest_ultrapar.pool.fields import COUNT, RATE, WORKERS, Bounds
+from pytest_ultrapar.pool.bounds import COUNT, RATE, WORKERS, Bounds
 from pytest_ultrapar.pool.settings import RateMode
 
 # At run time too, for msgspec reads the annotations of what goes to the broker's process.

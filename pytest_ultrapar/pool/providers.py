@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pytest_ultrapar.apis.registry import SIMULATED, api_named, api_names
-from pytest_ultrapar.pool.environment import check_ports, parse_ports
-from pytest_ultrapar.pool.fields import (
+from pytest_ultrapar.pool.bounds import (
     DEADLINE_S,
     LATENCY_S,
     PRICE,
@@ -19,6 +18,9 @@ from pytest_ultrapar.pool.fields import (
     SKILL,
     WORKERS,
     Bounds,
+)
+from pytest_ultrapar.pool.environment import check_ports, parse_ports
+from pytest_ultrapar.pool.fields import (
     Location,
     check_api_name,
     check_different,

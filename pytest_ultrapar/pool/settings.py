@@ -15,6 +15,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args, overload
 
+from pytest_ultrapar.pool.bounds import PROCESS_NUM, REPEATS, SEED, WORKERS, Bounds
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -139,7 +141,7 @@ class Setting(Generic[T]):
         by_truth: The words that "true" and "false" in the variable stand for, where it is a switch.
         file: The field of the pool file's `[pool]`, if there is one.
         ini: Its name in pytest's own configuration, if it is read there, too.
-        between: The least and the largest value allowed.
+        between: What a number may be, or each number in a text.
         choices: The words allowed.
         bare: The word that the option alone stands for, where it may stand alone.
         is_recorded: Whether its value and origin go to the manifest. Names of files and runs do
@@ -160,7 +162,7 @@ class Setting(Generic[T]):
         by_truth: tuple[str, str] | None = None,
         file: str = "",
         ini: str = "",
-        between: tuple[float, float] | None = None,
+        between: Bounds | None = None,
         choices: tuple[str, ...] | None = None,
         bare: str | None = None,
         is_recorded: bool = True,
@@ -272,6 +274,7 @@ class Options:
         "Repetitions of each cell; NxM takes N of the first M values of the parameter that the "
         "suite's mark names with repeats_over",
         default=Repeats(1),
+        between=REPEATS,
         variable="NUM_INSTANCES",
         file="repeats",
     )
@@ -279,7 +282,7 @@ class Options:
         "--ultrapar-seed N",
         "Seed of the run: same suite, pool of models and seed give the same cases and prompts",
         default=0,
-        between=(0, 2**63 - 1),
+        between=SEED,
     )
     mode: Setting[Mode] = Setting(
         "--ultrapar-mode MODE",
@@ -299,6 +302,7 @@ class Options:
         "the run's own service times",
         default=None,
         kind=int,
+        between=Bounds(at_least=1, at_most=10_000_000),
     )
     policy: Setting[str] = Setting(
         "--ultrapar-policy POLICY",
@@ -324,7 +328,7 @@ class Options:
         default=None,
         kind=int,
         by_default="as the pool says",
-        between=(1, 100_000),
+        between=WORKERS,
         variable="MAX_WORKERS",
         file="workers",
         is_recorded=False,
@@ -335,19 +339,19 @@ class Options:
         "retried at most once, 429 and dead keys do not count. With 1 nothing is ever sent again, "
         "not even after 429",
         default=3,
-        between=(1, 100),
+        between=Bounds(at_least=1, at_most=100),
     )
     episode_timeout_s: Setting[float] = Setting(
         "--ultrapar-episode-timeout SECONDS",
         "Deadline of one episode, all its waiting included",
         default=EPISODE_TIMEOUT_S,
-        between=(0.001, 7 * 86_400),
+        between=Bounds(at_least=0.001, at_most=7 * 86_400),
     )
     coverage: Setting[float] = Setting(
         "--ultrapar-coverage SHARE",
         "Least share of planned cases that must be graded, else exit code 1",
         default=0.98,
-        between=(0, 1),
+        between=Bounds(at_least=0, at_most=1),
     )
     gate: Setting[tuple[str, ...]] = Setting(
         "--ultrapar-gate RULE",
@@ -442,13 +446,14 @@ class Options:
         "Write every lease, request, retry and episode to debug-<worker>.log in the run's "
         "directory: 'all' workers, 'off', or one by its number, from 1",
         default=WhichLog(),
+        between=PROCESS_NUM,
         variable="DEBUG_LOG",
         by_truth=("all", "off"),
     )
     debug_process_num: Setting[int | None] = Setting(
         default=None,
         kind=int,
-        between=(1, 100_000),
+        between=PROCESS_NUM,
         variable="DEBUG_PROCESS_NUM",
         is_recorded=False,
     )

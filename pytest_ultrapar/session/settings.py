@@ -77,9 +77,6 @@ def _check_baseline(options: Options) -> None:
     if options.baseline is None:
         return
     given = f"--ultrapar-baseline {options.baseline}"
-    if options.baseline < 1:
-        msg = f"{given}: a sample has at least one case; leave the option out to have none"
-        raise ConfigError(msg)
     if options.mode in ONE_AT_A_TIME:
         msg = (
             f"{given} makes no sense in mode {options.mode} ({options.origin['mode']}), which runs "

@@ -210,8 +210,8 @@ def test_it(answer, request, grade):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--ultrapar-baseline=0"], "--ultrapar-baseline 0: a sample has at least one case"),
-        (["--ultrapar-baseline=-3"], "--ultrapar-baseline -3: a sample has at least one case"),
+        (["--ultrapar-baseline=0"], "command line: --ultrapar-baseline must be >= 1 (got 0)"),
+        (["--ultrapar-baseline=-3"], "command line: --ultrapar-baseline must be >= 1 (got -3)"),
         (["--ultrapar-baseline=x"], "invalid int value: 'x'"),
         (["--ultrapar-baseline=40"], "the suite has 40 cases here, that is all of them; a sample"),
         (["--ultrapar-baseline=99"], "--ultrapar-baseline 99: the suite has 40 cases here, there"),

@@ -9,10 +9,12 @@ import pytest
 from pytest_ultrapar.coordinator.policies import POLICIES
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.options import add_options
+from pytest_ultrapar.pool.bounds import Bounds
 from pytest_ultrapar.pool.environment import effective, settle
 from pytest_ultrapar.pool.file import WholePoolTable
 from pytest_ultrapar.pool.settings import SETTINGS, Options, Ports, Repeats, Setting, WhichLog
 
+SHARE = Bounds(at_least=0, at_most=1)
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "options.md").read_text(encoding="utf-8")
 OPTIONS = [row for row in SETTINGS if row.option]
@@ -112,7 +114,7 @@ def test_one_row_makes_an_option_with_a_variable(monkeypatch):
             "--ultrapar-grace SECONDS",
             "How long to wait",
             default=5,
-            between=(1, 60),
+            between=Bounds(at_least=1, at_most=60),
             variable="GRACE",
         )
 
@@ -134,7 +136,7 @@ def test_one_row_makes_an_option_with_a_variable(monkeypatch):
     assert settle({"grace_s": 9}, {"GRACE": "7"}).grace_s == 9  # type: ignore[attr-defined]
     told = settle({}, {"GRACE": "7"})
     assert (told.grace_s, told.origin["grace_s"]) == (7, "environment GRACE")  # type: ignore[attr-defined]
-    with pytest.raises(ConfigError, match=r"--ultrapar-grace must be between 1 and 60 \(got 61\)"):
+    with pytest.raises(ConfigError, match=r"--ultrapar-grace must be <= 60 \(got 61\)"):
         settle({"grace_s": 61}, {})
     with pytest.raises(ConfigError, match=r"environment: GRACE must be <= 60 \(got 61\)"):
         settle({}, {"GRACE": "61"})
@@ -146,14 +148,19 @@ def test_one_row_makes_an_option_with_a_variable(monkeypatch):
         ({"default": 5}, "30", 30, ("x", 'must be an integer (got "x")')),
         ({"default": 5}, "-3", -3, ("3.5", 'must be an integer (got "3.5")')),
         (
-            {"default": 5, "between": (1, 60)},
+            {"default": 5, "between": Bounds(at_least=1, at_most=60)},
             "7",
             7,
             ("x", 'must be an integer >= 1 and <= 60 (got "x")'),
         ),
-        ({"default": 0.5, "between": (0, 1)}, "0.25", 0.25, ("1.5", "must be <= 1 (got 1.5)")),
         (
-            {"default": 0.5, "between": (0, 1)},
+            {"default": 0.5, "between": SHARE},
+            "0.25",
+            0.25,
+            ("1.5", "must be <= 1 (got 1.5)"),
+        ),
+        (
+            {"default": 0.5, "between": SHARE},
             "1e-3",
             0.001,
             ("nan", 'must be a number >= 0 and <= 1 (got "nan")'),
@@ -211,3 +218,8 @@ def test_variable_is_read_by_the_kind_of_its_row(monkeypatch, facts, text, value
 def test_no_row_is_of_a_kind_that_is_not_tried_above():
     tried = {int, float, str, Path, tuple, bool, Repeats, Ports, WhichLog}
     assert {row.kind for row in SETTINGS} == tried
+
+
+def test_every_number_of_the_table_has_a_range():
+    numbers = [row for row in SETTINGS if row.kind in {int, float, Repeats, WhichLog}]
+    assert [row.name for row in numbers if row.between is None] == []

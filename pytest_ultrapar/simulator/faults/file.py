@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.pool.fields import RATE, SEED, Bounds, Location, check_name, check_word, shown
+from pytest_ultrapar.pool.bounds import RATE, SEED, Bounds
+from pytest_ultrapar.pool.fields import Location, check_name, check_word, shown
 from pytest_ultrapar.pool.file import FileTable, Number, decode_as, parse_toml, read_pool_file
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.simulator.faults.kinds import (

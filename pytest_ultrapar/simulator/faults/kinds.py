@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn, Self, get_args
 
 import msgspec
 
-from pytest_ultrapar.pool.fields import Bounds, Location, check_word, shown
+from pytest_ultrapar.pool.bounds import Bounds
+from pytest_ultrapar.pool.fields import Location, check_word, shown
 from pytest_ultrapar.pool.file import FileTable, Number
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.persona import PersonaReply
