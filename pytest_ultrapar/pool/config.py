@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.apis.registry import SIMULATED
 from pytest_ultrapar.pool.bounds import REPEATS, WORKERS
-from pytest_ultrapar.pool.environment import (
-    COMMAND_LINE,
-    ENVIRONMENT,
-    Overrides,
-    Sources,
-    read_environment,
-)
+from pytest_ultrapar.pool.environment import Overrides, Sources, read_environment
 from pytest_ultrapar.pool.fields import Location, check_different, check_word
 from pytest_ultrapar.pool.file import (
     WholePoolTable,
@@ -32,7 +26,7 @@ from pytest_ultrapar.pool.limits import (
     one_keys,
     read_amounts,
 )
-from pytest_ultrapar.pool.model import EffectiveValue, Lane, Limit, Pool, Provider
+from pytest_ultrapar.pool.model import Lane, Limit, Pool, Provider
 from pytest_ultrapar.pool.providers import build_provider
 from pytest_ultrapar.pool.secret import check_secrets
 from pytest_ultrapar.pool.settings import RATE_MODES, Options, RateMode
@@ -134,10 +128,10 @@ def _rate_modes(
     where = location.at("pool").at("rate_mode")
     if whole.rate_mode is not None:
         check_word(where, whole.rate_mode, RATE_MODES)
-    value = sources.resolve(Options.rate_mode, whole.rate_mode)
-    word = check_word(_origin_place(value, where), str(value.value or RATE_MODES[0]), RATE_MODES)
-    sources.note("rate_mode", word, value.origin)
-    is_for_all = value.origin.startswith((f"{COMMAND_LINE} ", f"{ENVIRONMENT} "))
+    found, origin, place = sources.resolve(Options.rate_mode, whole.rate_mode, where)
+    word = check_word(place, str(found or RATE_MODES[0]), RATE_MODES)
+    sources.note("rate_mode", word, str(origin))
+    is_for_all = bool(origin.name)
     modes = [word] * len(tables)
     for index, table in enumerate(tables):
         if table.rate_mode is None:
@@ -155,15 +149,9 @@ def _add_pool_limit(
 ) -> None:
     amounts = read_amounts(location, table, mode)
     workers = amounts.get("workers")
-    value = book.sources.resolve(Options.max_workers, None if workers is None else int(workers))
-    if isinstance(value.value, int):
-        WORKERS.check(_origin_place(value, location.at("workers")), value.value)
-        amounts["workers"] = value.value
-    book.add("pool", "pool", amounts, value.origin)
-
-
-def _origin_place(value: EffectiveValue, file_place: Location) -> Location:
-    for source in (COMMAND_LINE, ENVIRONMENT):
-        if value.origin.startswith(f"{source} "):
-            return Location(source, value.origin.removeprefix(f"{source} "))
-    return file_place
+    found, origin, place = book.sources.resolve(
+        Options.max_workers, None if workers is None else int(workers), location.at("workers")
+    )
+    if found is not None:
+        amounts["workers"] = WORKERS.check(place, found)
+    book.add("pool", "pool", amounts, str(origin))

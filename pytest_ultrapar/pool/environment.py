@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.bounds import PORT, PROCESS_NUM, REPEATS, Bounds
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 COMMAND_LINE, ENVIRONMENT, DEFAULT = "command line", "environment", "default"
-"""How origins begin."""
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 _TRUE = frozenset({"true", "1", "yes", "on"})
 _FALSE = frozenset({"false", "0", "no", "off"})
@@ -30,6 +29,21 @@ _NUMBER = re.compile(
     r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?(?:e[+-]?[0-9]{1,2})?", re.ASCII | re.IGNORECASE
 )
 _REPEATS = re.compile(r"(-?[0-9]{1,18})(?:x(-?[0-9]{1,18}))?", re.ASCII)
+
+
+class Origin(NamedTuple):
+    """Whence a value is.
+
+    Attributes:
+        source: `command line`, `environment`, the name of the pool file, or `default`.
+        name: Of the option or the variable; empty for the other two sources.
+    """
+
+    source: str
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.source} {self.name}".rstrip()
 
 
 def settle(
@@ -53,17 +67,19 @@ def settle(
     """
     environment = read_environment(environ)
     values: dict[str, Any] = {}
-    origin: dict[str, str] = {}
+    origins: dict[str, Origin] = {}
     for row in SETTINGS:
-        values[row.name], origin[row.name] = resolve(
+        values[row.name], origins[row.name] = resolve(
             row,
             command_line=_of_option(row, given.get(row.name)),
             environment=environment.get(row.name),
             file=file.get(row.name),
             file_name=file_name,
         )
+    origin = {name: str(one) for name, one in origins.items()}
     number = environment.get("debug_process_num")
-    if number is not None and values["debug_log"].is_on and _is_of_variable(origin["debug_log"]):
+    is_asked = values["debug_log"].is_on and origins["debug_log"].source == ENVIRONMENT
+    if number is not None and is_asked:
         where = Location(ENVIRONMENT, Options.debug_process_num.variable)
         values["debug_log"] = WhichLog(is_on=True, number=number, location=where)
         origin["debug_log"] += f" and {where.path}"
@@ -86,7 +102,7 @@ def resolve(
     environment: T | None,
     file: T | None,
     file_name: str = "pool.toml",
-) -> tuple[T, str]:
+) -> tuple[T, Origin]:
     """The value in force and its origin: command line over environment over file over default.
 
     Args:
@@ -97,12 +113,12 @@ def resolve(
         file_name: How the origin calls the pool file.
     """
     if command_line is not None:
-        return command_line, f"{COMMAND_LINE} {row.option}"
+        return command_line, Origin(COMMAND_LINE, row.option)
     if environment is not None:
-        return environment, f"{ENVIRONMENT} {row.variable}"
+        return environment, Origin(ENVIRONMENT, row.variable)
     if file is not None:
-        return file, file_name
-    return row.default, DEFAULT
+        return file, Origin(file_name)
+    return row.default, Origin(DEFAULT)
 
 
 def read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -148,10 +164,6 @@ def _of_text(row: Setting[Any], where: Location, text: str) -> Any:  # noqa: ANN
     if row.kind in _NUMBERS:
         return _NUMBERS[row.kind](where, text, row.between)
     return _TEXTS[row.kind](where, text)
-
-
-def _is_of_variable(origin: str) -> bool:
-    return origin.startswith(f"{ENVIRONMENT} ")
 
 
 def _integer(where: Location, text: str, bounds: Bounds | None) -> int:
@@ -310,8 +322,19 @@ class Sources:
         if value is not None:
             self.effective.append(EffectiveValue(name, value, origin or self.file_name))
 
-    def resolve(self, row: Setting[Any], file: str | float | None) -> EffectiveValue:
-        """One of the pool's own settings in force, `max_workers` or `rate_mode`."""
+    def resolve(
+        self, row: Setting[Any], file: str | float | None, place: Location
+    ) -> tuple[Any, Origin, Location]:
+        """One of the pool's own settings in force, `max_workers` or `rate_mode`.
+
+        Args:
+            row: The setting.
+            file: Its value in the pool file.
+            place: Where that stands, or would.
+
+        Returns:
+            The value, its origin, and where it stands.
+        """
         value, origin = resolve(
             row,
             command_line=getattr(self.overrides, row.name),
@@ -319,4 +342,4 @@ class Sources:
             file=file,
             file_name=self.file_name,
         )
-        return EffectiveValue(row.name, value, origin)
+        return value, origin, Location(*origin) if origin.name else place

@@ -4,7 +4,7 @@ import pytest
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.config import Overrides, load_pool
-from pytest_ultrapar.pool.environment import resolve
+from pytest_ultrapar.pool.environment import Origin, resolve
 from pytest_ultrapar.pool.model import EffectiveValue, Instance
 from pytest_ultrapar.pool.settings import Options
 from tests.unit.pool_texts import real, simulated
@@ -37,15 +37,16 @@ def load(tmp_path, monkeypatch):
     ],
 )
 def test_resolve_takes_the_first_that_says_something(given, value, origin):
-    assert resolve(Options.max_workers, **given) == (value, origin)
+    found, whence = resolve(Options.max_workers, **given)
+    assert (found, str(whence)) == (value, origin)
 
 
 def test_resolve_takes_false_and_zero_for_something():
     falsy = resolve(Options.use_multi_vllm, command_line=None, environment=False, file=True)
     zero = resolve(Options.seed, command_line=0, environment=None, file=5)
 
-    assert falsy == (False, "environment USE_MULTI_VLLM")
-    assert zero == (0, "command line --ultrapar-seed")
+    assert falsy == (False, Origin("environment", "USE_MULTI_VLLM"))
+    assert zero == (0, Origin("command line", "--ultrapar-seed"))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ def test_resolve_takes_false_and_zero_for_something():
 def test_resolve_names_the_variable_of_a_setting(name, variable):
     assert resolve(getattr(Options, name), command_line=None, environment="x", file=None) == (
         "x",
-        f"environment {variable}",
+        Origin("environment", variable),
     )
 
 
