@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TextIO
 
-from pytest_ultrapar.errors import UltraparError
+from pytest_ultrapar.errors import EXIT_UNUSABLE, UltraparError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,8 +26,6 @@ SUBCOMMANDS = (
 """Modules that are a `Subcommand`. All are imported at every call, so that `ultrapar --help` can
 show them; so their import must be light, and heavy imports belong into `run`."""
 
-_UNUSABLE = 4
-"""Input, results, files: never 1, which says that a rule or a lane failed."""
 _NOBODY_READS = 128 + signal.SIGPIPE
 """What shells say of a process that wrote into a pipe without a reader."""
 _DESCRIPTION = """\
@@ -124,7 +122,7 @@ class _Stdout:
 def _not_written(why: str) -> int:
     if sys.stderr is not None:
         sys.stderr.write(f"ultrapar: error: {why}\n")
-    return _UNUSABLE
+    return EXIT_UNUSABLE
 
 
 def _drop_output() -> None:
@@ -146,7 +144,7 @@ def _run(argv: Sequence[str] | None) -> int:
         return subcommand.run(arguments)
     except (UltraparError, OSError) as error:
         sys.stderr.write(f"ultrapar {subcommand.NAME}: error: {error}\n")
-        return _UNUSABLE
+        return EXIT_UNUSABLE
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -179,7 +177,7 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """End with 4, bad input as everywhere here; argparse's own 2 is pytest's "interrupted"."""
         self.print_usage(sys.stderr)
-        self.exit(_UNUSABLE, f"{self.prog}: error: {message}\n")
+        self.exit(EXIT_UNUSABLE, f"{self.prog}: error: {message}\n")
 
     def refuse(self, rest: Sequence[str]) -> NoReturn:
         """End as `error` does, naming the options that there are."""

@@ -6,6 +6,10 @@ secret.
 
 from __future__ import annotations
 
+EXIT_UNUSABLE = 4
+"""The exit code where input, results or files cannot be used, as pytest has it for wrong usage:
+never 1, which says that a test, a rule or a lane failed."""
+
 
 class UltraparError(Exception):
     """Base of everything this package raises on purpose."""

@@ -15,15 +15,13 @@ import msgspec
 
 from pytest_ultrapar.analysis.process import WAIT, unheard
 from pytest_ultrapar.child import line_from_parent, parent_has_spoken
-from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.errors import EXIT_UNUSABLE, ResultsError
 
 if TYPE_CHECKING:
     from pytest_ultrapar.analysis.run_summary import RunSummary
 
 
 _SAY_EVERY_S = 0.5
-_UNUSABLE = 4
-"""As everywhere in `ultrapar`; 1 says that a test or a rule failed."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -67,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
         summary = compact(options.run_dir, _Saying() if options.wait else unheard)
     except ResultsError as error:
         sys.stderr.write(f"{error}\n")
-        return _UNUSABLE
+        return EXIT_UNUSABLE
     said = msgspec.json.encode(summary) if options.wait else _sentence(summary).encode()
     sys.stdout.buffer.write(said + b"\n")
     return 0

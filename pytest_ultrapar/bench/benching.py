@@ -20,7 +20,7 @@ from pytest_ultrapar.bench.arguments import pytest_arguments
 from pytest_ultrapar.bench.merged import FILE_NAME as TABLE_FILE
 from pytest_ultrapar.bench.merged import ModeRun, merged_benchmark, read_mode_run, write_modes_table
 from pytest_ultrapar.bench.report import report_lines
-from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.errors import EXIT_UNUSABLE, ConfigError, ResultsError
 from pytest_ultrapar.publish import write_whole
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_FILE
@@ -94,7 +94,7 @@ def _handled(handler: signal._HANDLER) -> Iterator[None]:
 
 
 REPORT_FILE = "report.txt"
-_PASSED, _FAILED, _BAD_INPUT = 0, 1, 4
+_PASSED, _FAILED = 0, 1
 _LEAST_WIDTH = 110
 
 
@@ -151,7 +151,7 @@ def _run_all(directory: Path, commands: dict[str, list[str]]) -> int:
         if code not in {_PASSED, _FAILED}:
             return code
         _say("ultrapar bench: the suite has no cases: no test of it uses a prefetched fixture")
-        return _BAD_INPUT
+        return EXIT_UNUSABLE
     return finish(directory, ended, [*commands][len(ended) :])
 
 
@@ -233,7 +233,7 @@ def finish(directory: Path, ended: Sequence[Ended], missing: Sequence[str]) -> i
         for line in said:
             _say(line)
         _say(f"no case was completed in any finished mode; see {directory}")
-        return worst if worst > _FAILED else _BAD_INPUT
+        return worst if worst > _FAILED else EXIT_UNUSABLE
     write_whole(directory / BENCHMARK_FILE, msgspec.json.encode(benchmark))
     width = max(_LEAST_WIDTH, shutil.get_terminal_size((_LEAST_WIDTH, 24)).columns)
     lines = [*report_lines(runs, width=width), *said]

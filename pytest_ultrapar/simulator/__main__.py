@@ -8,11 +8,9 @@ import sys
 import msgspec
 
 from pytest_ultrapar.child import parent_gone, tell_parent
-from pytest_ultrapar.errors import UltraparError
+from pytest_ultrapar.errors import EXIT_UNUSABLE, UltraparError
 from pytest_ultrapar.simulator.server import Server
 from pytest_ultrapar.simulator.server_settings import Ready, Settings
-
-_USAGE = 4
 
 
 def main() -> int:
@@ -24,7 +22,7 @@ def main() -> int:
         server = Server(settings)
     except UltraparError as error:
         _say(Ready(error=str(error)))
-        return _USAGE
+        return EXIT_UNUSABLE
     _say(Ready(port=server.port))
     server.run(parent_gone)
     return 0
