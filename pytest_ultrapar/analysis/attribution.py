@@ -544,7 +544,7 @@ def misrouted_s(log: RequestLog, prices: Iterable[Price]) -> float:
     seconds: dict[str, float] = {}
     sends: dict[str, float] = {}
     for price in prices:
-        kind = seconds if price.kind == "workers" else sends
+        kind = sends if price.is_rate else seconds
         kind[price.limit] = kind.get(price.limit, 0.0) + price.price
     paid: list[_Offer] = [
         (

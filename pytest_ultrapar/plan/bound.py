@@ -10,6 +10,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.pool.model import LIMIT_KINDS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -56,7 +58,7 @@ class Resource:
     @property
     def is_rate(self) -> bool:
         """Whether a request counts once, and not with its service time."""
-        return self.kind != "workers"
+        return LIMIT_KINDS[self.kind].is_rate
 
 
 def resources(limits: Iterable[Limit]) -> tuple[Resource, ...]:
@@ -68,7 +70,7 @@ def resources(limits: Iterable[Limit]) -> tuple[Resource, ...]:
     found = []
     for limit in limits:
         for kind, amount in limit.rows:
-            if not kind.window_s:
+            if not kind.is_rate:
                 found.append(Resource(limit.name, kind.word, amount, amount))
             elif kind.is_spaced:
                 # A rate below 1 lets one request go at once, too, and 2.5 per window lets 3.
@@ -166,7 +168,7 @@ class Price:
 
     Attributes:
         limit: Name of the limit.
-        kind: `workers`, `qps` or `rpm`.
+        kind: Its kind, by the word.
         price: Of a second of one seat, or of one send.
         share: Of the whole, 0 to 1: price x what the resource offers in a second.
     """
@@ -175,6 +177,11 @@ class Price:
     kind: str
     price: float
     share: float
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether its price is that of a send."""
+        return LIMIT_KINDS[self.kind].is_rate
 
 
 @dataclass(frozen=True, slots=True)

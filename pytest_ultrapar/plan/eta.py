@@ -414,7 +414,7 @@ def _steady(
 
 def _drain_s(bound: Bound, lanes: Iterable[Lane], left: Mapping[str, _Left]) -> float:
     """What a run takes longer since seats that bind are not all taken while its last cases end."""
-    seats = {price.limit: price.share for price in bound.prices if price.kind == "workers"}
+    seats = {price.limit: price.share for price in bound.prices if not price.is_rate}
     models = {lane.model for lane in lanes if not seats.keys().isdisjoint(lane.limits)}
     longest_s = max((left[model].drain_s for model in models if model in left), default=0.0)
     return sum(seats.values()) * longest_s

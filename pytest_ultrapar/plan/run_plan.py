@@ -31,6 +31,7 @@ from pytest_ultrapar.plan.load import (
 )
 from pytest_ultrapar.plan.lower_bound import lower_bound, request_classes
 from pytest_ultrapar.plan.waste import seat_uses
+from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
 
 if TYPE_CHECKING:
@@ -477,7 +478,10 @@ def _as_known(
     Each of them may turn out to need longest, so both ends are the highest of theirs.
     """
     parts = {
-        (frozenset(lane.model for lane in lanes if one.limit in lane.limits), one.kind != "workers")
+        (
+            frozenset(lane.model for lane in lanes if one.limit in lane.limits),
+            LIMIT_KINDS[one.kind].is_rate,
+        )
         for one in binding
     } or {(frozenset(lane.model for lane in lanes), False)}
     scaled = []

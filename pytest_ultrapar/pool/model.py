@@ -37,6 +37,11 @@ class LimitKind:
     per: str = ""
 
     @property
+    def is_rate(self) -> bool:
+        """Whether it bounds what passes in a span of time, not what there is at a moment."""
+        return self.window_s > 0
+
+    @property
     def is_daily(self) -> bool:
         """Whether units are counted over days, and thus over runs."""
         return self.per == "day"
@@ -49,7 +54,7 @@ class LimitKind:
     @property
     def within(self) -> str:
         """`in flight`, `in 60 s`, `tokens in 60 s`, `in a day`: what a number of it is."""
-        if not self.window_s:
+        if not self.is_rate:
             return self.counts
         window = "a day" if self.is_daily else f"{self.window_s:g} s"
         return f"{'tokens ' if self.counts == 'tokens' else ''}in {window}"
@@ -57,7 +62,7 @@ class LimitKind:
     @property
     def rate(self) -> str:
         """`in flight`, `per minute`, `tokens per minute`: what an amount of it allows."""
-        if not self.window_s:
+        if not self.is_rate:
             return self.counts
         return f"{'tokens ' if self.counts == 'tokens' else ''}per {self.per}"
 
