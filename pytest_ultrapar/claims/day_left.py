@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_ultrapar.broker.daily_limits import DailyLimit, counted_days
 from pytest_ultrapar.claims.key_keeping import key_identities
 from pytest_ultrapar.clock import HostDayClock
-from pytest_ultrapar.plan.load import together
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.report.text import visible
 
@@ -105,6 +104,7 @@ def day_lines(days: Sequence[DayLeft]) -> Iterator[str]:
 
 
 def too_few(
+    pool: Pool,
     lanes: Sequence[Lane],
     days: Sequence[DayLeft],
     needed: Mapping[str, Mapping[str, float]],
@@ -114,6 +114,7 @@ def too_few(
     """A sentence for each counted thing of which the days have less left than a run needs.
 
     Args:
+        pool: For its limits.
         lanes: Those of the run.
         days: What is left.
         needed: By what is counted (`requests`, `tokens`), by model, how many are needed.
@@ -128,11 +129,11 @@ def too_few(
         short = [
             (model, by_model[model], most)
             for model in dict.fromkeys(lane.model for lane in asked)
-            if (most := together([one for one in asked if one.model == model], left))
+            if (most := pool.most([one for one in asked if one.model == model], left))
             < by_model[model]
         ]
         whole = sum(by_model.values())
-        if not short and (most := together(asked, left)) < whole:
+        if not short and (most := pool.most(asked, left)) < whole:
             short = [("the run", whole, most)]
         for who, n, most in short:
             yield (

@@ -224,7 +224,7 @@ def _short_days(run: Run, cases: Sequence[Case]) -> Iterator[str]:
     if per_case is None:
         per_case, how = 1.0, "at least"
     needed = {model: n * per_case for model, n in run.to_ask(cases).cases.items()}
-    yield from too_few(run.lanes, run.days, {"requests": needed}, how=how)
+    yield from too_few(run.pool, run.lanes, run.days, {"requests": needed}, how=how)
 
 
 def not_asked(shared: Iterable[Shared]) -> Iterator[str]:

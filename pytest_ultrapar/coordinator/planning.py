@@ -177,7 +177,7 @@ class Planning(collection.CollectOnly):
             requests[one.model] += len(one.services_s)
             tokens[one.model] += math.ceil((one.tokens_in or 0) + (one.tokens_out or 0))
         needed = {"requests": requests, "tokens": tokens}
-        return [*day_lines(left)], [*too_few(lanes, left, needed, how="some")]
+        return [*day_lines(left)], [*too_few(self._pool, lanes, left, needed, how="some")]
 
     def _way(self, mode: Mode, cases: Sequence[Case]) -> Way:
         """What a mode would make of the cases; the mode in force may not fail."""

@@ -329,18 +329,3 @@ def key_shares(lanes: Sequence[Lane], loads: Mapping[LaneId, LaneLoad]) -> tuple
         KeyShare(name, load.requests, load.requests / whole if whole else 0.0, load.busy_s)
         for name, load in sums.items()
     )
-
-
-def together(lanes: Sequence[Lane], caps: Mapping[str, float]) -> float:
-    """What the lanes take together if each takes all that is left on its path; may be infinity."""
-    left = {name: caps[name] for lane in lanes for name in lane.limits if name in caps}
-    total = 0.0
-    for lane in lanes:
-        path = [name for name in lane.limits if name in left]
-        if not path:
-            return math.inf
-        take = min(left[name] for name in path)
-        for name in path:
-            left[name] -= take
-        total += take
-    return total

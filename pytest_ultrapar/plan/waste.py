@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.plan.bound import resources
-from pytest_ultrapar.plan.load import together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -90,7 +89,7 @@ def seat_uses(
     rates = _rates(pool)
     for name, own in limited_lanes(pool, lanes).items():
         seats = own_seats(pool, n_bound, own)
-        rate = together(own, rates)
+        rate = pool.most(own, rates)
         slowest = max((services[lane.model] for lane in own), key=lambda one: one.mean_s)
         if seats is not None and math.isfinite(rate) and slowest.mean_s > 0:
             found.setdefault((seats, rate, slowest), []).append(name)
@@ -134,7 +133,7 @@ def own_seats(
         and n == n_bound[name]
         and name != without
     }
-    total = together(own, caps)
+    total = pool.most(own, caps)
     return None if math.isinf(total) else round(total)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, NewType
 
 from pytest_ultrapar.apis.registry import SIMULATED
 from pytest_ultrapar.pool.bounds import COUNT, RATE, WORKERS, Bounds
+from pytest_ultrapar.pool.flow import max_flow
 from pytest_ultrapar.pool.settings import RateMode
 
 # At run time too, for msgspec reads the annotations of what goes to the broker's process.
@@ -327,35 +329,35 @@ class Pool:
         """The lanes that can answer for `model`, in the order of the file."""
         return tuple(lane for lane in self.lanes if lane.model == model)
 
-    def seats(self, lanes: tuple[Lane, ...]) -> int | None:
-        """An upper bound of requests in flight over `lanes` together; None: nothing bounds them.
-
-        Greedy over the tree of limits: a lane adds what every limit on its path still has free.
-        Exact for limits that nest (pool, provider, instance), never too low otherwise.
-        """
-        bounded = [lane for lane in lanes if self._path_workers(lane) is not None]
-        if len(bounded) < len(lanes):
-            return self._pool_workers()
-        free = {
+    def seats(self, lanes: Sequence[Lane]) -> int | None:
+        """The most requests in flight over `lanes` together, exactly; None: nothing bounds them."""
+        caps = {
             name: workers
             for name in {name for lane in lanes for name in lane.limits}
             if (workers := self.limits[name].workers) is not None
         }
-        total = 0
+        most = self.most(lanes, caps)
+        return None if math.isinf(most) else int(most)
+
+    def most(self, lanes: Iterable[Lane], caps: Mapping[str, float]) -> float:
+        """What `lanes` carry together at most, exactly; infinity where nothing bounds one of them.
+
+        Limits of keys cross all others, and within each of these two kinds they nest: a flow from
+        the keys to the pool.
+
+        Args:
+            lanes: Of this pool.
+            caps: By limit how much it lets pass; the others let everything pass.
+        """
+        keys = {name for name in caps if self.limits[name].level in {"key", "key_model"}}
+        ways = []
         for lane in lanes:
-            path = [name for name in lane.limits if name in free]
-            take = min(free[name] for name in path)
-            for name in path:
-                free[name] -= take
-            total += take
-        return total
-
-    def _path_workers(self, lane: Lane) -> int | None:
-        caps = [self.limits[name].workers for name in lane.limits]
-        return min((cap for cap in caps if cap is not None), default=None)
-
-    def _pool_workers(self) -> int | None:
-        return next((lim.workers for lim in self.limits.values() if lim.level == "pool"), None)
+            path = [name for name in lane.limits if name in caps]
+            if not path:
+                return math.inf
+            others = [name for name in reversed(path) if name not in keys]
+            ways.append(([name for name in path if name in keys], others))
+        return max_flow(ways, caps)
 
 
 def answered_by(pool: Pool) -> dict[str, str]:
