@@ -203,8 +203,6 @@ class RawServer:
         for transport in self._transports:
             transport.abort()
         await asyncio.sleep(0)
-        with contextlib.suppress(asyncio.CancelledError):
-            await accepting
 
     async def _accept(self) -> None:
         talks: set[asyncio.Task[None]] = set()
