@@ -176,17 +176,24 @@ class RawServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """End all connections and stop listening."""
+        """End all connections and stop listening.
+
+        Raises:
+            OSError: It could not go on accepting connections, so it had ended all by itself.
+        """
         self._loop.call_soon_threadsafe(self._stopped.set)
         self._thread.join()
         self._loop.close()
+        with contextlib.suppress(asyncio.CancelledError):
+            self._accepting.result()
 
     async def _serve(self) -> None:
         if self._tls is not None:
             # Handshakes that a client ends are what is tested, not worth a line each.
             self._loop.set_exception_handler(lambda *_: None)
-        accepting = self._loop.create_task(self._accept())
-        await self._stopped.wait()
+        stopped = self._loop.create_task(self._stopped.wait())
+        self._accepting = self._loop.create_task(self._accept())
+        await asyncio.wait({stopped, self._accepting}, return_when=asyncio.FIRST_COMPLETED)
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
@@ -196,8 +203,6 @@ class RawServer:
         for transport in self._transports:
             transport.abort()
         await asyncio.sleep(0)
-        with contextlib.suppress(asyncio.CancelledError):
-            await accepting
 
     async def _accept(self) -> None:
         talks: set[asyncio.Task[None]] = set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import signal
@@ -10,6 +11,7 @@ import sys
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -27,7 +29,7 @@ from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_FILE
 from pytest_ultrapar.store.run_directory import new_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
     from types import FrameType
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 # -P: the `pytest` script does not put the current directory among the modules either.
 _PYTEST = (sys.executable, "-P", "-m", "pytest", "-p", "pytest_ultrapar.bench.whole_runs")
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PR_SET_PDEATHSIG = 1
 _BY_SIGNAL = 128
 """Added to a signal's number, as shells do for the exit code of what it ended."""
 
@@ -45,6 +48,9 @@ def run_pytest(arguments: Sequence[str]) -> int:
     It is in a process group of its own, and signals that come to us are passed on to that group
     once: with Ctrl-C pytest ends in order (2), finished episodes are kept, and we go on to say so.
     In our own group it would get some signals twice, and its second one breaks off the end, too.
+    Where we are killed, it gets the Ctrl-C that we cannot pass on.
+
+    It is no `Child`, whose input and output belong to its parent: this one's belong to the user.
     """
     child: subprocess.Popen[bytes] | None = None
     early: list[int] = []
@@ -58,12 +64,24 @@ def run_pytest(arguments: Sequence[str]) -> int:
 
     with _handled(forward):
         child = subprocess.Popen(  # noqa: S603
-            [*_PYTEST, *arguments], stdin=subprocess.DEVNULL, process_group=0
+            [*_PYTEST, *arguments],
+            stdin=subprocess.DEVNULL,
+            process_group=0,
+            preexec_fn=partial(  # noqa: PLW1509 - we have no threads
+                _end_with, os.getpid(), ctypes.CDLL(None).prctl
+            ),
         )
         for number in early:
             os.killpg(child.pid, number)
         code = child.wait()
     return code if code >= 0 else _BY_SIGNAL - code
+
+
+def _end_with(parent: int, prctl: Callable[[int, int], int]) -> None:
+    """In the fork: have the kernel interrupt what it becomes when the parent is gone."""
+    prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
+    if os.getppid() != parent:
+        os._exit(_BY_SIGNAL + signal.SIGINT)
 
 
 def check_pytest(arguments: Sequence[str], *, mode: str) -> tuple[int, str]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import msgspec
 
 from pytest_ultrapar.broker import wire
-from pytest_ultrapar.broker.blocking_client import BlockingBrokerClient
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback, Grant, Refusal
 from pytest_ultrapar.errors import ConfigError, NoLaneError
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.protocol import BrokerStatus, Lease, LeaseOutcome, LeaseRequest
 
 
-__all__ = ["BlockingBrokerClient", "BrokerClient", "connect_broker"]
 HANDSHAKE_S = 10.0
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ import msgspec
 
 from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.host import BrokerHost
-from pytest_ultrapar.broker.process import READY_LINE, BrokerProcess, ServerConfig
+from pytest_ultrapar.broker.process import READY_LINE, ServerConfig
 from pytest_ultrapar.child import parent_gone, tell_parent
 from pytest_ultrapar.clock import Clock, MonotonicClock
 from pytest_ultrapar.errors import ConfigError
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.broker.protocol import Action
 
-__all__ = ["BrokerProcess", "BrokerServer", "main"]
 
 HANDSHAKE_S = 10.0
 """A connection that has not said its token by then is dropped."""

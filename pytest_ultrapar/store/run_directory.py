@@ -15,7 +15,7 @@ import msgspec
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.publish import sweep_temporaries
-from pytest_ultrapar.store.cases_file import CASES_NAME, read_cases, suite_digest, write_cases
+from pytest_ultrapar.store.cases_file import CASES_NAME
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.recovered import FILE_NAME as RECOVERED_NAME
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-__all__ = ["RunDirectory", "read_cases", "resolve_run", "suite_digest", "write_cases"]
 DEFAULT_PARENT = Path(".ultrapar")
 LATEST = "latest"
 LOCK_NAME = "run.lock"

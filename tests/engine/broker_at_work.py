@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.broker.client import connect_broker
-from pytest_ultrapar.broker.process import BrokerDirectory
+from pytest_ultrapar.broker.process import BrokerDirectory, BrokerProcess
 from pytest_ultrapar.broker.protocol import LeaseRequest
-from pytest_ultrapar.broker.server import BrokerProcess
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.pool.model import Limit
 from tests.pools import lane, pool

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from pytest_ultrapar.broker import process
-from pytest_ultrapar.broker.client import BlockingBrokerClient
-from pytest_ultrapar.broker.process import BrokerDirectory, sweep
-from pytest_ultrapar.broker.server import BrokerProcess
+from pytest_ultrapar.broker.blocking_client import BlockingBrokerClient
+from pytest_ultrapar.broker.process import BrokerDirectory, BrokerProcess, sweep
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.errors import UltraparError
 from tests.engine.test_broker_server_process import CONTROLLER, POOL, wait_gone

@@ -15,11 +15,11 @@ import pytest
 
 from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.assignment import Assignment, Group
-from pytest_ultrapar.broker.client import BlockingBrokerClient, connect_broker
+from pytest_ultrapar.broker.blocking_client import BlockingBrokerClient
+from pytest_ultrapar.broker.client import connect_broker
 from pytest_ultrapar.broker.holding import acquire_lease
-from pytest_ultrapar.broker.process import BrokerDirectory
+from pytest_ultrapar.broker.process import BrokerDirectory, BrokerProcess
 from pytest_ultrapar.broker.protocol import LeaseRequest
-from pytest_ultrapar.broker.server import BrokerProcess
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.errors import ConfigError, NoLaneError
 from tests.engine.broker_at_work import PATIENCE_S, POOL, play, running

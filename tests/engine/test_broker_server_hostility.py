@@ -10,9 +10,10 @@ import pytest
 
 from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.assignment import Assignment
-from pytest_ultrapar.broker.client import BlockingBrokerClient, connect_broker
+from pytest_ultrapar.broker.blocking_client import BlockingBrokerClient
+from pytest_ultrapar.broker.client import connect_broker
+from pytest_ultrapar.broker.process import BrokerProcess
 from pytest_ultrapar.broker.protocol import LeaseRequest
-from pytest_ultrapar.broker.server import BrokerProcess
 from tests.engine.broker_at_work import PATIENCE_S, assert_served, fresh_name, play, running
 
 if TYPE_CHECKING:

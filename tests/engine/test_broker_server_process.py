@@ -15,10 +15,9 @@ import psutil
 import pytest
 
 from pytest_ultrapar.broker import process
-from pytest_ultrapar.broker.client import BlockingBrokerClient
+from pytest_ultrapar.broker.blocking_client import BlockingBrokerClient
 from pytest_ultrapar.broker.daily_limits import DailyLimit
-from pytest_ultrapar.broker.process import BrokerDirectory
-from pytest_ultrapar.broker.server import BrokerProcess
+from pytest_ultrapar.broker.process import BrokerDirectory, BrokerProcess
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.pool.model import Limit
@@ -31,7 +30,7 @@ PATIENCE_S = 120.0
 CONTROLLER = """
 import json, sys
 from pathlib import Path
-from pytest_ultrapar.broker.server import BrokerProcess
+from pytest_ultrapar.broker.process import BrokerProcess
 from tests.engine.test_broker_server_process import POOL, BrokerDirectory, BrokerSettings
 broker = BrokerProcess.start(BrokerSettings(POOL), BrokerDirectory.make(Path(sys.argv[1])))
 print(json.dumps([broker.pid, str(broker.path)]), flush=True)

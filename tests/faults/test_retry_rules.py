@@ -47,7 +47,7 @@ def test_key_that_may_not_use_a_model_is_out_for_that_model(project):
     )
     project.server.faults["work"] = after(0.02)
     prompts = [f"work {n}" for n in range(60)]
-    project.write_pool(keys=3, models='["m", "n"]')
+    project.write_pool(keys=3, models=("m", "n"))
     project.suite(SUITE.format(prompts=prompts))
     result = project.run("-n0")
     assert result.ret == 0

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ class Project:
         self,
         *,
         keys: int = 1,
-        models: str = '["m"]',
+        models: Sequence[str] = ("m",),
         provider: str = "",
         key: str = "",
         base_url: str | None = None,
@@ -67,8 +67,7 @@ class Project:
         url = base_url or self.server.base_url
         names = ", ".join(f'{{ name = "key{n}", env = "TEST_KEY_{n}" }}' for n in range(keys))
         listed = "".join(
-            f'\n[[provider.model]]\nname = "{name}"\ninstances = ["{name}"]\n'
-            for name in eval(models)
+            f'\n[[provider.model]]\nname = "{name}"\ninstances = ["{name}"]\n' for name in models
         )
         self.pytester.path.joinpath("pool.toml").write_text(
             f'schema = 1\n[[provider]]\nname = "p"\napi = "openai"\nbase_url = "{url}"\n'

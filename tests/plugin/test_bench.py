@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import psutil
+import pyarrow.parquet as pq
 import pytest
 
 from pytest_ultrapar.testing import read_server_log
@@ -186,3 +188,29 @@ def test_interrupt_ends_in_order_and_says_what_is_there(folder):
     assert "24 cases, ultra; seed 0" in said
     assert "Traceback" not in said
     assert (folder / "out" / "report.txt").exists()
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_runs_end_with_a_bench_that_is_killed(folder, workers):
+    folder.joinpath("pool.toml").write_text(POOL.replace("LATENCY", "2"))
+    running = subprocess.Popen(
+        command("--out", "out", "--modes", "serial", workers), cwd=folder, stdout=subprocess.DEVNULL
+    )
+    try:
+        log = folder / "out" / "serial" / "simulator.jsonl"
+        until_s = time.monotonic() + 120
+        # The third request in serial mode: the first case was graded seconds ago.
+        while not log.exists() or len(read_server_log(log).requests) < 3:
+            assert time.monotonic() < until_s
+            time.sleep(0.05)
+        family = psutil.Process(running.pid).children(recursive=True)
+        assert len(family) >= 3
+    finally:
+        running.kill()
+        running.wait()
+    left = psutil.wait_procs(family, timeout=60)[1]
+    for process in left:
+        process.kill()
+    assert left == []
+    rows = pq.read_table(folder / "out" / "serial" / "results.parquet").to_pylist()
+    assert {row["outcome"] for row in rows} == {"solved"}

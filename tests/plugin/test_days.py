@@ -65,10 +65,13 @@ class Days:
         self.clocks.joinpath("new").write_text(str(seconds))
         self.clocks.joinpath("new").replace(self.clocks / "shift")
 
-    def provider(self, limits: str) -> SimulatorProcess:
+    def write_pool(self, limits: str) -> Path:
         path = self.project.pytester.path / "pool.toml"
         path.write_text(POOL.format(limits=limits))
-        pool = load_pool(path, environ={}, overrides=Overrides())
+        return path
+
+    def provider(self, limits: str) -> SimulatorProcess:
+        pool = load_pool(self.write_pool(limits), environ={}, overrides=Overrides())
         return SimulatorProcess.start(pool, log_path=self.log_path)
 
     def served(self) -> int:
@@ -102,6 +105,8 @@ def test_three_runs_share_a_day_and_the_next_one_finishes(days, limits):
         assert days.served() == 60
 
         project.suite(SUITE.format(n=61))
+        # Two seconds to go when it is killed, whoever else wants this machine's processors.
+        days.write_pool(f"{limits}, qps = 20")
         killed = subprocess.Popen(
             [*PYTEST, "-q", "--ultrapar-pool", "pool.toml", *url_of(server)],
             cwd=project.pytester.path,
@@ -114,8 +119,9 @@ def test_three_runs_share_a_day_and_the_next_one_finishes(days, limits):
         killed.wait()
         time.sleep(0.2)
         n_before = days.served()
-        assert n_before < 121, "it was killed while it sent"
+        assert 80 <= n_before < 121, "it was killed while it sent"
 
+        days.write_pool(limits)
         project.suite(SUITE.format(n=200))
         third = project.run_apart("-n2", *url_of(server))
         assert third.ret == 1

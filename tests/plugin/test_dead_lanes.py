@@ -27,7 +27,7 @@ def outcomes(project) -> Counter[tuple[str, str | None]]:
 
 
 def test_what_is_dead_is_left_out_and_the_rest_runs(project, workers):
-    project.write_pool(keys=3, models='["m", "n"]')
+    project.write_pool(keys=3, models=("m", "n"))
     wrong = refusing(401, f"{CANARY}-1")
     missing = refusing(404, "n", message="The deployment does not exist")
     project.server.weather = lambda asked: wrong(asked) or missing(asked)

@@ -114,7 +114,7 @@ def test_failure_that_may_pass_refuses_no_run(project):
 
 
 def test_only_lanes_that_cases_need_are_asked(project):
-    project.write_pool(models='["m", "gone", "skipped"]')
+    project.write_pool(models=("m", "gone", "skipped"))
     project.server.weather = refusing(404, "gone", "skipped")
     project.suite(
         '\n@pytest.mark.ultrapar(models="m")' + SUITE + '\n@pytest.mark.ultrapar(models="skipped")'
@@ -159,7 +159,7 @@ def test_path_after_the_option_is_not_its_word(project):
 def test_check_and_run_together_keep_the_rate(project):
     arrivals_s: list[float] = []
     project.server.weather = lambda _: arrivals_s.append(time.monotonic())
-    project.write_pool(models='["m", "n"]', key=", qps = 2")
+    project.write_pool(models=("m", "n"), key=", qps = 2")
     project.suite(SUITE)
     assert project.run("-n0", "--ultrapar-check").ret == 0
     assert [prompt == QUESTION for prompt in project.server.prompts] == [True] * 2 + [False] * 4

@@ -89,7 +89,7 @@ def test_models_of_a_family_share_their_seats_on_each_key(tmp_path):
 
 @pytest.mark.parametrize(
     ("policy", "workers"),
-    [("even", "-n6"), ("by-model", "-n4"), ("round-robin", "-n4"), ("by-key", "-n4")],
+    [("even", "-n15"), ("by-model", "-n4"), ("round-robin", "-n4"), ("by-key", "-n4")],
 )
 def test_uneven_matrix_leaves_no_key_idle(tmp_path, policy, workers):
     log = _run(tmp_path, workers, "--ultrapar-policy", policy, common=270, rare=30)

@@ -69,7 +69,7 @@ def test_doubled(doubled, expected):
 
 
 def test_suite_written_from_the_page_works(project, workers):
-    project.write_pool(models='["m", "n"]')
+    project.write_pool(models=("m", "n"))
     project.pytester.path.joinpath("test_talk.py").write_text(SUITE)
     result = project.run(workers, "--ultrapar-repeats=2", "--ultrapar-seed=11")
     # Two models, two repetitions: half of the four `test_knows` ask for the wrong thing.
@@ -101,7 +101,7 @@ def test_suite_written_from_the_page_works(project, workers):
 
 
 def test_models_are_selected_by_mark_and_option(project):
-    project.write_pool(models='["m", "n"]')
+    project.write_pool(models=("m", "n"))
     project.pytester.path.joinpath("test_talk.py").write_text(SUITE)
     listed = project.run_here("--collect-only", "-q", "--ultrapar-model=n")
     assert listed.ret == 0
@@ -117,7 +117,7 @@ def test_models_are_selected_by_mark_and_option(project):
 
 
 def test_models_parametrised_by_hand_are_those_of_the_pool(project):
-    project.write_pool(models='["m", "n"]')
+    project.write_pool(models=("m", "n"))
     project.suite(
         """
 @pytest.mark.parametrize("model", ["n", "m"])

@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 
 from pytest_ultrapar.pool.model import Lane, LaneId
 from pytest_ultrapar.records import Attempt, Case, EpisodeEnded, EpisodeStarted, Grade, TurnMessage
+from pytest_ultrapar.store.cases_file import suite_digest, write_cases
 from pytest_ultrapar.store.journal import JournalWriter
 from pytest_ultrapar.store.manifest import Manifest, write_manifest
-from pytest_ultrapar.store.run_directory import RunDirectory, suite_digest, write_cases
+from pytest_ultrapar.store.run_directory import RunDirectory
 
 LANE = Lane(LaneId("azure/dep0/key0"), "azure", "m1", "dep0", "key0", (), 1.0, 1.0)
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -12,14 +12,9 @@ import pytest
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.records import Case, EpisodeStarted
+from pytest_ultrapar.store.cases_file import read_cases, suite_digest, write_cases
 from pytest_ultrapar.store.journal import JournalWriter
-from pytest_ultrapar.store.run_directory import (
-    RunDirectory,
-    read_cases,
-    resolve_run,
-    suite_digest,
-    write_cases,
-)
+from pytest_ultrapar.store.run_directory import RunDirectory, resolve_run
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 

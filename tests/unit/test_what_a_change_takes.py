@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
+from runpy import run_path
 
+from bench_suites.workflow import TASKS, flaws_logic
+from pytest_ultrapar import plugin
 from pytest_ultrapar.apis import failure_classes
 from pytest_ultrapar.apis.failure_classes import FailureClass
+from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.coordinator import policies
 from pytest_ultrapar.simulator.answer import Whole
 from pytest_ultrapar.simulator.faults import kinds
 from tests.simulated_pool import faults_of, simulated_pool
+from tests.unit import policy_play
 from tests.unit.test_lanes_health import health
 
 ROOT = Path(__file__).parents[2]
@@ -24,6 +30,25 @@ def test_every_file_is_there():
     for name in named:
         base = ROOT if name.startswith("bench_suites") else ROOT / "pytest_ultrapar"
         assert list(base.glob(name)), name
+
+
+SHOWN = {
+    "API": "plugin/test_new_api.py",
+    "column of `attempts`": "unit/test_columns.py",
+    "setting with option and variable": "unit/test_settings_table.py",
+    "kind of limit": "unit/test_limit_kinds.py",
+    # Each generator that is there, and what the terminal shows of them all.
+    "line of the final summary": "unit/test_report_*.py",
+    # Of two transports on one host, the one without a process.
+    "transport of the broker": "unit/test_lanes_local.py",
+}
+HERE = {"failure class", "policy", "fault of the simulator", "flaw of the benchmark"}
+
+
+def test_every_change_is_shown_by_a_test():
+    changes = re.findall(r"^\| ([^|]+?) \|", TABLE.partition("| --- ")[2], re.MULTILINE)
+    assert {*changes} - {"---"} == {*SHOWN} | HERE
+    assert [one for one in SHOWN.values() if not [*(ROOT / "tests").glob(one)]] == []
 
 
 def test_failure_class_is_a_row(monkeypatch):
@@ -57,8 +82,23 @@ def test_fault_of_the_simulator_is_a_class(tmp_path, monkeypatch):
 
 def test_policy_is_a_function_and_a_line(monkeypatch):
     def mine(pool, workers, lanes, cases):
-        raise NotImplementedError
+        homes = zip(workers, lanes, strict=False)
+        return Assignment(home={worker: (lane.lane_id,) for worker, lane in homes})
 
     monkeypatch.setitem(policies.POLICIES, "mine", mine)
-    assert "mine" in policies.shipped("ultra")
-    assert policies.find_policy("mine", "ultra") is mine
+    assert "mine" in plugin.pytest_ultrapar_policies("ultra")
+    pool = policy_play.pool()
+    own = plugin.pytest_ultrapar_assign(["gw0"], pool.lanes, [], pool, "mine", "ultra")
+    assert own.home == {"gw0": (pool.lanes[0].lane_id,)}
+
+
+def test_flaw_of_the_benchmark_is_a_function_and_a_line(monkeypatch):
+    def halve(plan, _severity, _draw):
+        return replace(plan, steps=plan.steps[: len(plan.steps) // 2])
+
+    monkeypatch.setitem(flaws_logic.CHANGES, "halved", halve)
+    anew = run_path(str(ROOT / "bench_suites" / "workflow" / "flaw.py"))
+    task = next(task for task in TASKS.by_id.values() if len(task.required) == 4)
+    assert len(anew["flaw"]("flawed_halved").apply(task.plan).steps) == 2
+    assert anew["flaw_set"]("all")[-1] == "halved"
+    assert anew["draw_flawed"](anew["flaw"]("halved"), task.task_type, 0, 0).plan.steps
