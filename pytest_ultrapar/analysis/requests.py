@@ -86,9 +86,18 @@ class RequestLog:
         return len(self._lane)
 
     def __iter__(self) -> Iterator[Request]:
-        for lane, marks, tokens, sent_at_s, before_s, asked_s, granted_s, sent_s, ended_s, share in (
-            zip(self._lane, self._marks, self._tokens, self._sent_at_s, *self._times, strict=True)
-        ):
+        for (
+            lane,
+            marks,
+            tokens,
+            sent_at_s,
+            before_s,
+            asked_s,
+            granted_s,
+            sent_s,
+            ended_s,
+            share,
+        ) in zip(self._lane, self._marks, self._tokens, self._sent_at_s, *self._times, strict=True):
             yield Request(
                 lane,
                 bool(marks & _MEASURED),

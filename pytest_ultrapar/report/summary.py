@@ -244,7 +244,8 @@ def _fall(one: LimitAudit) -> str:
     said = []
     for kind in LIMIT_KINDS.values():
         n, most = one.of(kind)
-        if n is not None:
+        # What a run sends is a part of its day: what is left says more, and has its own line.
+        if n is not None and (not kind.is_daily or kind.word in one.passed):
             form = ",.0f" if kind.counts == "tokens" else "g"
             said.append(f"{n:,}{f' of {most:{form}}' if most is not None else ''} {kind.within}")
     return f"{visible(one.limit)} {', '.join(said)}"

@@ -175,7 +175,49 @@ def test_run_on_its_own_simulator_begins_each_day_anew(project):
     for _ in range(2):
         result = project.run("-n0")
         assert result.ret == 0
-        result.stdout.fnmatch_lines(["*requests per day of sim/key0: 3 of 3 left*"])
+        result.stdout.fnmatch_lines(
+            [
+                "*requests per day of sim/key0: 3 of 3 left (simulated: counted for this run only)",
+                "requests per day of sim/key0: 3 sent of 3 (simulated: counted for this run only)",
+            ]
+        )
+    project.suite(SUITE.format(n=4))
+    result = project.run("-n0")
+    result.stdout.fnmatch_lines(
+        [
+            "*daily limit of sim/key0 (rpd = 3) used up; the simulated provider of the next session"
+            " starts with a full day",
+            "1 case ended without quota: go on with * --ultrapar-resume 20*",
+        ]
+    )
+    assert project.run("-n0", "--ultrapar-resume", "latest").ret == 0
+
+
+@pytest.mark.parametrize(
+    ("day", "more_at"),
+    [
+        ('day = "America/Los_Angeles"', "resets 20??-??-?? 00:00 America/Los_Angeles"),
+        ("", "next free 20??-??-?? ??:?? UTC"),
+    ],
+)
+def test_end_of_a_run_says_what_the_day_has_left_for_the_next(project, workers, day, more_at):
+    project.write_pool(key=", ".join([", rpd = 3", *([day] if day else [])]))
+    project.suite('@pytest.mark.parametrize("prompt", list("ab"))\ndef test_it(answer): pass')
+    first = project.run(workers)
+    first.stdout.fnmatch_lines(
+        [f"requests per day of p/key0: 1 of 3 left (2 sent by this run); {more_at}"]
+    )
+    # The audit is of this run alone.
+    first.stdout.no_fnmatch_line("*in a day*")
+    second = project.run(workers)
+    second.stdout.fnmatch_lines([f"ultrapar: requests per day of p/key0: 1 of 3 left; {more_at}"])
+    second.stdout.fnmatch_lines(
+        [
+            "  infra: *: daily limit of p/key0 (rpd = 3) used up; " + more_at,
+            f"requests per day of p/key0: 0 of 3 left (1 sent by this run); {more_at}",
+            "1 case ended without quota, * --ultrapar-episode-timeout (*--ultrapar-resume 20*",
+        ]
+    )
 
 
 def test_plan_says_what_is_left_and_what_is_missing(project):
@@ -243,6 +285,6 @@ def test_new_place_is_named(project, tmp_path, monkeypatch):
     monkeypatch.setenv("ULTRAPAR_STATE_DIR", str(tmp_path / "state"))
     project.write_pool(key=", rpd = 9")
     project.suite('@pytest.mark.parametrize("prompt", list("ab"))\ndef test_it(answer): pass')
-    said = f"*no earlier count in {tmp_path / 'state'}*"
+    said = f"*no saved count in {tmp_path / 'state'}*"
     project.run("-n0").stdout.fnmatch_lines([said])
     project.run("-n0").stdout.no_fnmatch_line(said)
