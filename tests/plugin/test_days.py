@@ -165,7 +165,29 @@ def test_check_counts_its_own_requests(days):
             check=False,
         )
         assert "requests per day of sim/key0: 0 of 5 left" in checked.stdout
+        (said,) = [one for one in checked.stdout.splitlines() if one.startswith("limited  sim")]
+        assert "  daily limit of sim/key0 (rpd = 5) used up; next free 20" in said
+        assert "failed" not in checked.stdout
+        assert checked.returncode == 1, "no lane is ok"
         assert days.served() == 5
+
+
+def test_key_without_quota_left_does_not_keep_a_checked_run_from_its_other_key(project):
+    project.write_pool(keys=2, key=", rpd = 2")
+    project.suite('@pytest.mark.parametrize("prompt", list("ab"))\ndef test_it(answer): pass')
+    pool = project.pytester.path / "pool.toml"
+    both = pool.read_text()
+    pool.write_text(both.replace(', { name = "key1", env = "TEST_KEY_1" }', ""))
+    assert project.run("-n0").ret == 0
+    pool.write_text(both)
+    result = project.run("-n0", "--ultrapar-check")
+    result.stdout.fnmatch_lines(
+        [
+            "ultrapar: check: 1 of 2 lanes ok: 1 out of the day's quota",
+            "ultrapar: check: limited: p/m/key0: daily limit of p/key0 (rpd = 2) used up; next *",
+        ]
+    )
+    assert sorted(project.outcomes().values()) == ["infra", "solved"]
 
 
 def test_run_on_its_own_simulator_begins_each_day_anew(project):
