@@ -119,7 +119,9 @@ def test_three_runs_share_a_day_and_the_next_one_finishes(days, limits):
         project.suite(SUITE.format(n=200))
         third = project.run_apart("-n2", *url_of(server))
         assert third.ret == 1
-        third.stdout.fnmatch_lines(["*echo needs at least 200 requests, and limits per day leave*"])
+        third.stdout.fnmatch_lines(
+            ["*echo needs at least 200 requests, but limits per day leave only*"]
+        )
         outcomes = Counter(project.outcomes().values())
         assert {row["kind"] for row in project.rows() if row["outcome"] == "infra"} == {
             "daily_quota"
@@ -247,9 +249,22 @@ def test_plan_says_what_is_left_and_what_is_missing(project):
     project.suite('@pytest.mark.parametrize("prompt", list("abcd"))\ndef test_it(answer): pass')
     result = project.run("-n0", "--ultrapar-plan")
     result.stdout.fnmatch_lines(["*requests per day of p/key0: 3 of 3 left*"])
-    result.stdout.fnmatch_lines(["WARNING: m needs some 4 requests, and limits per day leave 3*"])
+    result.stdout.fnmatch_lines(["p/key0 * 4 in flight *", "p/key0 * 3 per day * 2 days"])
+    result.stdout.fnmatch_lines(["WARNING: the lower bound * what counts per day*"])
+    result.stdout.fnmatch_lines(
+        ["WARNING: m needs about 4 requests, but limits per day leave only 3*"]
+    )
     assert project.server.prompts == []
     assert not Path(os.environ["ULTRAPAR_STATE_DIR"]).exists(), "a plan leaves nothing"
+
+
+def test_plan_of_a_day_that_suffices_warns_of_nothing_and_names_suites_in_words(project):
+    project.write_pool(key=", rpd = 4")
+    project.suite('@pytest.mark.parametrize("prompt", list("abcd"))\ndef test_it(answer): pass')
+    result = project.run("-n0", "--ultrapar-plan")
+    result.stdout.fnmatch_lines(["p/key0 * 4 in flight *", "p/key0 * 4 per day * within a day"])
+    result.stdout.fnmatch_lines(["turns of an episode are assumed to be 1 (suite *)"])
+    result.stdout.no_fnmatch_line("*what counts per day*")
 
 
 @pytest.mark.parametrize(
@@ -298,9 +313,31 @@ def test_run_says_before_its_first_request_that_it_needs_more(project):
     project.run("-n0").stdout.no_fnmatch_line("*limits per day leave*")
     result = project.run("-n0")
     result.stdout.fnmatch_lines(
-        ["*WARNING: m needs some 4 requests, and limits per day leave 3 now*"]
+        ["*WARNING: m needs about 4 requests, but limits per day leave only 3 now*"]
     )
     assert sorted(project.outcomes().values()) == ["infra", "solved"]
+
+
+def test_run_without_anything_left_names_the_run_to_finish_instead(project):
+    project.write_pool(key=", rpd = 3")
+    project.suite('@pytest.mark.parametrize("prompt", list("abcd"))\ndef test_it(answer): pass')
+    project.run("-n0").stdout.no_fnmatch_line("*nothing can be sent*")
+    first = project.directory.resolve().name
+    result = project.run("-n0")
+    result.stdout.fnmatch_lines(
+        [
+            "*WARNING: nothing can be sent now: *, unless units come free within"
+            " --ultrapar-episode-timeout (900 s)",
+            f"*WARNING: run {first} is not finished: to go on with it*--ultrapar-resume {first}",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*WARNING: m needs*")
+    project.run("-n0").stdout.no_fnmatch_line("*is not finished*")
+    result = project.run("-n0", "--ultrapar-resume", first)
+    result.stdout.fnmatch_lines(["*WARNING: nothing can be sent now: *"])
+    result.stdout.no_fnmatch_line("*is not finished*")
+    plan = project.run("-n0", "--ultrapar-plan")
+    plan.stdout.fnmatch_lines(["WARNING: nothing can be sent now: *"])
 
 
 def test_new_place_is_named(project, tmp_path, monkeypatch):
