@@ -170,10 +170,11 @@ def days_after(run: Run, summary: RunSummary) -> Iterator[str]:
             ", which comes later than --ultrapar-episode-timeout "
             f"({run.options.episode_timeout_s:g} s) lets a case wait; then"
         )
-        yield (
-            f"{counted(n, 'case')} ended without quota{later if kept else ':'} go on with "
-            f"{how_to_resume(run)}"
-        )
+        how = how_to_resume(run)
+        if run.unfinished_before and not summary.statistics.n_graded:
+            # This run has nothing that the one before lacks.
+            how = f"the same command and --ultrapar-resume {run.unfinished_before}"
+        yield f"{counted(n, 'case')} ended without quota{later if kept else ':'} go on with {how}"
 
 
 def how_to_resume(run: Run, *, at_failure: bool = False) -> str:

@@ -329,6 +329,7 @@ def test_run_without_anything_left_names_the_run_to_finish_instead(project):
             "*WARNING: nothing can be sent now: *, unless units come free within"
             " --ultrapar-episode-timeout (900 s)",
             f"*WARNING: run {first} is not finished: to go on with it*--ultrapar-resume {first}",
+            f"4 cases ended without quota, *--ultrapar-resume {first}",
         ]
     )
     result.stdout.no_fnmatch_line("*WARNING: m needs*")
