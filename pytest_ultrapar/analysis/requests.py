@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import Counter
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -34,6 +36,7 @@ class Request(NamedTuple):
         ended_s: When its answer was there, or when it was given up.
         rate_share: Of its wait for the lease, the share that was for a rate and not for a seat.
         tokens: In and out, as far as the provider told.
+        sent_at_s: When it was sent by the wall clock, seconds since the epoch.
     """
 
     lane: int
@@ -48,10 +51,11 @@ class Request(NamedTuple):
     ended_s: float
     rate_share: float
     tokens: int
+    sent_at_s: float
 
 
 class RequestLog:
-    """Collects the requests of episodes, at 65 bytes each.
+    """Collects the requests of episodes, at 73 bytes each.
 
     Args:
         lanes: All that the run could use; what was sent elsewhere, by a session that had another
@@ -75,15 +79,25 @@ class RequestLog:
         self._marks = array("b")
         self._tokens = array("q")
         self._times = tuple(array("d") for _ in range(6))
+        self._sent_at_s = array("d")
         self.first_token_s = array("d")
 
     def __len__(self) -> int:
         return len(self._lane)
 
     def __iter__(self) -> Iterator[Request]:
-        for lane, marks, tokens, before_s, asked_s, granted_s, sent_s, ended_s, share in zip(
-            self._lane, self._marks, self._tokens, *self._times, strict=True
-        ):
+        for (
+            lane,
+            marks,
+            tokens,
+            sent_at_s,
+            before_s,
+            asked_s,
+            granted_s,
+            sent_s,
+            ended_s,
+            share,
+        ) in zip(self._lane, self._marks, self._tokens, self._sent_at_s, *self._times, strict=True):
             yield Request(
                 lane,
                 bool(marks & _MEASURED),
@@ -97,6 +111,7 @@ class RequestLog:
                 ended_s,
                 share,
                 tokens,
+                sent_at_s,
             )
 
     def add(self, episode: EpisodeEnded, *, measured: bool) -> None:
@@ -109,6 +124,7 @@ class RequestLog:
         if episode.started_at_us < self.from_us:
             return
         before: Attempt | None = None
+        first_s = min((one.t_lease_s for one in episode.attempts), default=0.0)
         for one in sorted(episode.attempts, key=_sent_at):
             lane = self._index.get((one.provider, one.instance, one.key))
             if lane is None:
@@ -132,6 +148,8 @@ class RequestLog:
             self._tokens.append((one.tokens_in or 0) + (one.tokens_out or 0))
             for column, value in zip(self._times, times, strict=True):
                 column.append(value)
+            since_s = times[3] - first_s
+            self._sent_at_s.append(episode.started_at_us / 1e6 + since_s)
             if one.t_first_token_s is not None:
                 self.first_token_s.append(one.t_first_token_s - one.t_send_s)
             before = one
@@ -180,9 +198,9 @@ class LimitAudit(_Figures, frozen=True):
     For each kind there is a column with its word, what is allowed, and one with the most that fell
     on it: `in_flight` at once; `sends_1s`, `sends_60s` in any such time, both ends included;
     `tokens_60s` of requests sent in any 60 s, in and out, as far as the provider told, null where
-    it told nothing or `tpm` is null; `sends_1d`, `tokens_1d` in any 24 hours of the run, not there
-    without the limit or where it speaks of calendar days. What other runs sent on the day is not
-    among them.
+    it told nothing or `tpm` is null; `sends_1d`, `tokens_1d` in any 24 hours of the run, or on any
+    calendar day of the limit's zone, not there without the limit. What other runs sent on the day
+    is not among them.
 
     Attributes:
         limit: Its name.
@@ -217,8 +235,10 @@ def audit(log: RequestLog, limits: Iterable[Limit]) -> tuple[LimitAudit, ...]:
     sent = [array("d") for _ in log.lanes]
     tokens = [array("q") for _ in log.lanes]
     ended = [array("d") for _ in log.lanes]
+    sent_at = [array("d") for _ in log.lanes]
     for request in log:
         sent[request.lane].append(request.sent_s)
+        sent_at[request.lane].append(request.sent_at_s)
         tokens[request.lane].append(request.tokens)
         ended[request.lane].append(request.ended_s)
     found = []
@@ -229,7 +249,10 @@ def audit(log: RequestLog, limits: Iterable[Limit]) -> tuple[LimitAudit, ...]:
             pairs: list[tuple[float, int]] = []
             if any(kind.counts == "tokens" for kind, _ in limit.rows):
                 pairs = sorted(pair for at in on for pair in zip(sent[at], tokens[at], strict=True))
-            found.append(_audited(limit, sends, ends, pairs))
+            dated: list[tuple[float, int]] = []
+            if limit.day is not None:
+                dated = [pair for at in on for pair in zip(sent_at[at], tokens[at], strict=True)]
+            found.append(_audited(limit, sends, ends, pairs, dated))
     return tuple(found)
 
 
@@ -257,15 +280,17 @@ def _audited(
     sends: Sequence[float],
     ends: Sequence[float],
     with_tokens: Sequence[tuple[float, int]],
+    dated: Sequence[tuple[float, int]],
 ) -> LimitAudit:
     allowed = {kind.word: amount for kind, amount in limit.rows}
     columns: dict[str, Any] = dict(allowed)
     passed = []
     for word, kind in LIMIT_KINDS.items():
-        if kind.is_daily and (word not in allowed or limit.day is not None):
-            # The run's clock does not tell midnight.
+        if kind.is_daily and word not in allowed:
             continue
-        if kind.counts == "in flight":
+        if kind.is_daily and limit.day is not None:
+            peak = _most_on_a_day(dated, limit.day, tokens=kind.counts == "tokens")
+        elif kind.counts == "in flight":
             peak = _most_in_flight(sends, ends)
         elif kind.counts == "requests":
             peak = _most_within(sends, kind.window_s)
@@ -290,6 +315,17 @@ def _most_tokens(sends: Sequence[tuple[float, int]], window_s: float) -> int:
             first += 1
         most = max(most, now)
     return most
+
+
+def _most_on_a_day(dated: Iterable[tuple[float, int]], zone_name: str, *, tokens: bool) -> int:
+    """The most sends, or tokens of sends, on any calendar day of a zone."""
+    from zoneinfo import ZoneInfo  # noqa: PLC0415 - few pools count calendar days
+
+    zone = ZoneInfo(zone_name)
+    days: Counter[int] = Counter()
+    for at_s, n in dated:
+        days[datetime.fromtimestamp(at_s, zone).toordinal()] += n if tokens else 1
+    return max(days.values())
 
 
 def _most_in_flight(sends: Sequence[float], ends: Sequence[float]) -> int:

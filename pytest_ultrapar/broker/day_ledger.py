@@ -41,7 +41,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -169,6 +169,24 @@ class DayLedger:
         """Units that may still be sent now; never below 0. Writes nothing."""
         self._look(now_s)
         return max(0, self._room())
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the count outlives this object."""
+        return self._memory is not None
+
+    def free_at(self, units: int, now_s: float) -> str:
+        """When so many units are free, for people: the wall clock's time, in the limit's zone.
+
+        By what is known now; a time of the past where they are.
+        """
+        self._look(now_s)
+        at_s = self._instant.wall_s + self._free_in_s(units)
+        if self._zone is None:
+            free = datetime.fromtimestamp(math.ceil(at_s / 60) * 60, UTC)
+            return f"next free {free:%Y-%m-%d %H:%M} UTC"
+        midnight = datetime.fromtimestamp(round(at_s - SKEW_S), self._zone)
+        return f"resets {midnight:%Y-%m-%d %H:%M} {self._zone.key}"
 
     def ready_at_s(self, units: int, now_s: float) -> float:
         """The earliest time, not before `now_s`, at which a send of so many units is allowed.

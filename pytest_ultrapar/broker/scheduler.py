@@ -9,7 +9,6 @@ there that its home workers do not need go to others (work stealing). What waits
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.lanes import HeldLease, Line, decide_again, keeps_limits, reserve
@@ -555,19 +554,16 @@ def day_spent(limits: Iterable[LimitState], tokens: int, timeout_s: float, now_s
             units = tokens if kind.counts == "tokens" else 1
             wait_s = ledger.ready_at_s(units, now_s) - now_s
             if wait_s > timeout_s and (soonest is None or wait_s < soonest[0]):
-                said = f"{limit.name} ({kind.word} = {ledger.amount:,})"
-                soonest = wait_s, said
+                # An hour of the day, not a time from now: it stays true in the results, and is the
+                # same for all cases.
+                more_at = ledger.free_at(units, now_s) if ledger.is_kept else _BEGINS_ANEW
+                said = f"daily limit of {limit.name} ({kind.word} = {ledger.amount:,}) used up"
+                soonest = wait_s, f"{said}; {more_at}"
     assert soonest is not None
-    wait_s, said = soonest
-    return (
-        f"{said}: daily limit reached; next units in {_hours(wait_s)}, and an episode may last "
-        f"{timeout_s:g} s; use --ultrapar-resume then"
-    )
+    return soonest[1]
 
 
-def _hours(seconds: float) -> str:
-    minutes = math.ceil(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"  # noqa: PLR2004
+_BEGINS_ANEW = "the simulated provider of the next session starts with a full day"
 
 
 def _shown(words: Iterable[str], separator: str = ", ") -> str:

@@ -15,7 +15,7 @@ import msgspec
 
 from pytest_ultrapar.apis.failure import LARGEST_TEXT, beginning_of_bytes
 from pytest_ultrapar.apis.failure_classes import CLASSES
-from pytest_ultrapar.broker.protocol import KnownLane
+from pytest_ultrapar.broker.protocol import DAILY_QUOTA, KnownLane
 from pytest_ultrapar.check.asking import MESSAGES, PARAMETERS
 from pytest_ultrapar.pool.model import Lane
 from pytest_ultrapar.report.text import counted, duration, visible
@@ -82,7 +82,8 @@ class LaneAnswer:
     """What became of one lane.
 
     Attributes:
-        word: `ok`; `limited`: rate-limited right now (429, or 503 that says when to come back);
+        word: `ok`; `limited`: rate-limited right now (429, or 503 that says when to come back), or
+            a limit per day of the pool is used up;
             `unsure`: a failure that may pass, after which a run would ask again; `failed`.
         latency_s: Seconds from sending to the end, making the connection included; None where
             nothing was sent.
@@ -125,8 +126,12 @@ def lane_answer(
         redact: Takes secrets out of what the server said.
     """
     lane, failure = seen.lane, seen.failure
-    if seen.unsent:
-        cause = f"nothing could be sent: {redact(seen.unsent)}"
+    if seen.unsent is not None:
+        cause = redact(str(seen.unsent))
+        if seen.unsent.kind == DAILY_QUOTA:
+            # By our own count, as a run's broker has it: nothing is wrong with the lane.
+            return LaneAnswer(lane, "limited", None, _WORDS[DAILY_QUOTA][0], cause)
+        cause = f"nothing could be sent: {cause}"
         return LaneAnswer(lane, "failed", None, "not asked", cause)
     if failure is None:
         return LaneAnswer(lane, "ok", seen.latency_s)

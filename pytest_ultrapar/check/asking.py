@@ -128,7 +128,7 @@ class Seen:
         latency_s: Seconds from sending to the end; None where nothing was sent.
         at_s: When that was known, monotonic seconds.
         answer: What came, if anything did.
-        unsent: Why nothing was sent; empty when it was.
+        unsent: Why nothing was sent; None when something was.
     """
 
     lane: Lane
@@ -136,7 +136,7 @@ class Seen:
     latency_s: float | None
     at_s: float
     answer: Answer | None = None
-    unsent: str = ""
+    unsent: InfraError | None = None
 
 
 class Asking:
@@ -233,7 +233,7 @@ class Asking:
                 try:
                     lease = await acquire_lease(port, request)
                 except InfraError as error:
-                    return Seen(lane, None, None, self._clock.now_s(), unsent=str(error))
+                    return Seen(lane, None, None, self._clock.now_s(), unsent=error)
                 sent_s = self._clock.now_s()
                 if sent_s <= lease.send_by_s:
                     break

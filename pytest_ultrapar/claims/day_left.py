@@ -14,6 +14,7 @@ from pytest_ultrapar.report.text import visible
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from pytest_ultrapar.analysis.requests import LimitAudit
     from pytest_ultrapar.clock import Clock
     from pytest_ultrapar.pool.model import Lane, Pool
 
@@ -25,12 +26,14 @@ class DayLeft(NamedTuple):
         counted: Of what.
         amount: Units per day.
         left: Those that may still be sent now.
+        more_at: When there are more, for people; empty where nothing was sent.
         begins_here: The directory, where nothing is remembered in it and the day begins at zero.
     """
 
     counted: DailyLimit
     amount: int
     left: int
+    more_at: str = ""
     begins_here: str = ""
 
 
@@ -81,26 +84,62 @@ def days_left(
         if claim:
             ledger.claim(now_s)
         directory = one.directory if is_new else ""
-        found.append(DayLeft(one, ledger.amount, ledger.left(now_s), directory))
+        left = ledger.left(now_s)
+        more_at = ledger.free_at(left + 1, now_s) if left < ledger.amount else ""
+        found.append(DayLeft(one, ledger.amount, left, more_at, directory))
     return tuple(found)
 
 
 def day_lines(days: Sequence[DayLeft]) -> Iterator[str]:
     """What is left of each limit per day, and where the memory of the days begins."""
-    fewest: dict[str, DayLeft] = {}
-    for one in days:
-        # A key on several servers has a count for each of them, and all must allow a send.
-        shown = one.counted.shown
-        fewest[shown] = min(one, fewest.get(shown, one), key=lambda each: each.left)
-    for shown, one in fewest.items():
-        yield f"{visible(shown)}: {one.left:,} of {one.amount:,} left"
+    for one in _fewest(days):
+        simulated = "" if one.counted.name else " (simulated: counted for this run only)"
+        more = f"; {one.more_at}" if one.more_at else ""
+        yield f"{visible(one.counted.shown)}: {one.left:,} of {one.amount:,} left{simulated}{more}"
     begins = dict.fromkeys(one.begins_here for one in days if one.begins_here)
     for directory in begins:
         yield (
-            f"no earlier count in {visible(directory)}: counting of these limits starts at zero; "
-            "what was sent today from elsewhere, or from a container that did not keep this "
-            "directory, is not counted"
+            f"no saved count in {visible(directory)}: the count of these limits starts at 0; "
+            "requests sent from other hosts or containers are not included"
         )
+
+
+def day_end_lines(
+    days: Sequence[DayLeft], audits: Iterable[LimitAudit], session: str
+) -> Iterator[str]:
+    """What each limit per day has left after a run, and how much of it was the run's.
+
+    Args:
+        days: What is left now; of a simulated provider that the run started, what it began with.
+        audits: What fell on each limit.
+        session: What the audits are of: `run`, `session`, `earlier session`.
+    """
+    fell = {one.limit: one for one in audits}
+    for one in _fewest(days):
+        audit, kind = fell.get(one.counted.limit), LIMIT_KINDS[one.counted.word]
+        n: int | None = 0
+        if audit is not None:
+            n = audit.n if kind.counts == "requests" else audit.of(kind)[0]
+        by = "" if n is None else f"{n:,} {'sent' if kind.counts == 'requests' else 'used'}"
+        shown = visible(one.counted.shown)
+        if one.counted.name:
+            own = f" ({by} by this {session})" if by else ""
+            more = f"; {one.more_at}" if one.more_at else ""
+            yield f"{shown}: {one.left:,} of {one.amount:,} left{own}{more}"
+        elif by:
+            yield f"{shown}: {by} of {one.amount:,} (simulated: counted for this run only)"
+
+
+def _fewest(days: Sequence[DayLeft]) -> Iterable[DayLeft]:
+    """For each counted thing that with the least left.
+
+    A key on several servers has a count for each of them, and all must allow a send.
+    """
+    fewest: dict[str, DayLeft] = {}
+    for one in days:
+        shown = one.counted.shown
+        fewest[shown] = min(one, fewest.get(shown, one), key=lambda each: each.left)
+    return fewest.values()
 
 
 def too_few(
@@ -110,6 +149,7 @@ def too_few(
     needed: Mapping[str, Mapping[str, float]],
     *,
     how: str,
+    episode_timeout_s: float,
 ) -> Iterator[str]:
     """A sentence for each counted thing of which the days have less left than a run needs.
 
@@ -118,8 +158,16 @@ def too_few(
         lanes: Those of the run.
         days: What is left.
         needed: By what is counted (`requests`, `tokens`), by model, how many are needed.
-        how: How sure the numbers are: `some`, `at least`.
+        how: How sure the numbers are: `about`, `at least`.
+        episode_timeout_s: For how long a case waits at most.
     """
+    if is_spent(lanes, days, needed["requests"]):
+        yield (
+            "nothing can be sent now: the limits per day are used up, and all cases end as infra "
+            "(daily_quota), unless units come free within --ultrapar-episode-timeout "
+            f"({episode_timeout_s:g} s)"
+        )
+        return
     for counts, by_model in needed.items():
         left: dict[str, float] = {}
         for one in days:
@@ -137,7 +185,20 @@ def too_few(
             short = [("the run", whole, most)]
         for who, n, most in short:
             yield (
-                f"{who} needs {how} {n:,.0f} {counts}, and limits per day leave {most:,.0f} now: "
-                "cases without quota end as infra (daily_quota), and --ultrapar-resume "
-                "finishes them when units are free again"
+                f"{who} needs {how} {n:,.0f} {counts}, but limits per day leave only {most:,.0f} "
+                "now: the other cases will end as infra (daily_quota); finish them with "
+                "--ultrapar-resume when units are free again"
             )
+
+
+def is_spent(lanes: Sequence[Lane], days: Sequence[DayLeft], requests: Mapping[str, float]) -> bool:
+    """Whether no lane that a run needs has anything left.
+
+    Args:
+        lanes: Those of the run.
+        days: What is left.
+        requests: How many are needed by model.
+    """
+    spent = {one.counted.limit for one in days if not one.left}
+    asked = [lane for lane in lanes if requests.get(lane.model)]
+    return bool(asked) and all(spent.intersection(lane.limits) for lane in asked)

@@ -208,7 +208,9 @@ class Coordinator:
         if self._finished is None:
             return
         if self.config.option.verbose > _SILENT:
-            show(self._finished, terminalreporter, self.run.services.unused_faults())
+            summary = self._finished.summary
+            days = () if summary is None else finish.days_after(self.run, summary)
+            show(self._finished, terminalreporter, self.run.services.unused_faults(), days)
         else:
             show_failures(self._finished, terminalreporter)
 

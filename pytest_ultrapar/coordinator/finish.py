@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.analysis.run_summary import RunSummary
-from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.broker.protocol import DAILY_QUOTA
+from pytest_ultrapar.claims.day_left import day_end_lines, days_left
+from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.report.summary import summary_lines
 from pytest_ultrapar.report.text import counted, visible
 from pytest_ultrapar.store.journal import largest_sizes
 from pytest_ultrapar.store.manifest import Manifest, write_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pytest
 
@@ -27,7 +30,10 @@ if TYPE_CHECKING:
 
 
 def show(
-    finished: FinishedRun, reporter: pytest.TerminalReporter, unused_faults: Sequence[str] = ()
+    finished: FinishedRun,
+    reporter: pytest.TerminalReporter,
+    unused_faults: Sequence[str] = (),
+    days: Iterable[str] = (),
 ) -> None:
     """Write the summary. Called by pytest's terminal summary, controller, once.
 
@@ -35,6 +41,7 @@ def show(
         finished: The run.
         reporter: Pytest's.
         unused_faults: What the run's simulated provider was to do wrong and never did.
+        days: `days_after`.
     """
     reporter.section("ultrapar")
     if finished.summary is not None:
@@ -46,6 +53,8 @@ def show(
         )
         for line in lines:
             reporter.write_line(line)
+    for line in days:
+        reporter.write_line(line)
     for label in unused_faults:
         said = f'the simulated provider: fault "{label}" matched no request'
         reporter.write_line(visible(said), yellow=True)
@@ -139,6 +148,33 @@ def finish(
             else:
                 found += judged.failures
         return FinishedRun(path, manifest, summary, found, gate=judged)
+
+
+def days_after(run: Run, summary: RunSummary) -> Iterator[str]:
+    """What limits per day have left when a run is over, and how to get at what found no quota.
+
+    After `Run.close`: until then the broker holds some units that are not going to be sent.
+    """
+    kept = [one.counted for one in run.days if one.counted.name]
+    try:
+        left = days_left(run.pool, kept, MonotonicClock(), claim=False)
+    except ConfigError as error:
+        yield visible(f"cannot tell what is left of the daily limits: {error}")
+        return
+    days = [*left, *(one for one in run.days if not one.counted.name)]
+    audits = () if summary.measured_earlier else summary.audit
+    yield from day_end_lines(days, audits, "session" if summary.resumed else "run")
+    n = summary.kinds.get(f"infra/{DAILY_QUOTA}", 0)
+    if n and days:
+        later = (
+            ", which comes later than --ultrapar-episode-timeout "
+            f"({run.options.episode_timeout_s:g} s) lets a case wait; then"
+        )
+        how = how_to_resume(run)
+        if run.unfinished_before and not summary.statistics.n_graded:
+            # This run has nothing that the one before lacks.
+            how = f"the same command and --ultrapar-resume {run.unfinished_before}"
+        yield f"{counted(n, 'case')} ended without quota{later if kept else ':'} go on with {how}"
 
 
 def how_to_resume(run: Run, *, at_failure: bool = False) -> str:

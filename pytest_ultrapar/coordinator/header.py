@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.claims.day_left import day_lines, too_few
+from pytest_ultrapar.claims.day_left import day_lines, is_spent, too_few
 from pytest_ultrapar.engine.descriptors import most_connections
 from pytest_ultrapar.plan.expectations import Hint
 from pytest_ultrapar.plan.load import KeyLoad, key_load
@@ -220,11 +220,25 @@ def _short_days(run: Run, cases: Sequence[Case]) -> Iterator[str]:
     """Of which limits per day the run needs more than is left."""
     if not run.days:
         return
-    per_case, how = run.requests_before, "some"
+    per_case, how = run.requests_before, "about"
     if per_case is None:
         per_case, how = 1.0, "at least"
     needed = {model: n * per_case for model, n in run.to_ask(cases).cases.items()}
-    yield from too_few(run.pool, run.lanes, run.days, {"requests": needed}, how=how)
+    timeout_s = run.options.episode_timeout_s
+    yield from too_few(
+        run.pool,
+        run.lanes,
+        run.days,
+        {"requests": needed},
+        how=how,
+        episode_timeout_s=timeout_s,
+    )
+    if run.unfinished_before and is_spent(run.lanes, run.days, needed):
+        # Else a resume of `latest` would finish this run, which has nothing.
+        yield (
+            f"run {run.unfinished_before} is not finished: to go on with it and not with this one, "
+            f"use --ultrapar-resume {run.unfinished_before}"
+        )
 
 
 def not_asked(shared: Iterable[Shared]) -> Iterator[str]:

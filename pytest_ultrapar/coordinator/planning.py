@@ -154,7 +154,7 @@ class Planning(collection.CollectOnly):
                     mode=self._options.mode,
                 ),
                 *short_days,
-                *unjudged(pool, lanes, expected),
+                *unjudged(pool, lanes, expected, fits_day=not short_days),
                 *self._run_waste(plan),
             ],
             simulated=pool.is_simulated,
@@ -177,7 +177,9 @@ class Planning(collection.CollectOnly):
             requests[one.model] += len(one.services_s)
             tokens[one.model] += math.ceil((one.tokens_in or 0) + (one.tokens_out or 0))
         needed = {"requests": requests, "tokens": tokens}
-        return [*day_lines(left)], [*too_few(self._pool, lanes, left, needed, how="some")]
+        timeout_s = self._options.episode_timeout_s
+        short = too_few(self._pool, lanes, left, needed, how="about", episode_timeout_s=timeout_s)
+        return [*day_lines(left)], [*short]
 
     def _way(self, mode: Mode, cases: Sequence[Case]) -> Way:
         """What a mode would make of the cases; the mode in force may not fail."""
@@ -288,7 +290,8 @@ def hint_notes(expected: Iterable[Expected], hints: Mapping[str, Hint]) -> tuple
     for one, hint in own:
         suites.setdefault(hint.turns, {})[one.suite] = None
     notes = [
-        f"turns of an episode are assumed to be {n:g} ({', '.join(named)})"
+        f"turns of an episode are assumed to be {n:g} "
+        f"({'suite' if len(named) == 1 else 'suites'} {', '.join(named)})"
         for n, named in suites.items()
     ]
     silent = list(dict.fromkeys(one.model for one, hint in own if hint.is_assumed))

@@ -186,6 +186,8 @@ class Run:
         may_have_sent: Whether requests may have been sent with the keys.
         days: What limits per day have left at the start.
         requests_before: Per graded case in the run before; None where nobody knows or asks.
+        unfinished_before: Id of the run before, where it can be finished; empty where it cannot, or
+            nobody asks.
         known: What a check before the run found of lanes that the run should not ask, or not yet.
     """
 
@@ -213,6 +215,7 @@ class Run:
         self.known: tuple[KnownLane, ...] = ()
         self.days: tuple[DayLeft, ...] = ()
         self.requests_before: float | None = None
+        self.unfinished_before = ""
         self._suites: set[str] = set()
 
     def _open(self) -> RunDirectory:
@@ -310,6 +313,22 @@ class Run:
         n_graded = summary.statistics.n_graded
         return summary.n_requests / n_graded if n_graded else None
 
+    def _unfinished_before(self) -> str:
+        """The id of the run that `latest` names, if some of its cases, not all, lack a grade."""
+        if self.options.resume is not None:
+            return ""
+        try:
+            directory = resolve_run(LATEST)
+            summary = read_summary(directory)
+        except UltraparError:
+            return ""
+        if summary is not None:
+            statistics = summary.statistics
+            n_missing = summary.n_never_ran + statistics.counts["infra"]
+            if not n_missing or not statistics.n_graded:
+                return ""
+        return directory.name
+
     def to_ask(self, cases: Sequence[Case]) -> ToAsk:
         """What this session has to ask of the planned cases; after `assign`."""
         unanswered = self._unanswered(cases)
@@ -366,8 +385,10 @@ class Run:
         counted = run_days(self.pool, self.lanes, os.environ, options.simulator)
         self.days = days_left(self.pool, counted, MonotonicClock(), claim=True)
         self.services.days = counted
-        # Before `latest` points at this run.
-        self.requests_before = self._requests_before() if counted else None
+        if counted:
+            # Before `latest` points at this run.
+            self.requests_before = self._requests_before()
+            self.unfinished_before = self._unfinished_before()
 
     def close(self) -> None:
         """End the services, let go of the keys and unlock the directory. Idempotent."""

@@ -219,8 +219,17 @@ def too_large(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) -
             )
 
 
-def unjudged(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) -> Iterator[str]:
-    """What a plan leaves out about limits on tokens and per day."""
+def unjudged(
+    pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected], *, fits_day: bool
+) -> Iterator[str]:
+    """What a plan leaves out about limits on tokens and per day.
+
+    Args:
+        pool: For its limits.
+        lanes: Those of the run.
+        expected: What is expected of the cases.
+        fits_day: Whether limits per day have enough left for all of them.
+    """
     asked = {one.model for one in expected}
     names = {name for lane in lanes if lane.model in asked for name in lane.limits}
     rows = [
@@ -230,7 +239,7 @@ def unjudged(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) ->
         for kind, _ in limit.rows
     ]
     daily = [shown for shown, kind in rows if kind.is_daily]
-    if daily:
+    if daily and not fits_day:
         more = f" and {len(daily) - 1} more" if len(daily) > 1 else ""
         yield (
             f"the lower bound and the times of the modes leave out what counts per day ({daily[0]}"

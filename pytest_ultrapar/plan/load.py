@@ -9,7 +9,7 @@ from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.plan.forecast import LaneLoad
-from pytest_ultrapar.pool.model import Level
+from pytest_ultrapar.pool.model import LIMIT_KINDS, Level
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -229,7 +229,8 @@ class LimitLoad:
         requests: How many pass it.
         share: Of all requests of the run, 0 to 1.
         alone_s: Seconds that this limit would need for them if nothing else held them up:
-            seconds of service / seats, requests / rate, or tokens / rate.
+            seconds of service / seats, requests / rate, or tokens / rate. Of a limit per day: 24
+            hours for each day after the first, which no run waits for.
     """
 
     limit: str
@@ -250,6 +251,8 @@ def limit_loads(
     lanes: Sequence[Lane], limits: Mapping[str, Limit], loads: Mapping[LaneId, LaneLoad]
 ) -> tuple[LimitLoad, ...]:
     """The load of every number of every limit that has any, that which needs longest first.
+
+    Limits per day come last: they say on how many days a run is asked, not how long it takes.
 
     Args:
         lanes: All of the run.
@@ -282,7 +285,7 @@ def limit_loads(
                 found.append(
                     LimitLoad(name, limit.level, kind.word, amount, load.requests, share, alone_s)
                 )
-    return tuple(sorted(found, key=lambda one: -one.alone_s))
+    return tuple(sorted(found, key=lambda one: (LIMIT_KINDS[one.kind].is_daily, -one.alone_s)))
 
 
 def longest(loads: Sequence[LimitLoad]) -> tuple[LimitLoad, ...]:

@@ -13,7 +13,7 @@ from pytest_ultrapar.report.text import counted, duration, percent, text_table, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_ultrapar.plan.load import KeyLoad, SeatShare
+    from pytest_ultrapar.plan.load import KeyLoad, LimitLoad, SeatShare
     from pytest_ultrapar.plan.run_plan import Amount, ModelPlan, Prediction, RunPlan
 
 
@@ -232,7 +232,7 @@ def _limits(prediction: Prediction, width: int) -> Iterator[str]:
             f"{one.allows:g} {LIMIT_KINDS[one.kind].rate}",
             f"{one.requests:,}",
             percent(one.share),
-            duration(one.alone_s),
+            _alone(one),
         ]
         for one in loads[:MOST_ROWS]
     ]
@@ -240,6 +240,14 @@ def _limits(prediction: Prediction, width: int) -> Iterator[str]:
     yield from text_table(header, rows, n_names=1, width=width)
     if len(loads) > MOST_ROWS:
         yield f"({counted(len(loads) - MOST_ROWS, 'more limit')}, which need less)"
+
+
+def _alone(load: LimitLoad) -> str:
+    kind = LIMIT_KINDS[load.kind]
+    if not kind.is_daily:
+        return duration(load.alone_s)
+    n_more = round(load.alone_s / kind.window_s)
+    return f"{n_more + 1} days" if n_more else "within a day"
 
 
 def _processes(plan: RunPlan) -> Iterator[str]:

@@ -244,7 +244,8 @@ def _fall(one: LimitAudit) -> str:
     said = []
     for kind in LIMIT_KINDS.values():
         n, most = one.of(kind)
-        if n is not None:
+        # What a run sends is a part of its day: what is left says more, and has its own line.
+        if n is not None and (not kind.is_daily or kind.word in one.passed):
             form = ",.0f" if kind.counts == "tokens" else "g"
             said.append(f"{n:,}{f' of {most:{form}}' if most is not None else ''} {kind.within}")
     return f"{visible(one.limit)} {', '.join(said)}"
@@ -427,16 +428,19 @@ def _troubles(summary: RunSummary) -> Iterator[str]:
     if summary.kinds:
         kinds = (f"{n} {visible(kind)}" for kind, n in summary.kinds.items())
         yield f"kinds: {', '.join(kinds)}"
-    for note in summary.notes[:MOST_SHOWN]:
+    alike: dict[tuple[str, str], list[str]] = {}
+    for note in summary.notes:
         reason = (note.error or note.kind or "").strip().partition("\n")[0]
-        yield f"  {note.outcome}: {visible(note.nodeid)}: {visible(reason, _MOST_SHOWN)}"
-    yield from _more(
-        summary.statistics.counts["error"] + summary.statistics.counts["infra"],
-        len(summary.notes),
-    )
+        alike.setdefault((note.outcome, reason), []).append(note.nodeid)
+    shown = list(alike.items())[:MOST_SHOWN]
+    for (outcome, reason), nodeids in shown:
+        n_more = f" and {len(nodeids) - 1:,} more" if len(nodeids) > 1 else ""
+        yield f"  {outcome}: {visible(nodeids[0])}{n_more}: {visible(reason, _MOST_SHOWN)}"
+    counts = summary.statistics.counts
+    yield from _more(counts["error"] + counts["infra"] - sum(len(own) for _, own in shown))
     for nodeid in summary.never_ran[:MOST_SHOWN]:
         yield f"  never ran: {visible(nodeid)}"
-    yield from _more(summary.n_never_ran, len(summary.never_ran))
+    yield from _more(summary.n_never_ran - len(summary.never_ran[:MOST_SHOWN]))
     for damage in summary.damage[:MOST_SHOWN]:
         yield (
             f"  journal damaged: {damage.segment}, {counted(damage.length, 'byte')} from"
@@ -445,7 +449,6 @@ def _troubles(summary: RunSummary) -> Iterator[str]:
         )
 
 
-def _more(n: int, n_known: int) -> Iterator[str]:
-    n_hidden = n - min(n_known, MOST_SHOWN)
+def _more(n_hidden: int) -> Iterator[str]:
     if n_hidden > 0:
         yield f"  ... and {n_hidden:,} more"

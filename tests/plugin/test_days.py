@@ -125,7 +125,9 @@ def test_three_runs_share_a_day_and_the_next_one_finishes(days, limits):
         project.suite(SUITE.format(n=200))
         third = project.run_apart("-n2", *url_of(server))
         assert third.ret == 1
-        third.stdout.fnmatch_lines(["*echo needs at least 200 requests, and limits per day leave*"])
+        third.stdout.fnmatch_lines(
+            ["*echo needs at least 200 requests, but limits per day leave only*"]
+        )
         outcomes = Counter(project.outcomes().values())
         assert {row["kind"] for row in project.rows() if row["outcome"] == "infra"} == {
             "daily_quota"
@@ -171,7 +173,29 @@ def test_check_counts_its_own_requests(days):
             check=False,
         )
         assert "requests per day of sim/key0: 0 of 5 left" in checked.stdout
+        (said,) = [one for one in checked.stdout.splitlines() if one.startswith("limited  sim")]
+        assert "  daily limit of sim/key0 (rpd = 5) used up; next free 20" in said
+        assert "failed" not in checked.stdout
+        assert checked.returncode == 1, "no lane is ok"
         assert days.served() == 5
+
+
+def test_key_without_quota_left_does_not_keep_a_checked_run_from_its_other_key(project):
+    project.write_pool(keys=2, key=", rpd = 2")
+    project.suite('@pytest.mark.parametrize("prompt", list("ab"))\ndef test_it(answer): pass')
+    pool = project.pytester.path / "pool.toml"
+    both = pool.read_text()
+    pool.write_text(both.replace(', { name = "key1", env = "TEST_KEY_1" }', ""))
+    assert project.run("-n0").ret == 0
+    pool.write_text(both)
+    result = project.run("-n0", "--ultrapar-check")
+    result.stdout.fnmatch_lines(
+        [
+            "ultrapar: check: 1 of 2 lanes ok: 1 out of the day's quota",
+            "ultrapar: check: limited: p/m/key0: daily limit of p/key0 (rpd = 2) used up; next *",
+        ]
+    )
+    assert sorted(project.outcomes().values()) == ["infra", "solved"]
 
 
 def test_run_on_its_own_simulator_begins_each_day_anew(project):
@@ -181,7 +205,49 @@ def test_run_on_its_own_simulator_begins_each_day_anew(project):
     for _ in range(2):
         result = project.run("-n0")
         assert result.ret == 0
-        result.stdout.fnmatch_lines(["*requests per day of sim/key0: 3 of 3 left*"])
+        result.stdout.fnmatch_lines(
+            [
+                "*requests per day of sim/key0: 3 of 3 left (simulated: counted for this run only)",
+                "requests per day of sim/key0: 3 sent of 3 (simulated: counted for this run only)",
+            ]
+        )
+    project.suite(SUITE.format(n=4))
+    result = project.run("-n0")
+    result.stdout.fnmatch_lines(
+        [
+            "*daily limit of sim/key0 (rpd = 3) used up; the simulated provider of the next session"
+            " starts with a full day",
+            "1 case ended without quota: go on with * --ultrapar-resume 20*",
+        ]
+    )
+    assert project.run("-n0", "--ultrapar-resume", "latest").ret == 0
+
+
+@pytest.mark.parametrize(
+    ("day", "more_at"),
+    [
+        ('day = "America/Los_Angeles"', "resets 20??-??-?? 00:00 America/Los_Angeles"),
+        ("", "next free 20??-??-?? ??:?? UTC"),
+    ],
+)
+def test_end_of_a_run_says_what_the_day_has_left_for_the_next(project, workers, day, more_at):
+    project.write_pool(key=", ".join([", rpd = 3", *([day] if day else [])]))
+    project.suite('@pytest.mark.parametrize("prompt", list("ab"))\ndef test_it(answer): pass')
+    first = project.run(workers)
+    first.stdout.fnmatch_lines(
+        [f"requests per day of p/key0: 1 of 3 left (2 sent by this run); {more_at}"]
+    )
+    # The audit is of this run alone.
+    first.stdout.no_fnmatch_line("*in a day*")
+    second = project.run(workers)
+    second.stdout.fnmatch_lines([f"ultrapar: requests per day of p/key0: 1 of 3 left; {more_at}"])
+    second.stdout.fnmatch_lines(
+        [
+            "  infra: *: daily limit of p/key0 (rpd = 3) used up; " + more_at,
+            f"requests per day of p/key0: 0 of 3 left (1 sent by this run); {more_at}",
+            "1 case ended without quota, * --ultrapar-episode-timeout (*--ultrapar-resume 20*",
+        ]
+    )
 
 
 def test_plan_says_what_is_left_and_what_is_missing(project):
@@ -189,9 +255,22 @@ def test_plan_says_what_is_left_and_what_is_missing(project):
     project.suite('@pytest.mark.parametrize("prompt", list("abcd"))\ndef test_it(answer): pass')
     result = project.run("-n0", "--ultrapar-plan")
     result.stdout.fnmatch_lines(["*requests per day of p/key0: 3 of 3 left*"])
-    result.stdout.fnmatch_lines(["WARNING: m needs some 4 requests, and limits per day leave 3*"])
+    result.stdout.fnmatch_lines(["p/key0 * 4 in flight *", "p/key0 * 3 per day * 2 days"])
+    result.stdout.fnmatch_lines(["WARNING: the lower bound * what counts per day*"])
+    result.stdout.fnmatch_lines(
+        ["WARNING: m needs about 4 requests, but limits per day leave only 3*"]
+    )
     assert project.server.prompts == []
     assert not Path(os.environ["ULTRAPAR_STATE_DIR"]).exists(), "a plan leaves nothing"
+
+
+def test_plan_of_a_day_that_suffices_warns_of_nothing_and_names_suites_in_words(project):
+    project.write_pool(key=", rpd = 4")
+    project.suite('@pytest.mark.parametrize("prompt", list("abcd"))\ndef test_it(answer): pass')
+    result = project.run("-n0", "--ultrapar-plan")
+    result.stdout.fnmatch_lines(["p/key0 * 4 in flight *", "p/key0 * 4 per day * within a day"])
+    result.stdout.fnmatch_lines(["*turns of an episode are assumed to be 1 (suite *)"])
+    result.stdout.no_fnmatch_line("*what counts per day*")
 
 
 @pytest.mark.parametrize(
@@ -240,15 +319,38 @@ def test_run_says_before_its_first_request_that_it_needs_more(project):
     project.run("-n0").stdout.no_fnmatch_line("*limits per day leave*")
     result = project.run("-n0")
     result.stdout.fnmatch_lines(
-        ["*WARNING: m needs some 4 requests, and limits per day leave 3 now*"]
+        ["*WARNING: m needs about 4 requests, but limits per day leave only 3 now*"]
     )
     assert sorted(project.outcomes().values()) == ["infra", "solved"]
+
+
+def test_run_without_anything_left_names_the_run_to_finish_instead(project):
+    project.write_pool(key=", rpd = 3")
+    project.suite('@pytest.mark.parametrize("prompt", list("abcd"))\ndef test_it(answer): pass')
+    project.run("-n0").stdout.no_fnmatch_line("*nothing can be sent*")
+    first = project.directory.resolve().name
+    result = project.run("-n0")
+    result.stdout.fnmatch_lines(
+        [
+            "*WARNING: nothing can be sent now: *, unless units come free within"
+            " --ultrapar-episode-timeout (900 s)",
+            f"*WARNING: run {first} is not finished: to go on with it*--ultrapar-resume {first}",
+            f"4 cases ended without quota, *--ultrapar-resume {first}",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*WARNING: m needs*")
+    project.run("-n0").stdout.no_fnmatch_line("*is not finished*")
+    result = project.run("-n0", "--ultrapar-resume", first)
+    result.stdout.fnmatch_lines(["*WARNING: nothing can be sent now: *"])
+    result.stdout.no_fnmatch_line("*is not finished*")
+    plan = project.run("-n0", "--ultrapar-plan")
+    plan.stdout.fnmatch_lines(["WARNING: nothing can be sent now: *"])
 
 
 def test_new_place_is_named(project, tmp_path, monkeypatch):
     monkeypatch.setenv("ULTRAPAR_STATE_DIR", str(tmp_path / "state"))
     project.write_pool(key=", rpd = 9")
     project.suite('@pytest.mark.parametrize("prompt", list("ab"))\ndef test_it(answer): pass')
-    said = f"*no earlier count in {tmp_path / 'state'}*"
+    said = f"*no saved count in {tmp_path / 'state'}*"
     project.run("-n0").stdout.fnmatch_lines([said])
     project.run("-n0").stdout.no_fnmatch_line(said)

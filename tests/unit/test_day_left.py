@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_ultrapar.broker.daily_limits import DailyLimit
-from pytest_ultrapar.claims.day_left import DayLeft, day_lines
+from pytest_ultrapar.claims.day_left import DayLeft, day_end_lines, day_lines
 
 
 def test_key_on_several_servers_has_one_line_with_what_all_of_them_allow():
@@ -13,4 +13,8 @@ def test_key_on_several_servers_has_one_line_with_what_all_of_them_allow():
     assert list(day_lines(days)) == [
         "requests per day of lab/key0: 90 of 200 left",
         "requests per day of lab/key1: 50 of 50 left",
+    ]
+    assert list(day_end_lines(days, (), "run")) == [
+        "requests per day of lab/key0: 90 of 200 left (0 sent by this run)",
+        "requests per day of lab/key1: 50 of 50 left (0 sent by this run)",
     ]

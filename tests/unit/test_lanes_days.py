@@ -39,7 +39,7 @@ def test_no_more_are_granted_than_a_day_allows_and_the_rest_is_refused_as_daily_
     assert not of.refused, "an answer that is out may bring its unit back"
     of.back(3)
     assert set(of.refused) == set(asked[3:])
-    assert "k0 (rpd = 3): daily limit reached" in of.refused[4]
+    assert "daily limit of k0 (rpd = 3) used up" in of.refused[4]
     assert of.kinds == {"daily_quota"}
     late = of.ask()
     assert late in of.refused

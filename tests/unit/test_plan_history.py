@@ -168,7 +168,7 @@ def test_what_is_supposed_is_said(pool):
     supposed = Expected("b", "s", "m", (1.0,), None, None, "hint")
     assert hint_notes([seen], {}) == ()
     assert hint_notes([seen, supposed], {"b": hint}) == (
-        "turns of an episode are assumed to be 1 (s)",
+        "turns of an episode are assumed to be 1 (suite s)",
         "1 s a request is assumed, as the pool has no latency_hint_s, for m",
     )
 
@@ -180,6 +180,6 @@ def test_suites_of_the_same_supposed_turns_share_a_line(pool):
     cases = [Expected(one, one, "m", (1.0,), None, None, "hint") for one in names]
     hints = {one: hint if one == "other" else longer for one in names}
     assert hint_notes(cases, hints)[:2] == (
-        "turns of an episode are assumed to be 6.5 (phase51, phase52, phase53)",
-        "turns of an episode are assumed to be 1 (other)",
+        "turns of an episode are assumed to be 6.5 (suites phase51, phase52, phase53)",
+        "turns of an episode are assumed to be 1 (suite other)",
     )

@@ -243,3 +243,15 @@ def test_text_table_shortens_the_widest_name_in_its_middle():
     assert shorten("qwen2.5-72b-instruct", 10) == "qwen..ruct"
     table = text_table(["name", "n"], [["qwen2.5-72b-instruct", "12"]], n_names=1, width=14)
     assert table == ["name         n", "qwen..ruct  12"]
+
+
+def test_cases_that_ended_for_one_reason_are_told_of_once_with_their_number():
+    notes = [
+        CaseNote(f"t.py::test[{n}]", "infra", "daily_quota", "daily limit of k (rpd = 3) used up")
+        for n in range(7)
+    ]
+    other = CaseNote("t.py::other", "infra", "timeout", "no answer")
+    statistics = msgspec.structs.replace(STATISTICS, counts=counts(12, 4, 8, 0, 9))
+    told = lines(msgspec.structs.replace(SUMMARY, statistics=statistics, notes=[*notes, other]))
+    at = told.index("  infra: t.py::test[0] and 6 more: daily limit of k (rpd = 3) used up")
+    assert told[at + 1 : at + 3] == ["  infra: t.py::other: no answer", "  ... and 1 more"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,10 +101,29 @@ def test_audit_agrees_with_counting_at_each_send(calls):
     assert found.sends_60s == len(calls)
 
 
-def test_any_24_hours_are_audited_and_calendar_days_are_not():
+def test_any_24_hours_are_audited():
     calls = [(n * 3600.0, n * 3600.0 + 1.0) for n in range(30)]
     (found,) = of(calls, Limit("p/k", "key", rpd=24))
     assert (found.sends_1d, found.rpd, found.passed) == (25, 24, ("rpd",))
-    (found,) = of(calls, Limit("p/k", "key", rpd=24, day="UTC"))
-    assert (found.sends_1d, found.passed) == (msgspec.UNSET, ())
+    (found,) = of(calls, Limit("p/k", "key", qps=2.0))
     assert b"1d" not in msgspec.json.encode(found)
+
+
+def test_calendar_days_are_audited_in_the_zone_of_the_limit():
+    # From 15:00 on in Los Angeles, for 30 hours: 9 hours of a day, and 21 of the next.
+    first_s = datetime(2026, 11, 22, 23, tzinfo=UTC).timestamp()
+    log = log_of(
+        [lane("i0", "k", "p/k")],
+        *(
+            # The monotonic clock stood at a million seconds then.
+            episode(
+                request(1e6 + n * 3600, 1e6 + n * 3600 + 1, tokens_in=10),
+                at_us=int((first_s + n * 3600) * 1e6),
+            )
+            for n in range(30)
+        ),
+    )
+    (found,) = audit(log, [Limit("p/k", "key", rpd=21, tpd=209, day="America/Los_Angeles")])
+    assert (found.sends_1d, found.tokens_1d, found.passed) == (21, 210, ("tpd",))
+    (found,) = audit(log, [Limit("p/k", "key", rpd=20, day="America/Los_Angeles")])
+    assert found.passed == ("rpd",)
