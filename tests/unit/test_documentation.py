@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -228,6 +229,17 @@ def test_first_suite_of_the_readme_and_policy_of_the_reference_work(pytester, mo
     refused = pytester.runpytest_subprocess(*LIGHT, "--ultrapar-pool", "real.toml", timeout=300)
     assert refused.ret == 4
     refused.stderr.fnmatch_lines(["*LAB_KEY_0, which is not set or empty*LAB_KEY_1"])
+
+
+def test_first_suite_of_the_readme_is_written_into_an_empty_folder(tmp_path):
+    enter, *_ = re.findall(r"^    (.+)$", section(README, "A first suite"), re.MULTILINE)
+    clone = tmp_path / "clone"
+    clone.joinpath(".venv", "bin").mkdir(parents=True)
+    clone.joinpath(".venv", "bin", "activate").write_text("VIRTUAL_ENV=$PWD/.venv")
+    shown = subprocess.check_output(
+        ["sh", "-c", f"{enter} && echo $VIRTUAL_ENV && pwd && ls -A"], cwd=clone, text=True
+    )
+    assert shown.split() == [str(clone / ".venv"), str(tmp_path / "words")]
 
 
 POLICIES_PAGE = page("reference/policies.md")
