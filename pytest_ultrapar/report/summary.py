@@ -341,8 +341,13 @@ def _row(cell: Cell, scores: Sequence[str]) -> list[str]:
 def _outcomes(summary: RunSummary) -> Iterator[str]:
     statistics = summary.statistics
     counts = dict(statistics.counts)
-    never = {"never ran": summary.n_never_ran} if summary.n_never_ran else {}
-    shown = ", ".join(f"{n} {outcome}" for outcome, n in {**counts, **never}.items())
+    without_grade = {
+        "finished but not graded": summary.n_ungraded,
+        "interrupted": summary.n_interrupted,
+        "never ran": summary.n_never_ran,
+    }
+    counts.update({said: n for said, n in without_grade.items() if n})
+    shown = ", ".join(f"{n} {outcome}" for outcome, n in counts.items())
     yield (
         f"{counted(statistics.n_planned, 'case')}: {shown}; {statistics.n_graded} graded,"
         f" coverage {percent(statistics.coverage)}"
@@ -401,7 +406,10 @@ def _speed(summary: RunSummary) -> Iterator[str]:
             )
         n_more = summary.n_requests - statistics.n_attempts
         if n_more:
-            yield f"{counted(n_more, 'request')} more, in interrupted episodes that do not count"
+            of_these = "interrupted episodes that do not count"
+            if summary.n_ungraded:
+                of_these = "episodes that were interrupted or are not graded yet"
+            yield f"{counted(n_more, 'request')} more, in {of_these}"
         if summary.n_maybe_billed:
             yield (
                 f"{counted(summary.n_maybe_billed, 'request')} got no answer and may have been "
@@ -419,7 +427,7 @@ def _between(interval: tuple[float, float] | None) -> str:
 def _unharmed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
     counts = summary.statistics.counts
     n_failed = n_failed_requests(lanes)
-    if n_failed and not counts["infra"] + counts["error"] + summary.n_never_ran:
+    if n_failed and not counts["infra"] + counts["error"] + summary.n_without_grade:
         yield f"{counted(n_failed, 'failed request')}, but no case was lost"
 
 

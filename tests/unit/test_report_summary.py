@@ -6,6 +6,7 @@ import pytest
 from pytest_ultrapar.analysis.run_summary import CaseNote, Cell, RunSummary
 from pytest_ultrapar.analysis.statistics import Latency, MeanScore, RunStatistics, SerialSample
 from pytest_ultrapar.broker.protocol import LaneStatus
+from pytest_ultrapar.coordinator.finish import stopped_early
 from pytest_ultrapar.report.summary import SIMULATED, summary_lines
 from pytest_ultrapar.report.text import shorten, text_table
 from pytest_ultrapar.store.journal import Damage
@@ -110,6 +111,19 @@ def test_summary_says_what_came_out_with_its_counts():
     assert "\n40 requests, 12,000 tokens in\n" in text
     assert "\n11 requests more, in interrupted episodes that do not count\n" in text
     assert text.endswith("results in out: results.parquet, benchmark.json")
+
+
+def test_summary_says_which_cases_without_a_grade_were_answered():
+    stopped = msgspec.structs.replace(SUMMARY, n_ungraded=1, n_interrupted=1, never_ran=[])
+    text = "\n".join(lines(stopped))
+    assert " 0 skipped, 1 finished but not graded, 1 interrupted; 24 graded" in text
+    assert "never ran" not in text
+    assert "\n11 requests more, in episodes that were interrupted or are not graded yet\n" in text
+    assert stopped_early(stopped) == (
+        "stopped early: 28 of 30 cases have a result; 1 episode finished and will be graded on"
+        " resume; 1 interrupted and will be asked again"
+    )
+    assert stopped_early(SUMMARY) == "stopped early: 28 of 30 cases have a result"
 
 
 def test_summary_says_when_first_tokens_came():
