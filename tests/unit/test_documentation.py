@@ -242,6 +242,19 @@ def test_first_suite_of_the_readme_is_written_into_an_empty_folder(tmp_path):
     assert shown.split() == [str(clone / ".venv"), str(tmp_path / "words")]
 
 
+def test_plan_of_the_tutorial_is_what_its_suite_is_told(pytester):
+    tutorial = page("tutorial.md")
+    pytester.path.joinpath("pool.toml").write_text(blocks(tutorial, "toml")[0])
+    pytester.path.joinpath("test_words.py").write_text(blocks(tutorial, "python")[0])
+    told = pytester.runpytest_subprocess(
+        "--ultrapar-pool", "pool.toml", "--ultrapar-plan", *LIGHT, timeout=90
+    )
+    plan = section(tutorial, "3. See the run before it runs")
+    shown = re.findall(r"^    (.+)$", plan, re.MULTILINE)[1:]
+    assert len(shown) == 5
+    assert [line for line in shown if line not in told.outlines] == []
+
+
 POLICIES_PAGE = page("reference/policies.md")
 
 
