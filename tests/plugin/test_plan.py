@@ -75,7 +75,7 @@ def test_plan_sends_nothing_and_starts_no_worker(project, planned, workers):
     assert rows(said)["ultra"][1].startswith("20.0 s")
     assert rows(said)["serial"][1].startswith("80.0 s")
     assert set(rows(said)) == {"serial", "rotate", "ultra"}
-    assert "mode phase: --ultrapar-mode phase: no conftest or plugin of this project" in said
+    assert "mode phase" not in said
     assert "ultra <-" in said
     assert ("15 workers for 4 requests in flight at most; -n 1 would be" in said) == (
         workers == "-n15"
