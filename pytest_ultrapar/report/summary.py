@@ -263,8 +263,9 @@ SIMULATED = (
 _MOST_SHOWN = 200
 _LEGEND = (
     "n: graded cases, each in the suite that asked it; 95 % interval: of solved, Wilson's, with"
-    " dependent cases counted as one cluster; scores: means over the cases that have them"
+    " dependent cases counted as one cluster"
 )
+_SCORES = "; scores: means over the cases that have them"
 _NO_INTERVAL = "; no interval for all, whose cases may share tasks"
 _BASIS: dict[Basis, str] = {
     "estimated": (
@@ -321,7 +322,9 @@ def _table(summary: RunSummary, width: int) -> list[str]:
     n_more = len(summary.cells) - len(cells)
     if n_more:
         lines.insert(len(rows), f"({counted(n_more, 'more row')} in the tables)")
-    return [*lines, _LEGEND + (_NO_INTERVAL if totals else "")]
+    if not totals and not scores:
+        return lines
+    return [*lines, _LEGEND + (_SCORES if scores else "") + (_NO_INTERVAL if totals else "")]
 
 
 def _row(cell: Cell, scores: Sequence[str]) -> list[str]:

@@ -65,6 +65,8 @@ def blocks(text: str, language: str) -> list[str]:
 
 def test_readme_shows_the_two_commands_and_ci_runs_the_second():
     assert f"\n    {RUN}\n" in README
+    whole = RUN.rpartition(" && ")[2]
+    assert f"\n    {whole} --ultrapar-repeats 1 --task-type basic_task\n" in README
     assert f"\n    {TEST}\n" in README
     assert f"\n{TEST}\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 

@@ -98,6 +98,14 @@ def test_legend_says_what_the_columns_are_and_why_all_has_no_interval():
     assert "no interval for all" not in lines(one)[3]
 
 
+def test_one_row_without_scores_needs_no_legend():
+    statistics = msgspec.structs.replace(STATISTICS, scores={})
+    one = msgspec.structs.replace(SUMMARY, cells=SUMMARY.cells[:1], statistics=statistics)
+    assert "n: graded cases" not in "\n".join(lines(one))
+    two = msgspec.structs.replace(SUMMARY, statistics=statistics)
+    assert "scores: means" not in "\n".join(lines(two))
+
+
 def test_summary_says_what_came_out_with_its_counts():
     text = "\n".join(lines())
     assert (
@@ -247,10 +255,10 @@ def test_summary_table_fits_the_terminal(width):
 def test_text_table_says_which_width_shows_the_columns_that_it_leaves_out():
     table = (["name", "a", "b", "c", "d"], [["m", "1", "2", "3", "4000"]])
     narrow = text_table(*table, n_names=1, width=15)
-    assert narrow == ["name  a  b  c", "m     1  2  3", "(1 column more with COLUMNS=19)"]
+    assert narrow == ["name  a  b  c", "m     1  2  3", "(1 more column hidden; set COLUMNS=19)"]
     whole = text_table(*table, n_names=1, width=19)
     assert [len(line) for line in whole] == [19, 19]
-    assert text_table(*table, n_names=1, width=5)[2:] == ["(2 columns more with COLUMNS=19)"]
+    assert text_table(*table, n_names=1, width=5)[2:] == ["(2 more columns hidden; set COLUMNS=19)"]
 
 
 def test_text_table_shortens_the_widest_name_in_its_middle():
