@@ -22,12 +22,12 @@ from pytest_ultrapar.analysis.process import unheard
 from pytest_ultrapar.analysis.requests import RequestLog
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_summary import (
+    MOST_NOTES,
     SUMMARY_FILE,
     RunSummary,
     count_kinds,
     make_cells,
     make_notes,
-    never_ran,
     read_summary,
 )
 from pytest_ultrapar.analysis.statistics import (
@@ -42,7 +42,7 @@ from pytest_ultrapar.records import GRADED, EpisodeEnded
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.journal import Damage, JournalReader, cut_off
 from pytest_ultrapar.store.manifest import Manifest, read_manifest, write_manifest
-from pytest_ultrapar.store.recovered import read_history
+from pytest_ultrapar.store.recovered import CaseHistory, read_history
 from pytest_ultrapar.store.table_set import TableSet, write_limits
 from pytest_ultrapar.store.tables import TABLES
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_ultrapar.records import Case
-    from pytest_ultrapar.store.recovered import CaseHistory, JournalHistory
+    from pytest_ultrapar.store.recovered import JournalHistory
 
 
 def compact(run_dir: Path, written: Callable[[int, int], None] = unheard) -> RunSummary:
@@ -96,11 +96,10 @@ def compact(run_dir: Path, written: Callable[[int, int], None] = unheard) -> Run
         files = [*tables.paths, *([limits] if limits is not None else [])]
         if path.exists():
             files.append(path)
-    graded = [
-        (case, found.grade)
-        for case in cases
-        if (found := history.cases.get(case.case_id)) is not None and found.grade is not None
-    ]
+    known = [(case, history.cases.get(case.case_id, CaseHistory())) for case in cases]
+    graded = [(case, found.grade) for case, found in known if found.grade is not None]
+    begun = [found for _, found in known if found.grade is None and found.had_episode]
+    n_ungraded = sum(found.is_finished for found in begun)
     summary = RunSummary(
         run_id=manifest.run_id,
         mode=manifest.mode,
@@ -117,7 +116,11 @@ def compact(run_dir: Path, written: Callable[[int, int], None] = unheard) -> Run
         ),
         kinds=count_kinds(grade for _, grade in graded),
         notes=make_notes(graded),
-        never_ran=never_ran(cases, {case.case_id for case, _ in graded}),
+        never_ran=[
+            case.nodeid for case, found in known if found.grade is None and not found.had_episode
+        ][:MOST_NOTES],
+        n_ungraded=n_ungraded,
+        n_interrupted=len(begun) - n_ungraded,
         damage=history.damage,
         files=[*(path.name for path in files), SUMMARY_FILE],
         **msgspec.structs.asdict(made),

@@ -250,10 +250,10 @@ def _check(run: MeasuredRun) -> None:
             f" {SUMMARY_FILE} of {run.summary.run_id}; {_again(run)}"
         )
         raise ConfigError(msg)
-    if run.summary.n_never_ran:
+    if run.summary.n_without_grade:
         msg = (
-            f"{_unfinished(run.directory)}: {run.summary.n_never_ran} of"
-            f" {run.summary.statistics.n_planned} planned cases never ran"
+            f"{_unfinished(run.directory)}: {run.summary.n_without_grade} of"
+            f" {run.summary.statistics.n_planned} planned cases never ran or were not graded"
         )
         raise ConfigError(msg)
     if not run.summary.statistics.n_graded:

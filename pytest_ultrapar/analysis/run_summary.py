@@ -20,7 +20,7 @@ from pytest_ultrapar.records import GRADED, Outcome
 from pytest_ultrapar.store.journal import Damage  # noqa: TC001 - msgspec reads annotations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from pathlib import Path
 
     from pytest_ultrapar.analysis.statistics import CaseMeasure
@@ -72,7 +72,10 @@ class RunSummary(Performance, frozen=True, kw_only=True):
         n_maybe_billed: Those of them that brought no answer and may have been billed.
         kinds: How often each kind of `infra`, `error` and refused prompt came, as `outcome/kind`.
         notes: The first `MOST_NOTES` cases with outcome `error` or `infra`, errors first.
-        never_ran: Node ids of the first `MOST_NOTES` planned cases without a final grade.
+        never_ran: Node ids of the first `MOST_NOTES` planned cases of which no episode began and no
+            grade was given.
+        n_ungraded: Planned cases without a grade whose episode finished: resuming only grades them.
+        n_interrupted: Planned cases without a grade whose episode began and did not finish.
         damage: Stretches of the journal that could not be read.
         files: Names of the files written, in the run directory.
     """
@@ -94,6 +97,8 @@ class RunSummary(Performance, frozen=True, kw_only=True):
     measured_earlier: bool = False
     n_maybe_billed: int = 0
     n_without_request: int = 0
+    n_ungraded: int = 0
+    n_interrupted: int = 0
 
     @property
     def session(self) -> str:
@@ -103,9 +108,14 @@ class RunSummary(Performance, frozen=True, kw_only=True):
         return " of an earlier session" if self.measured_earlier else " of this session"
 
     @property
-    def n_never_ran(self) -> int:
+    def n_without_grade(self) -> int:
         """Planned cases without a final grade."""
         return self.statistics.n_planned - self.statistics.n_final
+
+    @property
+    def n_never_ran(self) -> int:
+        """Those of them of which no episode began."""
+        return self.n_without_grade - self.n_ungraded - self.n_interrupted
 
 
 def read_summary(run_dir: Path) -> RunSummary | None:
@@ -151,8 +161,3 @@ def make_notes(graded: Iterable[tuple[Case, Grade]]) -> list[CaseNote]:
     ]
     notes.sort(key=lambda note: note.outcome != "error")
     return notes[:MOST_NOTES]
-
-
-def never_ran(cases: Sequence[Case], graded: set[str]) -> list[str]:
-    """Node ids of the first planned cases that are not in `graded`."""
-    return [case.nodeid for case in cases if case.case_id not in graded][:MOST_NOTES]

@@ -211,10 +211,10 @@ def read_ended(mode: str, directory: Path, code: int) -> Ended:
     summary = read_summary(directory)
     if summary is None:
         return Ended(mode, code, None, f"ended with exit code {code} and has no results")
-    if summary.n_never_ran:
+    if summary.n_without_grade:
         n = summary.statistics.n_planned
         said = (
-            f"stopped early (exit code {code}): {n - summary.n_never_ran} of "
+            f"stopped early (exit code {code}): {n - summary.n_without_grade} of "
             f"{counted(n, 'case')} have a result in {directory}; it is left out"
         )
         return Ended(mode, code, None, said)

@@ -131,11 +131,9 @@ def finish(
             summary = run.services.compact(written)
         except ResultsError as error:
             return FinishedRun(path, manifest, None, (str(error),))
-        if stopped and summary.n_never_ran:
-            said = (
-                f"stopped early: {summary.statistics.n_final} of "
-                f"{counted(summary.statistics.n_planned, 'case')} have a result, and no "
-                f"finished episode is lost; go on with {how_to_resume(run, at_failure=at_failure)}"
+        if stopped and summary.n_without_grade:
+            said = f"{stopped_early(summary)}; go on with " + how_to_resume(
+                run, at_failure=at_failure
             )
             return FinishedRun(path, manifest, summary, (), said)
         found = failures(summary, run.options.coverage)
@@ -177,6 +175,22 @@ def days_after(run: Run, summary: RunSummary) -> Iterator[str]:
         yield f"{counted(n, 'case')} ended without quota{later if kept else ':'} go on with {how}"
 
 
+def stopped_early(summary: RunSummary) -> str:
+    """What there is of a run that was stopped, and what resuming it will do."""
+    statistics = summary.statistics
+    said = [
+        f"stopped early: {statistics.n_final} of {counted(statistics.n_planned, 'case')} have a "
+        "result"
+    ]
+    if summary.n_ungraded:
+        said.append(
+            f"{counted(summary.n_ungraded, 'episode')} finished and will be graded on resume"
+        )
+    if summary.n_interrupted:
+        said.append(f"{summary.n_interrupted:,} interrupted and will be asked again")
+    return "; ".join(said)
+
+
 def how_to_resume(run: Run, *, at_failure: bool = False) -> str:
     """How to finish a run that was stopped, perhaps at a failure."""
     # A test that failed fails again on its stored answer, and would stop the run again.
@@ -193,10 +207,11 @@ def failures(summary: RunSummary, least_coverage: float) -> tuple[str, ...]:
     """Why a run failed although no test did: cases that never ran, or too few of them graded."""
     found: list[str] = []
     statistics = summary.statistics
-    if summary.n_never_ran:
+    if summary.n_without_grade:
+        such = f", such as {summary.never_ran[0]}" if summary.never_ran else ""
         found.append(
-            f"{summary.n_never_ran} of {counted(statistics.n_planned, 'planned case')} never ran, "
-            f"such as {summary.never_ran[0]}"
+            f"{summary.n_without_grade} of {counted(statistics.n_planned, 'planned case')} never "
+            f"ran or were not graded{such}"
         )
     if statistics.coverage < least_coverage:
         found.append(

@@ -209,22 +209,28 @@ class Planning(collection.CollectOnly):
         return Way(mode, policy, made, processes=loads)
 
     def _has_a_say(self, mode: str, cases: Sequence[Case]) -> bool:
-        """Whether a mode concerns the cases: phases are those of the suites that have processes."""
-        hook = self._config.hook.pytest_ultrapar_process
-        if mode != PHASE or mode == self._options.mode or not hook.get_hookimpls():
+        """Whether a mode concerns the cases.
+
+        Phases do where somebody says what they are, and then they are those of the suites that have
+        processes.
+        """
+        if mode != PHASE or mode == self._options.mode:
             return True
+        hook = self._config.hook.pytest_ultrapar_process
+        if not hook.get_hookimpls():
+            return bool(self._phase_policies())
         return any(hook(config=self._config, case=case) is not None for case in cases)
 
     def _policy(self, mode: Mode) -> str:
         if mode == self._options.mode:
             return self._options.policy
         # What conftests offer for mode ultra is never its default.
-        answers = (
-            self._config.hook.pytest_ultrapar_policies(config=self._config, mode=mode)
-            if mode == PHASE
-            else ()
-        )
-        return settle_policy(None, mode=mode, offered=read_offered(answers))
+        offered = self._phase_policies() if mode == PHASE else read_offered(())
+        return settle_policy(None, mode=mode, offered=offered)
+
+    def _phase_policies(self) -> list[str]:
+        hook = self._config.hook.pytest_ultrapar_policies
+        return read_offered(hook(config=self._config, mode=PHASE))
 
     def _settings(self) -> Iterator[str]:
         """What a run would be started with, as far as the tables do not say it."""

@@ -62,14 +62,23 @@ class SeatUse:
         """Seats for each useful one."""
         return self.seats / self.useful
 
-    def __str__(self) -> str:
+    @property
+    def where(self) -> str:
+        """The first of its limits, and how many are alike."""
         more = f" and {len(self.limits) - 1} alike" if len(self.limits) > 1 else ""
-        assumed = " (assumed; set latency_hint_s)" if self.service.is_assumed else ""
+        return f"{self.limits[0]}{more}"
+
+    @property
+    def assumed(self) -> str:
+        """A remark on service times that nobody knows, to append; empty for known ones."""
+        return " (assumed; set latency_hint_s)" if self.service.is_assumed else ""
+
+    def __str__(self) -> str:
         workers = "worker" if self.seats == 1 else "workers"
         requests = "request" if self.rate == 1 else "requests"
         return (
-            f"{self.limits[0]}{more}: {self.seats} {workers} on {self.rate:.6g} {requests} "
-            f"per second at {self.service.mean_s:.3g} s{assumed} need {self.useful} "
+            f"{self.where}: {self.seats} {workers} on {self.rate:.6g} {requests} "
+            f"per second at {self.service.mean_s:.3g} s{self.assumed} need {self.useful} "
             f"({self.rate:.6g} x {self.service.mean_s:.3g} = {self.busy:.3g} in flight on average)"
         )
 
@@ -170,7 +179,9 @@ def waste(
         *_more_seats_than_cases(pool, lanes, n_cases),
         *_more_workers_than_servers_use(pool, lanes),
         *(
-            f"{use}; more than {WASTE_ABOVE * use.useful:g} ({WASTE_ABOVE:g} times that) are wasted"
+            f"{use.where}: at {use.rate:.6g} requests/s and {use.service.mean_s:.3g} s each"
+            f"{use.assumed} only about {use.useful} of {use.seats} workers "
+            f"{'is' if use.useful == 1 else 'are'} busy; {WASTE_ABOVE * use.useful:g} are plenty"
             for use in seat_uses(pool, lanes, services)
             if use.ratio > WASTE_ABOVE
         ),
@@ -194,9 +205,10 @@ def _more_seats_than_cases(
             f"{model} has {seats} seats for {n} {'case' if n == 1 else 'cases'}"
             for seats, n, model in over[:_SHOWN]
         )
-        more = f" and {len(over) - _SHOWN} more models have such" if len(over) > _SHOWN else ""
+        n_more = len(over) - _SHOWN
+        more = f"; likewise {n_more} more model{'s' if n_more > 1 else ''}" if n_more > 0 else ""
         yield (
-            f"seats that nobody takes, a case having one request in flight: {shown}{more}; "
+            f"more seats than cases (a case uses one at a time): {shown}{more}; "
             "lower workers, or add cases (--ultrapar-repeats)"
         )
 

@@ -102,6 +102,9 @@ _API_NAME = re.compile(r"[A-Za-z0-9._:/@+-]+")
 _NAME_CHARS = 100
 
 
+_NO_ZONES = {"localtime", "posixrules", "Factory"}
+
+
 def check_zone(location: Location, name: str) -> str:
     """The name of a time zone of the IANA database.
 
@@ -112,14 +115,21 @@ def check_zone(location: Location, name: str) -> str:
 
     try:
         # Beside the zones stand files of the host, and one that says that nobody has set any.
-        is_known = bool(ZoneInfo(name)) and name not in {"localtime", "posixrules", "Factory"}
+        is_known = bool(ZoneInfo(name)) and name not in _NO_ZONES
     except (KeyError, ValueError, OSError):
         # OSError: "America" is a directory of zones.
         is_known = False
     if not is_known:
+        import difflib  # noqa: PLC0415 - as in `check_word`
+        from zoneinfo import available_timezones  # noqa: PLC0415 - as above
+
+        near = difflib.get_close_matches(
+            name, sorted(available_timezones() - _NO_ZONES), n=1, cutoff=0.8
+        )
+        meant = f'; did you mean "{near[0]}"?' if near else ""
         location.refuse(
             'must be a time zone of the IANA database, such as "America/Los_Angeles" or "UTC" '
-            f"(got {shown(name)})"
+            f"(got {shown(name)}){meant}"
         )
     return name
 

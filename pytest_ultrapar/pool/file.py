@@ -364,7 +364,8 @@ def _explain(
         hint = _HINTS.get(missing[1])
         location.at(missing[1]).refuse("is missing" + (f"; {hint}" if hint else ""))
     if kinds := re.search(r"Expected `(.*?)`", message):
-        location.refuse(f"must be {_kinds(kinds[1])} (got {_got(found)}){_advice(found, location)}")
+        advice = _advice(found, expected, location)
+        location.refuse(f"must be {_kinds(kinds[1])} (got {_got(found)}){advice}")
     location.refuse(f"cannot be read ({message})")
 
 
@@ -374,6 +375,9 @@ def _refuse_unknown(location: Location, field: str, table: type[FileTable]) -> N
     allowed = sorted(table.__struct_fields__)
     near = difflib.get_close_matches(field, allowed, n=1)
     meant = f"; did you mean {near[0]}?" if near else ""
+    if not near and table is ModelTable:
+        near = difflib.get_close_matches(field, ProviderTable.__struct_fields__, n=1)
+        meant = f"; did you mean {near[0]} of the provider?" if near else ""
     location.refuse(f"is not a known field{meant} (allowed: {', '.join(allowed)})")
 
 
@@ -389,10 +393,12 @@ def _got(found: object) -> str:
     return shown(found) if isinstance(found, int | float) else kind_of(found)
 
 
-def _advice(found: object, location: Location) -> str:
+def _advice(found: object, expected: object, location: Location) -> str:
     header = re.sub(r"\[\d+\]", "", location.path)
     if isinstance(found, dict) and header in _REPEATED:
         return f"; write [[{header}]]"
+    if {CountByMode, RateByMode}.intersection(get_args(expected)):
+        return "; a table is { fixed = ..., adaptive = ... }"
     return ""
 
 

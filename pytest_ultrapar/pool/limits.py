@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from pytest_ultrapar.pool.bounds import PROMPT_TYPES, WORKERS, Bounds
+from pytest_ultrapar.pool.bounds import PROMPT_TYPES, WORKERS
 from pytest_ultrapar.pool.environment import Sources
 from pytest_ultrapar.pool.fields import Location, check_name, check_zone
 from pytest_ultrapar.pool.file import CountByMode, LimitTable, ProviderTable, RateByMode
@@ -17,6 +17,7 @@ from pytest_ultrapar.pool.model import (
     LaneId,
     Level,
     Limit,
+    LimitKind,
     Model,
     Provider,
 )
@@ -47,9 +48,11 @@ def read_amounts(location: Location, table: LimitTable | None, mode: RateMode) -
         if value is None:
             continue
         if isinstance(value, CountByMode | RateByMode):
-            amount = _of_mode(kind.bounds, location.at(word), value.fixed, value.adaptive, mode)
+            amount = _of_mode(kind, location.at(word), value.fixed, value.adaptive, mode)
         else:
-            amount = kind.bounds.check(location.at(word), value)
+            if value == 0:
+                location.at(word).refuse("must be > 0 (got 0); leave it out for no limit")
+            amount = _checked(kind, location.at(word), value)
         found[word] = float(amount) if kind.window_s else amount
     for word, amount in found.items():
         kind = LIMIT_KINDS[word]
@@ -107,13 +110,20 @@ class LimitBook:
         return tuple(name for name in names if name in self.limits)
 
 
+def _checked(kind: LimitKind, location: Location, value: _N) -> _N:
+    kind.bounds.check(location, value)
+    if kind.is_daily and value != int(value):
+        location.refuse(f"must be a whole number (got {value:g})")
+    return value
+
+
 def _of_mode(
-    bounds: Bounds, location: Location, fixed: _N | None, adaptive: _N | None, mode: RateMode
+    kind: LimitKind, location: Location, fixed: _N | None, adaptive: _N | None, mode: RateMode
 ) -> _N:
     if fixed is not None:
-        bounds.check(location.at("fixed"), fixed)
+        _checked(kind, location.at("fixed"), fixed)
     if adaptive is not None:
-        bounds.check(location.at("adaptive"), adaptive)
+        _checked(kind, location.at("adaptive"), adaptive)
     if fixed is not None and adaptive is not None and adaptive < fixed:
         location.at("adaptive").refuse(
             f"= {adaptive:g} contradicts {location.at('fixed').path} = {fixed:g}: the ceiling of"

@@ -80,8 +80,8 @@ def read_secrets(
     missing = [(where, env) for where, _, env in needed if not environ.get(env, "").strip()]
     if missing:
         (where, first), *more = missing
-        others = ", ".join(dict.fromkeys(env for _, env in more))
-        also = f"; not set either: {others}" if others else ""
+        others = list(dict.fromkeys(env for _, env in more if env != first))
+        also = f"; so {'is' if len(others) == 1 else 'are'} {', '.join(others)}" if others else ""
         where.refuse(f"names the environment variable {first}, which is not set or empty{also}")
     secrets: dict[tuple[str, str], Secret] = {}
     for where, key, env in needed:

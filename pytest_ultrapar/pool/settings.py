@@ -271,8 +271,8 @@ class Options:
     )
     repeats: Setting[Repeats] = Setting(
         "--ultrapar-repeats N[xM]",
-        "Repetitions of each cell; NxM takes N of the first M values of the parameter that the "
-        "suite's mark names with repeats_over",
+        "Repetitions of each cell; NxM: N repetitions, using only the first M values of the "
+        "parameter that the suite's mark names with repeats_over",
         default=Repeats(1),
         between=REPEATS,
         variable="NUM_INSTANCES",

@@ -272,7 +272,7 @@ def _processes(plan: RunPlan) -> Iterator[str]:
 
 def _modes(plan: RunPlan, width: int) -> Iterator[str]:
     bound = plan.bound
-    yield f"lower bound of the time: {duration(bound.seconds)}, by {_bound_by(plan)}"
+    yield f"lower bound of the time: {duration(bound.seconds)}, {_bound_by(plan)}"
     serial = next((one for one in plan.predictions if one.way.mode == "serial"), None)
     serial_s = serial.forecast.makespan_s if serial is not None and serial.forecast else None
     rows, refused = [], []
@@ -314,8 +314,9 @@ def _bound_by(plan: RunPlan) -> str:
     alike = {(one.limit, one.kind) for one in plan.bound.alike}
     first = next((one for one in plan.chosen.limits if (one.limit, one.kind) in alike), None)
     if first is None:
-        return plan.bound.binding
-    return first.name + (f" and {len(alike) - 1} alike" if len(alike) > 1 else "")
+        by_limit = bool(plan.bound.prices)
+        return f"by {plan.bound.binding}" if by_limit else "set by the longest episode"
+    return f"by {first.name}" + (f" and {len(alike) - 1} alike" if len(alike) > 1 else "")
 
 
 def _shown(amount: Amount | None, form: Callable[[float], str]) -> list[str]:

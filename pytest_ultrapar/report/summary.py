@@ -264,8 +264,9 @@ SIMULATED = (
 _MOST_SHOWN = 200
 _LEGEND = (
     "n: graded cases, each in the suite that asked it; 95 % interval: of solved, Wilson's, with"
-    " dependent cases counted as one cluster; scores: means over the cases that have them"
+    " dependent cases counted as one cluster"
 )
+_SCORES = "; scores: means over the cases that have them"
 _NO_INTERVAL = "; no interval for all, whose cases may share tasks"
 _BASIS: dict[Basis, str] = {
     "estimated": (
@@ -322,7 +323,9 @@ def _table(summary: RunSummary, width: int) -> list[str]:
     n_more = len(summary.cells) - len(cells)
     if n_more:
         lines.insert(len(rows), f"({counted(n_more, 'more row')} in the tables)")
-    return [*lines, _LEGEND + (_NO_INTERVAL if totals else "")]
+    if not totals and not scores:
+        return lines
+    return [*lines, _LEGEND + (_SCORES if scores else "") + (_NO_INTERVAL if totals else "")]
 
 
 def _row(cell: Cell, scores: Sequence[str]) -> list[str]:
@@ -342,8 +345,13 @@ def _row(cell: Cell, scores: Sequence[str]) -> list[str]:
 def _outcomes(summary: RunSummary) -> Iterator[str]:
     statistics = summary.statistics
     counts = dict(statistics.counts)
-    never = {"never ran": summary.n_never_ran} if summary.n_never_ran else {}
-    shown = ", ".join(f"{n} {outcome}" for outcome, n in {**counts, **never}.items())
+    without_grade = {
+        "finished but not graded": summary.n_ungraded,
+        "interrupted": summary.n_interrupted,
+        "never ran": summary.n_never_ran,
+    }
+    counts.update({said: n for said, n in without_grade.items() if n})
+    shown = ", ".join(f"{n} {outcome}" for outcome, n in counts.items())
     yield (
         f"{counted(statistics.n_planned, 'case')}: {shown}; {statistics.n_graded} graded,"
         f" coverage {percent(statistics.coverage)}"
@@ -402,7 +410,10 @@ def _speed(summary: RunSummary) -> Iterator[str]:
             )
         n_more = summary.n_requests - statistics.n_attempts
         if n_more:
-            yield f"{counted(n_more, 'request')} more, in interrupted episodes that do not count"
+            of_these = "interrupted episodes that do not count"
+            if summary.n_ungraded:
+                of_these = "episodes that were interrupted or are not graded yet"
+            yield f"{counted(n_more, 'request')} more, in {of_these}"
         if summary.n_maybe_billed:
             yield (
                 f"{counted(summary.n_maybe_billed, 'request')} got no answer and may have been "
@@ -420,7 +431,7 @@ def _between(interval: tuple[float, float] | None) -> str:
 def _unharmed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
     counts = summary.statistics.counts
     n_failed = n_failed_requests(lanes)
-    if n_failed and not counts["infra"] + counts["error"] + summary.n_never_ran:
+    if n_failed and not counts["infra"] + counts["error"] + summary.n_without_grade:
         yield f"{counted(n_failed, 'failed request')}, but no case was lost"
 
 

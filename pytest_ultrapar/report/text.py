@@ -141,7 +141,7 @@ def text_table(
     left_out = len(header) - n_columns
     if left_out:
         whole = sum(_widths(header, rows, len(header))) + len(GAP) * (len(header) - 1)
-        lines.append(f"({counted(left_out, 'column')} more with COLUMNS={whole})")
+        lines.append(f"({counted(left_out, 'more column')} hidden; set COLUMNS={whole})")
     return lines
 
 

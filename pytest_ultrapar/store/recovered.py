@@ -48,6 +48,10 @@ _Head = EpisodeStarted | _EndedHead | Grade | EngineSpent
 _decode = msgspec.json.Decoder(_Head).decode
 
 
+FINISHED_ENDINGS: frozenset[str] = frozenset({"returned", "refused", "error", "skipped"})
+"""Endings that stand; `infra` and `interrupted` episodes run again."""
+
+
 class EpisodeEntry(NamedTuple):
     """One ended episode of a case; entries sort by time.
 
@@ -91,6 +95,11 @@ class CaseHistory(msgspec.Struct):
         """
         graded = self.grade is not None and self.grade.outcome in GRADED
         return graded or self.has_started or bool(self.episodes)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether an episode ended so that it needs no further request."""
+        return any(entry.ending in FINISHED_ENDINGS for entry in self.episodes)
 
     def add_grade(self, grade: Grade) -> None:
         """The last grade stands, but a measurement is never replaced by `infra`."""
@@ -181,8 +190,6 @@ def _ended_at(entry: EpisodeEntry) -> int:
     return entry.ended_at_us
 
 
-FINISHED_ENDINGS: frozenset[str] = frozenset({"returned", "refused", "error", "skipped"})
-"""Endings that stand; `infra` and `interrupted` episodes run again."""
 FILE_NAME = "recovered.jsonl"
 
 

@@ -120,11 +120,11 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
             the episode would take alone.
         duration_s: From the episode's first lease to its end; the summary's latencies are those of
             it.
-        started_at_us: The first lease, UTC.
+        started_at_us: The first lease, UTC; without one, when the case was given up or skipped.
         ended_at_us: The episode's end, UTC.
-        provider: Of the last request.
-        instance: Of the last request.
-        key: Name of the last request's key.
+        provider: Of the last request; empty where none was sent.
+        instance: Of the last request, likewise.
+        key: Name of the last request's key, likewise.
     """
 
     n_attempts: int | None = 0

@@ -130,6 +130,10 @@ def test_interrupted_run_keeps_what_was_finished(project, start, workers, whom):
     assert len(interrupted) == 4 if workers == "-n0" else 4 <= len(interrupted) <= 6
     assert graded <= {record.case_id for record in finished}
     assert len(graded) >= n_reported
+    begun = {record.case_id for record in [*finished, *interrupted]}
+    n_open = len(begun - {record.case_id for record in finished})
+    assert f"; {n_open} interrupted and will be asked again; go on with" in output
+    assert ("finished and will be graded on resume" in output) == (len(graded) < len(finished))
     solved = [row for row in project.rows() if row["outcome"] == "solved"]
     assert {row["case_id"] for row in solved} == graded
     # Some of those were cancelled before they were sent.

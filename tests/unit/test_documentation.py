@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,8 @@ def blocks(text: str, language: str) -> list[str]:
 
 def test_readme_shows_the_two_commands_and_ci_runs_the_second():
     assert f"\n    {RUN}\n" in README
+    whole = RUN.rpartition(" && ")[2]
+    assert f"\n    {whole} --ultrapar-repeats 1 --task-type basic_task\n" in README
     assert f"\n    {TEST}\n" in README
     assert f"\n{TEST}\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
@@ -227,6 +230,30 @@ def test_first_suite_of_the_readme_and_policy_of_the_reference_work(pytester, mo
     refused = pytester.runpytest_subprocess(*LIGHT, "--ultrapar-pool", "real.toml", timeout=300)
     assert refused.ret == 4
     refused.stderr.fnmatch_lines(["*LAB_KEY_0, which is not set or empty*LAB_KEY_1"])
+
+
+def test_first_suite_of_the_readme_is_written_into_an_empty_folder(tmp_path):
+    enter, *_ = re.findall(r"^    (.+)$", section(README, "A first suite"), re.MULTILINE)
+    clone = tmp_path / "clone"
+    clone.joinpath(".venv", "bin").mkdir(parents=True)
+    clone.joinpath(".venv", "bin", "activate").write_text("VIRTUAL_ENV=$PWD/.venv")
+    shown = subprocess.check_output(
+        ["sh", "-c", f"{enter} && echo $VIRTUAL_ENV && pwd && ls -A"], cwd=clone, text=True
+    )
+    assert shown.split() == [str(clone / ".venv"), str(tmp_path / "words")]
+
+
+def test_plan_of_the_tutorial_is_what_its_suite_is_told(pytester):
+    tutorial = page("tutorial.md")
+    pytester.path.joinpath("pool.toml").write_text(blocks(tutorial, "toml")[0])
+    pytester.path.joinpath("test_words.py").write_text(blocks(tutorial, "python")[0])
+    told = pytester.runpytest_subprocess(
+        "--ultrapar-pool", "pool.toml", "--ultrapar-plan", *LIGHT, timeout=90
+    )
+    plan = section(tutorial, "3. See the run before it runs")
+    shown = re.findall(r"^    (.+)$", plan, re.MULTILINE)[1:]
+    assert len(shown) == 5
+    assert [line for line in shown if line not in told.outlines] == []
 
 
 POLICIES_PAGE = page("reference/policies.md")

@@ -85,8 +85,8 @@ def test_assumed_service_times_refuse_nothing(pool):
     assert refused(made, guess, episodes(3, 1000.0)) == ()
     said = waste(pool("per_key = { workers = 600, qps = 0.5 }"), made.lanes, {"m": 1000}, guess)
     assert said == (
-        "p/key0: 600 workers on 0.5 requests per second at 200 s (assumed; set latency_hint_s) "
-        "need 100 (0.5 x 200 = 100 in flight on average); more than 300 (3 times that) are wasted",
+        "p/key0: at 0.5 requests/s and 200 s each (assumed; set latency_hint_s) only about 100 of "
+        "600 workers are busy; 300 are plenty",
     )
 
 
@@ -110,7 +110,7 @@ def test_requests_and_episodes_longer_than_their_deadlines_are_refused(pool):
 def test_more_seats_than_cases_are_waste(pool):
     made = pool("per_key = { workers = 300 }")
     assert waste(made, made.lanes, {"m": 20}, TWO_S) == (
-        "seats that nobody takes, a case having one request in flight: "
+        "more seats than cases (a case uses one at a time): "
         "m has 300 seats for 20 cases; lower workers, or add cases (--ultrapar-repeats)",
     )
     assert waste(made, made.lanes, {"m": 300}, TWO_S) == ()

@@ -18,7 +18,9 @@ REFUSED = [
         id="neg",
     ),
     pytest.param(
-        simulated("per_key = { qps = 0 }"), "provider[0].per_key.qps must be > 0 (got 0)", id="zero"
+        simulated("per_key = { qps = 0 }"),
+        "provider[0].per_key.qps must be > 0 (got 0); leave it out for no limit",
+        id="zero",
     ),
     pytest.param(
         simulated("per_key = { qps = 1e-9 }"),
@@ -45,11 +47,15 @@ REFUSED = [
         "provider[0].per_key.workers must be <= 100000 (got a number above 1e18)",
         id="hugeint",
     ),
-    pytest.param(simulated("workers = 0"), "provider[0].workers must be >= 1 (got 0)", id="w0"),
+    pytest.param(
+        simulated("workers = 0"),
+        "provider[0].workers must be > 0 (got 0); leave it out for no limit",
+        id="w0",
+    ),
     pytest.param(simulated("workers = -1"), "provider[0].workers must be >= 1 (got -1)", id="wneg"),
     pytest.param(
         simulated(model="per_instance = { rpm = 0 }"),
-        "provider[0].model[0].per_instance.rpm must be > 0 (got 0)",
+        "provider[0].model[0].per_instance.rpm must be > 0 (got 0); leave it out for no limit",
         id="rpm",
     ),
     pytest.param(
@@ -59,7 +65,7 @@ REFUSED = [
     ),
     pytest.param(
         simulated(keys='[{ name = "k", workers = 0 }]'),
-        "provider[0].keys[0].workers must be >= 1 (got 0)",
+        "provider[0].keys[0].workers must be > 0 (got 0); leave it out for no limit",
         id="keyover",
     ),
     pytest.param(
@@ -68,7 +74,9 @@ REFUSED = [
         id="kmodel",
     ),
     pytest.param(
-        simulated(top="[pool]\nworkers = 0"), "pool.workers must be >= 1 (got 0)", id="poolw"
+        simulated(top="[pool]\nworkers = 0"),
+        "pool.workers must be > 0 (got 0); leave it out for no limit",
+        id="poolw",
     ),
     pytest.param(
         simulated("timeout_s = 86401"),

@@ -108,15 +108,21 @@ REFUSED = [
         id="rpd",
     ),
     pytest.param(
+        simulated("per_key = { rpd = { fixed = 10.5, adaptive = 20 } }"),
+        "provider[0].per_key.rpd.fixed must be a whole number (got 10.5)",
+        id="half a request a day",
+    ),
+    pytest.param(
         simulated(model="per_instance = { tpd = 0 }"),
-        "provider[0].model[0].per_instance.tpd must be >= 1 (got 0)",
+        "provider[0].model[0].per_instance.tpd must be > 0 (got 0); leave it out for no limit",
         id="tpd",
     ),
     pytest.param(
         simulated('per_key = { rpd = 5, day = "America/Los_Angelos" }'),
         (
             "provider[0].per_key.day must be a time zone of the IANA database, such as "
-            '"America/Los_Angeles" or "UTC" (got "America/Los_Angelos")'
+            '"America/Los_Angeles" or "UTC" (got "America/Los_Angelos"); did you mean '
+            '"America/Los_Angeles"?'
         ),
         id="nozone",
     ),

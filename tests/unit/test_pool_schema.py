@@ -74,28 +74,41 @@ REFUSED = [
         id="quoted_field",
     ),
     pytest.param(
+        simulated(model="per_model = { workers = 3 }"),
+        "provider[0].model[0].per_model is not a known field; did you mean per_key_model of the "
+        "provider? (allowed: api_name, family, instances, keys, latency, latency_hint_s, "
+        "multiply_by_prompt_types, name, parameters, per_instance, per_lane, persona, ports, "
+        "ports_env, price_per_mtok_in, price_per_mtok_out, skill, stream)",
+        id="field_of_the_provider",
+    ),
+    pytest.param(
         simulated('per_key = { workers = "five" }'),
-        "provider[0].per_key.workers must be an integer or a table (got a string)",
+        "provider[0].per_key.workers must be an integer or a table (got a string); a table is "
+        "{ fixed = ..., adaptive = ... }",
         id="type",
     ),
     pytest.param(
         simulated("per_key = { workers = 2.5 }"),
-        "provider[0].per_key.workers must be an integer or a table (got 2.5)",
+        "provider[0].per_key.workers must be an integer or a table (got 2.5); a table is "
+        "{ fixed = ..., adaptive = ... }",
         id="type_frac",
     ),
     pytest.param(
         simulated("per_key = { workers = true }"),
-        "provider[0].per_key.workers must be an integer or a table (got true)",
+        "provider[0].per_key.workers must be an integer or a table (got true); a table is "
+        "{ fixed = ..., adaptive = ... }",
         id="type_bool",
     ),
     pytest.param(
         simulated("per_key = { qps = false }"),
-        "provider[0].per_key.qps must be a number or a table (got false)",
+        "provider[0].per_key.qps must be a number or a table (got false); a table is "
+        "{ fixed = ..., adaptive = ... }",
         id="type_bool_qps",
     ),
     pytest.param(
         simulated("per_key = { qps = [1] }"),
-        "provider[0].per_key.qps must be a number or a table (got a list)",
+        "provider[0].per_key.qps must be a number or a table (got a list); a table is "
+        "{ fixed = ..., adaptive = ... }",
         id="type_list",
     ),
     pytest.param(

@@ -55,8 +55,7 @@ def test_simulated_provider_and_local_server_need_no_secret(load):
     [
         (
             {},
-            f"{ENV_0} the environment variable KEY_0, which is not set or empty;"
-            " not set either: KEY_1",
+            f"{ENV_0} the environment variable KEY_0, which is not set or empty; so is KEY_1",
         ),
         ({"KEY_0": "a"}, f"{ENV_1} the environment variable KEY_1, which is not set or empty"),
         (

@@ -6,6 +6,7 @@ import pytest
 from pytest_ultrapar.analysis.run_summary import CaseNote, Cell, RunSummary
 from pytest_ultrapar.analysis.statistics import Latency, MeanScore, RunStatistics, SerialSample
 from pytest_ultrapar.broker.protocol import LaneStatus
+from pytest_ultrapar.coordinator.finish import stopped_early
 from pytest_ultrapar.report.summary import SIMULATED, summary_lines
 from pytest_ultrapar.report.text import shorten, text_table
 from pytest_ultrapar.store.journal import Damage
@@ -97,6 +98,14 @@ def test_legend_says_what_the_columns_are_and_why_all_has_no_interval():
     assert "no interval for all" not in lines(one)[3]
 
 
+def test_one_row_without_scores_needs_no_legend():
+    statistics = msgspec.structs.replace(STATISTICS, scores={})
+    one = msgspec.structs.replace(SUMMARY, cells=SUMMARY.cells[:1], statistics=statistics)
+    assert "n: graded cases" not in "\n".join(lines(one))
+    two = msgspec.structs.replace(SUMMARY, statistics=statistics)
+    assert "scores: means" not in "\n".join(lines(two))
+
+
 def test_summary_says_what_came_out_with_its_counts():
     text = "\n".join(lines())
     assert (
@@ -110,6 +119,19 @@ def test_summary_says_what_came_out_with_its_counts():
     assert "\n40 requests, 12,000 tokens in\n" in text
     assert "\n11 requests more, in interrupted episodes that do not count\n" in text
     assert text.endswith("results in out: results.parquet, benchmark.json")
+
+
+def test_summary_says_which_cases_without_a_grade_were_answered():
+    stopped = msgspec.structs.replace(SUMMARY, n_ungraded=1, n_interrupted=1, never_ran=[])
+    text = "\n".join(lines(stopped))
+    assert " 0 skipped, 1 finished but not graded, 1 interrupted; 24 graded" in text
+    assert "never ran" not in text
+    assert "\n11 requests more, in episodes that were interrupted or are not graded yet\n" in text
+    assert stopped_early(stopped) == (
+        "stopped early: 28 of 30 cases have a result; 1 episode finished and will be graded on"
+        " resume; 1 interrupted and will be asked again"
+    )
+    assert stopped_early(SUMMARY) == "stopped early: 28 of 30 cases have a result"
 
 
 def test_summary_says_when_first_tokens_came():
@@ -233,10 +255,10 @@ def test_summary_table_fits_the_terminal(width):
 def test_text_table_says_which_width_shows_the_columns_that_it_leaves_out():
     table = (["name", "a", "b", "c", "d"], [["m", "1", "2", "3", "4000"]])
     narrow = text_table(*table, n_names=1, width=15)
-    assert narrow == ["name  a  b  c", "m     1  2  3", "(1 column more with COLUMNS=19)"]
+    assert narrow == ["name  a  b  c", "m     1  2  3", "(1 more column hidden; set COLUMNS=19)"]
     whole = text_table(*table, n_names=1, width=19)
     assert [len(line) for line in whole] == [19, 19]
-    assert text_table(*table, n_names=1, width=5)[2:] == ["(2 columns more with COLUMNS=19)"]
+    assert text_table(*table, n_names=1, width=5)[2:] == ["(2 more columns hidden; set COLUMNS=19)"]
 
 
 def test_text_table_shortens_the_widest_name_in_its_middle():

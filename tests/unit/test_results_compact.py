@@ -168,6 +168,17 @@ def test_compact_transcripts_are_those_that_were_graded(run):
     ]
 
 
+def test_compact_summary_tells_finished_from_interrupted_episodes_without_a_grade(tmp_path):
+    run = make_run(tmp_path / "out", [case(i) for i in range(4)])
+    records = [episode(0, 1.0, 2.0), grade(0), episode(1, 1.0, 2.0)]
+    records += [episode(2, 1.0, 2.0, ending="interrupted")]
+    write_journal(run, "gw0", *records)
+    summary = compact(run.path)
+    assert (summary.n_ungraded, summary.n_interrupted, summary.n_never_ran) == (1, 1, 1)
+    assert summary.n_without_grade == 3
+    assert summary.never_ran == [case(3).nodeid]
+
+
 def test_compact_summary_counts_what_is_there_and_what_is_not(run):
     summary = compact(run.path)
     statistics = summary.statistics

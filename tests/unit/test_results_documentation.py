@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
 from pytest_ultrapar.analysis.compaction import compact
 from tests.unit.finished_run import case, episode, grade, make_run, write_journal
 
-TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "results.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+TEXT = (DOCS / "reference" / "results.md").read_text(encoding="utf-8")
 
 
 def write_run(path, outcomes, scores, **params):
@@ -20,6 +23,17 @@ def write_run(path, outcomes, scores, **params):
         write_journal(run, "gw0", episode(number, 1.0, 2.0), grade(number, outcome, scores=scores))
     compact(run.path)
     return run.path
+
+
+@pytest.mark.parametrize("page", ["reference/results.md", "tutorial.md"])
+def test_program_that_needs_nothing_else_counts_outcomes(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / ".ultrapar" / "latest", ["solved", "unsolved", "solved"], {})
+    programs = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text("utf-8"), re.DOTALL)
+    (program,) = [text for text in programs if text.startswith("import pyarrow")]
+    exec(compile(program, page, "exec"))
+    counts = [row["count_all"] for row in ast.literal_eval(capsys.readouterr().out)]
+    assert sorted(counts) == [1, 2]
 
 
 def test_program_reads_runs_of_different_suites_together(tmp_path, monkeypatch, capsys):
