@@ -8,6 +8,7 @@ starts, and all runs that are processes of their own, start theirs in the ordina
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import subprocess
@@ -18,6 +19,8 @@ from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any
+
+import uvloop
 
 
 def _main(module: str) -> ModuleType:
@@ -62,6 +65,8 @@ def _become(module: str, argv: list[str], env: dict[str, str]) -> None:
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         os.environ.clear()
         os.environ.update(env)
+        # Closing a loop of libuv's waits for its threads, which are not there after a fork.
+        uvloop.new_event_loop = asyncio.new_event_loop
         sys.argv = [module, *argv]
         sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
         code = _main(module).main()

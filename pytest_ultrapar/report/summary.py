@@ -262,10 +262,8 @@ SIMULATED = (
     "SIMULATED: all of this comes from the simulated provider and says nothing about a real model"
 )
 _MOST_SHOWN = 200
-_LEGEND = (
-    "n: graded cases, each in the suite that asked it; 95 % interval: of solved, Wilson's, with"
-    " dependent cases counted as one cluster"
-)
+_COUNTED = "n: graded cases, each in the suite that asked it; "
+_INTERVAL = "95 % interval: of solved, Wilson's, with dependent cases counted as one cluster"
 _SCORES = "; scores: means over the cases that have them"
 _NO_INTERVAL = "; no interval for all, whose cases may share tasks"
 _BASIS: dict[Basis, str] = {
@@ -323,9 +321,8 @@ def _table(summary: RunSummary, width: int) -> list[str]:
     n_more = len(summary.cells) - len(cells)
     if n_more:
         lines.insert(len(rows), f"({counted(n_more, 'more row')} in the tables)")
-    if not totals and not scores:
-        return lines
-    return [*lines, _LEGEND + (_SCORES if scores else "") + (_NO_INTERVAL if totals else "")]
+    legend = (_COUNTED if totals or scores else "") + _INTERVAL + (_SCORES if scores else "")
+    return [*lines, legend + (_NO_INTERVAL if totals else "")]
 
 
 def _row(cell: Cell, scores: Sequence[str]) -> list[str]:

@@ -101,9 +101,9 @@ def test_finished_runs_are_compared_and_gated(project, capsys):
 
 
 def assert_near(now, before):
-    """Fractions within a thousandth, all else the same."""
+    """Fractions within a thousandth, all else the same; figures of later versions may be added."""
     if isinstance(before, dict):
-        assert now.keys() == before.keys()
+        assert now.keys() >= before.keys()
         for name in before:
             assert_near(now[name], before[name])
     elif isinstance(before, list):
