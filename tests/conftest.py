@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -21,8 +20,8 @@ _ORDINARY = "not slow"
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Run folders of tests on every core, as if `-n logical --dist worksteal` were given.
 
-    Slow tests wait half of their time, for answers and for processes, so three of them share two
-    cores. With four, those that bound what a run takes would judge the machine.
+    Slow ones, too, though they wait half of their time: with three workers on two cores, those that
+    start fifteen of their own judge the machine.
     Tests by name, a debugger and `-s` want one process, and a word of the user's goes before. This
     is no `addopts`, which would reach the suites in `bench_suites` too, whose workers and limits
     are their user's to choose.
@@ -35,10 +34,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     watched = option.usepdb or option.trace or option.capture == "no" or option.collectonly
     measured = config.getoption("benchmark_only", default=False)
     if folders and not (told or watched or measured or hasattr(config, "workerinput")):
-        is_quick = option.markexpr == _ORDINARY
-        n_cores = os.cpu_count() or 1
-        option.numprocesses = n_cores if is_quick else math.ceil(1.5 * n_cores)
-        option.dist = "worksteal"
+        option.numprocesses, option.dist = "logical", "worksteal"
 
 
 def pytest_configure(config: pytest.Config) -> None:
