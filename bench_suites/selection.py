@@ -112,12 +112,11 @@ def _check(option: str, words: Sequence[str], allowed: Sequence[str]) -> None:
 
 
 def _meant(word: str, allowed: Sequence[str]) -> str:
-    import difflib  # noqa: PLC0415 - 8 ms, needed only for this message
+    from pytest_ultrapar.pool.fields import did_you_mean  # noqa: PLC0415 - only for this message
 
     for given in (word, word.removeprefix(PREFIX)):
-        near = difflib.get_close_matches(given.lower(), allowed, n=1, cutoff=0.75)
-        if near:
-            return f"; did you mean {near[0]}?"
+        if question := did_you_mean(given.lower(), allowed, cutoff=0.75):
+            return question
     return ";"
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.fields import did_you_mean
 from pytest_ultrapar.pool.settings import MODES, ONE_AT_A_TIME, Options
 
 if TYPE_CHECKING:
@@ -77,12 +77,10 @@ def parse_modes(text: str) -> tuple[str, ...]:
     modes = tuple(word.strip() for word in text.split(","))
     for mode in modes:
         if mode not in MODES:
-            near = difflib.get_close_matches(mode.lower(), MODES, n=1)
-            meant = f"; did you mean {near[0]}?" if near else ""
             msg = (
                 f"--modes {text!r}: {mode!r} is not a mode; allowed are {', '.join(MODES)}, each "
                 "once,"
-                f" with commas between them{meant}"
+                f" with commas between them{did_you_mean(mode.lower(), MODES)}"
             )
             raise ConfigError(msg)
     twice = next((mode for mode in modes if modes.count(mode) > 1), None)

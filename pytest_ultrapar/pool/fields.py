@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 from pytest_ultrapar.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 
 _SHOWN_CHARS = 60
@@ -120,13 +120,10 @@ def check_zone(location: Location, name: str) -> str:
         # OSError: "America" is a directory of zones.
         is_known = False
     if not is_known:
-        import difflib  # noqa: PLC0415 - as in `check_word`
         from zoneinfo import available_timezones  # noqa: PLC0415 - as above
 
-        near = difflib.get_close_matches(
-            name, sorted(available_timezones() - _NO_ZONES), n=1, cutoff=0.8
-        )
-        meant = f'; did you mean "{near[0]}"?' if near else ""
+        zones = sorted(available_timezones() - _NO_ZONES)
+        meant = did_you_mean(name, zones, form='"{}"', cutoff=0.8)
         location.refuse(
             'must be a time zone of the IANA database, such as "America/Los_Angeles" or "UTC" '
             f"(got {shown(name)}){meant}"
@@ -160,12 +157,26 @@ def check_word(location: Location, word: str, allowed: tuple[_W, ...]) -> _W:
     """
     same = [candidate for candidate in allowed if candidate == word]
     if not same:
-        import difflib  # noqa: PLC0415 - 8 ms, needed only for this message
-
-        near = difflib.get_close_matches(word, allowed, n=1)
-        meant = f'; did you mean "{near[0]}"?' if near else ""
+        meant = did_you_mean(word, allowed, form='"{}"')
         location.refuse(f"must be {one_of(allowed)} (got {shown(word)}){meant}")
     return same[0]
+
+
+def did_you_mean(
+    word: str, allowed: Collection[str], *, form: str = "{}", cutoff: float = 0.6
+) -> str:
+    """The end of a message, `; did you mean rpm?`; empty where no allowed word is near.
+
+    Args:
+        word: What was found.
+        allowed: What might be meant.
+        form: How the allowed word is shown.
+        cutoff: How alike it must be, 0 to 1.
+    """
+    import difflib  # noqa: PLC0415 - 8 ms, needed only for this message
+
+    near = difflib.get_close_matches(word, allowed, n=1, cutoff=cutoff)
+    return f"; did you mean {form.format(near[0])}?" if near else ""
 
 
 def check_different(places: Iterable[tuple[Location, str]]) -> None:

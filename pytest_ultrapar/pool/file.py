@@ -14,6 +14,7 @@ import msgspec
 from pytest_ultrapar.apis.registry import api_names
 from pytest_ultrapar.pool.fields import (
     Location,
+    did_you_mean,
     kind_of,
     looks_like_secret,
     one_of,
@@ -370,14 +371,10 @@ def _explain(
 
 
 def _refuse_unknown(location: Location, field: str, table: type[FileTable]) -> NoReturn:
-    import difflib  # noqa: PLC0415 - 8 ms, needed only for this message
-
     allowed = sorted(table.__struct_fields__)
-    near = difflib.get_close_matches(field, allowed, n=1)
-    meant = f"; did you mean {near[0]}?" if near else ""
-    if not near and table is ModelTable:
-        near = difflib.get_close_matches(field, ProviderTable.__struct_fields__, n=1)
-        meant = f"; did you mean {near[0]} of the provider?" if near else ""
+    meant = did_you_mean(field, allowed)
+    if not meant and table is ModelTable:
+        meant = did_you_mean(field, ProviderTable.__struct_fields__, form="{} of the provider")
     location.refuse(f"is not a known field{meant} (allowed: {', '.join(allowed)})")
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn, Self, get_args
 import msgspec
 
 from pytest_ultrapar.pool.bounds import Bounds
-from pytest_ultrapar.pool.fields import Location, check_word, shown
+from pytest_ultrapar.pool.fields import Location, check_word, did_you_mean, shown
 from pytest_ultrapar.pool.file import FileTable, Number
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.persona import PersonaReply
@@ -406,10 +406,7 @@ def refuse_unknown(location: Location, name: str, known: Collection[str], what: 
     Raises:
         ConfigError: Always.
     """
-    import difflib
-
-    near = difflib.get_close_matches(name, known, n=1)
-    meant = f"; did you mean {near[0]}?" if near else ""
     location.refuse(
-        f"is no {what}{meant} (got {shown(name)}; there is {', '.join(known) or 'none'})"
+        f"is no {what}{did_you_mean(name, known)} "
+        f"(got {shown(name)}; there is {', '.join(known) or 'none'})"
     )
