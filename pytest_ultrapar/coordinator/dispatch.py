@@ -1,4 +1,4 @@
-"""Which worker is given which case, and when: pure; the xdist scheduler carries it out."""
+"""Which worker is given which case, and when: pure; `workers.controller`, xdist's scheduler, does it."""
 
 from __future__ import annotations
 
