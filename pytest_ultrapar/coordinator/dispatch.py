@@ -1,4 +1,4 @@
-"""Which worker is given which case, and when: pure; `workers.controller`, xdist's scheduler, does it."""
+"""Which worker is given which case, and when: pure; `workers.controller` has xdist carry it out."""
 
 from __future__ import annotations
 
