@@ -72,15 +72,15 @@ def environment(name: str, requirements: Sequence[str]) -> Path:
     if complete.exists():
         return python
     note(f"{name}: makes an environment of its own, once, in {folder}")
-    pip = [str(python), "-m", "pip", "install", "--quiet", *requirements]
+    # A pip of its own would take as long to install as all the rest.
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
     try:
-        venv.create(folder, clear=True, with_pip=True)
+        venv.create(folder, clear=True)
         # S603: the requirements are the project's own.
-        subprocess.run(pip, capture_output=True, text=True, check=True)  # noqa: S603
+        subprocess.run([*pip, *requirements], capture_output=True, text=True, check=True)  # noqa: S603
     except (OSError, subprocess.CalledProcessError) as error:
-        # venv gives bytes, of standard output alone.
-        said = str(getattr(error, "stderr", None) or getattr(error, "output", None) or "")
-        msg = f"{folder} cannot be made: {error}\n{said[-_SHOWN_CHARACTERS:]}"
+        said = getattr(error, "stderr", "")[-_SHOWN_CHARACTERS:]
+        msg = f"{folder} cannot be made: {error}\n{said}"
         raise ConfigError(msg) from error
     complete.touch()
     return python

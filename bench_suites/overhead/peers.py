@@ -6,7 +6,6 @@ the project's conftests, which load the other suites: it is compared as its user
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -42,6 +41,7 @@ PEERS = {workload.name: workload for workload in (WIDE, SMALL, LONG_TAIL)}
 COOPERATIVE = "cooperative"
 """The name of pytest-asyncio-cooperative where the tool has its `-n`."""
 
+_DIVIDED = ("efficiency", "first_s", "phase_s", "end_s", "wall_s", "cpu_ms_per_case")
 _FIRST = (at_most, "first_s", COOPERATIVE, 1.5)
 _GOALS = {
     "wide": (
@@ -101,8 +101,8 @@ def peers_round(workload: Workload, cooperative: Path, options: Options) -> Rows
 
 
 def quotient(row: dict[str, float], other: dict[str, float]) -> dict[str, float]:
-    """Every figure / the other's."""
-    return {name: row[name] / other[name] if other[name] else math.nan for name in row}
+    """Each figure that says how good a client is / the other's."""
+    return {name: row[name] / other[name] for name in _DIVIDED}
 
 
 def peers_lines(workload: Workload, rounds: Sequence[Rows], options: Options) -> Iterator[str]:
