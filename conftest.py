@@ -7,7 +7,6 @@ below them.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,6 +21,7 @@ _OVERHEAD = Path(__file__).parent / "bench_suites" / "overhead"
 
 pytest_plugins = [
     "pytester",
+    "bench_suites.overhead.cases",
     "bench_suites.original_scripts.plugin",
     "bench_suites.workflow_results.plugin",
 ]
@@ -31,11 +31,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the suites' options."""
     group = parser.getgroup("bench_suites", "benchmark suites (bench_suites/)")
 
-    def option(name: str, help_text: str, **settings: Any) -> None:  # noqa: ANN401
-        group.addoption(f"--{name}", help=help_text, **settings)
-
     def names(name: str, help_text: str) -> None:
-        option(name, help_text, action="append", metavar="NAMES")
+        group.addoption(f"--{name}", help=help_text, action="append", metavar="NAMES")
 
     names(
         "prompt-type",
@@ -53,7 +50,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "flaw-severity",
         "phase 5.3: how much of a plan a flaw touches: light, medium, severe (default: severe)",
     )
-    option("overhead-cases", "overhead: cases per test (default: 300)", type=int, default=300)
 
 
 def pytest_configure(config: pytest.Config) -> None:

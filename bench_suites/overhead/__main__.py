@@ -14,6 +14,7 @@ from bench_suites.overhead.gate import measure_gate
 from bench_suites.overhead.growth import GROWTH, MEMORY_OF_PROCESSES
 from bench_suites.overhead.lease import LEASE
 from bench_suites.overhead.matrix import MATRIX
+from bench_suites.overhead.peers import PEERS, measure_peers
 from bench_suites.overhead.rounds import compare, measure
 from bench_suites.overhead.start import COLLECTION, IMPORTS, START
 from bench_suites.overhead.workload import COMPARISONS
@@ -38,20 +39,23 @@ MEASURED: dict[str, Command] = {
     "gate": measure_gate,
 }
 COMPARED = {name: partial(compare, each) for name, each in ROUNDS.items()}
+BESIDE_PEERS = {name: partial(measure_peers, each) for name, each in PEERS.items()}
 _DESCRIPTION = f"""\
 Measures what the tool itself costs, on the simulated provider: {", ".join(MEASURED)}.
 
-small, wide, long-tail and episodes run the same cases with the tool and with a raw aiohttp client
-in turn, each against a fresh server, and compare both with the pool's ideal time; small also with a
-plain xdist session of sleeping tests. lease measures the broker alone. growth compares a case among
-3,000 others with one among 100,000 (some ten minutes). memory compares each process's peak with
-that of as many empty tests; both run once. matrix runs an uneven pool under the default policy and
-under an even split in advance. start is a whole command in an empty folder, and one of one case.
-collection collects the five phases and as many empty tests. imports compares `pytest
---collect-only` with and without the plugin, 20 times. gate runs the same code, a slower server and
-a worse model, and counts what the default gate catches; its number of runs is fixed.
+small, wide, long-tail, episodes and many run the same cases with the tool and with a raw aiohttp
+client in turn, each against a fresh server, and compare both with the pool's ideal time; small also
+with a plain xdist session of sleeping tests. lease measures the broker alone. growth compares a
+case among 3,000 others with one among 100,000 (some ten minutes). memory compares each process's
+peak with that of as many empty tests; both run once. matrix runs an uneven pool under the default
+policy and under an even split in advance. start is a whole command in an empty folder, and one of
+one case. collection collects few cases, many, and the five phases, and as many empty tests without
+the plugin. imports compares `pytest --collect-only` with and without the plugin, 20 times. gate
+runs the same code, a slower server and a worse model, and counts what the default gate catches; its
+number of runs is fixed.
 
-`compare --before PYTHON NAME...` runs another checkout and this one in turn.
+`compare --before PYTHON NAME...` runs another checkout and this one in turn, `peers NAME...` other
+clients and this one.
 """
 _COMPARE = f"""\
 Runs another checkout and this one in turn, K pairs, and says of each figure by what factor it
@@ -60,24 +64,43 @@ changed, with an interval: {", ".join(COMPARED)}.
 The raw client and the runs of empty or sleeping tests are left out. Both environments should have
 the same extras installed.
 """
+_PEERS = f"""\
+Runs the tool, pytest-asyncio-cooperative with aiohttp (which holds no limits and keeps no results)
+and a raw aiohttp client in turn, each against a fresh server, and divides the tool's figures by the
+others': {", ".join(BESIDE_PEERS)}.
+
+The tool runs with `-n 0` unless told, in an environment with this checkout and no extra;
+pytest-asyncio-cooperative in another one. pip makes both on first use, below the user's cache
+directory. Goals are judged with --pinned.
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print tables, write JSON if asked; the exit code."""
     argv = sys.argv[1:] if argv is None else argv
     prog = "python -m bench_suites.overhead"
-    if argv[:1] != ["compare"]:
-        parser = argparse.ArgumentParser(prog=prog, description=_DESCRIPTION)
-        return run_measurements(parser, MEASURED, argv)
-    parser = argparse.ArgumentParser(prog=f"{prog} compare", description=_COMPARE)
-    parser.add_argument(
-        "--before",
-        type=Path,
-        required=True,
-        metavar="PYTHON",
-        help="the interpreter of an environment with the other checkout, installed with pip's -e",
-    )
-    return run_measurements(parser, COMPARED, argv[1:])
+    if argv[:1] == ["compare"]:
+        parser = argparse.ArgumentParser(prog=f"{prog} compare", description=_COMPARE)
+        parser.add_argument(
+            "--before",
+            type=Path,
+            required=True,
+            metavar="PYTHON",
+            help="the interpreter of an environment that has the other checkout, by pip's -e",
+        )
+        return run_measurements(parser, COMPARED, argv[1:])
+    if argv[:1] == ["peers"]:
+        parser = argparse.ArgumentParser(prog=f"{prog} peers", description=_PEERS)
+        parser.add_argument(
+            "--cooperative",
+            type=Path,
+            metavar="PYTHON",
+            help="the interpreter of an environment with pytest-asyncio-cooperative and aiohttp "
+            "(default: one that is made on first use)",
+        )
+        return run_measurements(parser, BESIDE_PEERS, argv[1:])
+    parser = argparse.ArgumentParser(prog=prog, description=_DESCRIPTION)
+    return run_measurements(parser, MEASURED, argv)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 """The project's folder: where the pools are and pytest is started."""
 
+ALONE = ("-p", "bench_suites.overhead.cases", "--confcutdir=bench_suites/overhead")
+"""Arguments of pytest for this suite without the project's conftests, which load other suites."""
+
 CLIENT_CORE, SERVER_CORE = 0, 1
 _SHOWN_CHARACTERS = 2000
 _KIB_PER_MIB = 1024
@@ -53,6 +56,7 @@ class Cost:
     """What a command took.
 
     Attributes:
+        started_s: When it was started, monotonic seconds of the host.
         wall_s: From its start to its end.
         cpu_s: User and system time of the process and of all that it waited for.
         said: What it printed, on either stream.
@@ -60,6 +64,7 @@ class Cost:
             one that was started, then there are `gw0`, ... and `broker`.
     """
 
+    started_s: float
     wall_s: float
     cpu_s: float
     said: str
@@ -154,7 +159,7 @@ class Checkout:
             msg = f"exit code {child.returncode} of {' '.join(argv)}\n{end}"
             raise CommandError(msg)
         cpu_s = usage.ru_utime + usage.ru_stime
-        return Cost(wall_s, cpu_s, said, watch.peaks_mib())
+        return Cost(started_s, wall_s, cpu_s, said, watch.peaks_mib())
 
 
 @contextmanager

@@ -46,6 +46,7 @@ class Options:
         pinned: Whether client and server have a core each.
         cases: How many instead of the measurement's own number.
         before: What to compare the checkout with.
+        cooperative: The user's own interpreter for pytest-asyncio-cooperative.
     """
 
     checkout: Checkout
@@ -54,6 +55,7 @@ class Options:
     pinned: bool = False
     cases: int | None = None
     before: Checkout | None = None
+    cooperative: Path | None = None
 
 
 def note(line: str) -> None:
@@ -81,7 +83,8 @@ def run_measurements(
     """Measure, print tables, write JSON if asked; the exit code.
 
     Args:
-        parser: Knows how the command is called, what it is for, and `--before` where there is one.
+        parser: Knows how the command is called, what it is for, and `--before` and `--cooperative`
+            where there are such.
         measurements: By name.
         argv: Arguments; those of the process unless given.
     """
@@ -109,6 +112,7 @@ def run_measurements(
                 pinned=arguments.pinned,
                 cases=arguments.cases,
                 before=checkout.of_python(before) if before is not None else None,
+                cooperative=getattr(arguments, "cooperative", None),
             )
             for name in arguments.names:
                 note(name)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench_suites.overhead.command import ALONE
 from bench_suites.overhead.comparison import run_workload
 from bench_suites.overhead.rounds import Measurement
 from bench_suites.overhead.tables import at_most, figures, goals, median
@@ -78,6 +79,9 @@ MOST_CPU_RATIO = 2.0
 """A case may take so many times the CPU of an empty test."""
 MOST_KIB = 2.0
 """A case may take so much more memory than an empty test."""
+N_FEW = 300
+MOST_RATIO = 1.5
+"""Collecting cases may take so many times what as many empty tests take without the plugin."""
 
 _PHASES = (
     *(f"bench_suites/phase5{number}" for number in range(1, 6)),
@@ -90,39 +94,79 @@ _ONE = (
     "--task-type=simple_task",
     "--ultrapar-model=DeepSeek-R1*",
 )
+_ONE_TURN = (*ALONE, f"bench_suites/overhead/{SMALL.test}", f"--ultrapar-pool={SMALL.pool_path}")
 _FULL_EMPTY = ("bench_suites/overhead/test_empty_cells.py",)
-_ONE_EMPTY = ("bench_suites/overhead/test_empty.py", "--overhead-cases=1")
+_EMPTY = ("bench_suites/overhead/test_empty.py",)
+_ONE_EMPTY = (*_EMPTY, "--overhead-cases=1")
 _KIB_PER_MIB = 1024
 
 
 def collection_round(options: Options) -> Rows:
-    """Collect all cases of the five phases and as many empty tests, each less one of them."""
+    """Collect all cases of the five phases and as many empty tests, each less one of them.
+
+    Unless only changes are asked for, also as whole commands, each cases and as many empty tests
+    without the plugin in turn: one-turn cases, few and many, and the five phases.
+    """
 
     def beyond(full: Sequence[str], one: Sequence[str]) -> dict[str, float]:
-        many, few = (
-            options.checkout.run(options.checkout.pytest("--collect-only", *what), watched=True)
-            for what in (full, one)
-        )
+        many, few = (_collect(options, *what, watched=True) for what in (full, one))
         return {
             "cpu_s": many.cpu_s - few.cpu_s,
             "mib": many.peaks_mib["pytest"] - few.peaks_mib["pytest"],
         }
 
-    return {"cases": beyond(_FULL, _ONE), "empty tests": beyond(_FULL_EMPTY, _ONE_EMPTY)}
+    rows = {"cases": beyond(_FULL, _ONE), "empty tests": beyond(_FULL_EMPTY, _ONE_EMPTY)}
+    if not options.before:
+        for n in (options.cases,) if options.cases else (N_FEW, N_CASES):
+            size = f"--overhead-cases={n}"
+            rows[f"{n:,} of one turn"] = _beside((*_ONE_TURN, size), (*_EMPTY, size), options)
+        rows[f"{N_CASES:,} of the phases"] = _beside(_FULL, _FULL_EMPTY, options)
+    return rows
+
+
+def _beside(cases: Sequence[str], empty: Sequence[str], options: Options) -> dict[str, float]:
+    """Whole commands: cases with the plugin, then empty tests without it."""
+    own = _collect(options, *cases)
+    without = _collect(options, *ALONE, "-p", "no:ultrapar", *empty)
+    return {
+        "wall_s": own.wall_s,
+        "without_s": without.wall_s,
+        "ratio": own.wall_s / without.wall_s,
+        # A busy machine disturbs it less.
+        "cpu_ratio": own.cpu_s / without.cpu_s,
+    }
+
+
+def _collect(options: Options, *what: str, watched: bool = False) -> Cost:
+    return options.checkout.run(options.checkout.pytest("--collect-only", *what), watched=watched)
 
 
 def collection_lines(rounds: Sequence[Rows], _: Options) -> Iterator[str]:
-    """The cost of collecting all five phases."""
-    yield (
-        f"collection: n = {N_CASES} cases and as many empty tests, beyond those of one; "
-        f"median [min-max] of {len(rounds)}"
+    """The cost of collecting."""
+    beyond, whole = (
+        [
+            {what: row for what, row in rows.items() if ("ratio" in row) == is_whole}
+            for rows in rounds
+        ]
+        for is_whole in (False, True)
     )
-    yield from figures(rounds)
+    yield (
+        f"collection: n = {N_CASES} cases of the five phases and as many empty tests, beyond those "
+        f"of one; median [min-max] of {len(rounds)}"
+    )
+    yield from figures(beyond)
+    yield from ("", "whole commands, and as many empty tests without the plugin")
+    yield from figures(whole)
     cpu_s, empty_cpu_s = (median(rounds, what, "cpu_s") for what in ("cases", "empty tests"))
     mib, empty_mib = (median(rounds, what, "mib") for what in ("cases", "empty tests"))
     yield from goals(
         at_most("CPU of a case / that of an empty test", cpu_s / empty_cpu_s, MOST_CPU_RATIO),
         at_most("more memory of a case, KiB", (mib - empty_mib) * _KIB_PER_MIB / N_CASES, MOST_KIB),
+        *(
+            at_most(f"{what}: {figure}", median(rounds, what, figure), MOST_RATIO)
+            for what in whole[0]
+            for figure in ("ratio", "cpu_ratio")
+        ),
     )
 
 

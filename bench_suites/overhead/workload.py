@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Pool
 
 Figure = Literal[
-    "efficiency", "peak_in_flight", "ratio", "of_plain", "of_greedy", "cpu_ms_per_case"
+    "efficiency", "peak_in_flight", "ratio", "of_n0", "of_plain", "of_greedy", "cpu_ms_per_case"
 ]
 """A figure of `comparison.workload_round`."""
 
@@ -26,14 +26,15 @@ class Target:
 
     Attributes:
         n_processes: For which `-n`.
-        pinned: Only with `--pinned`; a shared core would say nothing of the tool.
+        pinned: Only with `--pinned`, where a shared core would say nothing of the tool; or, if
+            False, only without it, where workers need cores of their own; None for both.
     """
 
     figure: Figure
     at_least: float | None = None
     at_most: float | None = None
     n_processes: int = 0
-    pinned: bool = False
+    pinned: bool | None = None
 
     @property
     def goal(self) -> str:
@@ -108,9 +109,11 @@ WIDE = Workload(
         Target("peak_in_flight", at_least=300, n_processes=2),
         Target("efficiency", at_least=0.80, n_processes=2),
         Target("ratio", at_most=2.2, n_processes=2),
+        Target("of_n0", at_most=0.8, n_processes=2, pinned=False),
         Target("peak_in_flight", at_least=300, n_processes=4),
         Target("efficiency", at_least=0.80, n_processes=4),
         Target("ratio", at_most=2.2, n_processes=4),
+        Target("of_n0", at_most=0.8, n_processes=4, pinned=False),
     ),
 )
 LONG_TAIL = Workload(
@@ -134,6 +137,15 @@ EPISODES = Workload(
     n_processes=(4,),
     targets=(Target("efficiency", at_least=0.90, n_processes=4),),
 )
+MANY = Workload(
+    name="many",
+    test="test_overhead.py::test_one_turn",
+    pool_file="overhead-many.toml",
+    n_cases=50_000,
+    n_turns=1,
+    n_processes=(0, 2),
+    targets=(Target("of_n0", at_most=0.6, n_processes=2, pinned=False),),
+)
 MEMORY = Workload(
     name="memory",
     test="test_overhead.py::test_one_turn",
@@ -143,4 +155,4 @@ MEMORY = Workload(
     n_processes=(0, 2),
 )
 
-COMPARISONS = {workload.name: workload for workload in (SMALL, WIDE, LONG_TAIL, EPISODES)}
+COMPARISONS = {workload.name: workload for workload in (SMALL, WIDE, LONG_TAIL, EPISODES, MANY)}

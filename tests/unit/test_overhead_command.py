@@ -24,13 +24,14 @@ from bench_suites.overhead.command import (
     processes_of,
 )
 from bench_suites.overhead.command_line import Options
-from bench_suites.overhead.comparison import pytest_command, raw_command, slots, workload_lines
+from bench_suites.overhead.comparison import pytest_command, raw_client, slots, workload_lines
 from bench_suites.overhead.growth import growth_lines, memory_lines, memory_of_processes
 from bench_suites.overhead.lease import FIGURES, lease_lines
 from bench_suites.overhead.rounds import Measurement, compare, pair_lines
-from bench_suites.overhead.start import imports_lines
-from bench_suites.overhead.workload import EPISODES, LONG_TAIL, SMALL, WIDE, Target
+from bench_suites.overhead.start import collection_lines, imports_lines
+from bench_suites.overhead.workload import EPISODES, LONG_TAIL, MANY, SMALL, WIDE, Target
 from pytest_ultrapar.errors import ConfigError
+from tests.unit.goal_table import goals
 
 HERE = Checkout({})
 BURN = "import time\nwhile time.process_time() < 0.2: pass"
@@ -82,13 +83,20 @@ def test_pytest_command_runs_the_workload_on_the_given_server(tmp_path):
 
 @pytest.mark.parametrize(
     ("workload", "n_slots"),
-    [(SMALL, [5] * 3), (WIDE, [100] * 3), (LONG_TAIL, [100] * 3), (EPISODES, [20] * 3)],
+    [
+        (SMALL, [5] * 3),
+        (WIDE, [100] * 3),
+        (LONG_TAIL, [100] * 3),
+        (EPISODES, [20] * 3),
+        (MANY, [100] * 4),
+    ],
 )
-def test_slots_of_the_raw_client_are_the_seats_of_the_pool(workload, n_slots):
+def test_slots_of_the_raw_client_are_the_seats_of_the_pool(workload, n_slots, tmp_path):
     lanes = slots(workload.pool(), "http://127.0.0.1:1")
     assert [lane["n_slots"] for lane in lanes] == n_slots
     assert len({(lane["token"], lane["api_name"]) for lane in lanes}) == len(lanes)
-    orders = msgspec.json.decode(raw_command(workload.pool(), workload, "http://127.0.0.1:1")[-1])
+    command = raw_client(workload)(url="http://127.0.0.1:1", directory=tmp_path)
+    orders = msgspec.json.decode(command[-1])
     assert orders == {"lanes": lanes, "n_cases": workload.n_cases, "n_turns": workload.n_turns}
 
 
@@ -109,16 +117,10 @@ def measured(**figures):
         "efficiency": 0.9,
         "peak_in_flight": 300,
         "ratio": 2.0,
+        "of_n0": 1.0,
         "cpu_ms_per_case": 1.0,
         "n_429": 0,
     } | figures
-
-
-def goals(*lines):
-    """The last table: by figure its value, goal and verdict."""
-    rows = [line.strip("| ").split("|") for line in "\n".join(lines).splitlines()]
-    head = max(n for n, cells in enumerate(rows) if cells[0].strip() == "figure")
-    return {cells[0].strip(): [one.strip() for one in cells[1:]] for cells in rows[head + 2 :]}
 
 
 def test_comparison_shows_medians_ranges_and_verdicts():
@@ -146,6 +148,26 @@ def test_comparison_with_a_plain_session_shows_and_judges_it():
     assert goals(text)["-n 15: of_plain"] == ["0.8", "<= 1.15", "met"]
     raw = next(line for line in text.splitlines() if line.startswith("| raw"))
     assert "| - " in raw
+
+
+def test_workers_are_judged_only_where_they_have_cores():
+    rounds = [{"-n 0": measured(), "-n 2": measured(of_n0=0.7), "raw": measured()}]
+    assert goals(*workload_lines(MANY, rounds, Options(HERE))) == {
+        "-n 2: of_n0": ["0.7", "<= 0.6", "NOT met"]
+    }
+    assert goals(*workload_lines(MANY, rounds, Options(HERE, pinned=True))) == {}
+
+
+def test_collecting_is_judged_by_whole_commands_too():
+    beyond = {"cases": {"cpu_s": 3.0, "mib": 20.0}, "empty tests": {"cpu_s": 2.0, "mib": 10.0}}
+    whole = {"wall_s": 1.0, "without_s": 0.5, "ratio": 2.0, "cpu_ratio": 1.4}
+    lines = list(collection_lines([beyond | {"300 of one turn": whole}], Options(HERE)))
+    assert goals(*lines) == {
+        "CPU of a case / that of an empty test": ["1.5", "<= 2", "met"],
+        "more memory of a case, KiB": ["0.8393", "<= 2", "met"],
+        "300 of one turn: ratio": ["2", "<= 1.5", "NOT met"],
+        "300 of one turn: cpu_ratio": ["1.4", "<= 1.5", "met"],
+    }
 
 
 def test_memory_is_judged_by_the_process_that_grew_most():
@@ -268,7 +290,7 @@ def test_checkout_without_the_tool_is_no_use(python):
 
 def test_commands_that_documents_name_exist():
     known = {
-        "overhead": {*overhead.MEASURED, "compare", "--help"},
+        "overhead": {*overhead.MEASURED, "compare", "peers", "--help"},
         "adaptive": {*adaptive.MEASUREMENTS},
     }
     files = [ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob("pools/*.toml")]

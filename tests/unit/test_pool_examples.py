@@ -33,7 +33,8 @@ def test_example_loads(path):
 
 
 @pytest.mark.parametrize(
-    "name", ["limits", "overhead-episodes", "overhead-small", "overhead-wide", "seed004"]
+    "name",
+    ["limits", "overhead-episodes", "overhead-many", "overhead-small", "overhead-wide", "seed004"],
 )
 def test_pool_for_measuring_needs_no_account(name):
     pool = example(name)
