@@ -12,6 +12,7 @@ from pytest_ultrapar.broker.adaptive.observation import Observation
 from pytest_ultrapar.broker.assignment import check_assignment
 from pytest_ultrapar.broker.lane_table import LaneTable, OrphanSeat
 from pytest_ultrapar.broker.lanes import (
+    NEVER_LATE,
     GroupBook,
     GroupState,
     HeldLease,
@@ -76,6 +77,7 @@ class LaneBroker:
         episode_timeout_s: float = EPISODE_TIMEOUT_S,
         known: Iterable[KnownLane] = (),
         days: Mapping[str, Days] | None = None,
+        first_late_s: Mapping[float, float] = NEVER_LATE,
     ) -> None:
         """Start with nothing in flight, and every lane up of which nothing else is known.
 
@@ -86,6 +88,8 @@ class LaneBroker:
                 nothing for so long is removed.
             known: Lanes that are removed or pause when the first worker connects.
             days: What counts units per day, by limit; a limit without holds nobody per day.
+            first_late_s: How late sends may be at first, by the windows of limits
+                (`headroom.FIRST_LATE_S`).
         """
         self._known = tuple(known)
         self._wakes = WakeQueue()
@@ -95,6 +99,7 @@ class LaneBroker:
             random.Random(seed),
             episode_timeout_s=episode_timeout_s,
             days=days,
+            first_late_s=first_late_s,
         )
         self._groups = GroupBook(self._wakes)
         self._homes = Homes(self._table.lanes, self._wakes)
@@ -194,6 +199,9 @@ class LaneBroker:
         if outcome in ANSWERED:
             lane.answered(held.granted_s, now_s)
         self._table.progress.came_back(held, outcome, now_s)
+        if feedback.late_s is not None:
+            for limit in lane.rated:
+                limit.was_late(feedback.late_s)
         if held.probes is not None:
             _end_probe(held.probes, outcome, now_s)
         pending = lane.in_flight - 1
@@ -367,6 +375,11 @@ class LaneBroker:
             After a refusal: seconds that the lane should pause, None for a back-off.
         """
         lane = held.lane
+        if outcome == "rate" and feedback.exceeded != "in_flight":
+            # It may have come too early only since the one before it came late.
+            answers = [limit.give_headroom(held.granted_s, now_s) for limit in lane.rated]
+            if any(answers):
+                return 0.0
         if (limit := lane.counted) is None or limit.controller is None:
             if outcome not in LIMITED:
                 return None

@@ -10,22 +10,17 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ultrapar.apis.failure_classes import ANSWERED, LIMITED
+from pytest_ultrapar.broker.headroom import Headroom
 from pytest_ultrapar.broker.health import PauseLog
 from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
 from pytest_ultrapar.broker.retry_budget import RetryBudget
-from pytest_ultrapar.broker.throttles import (
-    HEADROOM,
-    UNRATED_SEND_BY_S,
-    Pacer,
-    Seats,
-    TokenPacer,
-    counted_over_s,
-)
+from pytest_ultrapar.broker.throttles import UNRATED_SEND_BY_S, Pacer, Seats, TokenPacer
 from pytest_ultrapar.broker.wakes import LeaseTerms, Wake, WakeQueue
 
 if TYPE_CHECKING:
@@ -43,6 +38,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane, Limit
 
 
+NEVER_LATE: Mapping[float, float] = MappingProxyType({})
+"""Sends arrive when they are granted: in a play, which has no clients."""
 Reserved = Sequence["Settle"]
 """What one lease has reserved on the limits of its lane: to be told what it used."""
 _NOTHING_SENT = ("unsent", "connect")
@@ -98,9 +95,6 @@ def settle(
     return lanes
 
 
-MAX_SEND_BY_S = 1.0
-"""With a rate on the path a send may be late by the headroom of the rate's window (50 ms for
-`qps`): n + 1 sends, of which the first is late by that much, still span the whole window."""
 TELLING_ANSWERS = 20
 """From so many on, the longest tells how long a request may take: the next one takes longer with a
 chance of 1 in 21 at most, if they are alike."""
@@ -117,6 +111,8 @@ class LimitState(Wake):
         tokens: One for each row that counts tokens.
         days: What counts units per day, with its kind; nothing where days are not counted, as in a
             forecast.
+        headrooms: What is added to each window over which rates and tokens are spaced, with those
+            pacers; nothing where sends are never late, as in a play.
         spent_until_s: When the first unit of a day that is used up comes free.
         ready_s: The earliest time of the next send, by all of the following (`reckon`).
         pace_ready_s: The earliest time by the pace that `controller` finds.
@@ -133,6 +129,7 @@ class LimitState(Wake):
         "days",
         "declared",
         "head_of_line",
+        "headrooms",
         "kept_until_s",
         "lanes",
         "name",
@@ -145,20 +142,34 @@ class LimitState(Wake):
         "was_full",
     )
 
-    def __init__(self, declared: Limit, days: Days = ()) -> None:
+    def __init__(
+        self,
+        declared: Limit,
+        days: Days = (),
+        first_late_s: Mapping[float, float] = NEVER_LATE,
+    ) -> None:
         super().__init__()
         self.name = declared.name
         self.declared = declared
         self.seats = Seats(math.inf if declared.workers is None else declared.workers)
         self.controller: AdaptiveController | None = None
-        self.rates = tuple(
-            Pacer(amount, kind.window_s) for kind, amount in declared.rows if kind.is_spaced
-        )
-        self.tokens = tuple(
-            TokenPacer(amount, counted_over_s(kind))
-            for kind, amount in declared.rows
-            if kind.counts == "tokens" and not kind.is_daily
-        )
+        headrooms: dict[float, tuple[Headroom, list[Pacer | TokenPacer]]] = {}
+        rates: list[Pacer] = []
+        tokens: list[TokenPacer] = []
+        for kind, amount in declared.rows:
+            if not kind.window_s or kind.is_daily:
+                continue
+            window_s, pacer = kind.window_s, None
+            spare_s = first_late_s.get(window_s, 0.0)
+            if kind.is_spaced:
+                rates.append(pacer := Pacer(amount, window_s + spare_s))
+            else:
+                tokens.append(pacer := TokenPacer(amount, window_s + spare_s))
+            if spare_s:
+                own = headrooms.setdefault(window_s, (Headroom(window_s, spare_s), []))
+                own[1].append(pacer)
+        self.rates, self.tokens = tuple(rates), tuple(tokens)
+        self.headrooms = tuple(headrooms.values())
         self.days = days
         self.ready_s = self.pace_ready_s = self.spent_until_s = -math.inf
         self.head_of_line: HeadOfLine | None = None
@@ -171,6 +182,9 @@ class LimitState(Wake):
         self.seats.take()
         if not self.rates and self.controller is None:
             return
+        for headroom, pacers in self.headrooms:
+            if headroom.revise(now_s):
+                _stretch(pacers, headroom)
         for rate in self.rates:
             rate.take(now_s)
         if self.controller is not None:
@@ -194,6 +208,29 @@ class LimitState(Wake):
             return False
         self.controller.load_reported(load, self.seats.in_flight, now_s)
         return self._adopt_cap(self.controller)
+
+    def was_late(self, late_s: float) -> None:
+        """A send on it went so long after its grant."""
+        for headroom, _ in self.headrooms:
+            headroom.saw(late_s)
+
+    @property
+    def is_widened(self) -> bool:
+        """Whether a refusal made its sends keep more distance."""
+        return any(headroom.is_taught for headroom, _ in self.headrooms)
+
+    def give_headroom(self, granted_s: float, now_s: float) -> bool:
+        """Space sends wider after one was refused for its rate.
+
+        Returns:
+            Whether that is the answer; else there is as much headroom as helps.
+        """
+        is_answer = False
+        for headroom, pacers in self.headrooms:
+            if headroom.refused(granted_s, now_s):
+                is_answer = True
+                _stretch(pacers, headroom)
+        return is_answer
 
     def take_changes(self) -> list[LimitChange]:
         """What the controller changed since the last call."""
@@ -259,6 +296,11 @@ class LimitState(Wake):
         self.reckon()
 
 
+def _stretch(pacers: Iterable[Pacer | TokenPacer], headroom: Headroom) -> None:
+    for pacer in pacers:
+        pacer.stretch(headroom.window_s + headroom.spare_s)
+
+
 class ModelState:
     """The lanes of one model, and how many requests may be served by them now.
 
@@ -288,7 +330,7 @@ class LaneState(Wake):
         path: Every limit a lease takes a unit of.
         seats: Of those of them with a cap; `rated`: those with a rate; `metered`: those of them
             that count tokens or days; `balance`: the seats that tell this lane from the others of
-            its model, by which requests are spread.
+            its model, by which requests are spread; `headrooms`: those of all of them.
         counted: The limit by which the provider counts its requests, as far as the pool says: the
             innermost that is not the run's own. A refusal says something about it. None: there is
             none yet.
@@ -318,6 +360,7 @@ class LaneState(Wake):
         "busy_s",
         "counted",
         "granted",
+        "headrooms",
         "health",
         "in_flight",
         "instance",
@@ -343,7 +386,6 @@ class LaneState(Wake):
         "removed_after_s",
         "seat_label",
         "seats",
-        "send_by_s",
         "service_s",
         "sets",
         "started_s",
@@ -370,11 +412,7 @@ class LaneState(Wake):
         self.balance: tuple[Seats, ...] = ()
         self.metered = tuple(limit for limit in path if limit.tokens or limit.days)
         self.follow(path)
-        windows_s = [rate.window_s for limit in path for rate in limit.rates]
-        windows_s += [pacer.window_s for limit in path for pacer in limit.tokens]
-        self.send_by_s = (
-            min(MAX_SEND_BY_S, HEADROOM * min(windows_s)) if windows_s else UNRATED_SEND_BY_S
-        )
+        self.headrooms = tuple(headroom for limit in path for headroom, _ in limit.headrooms)
         self.terms: LeaseTerms[WorkerState] = LeaseTerms()
         self.counted: LimitState | None = None
         self.is_declared = True
@@ -419,6 +457,13 @@ class LaneState(Wake):
             if limit.ready_s > now_s:
                 return False
         return self.has_seat()
+
+    def send_by_s(self, now_s: float) -> float:
+        """By when a request that is granted now must be sent."""
+        late_s = UNRATED_SEND_BY_S
+        for headroom in self.headrooms:
+            late_s = min(late_s, headroom.late_s)
+        return now_s + late_s
 
     def has_seat(self) -> bool:
         """Whether every limit on the path has a free seat."""
@@ -509,6 +554,7 @@ class LaneState(Wake):
             removed_after_s=self.removed_after_s,
             estimated=self._estimate(),
             busy_s=self.busy_s + under_way_s,
+            widened=tuple(limit.name for limit in self.rated if limit.is_widened),
         )
 
     def _estimate(self) -> EstimatedLimit | None:

@@ -51,6 +51,7 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True):
         tokens_out: Those of them that are the answer's.
         allowance: The provider's own limits.
         is_wordless: Whether it is a 503 or a refused connection that names no time to come back.
+        late_s: How long after its grant the request was sent, or could not be sent any more.
     """
 
     retry_after_s: float | None = None
@@ -59,6 +60,7 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True):
     allowance: Allowance | None = None
     tokens_out: int | None = None
     is_wordless: bool = False
+    late_s: float | None = None
 
 
 NO_FEEDBACK = Feedback()
@@ -164,6 +166,8 @@ class LaneStatus(msgspec.Struct, frozen=True):
         estimated: The limit on its path that is estimated: in adaptive mode always, in fixed mode
             once the provider has refused a request as too much.
         busy_s: Seconds that its leases were out, all of them together.
+        widened: Limits on its path on which sends keep more distance than at first, since some were
+            refused that kept to the declared rate (`headroom`).
     """
 
     # Manifests of earlier runs have `out`, and the older names of fields given below.
@@ -186,6 +190,7 @@ class LaneStatus(msgspec.Struct, frozen=True):
     removed_after_s: float | None = msgspec.field(default=None, name="out_after_s")
     estimated: EstimatedLimit | None = msgspec.field(default=None, name="found")
     busy_s: float = 0.0
+    widened: tuple[str, ...] = ()
 
     @property
     def is_removed(self) -> bool:

@@ -205,7 +205,7 @@ class Scheduler:
         if lane.metered:
             tokens = request.tokens
             held.reserved = reserve(lane, tokens, now_s)
-        send_by_s = now_s + lane.send_by_s
+        send_by_s = lane.send_by_s(now_s)
         table.begin_term(lane, self._n_leases, worker, send_by_s)
         if lane.health.on_trial:
             table.begin_probe(lane, now_s, send_by_s)

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.broker.holding import acquire_lease
 from pytest_ultrapar.broker.local import LocalBroker
-from pytest_ultrapar.broker.protocol import LeaseRequest
+from pytest_ultrapar.broker.protocol import Feedback, LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
-from pytest_ultrapar.broker.throttles import with_headroom
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.answers import feedback_from, read_answer
 from pytest_ultrapar.engine.descriptors import connections_allowed
@@ -211,7 +210,7 @@ class Asking:
         self._all = asyncio.current_task()
         self._begun.set()
         alone = _each_lane_alone(self._pool)
-        settings = BrokerSettings(with_headroom(alone), days=tuple(self._days))
+        settings = BrokerSettings(alone, days=tuple(self._days))
         port = LocalBroker(settings, self._clock, self._loop)
         n_connections = connections_allowed(len(self._pool.lanes))
         http = HttpClient(
@@ -235,9 +234,10 @@ class Asking:
                 except InfraError as error:
                     return Seen(lane, None, None, self._clock.now_s(), unsent=error)
                 sent_s = self._clock.now_s()
+                late_s = sent_s - lease.granted_s
                 if sent_s <= lease.send_by_s:
                     break
-                port.release(lease, "unsent")
+                port.release(lease, "unsent", Feedback(late_s=late_s))
             outcome: LeaseOutcome = "cancelled"
             answer: Answer | Failure | None = None
             failure: Failure | None = None
@@ -247,7 +247,7 @@ class Asking:
                 failure = self._question.read(answer, endpoint, at_s - sent_s)
                 outcome = "ok" if failure is None else failure.outcome
             finally:
-                port.release(lease, outcome, feedback_from(failure, endpoint, answer))
+                port.release(lease, outcome, feedback_from(failure, endpoint, answer, late_s))
                 port.episode_ended(lane.lane_id, "")
             whole = answer if isinstance(answer, Answer) else None
             return Seen(lane, failure, at_s - sent_s, at_s, whole)
