@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES, LIMITED
 from pytest_ultrapar.broker.adaptive.observation import Observation
 from pytest_ultrapar.broker.assignment import check_assignment
+from pytest_ultrapar.broker.headroom import never_late_s
 from pytest_ultrapar.broker.lane_table import LaneTable, OrphanSeat
 from pytest_ultrapar.broker.lanes import (
-    NEVER_LATE,
     GroupBook,
     GroupState,
     HeldLease,
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.broker.daily_limits import Days
+    from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.lanes import InstanceState, LaneSet
     from pytest_ultrapar.broker.protocol import Feedback, KnownLane, LeaseOutcome, LeaseRequest
     from pytest_ultrapar.pool.model import Pool
@@ -77,7 +78,7 @@ class LaneBroker:
         episode_timeout_s: float = EPISODE_TIMEOUT_S,
         known: Iterable[KnownLane] = (),
         days: Mapping[str, Days] | None = None,
-        first_late_s: Mapping[float, float] = NEVER_LATE,
+        late_s: Promise = never_late_s,
     ) -> None:
         """Start with nothing in flight, and every lane up of which nothing else is known.
 
@@ -88,8 +89,7 @@ class LaneBroker:
                 nothing for so long is removed.
             known: Lanes that are removed or pause when the first worker connects.
             days: What counts units per day, by limit; a limit without holds nobody per day.
-            first_late_s: How late sends may be at first, by the windows of limits
-                (`headroom.FIRST_LATE_S`).
+            late_s: How late sends may be at first.
         """
         self._known = tuple(known)
         self._wakes = WakeQueue()
@@ -99,7 +99,7 @@ class LaneBroker:
             random.Random(seed),
             episode_timeout_s=episode_timeout_s,
             days=days,
-            first_late_s=first_late_s,
+            late_s=late_s,
         )
         self._groups = GroupBook(self._wakes)
         self._homes = Homes(self._table.lanes, self._wakes)

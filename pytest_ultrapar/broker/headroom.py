@@ -17,21 +17,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-
-FIRST_LATE_S: Mapping[float, float] = MappingProxyType({1.0: 0.05, 60.0: 0.1})
-"""What is promised by length of window, seconds, before anything is known.
-
-Fifteen workers that opened their first connections at once on two cores sent their first requests
-up to 70 ms late, and 3 of 3,634 requests at 18 per second without any spare were one call too many.
-"""
-SETTLED_LATE_S: Mapping[float, float] = MappingProxyType({1.0: 0.02, 60.0: 0.1})
-"""To what it comes down in most runs, for forecasts."""
 LATE_S = (
     *(0.01, 0.0125, 0.016, 0.02, 0.025, 0.032, 0.04, 0.05, 0.063, 0.08),
     *(0.1, 0.125, 0.16, 0.2, 0.25, 0.32, 0.4, 0.5, 0.63, 0.8, 1.0),
@@ -42,6 +29,30 @@ MEMORY = 400
 """Of so many sends the older half counts half."""
 REFUSED_SHARE = 0.05
 """Share of the window that is spare after a refusal; a slice of a second may be what is counted."""
+
+
+Promise = Callable[[float], float]
+"""Seconds by which sends may be late, by the seconds of the window."""
+
+
+def first_late_s(window_s: float) -> float:
+    """What is promised before anything is known: 5 % of the window, 0.1 s at most.
+
+    Fifteen workers that opened their first connections at once on two cores sent their first
+    requests up to 70 ms late, and 3 of 3,634 requests at 18 per second without anything spare were
+    one call too many; with 5 % none was.
+    """
+    return min(0.05 * window_s, 0.1)
+
+
+def settled_late_s(window_s: float) -> float:
+    """To what it comes down in most runs, for forecasts."""
+    return min(0.02 * window_s, 0.1)
+
+
+def never_late_s(_: float) -> float:
+    """Sends arrive when they are granted: in a play, which has no clients."""
+    return 0.0
 
 
 def longest_late_s(window_s: float) -> float:
@@ -81,7 +92,7 @@ class Headroom:
     )
 
     def __init__(self, window_s: float, first_late_s: float) -> None:
-        """Promise `first_late_s`, one of `LATE_S`."""
+        """Promise that at first."""
         self.window_s = window_s
         self.late_s = self.spare_s = self._aim_s = self._first_s = first_late_s
         self.is_taught = False

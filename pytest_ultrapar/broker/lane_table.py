@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.adaptive.controller import AdaptiveController
 from pytest_ultrapar.broker.adaptive.seats import START
-from pytest_ultrapar.broker.headroom import longest_late_s, longest_spare_s
+from pytest_ultrapar.broker.headroom import longest_late_s, longest_spare_s, never_late_s
 from pytest_ultrapar.broker.health import LaneHealth, Pause, Removal, Resume
 from pytest_ultrapar.broker.lanes import (
-    NEVER_LATE,
     InstanceState,
     LaneSet,
     LaneState,
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.adaptive.observation import LimitChange
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
     from pytest_ultrapar.broker.daily_limits import Days
+    from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.health import Verdict
     from pytest_ultrapar.broker.lanes import HeldLease, WorkerState
     from pytest_ultrapar.broker.protocol import KnownLane, LeaseOutcome
@@ -135,7 +135,7 @@ class LaneTable:
         *,
         episode_timeout_s: float = EPISODE_TIMEOUT_S,
         days: Mapping[str, Days] | None = None,
-        first_late_s: Mapping[float, float] = NEVER_LATE,
+        late_s: Promise = never_late_s,
     ) -> None:
         self._wakes = wakes
         self.episode_timeout_s = episode_timeout_s
@@ -145,7 +145,7 @@ class LaneTable:
         self.started_s = math.inf
         self.progress = Progress()
         self._limits = {
-            name: LimitState(limit, self.days.get(name, ()), first_late_s)
+            name: LimitState(limit, self.days.get(name, ()), late_s)
             for name, limit in pool.limits.items()
         }
         self._touched: list[LimitState] = []

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ultrapar.apis.failure_classes import ANSWERED, LIMITED
-from pytest_ultrapar.broker.headroom import Headroom
+from pytest_ultrapar.broker.headroom import Headroom, never_late_s
 from pytest_ultrapar.broker.health import PauseLog
 from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
 from pytest_ultrapar.broker.retry_budget import RetryBudget
@@ -32,14 +31,13 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.assignment import Assignment, Group
     from pytest_ultrapar.broker.daily_limits import Days
     from pytest_ultrapar.broker.day_ledger import DayReservation
+    from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.health import LaneHealth
     from pytest_ultrapar.broker.protocol import Feedback, LeaseOutcome, LeaseRequest
     from pytest_ultrapar.broker.throttles import Reservation
     from pytest_ultrapar.pool.model import Lane, Limit
 
 
-NEVER_LATE: Mapping[float, float] = MappingProxyType({})
-"""Sends arrive when they are granted: in a play, which has no clients."""
 Reserved = Sequence["Settle"]
 """What one lease has reserved on the limits of its lane: to be told what it used."""
 _NOTHING_SENT = ("unsent", "connect")
@@ -146,7 +144,7 @@ class LimitState(Wake):
         self,
         declared: Limit,
         days: Days = (),
-        first_late_s: Mapping[float, float] = NEVER_LATE,
+        late_s: Promise = never_late_s,
     ) -> None:
         super().__init__()
         self.name = declared.name
@@ -160,7 +158,7 @@ class LimitState(Wake):
             if not kind.window_s or kind.is_daily:
                 continue
             window_s, pacer = kind.window_s, None
-            spare_s = first_late_s.get(window_s, 0.0)
+            spare_s = late_s(window_s)
             if kind.is_spaced:
                 rates.append(pacer := Pacer(amount, window_s + spare_s))
             else:

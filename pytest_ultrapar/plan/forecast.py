@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.assignment import Group
 from pytest_ultrapar.broker.broker import LaneBroker
-from pytest_ultrapar.broker.headroom import SETTLED_LATE_S
+from pytest_ultrapar.broker.headroom import settled_late_s
 from pytest_ultrapar.broker.play import BrokerPlay
 from pytest_ultrapar.broker.protocol import Grant, LeaseRequest
 from pytest_ultrapar.engine.admission import Admission
@@ -130,7 +130,7 @@ def _follow_each_other(pool: Pool, courses: Sequence[Course], assignment: Assign
         return False
     widest_s = max(
         (
-            (kind.window_s + SETTLED_LATE_S[kind.window_s]) / amount
+            (kind.window_s + settled_late_s(kind.window_s)) / amount
             for kind, amount in rows
             if kind.is_spaced
         ),
@@ -177,7 +177,7 @@ class _Play(BrokerPlay):
         most_open: int,
         seed: int,
     ) -> None:
-        super().__init__(LaneBroker(pool, seed=seed, first_late_s=SETTLED_LATE_S))
+        super().__init__(LaneBroker(pool, seed=seed, late_s=settled_late_s))
         self._between_s = between_s
         self._ids = itertools.count()
         self._asked: dict[int, tuple[Course, int]] = {}

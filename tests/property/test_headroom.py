@@ -7,7 +7,7 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.broker.headroom import FIRST_LATE_S
+from pytest_ultrapar.broker.headroom import first_late_s
 from pytest_ultrapar.broker.protocol import Feedback
 from pytest_ultrapar.pool.model import Limit
 from tests.broker_play import Play
@@ -29,7 +29,7 @@ MODES = ("prompt", "jittery", "as late as allowed", "too late", "by turns", "one
 def test_no_window_at_the_provider_has_more_than_the_limit(word, rate, spells, rng):
     window_s = {"qps": 1.0, "rpm": 60.0}[word]
     limit = Limit("k0", "key", **{word: rate})
-    play = Play(pool([lane("i", "k0", "k0")], limit), first_late_s=FIRST_LATE_S)
+    play = Play(pool([lane("i", "k0", "k0")], limit), late_s=first_late_s)
     arrived_s: list[float] = []
 
     def send(mode: str, n: int) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
-from pytest_ultrapar.broker.headroom import FIRST_LATE_S, Headroom
+from pytest_ultrapar.broker.headroom import Headroom, first_late_s
 from pytest_ultrapar.broker.protocol import Feedback
 from pytest_ultrapar.pool.model import Limit
 from tests.broker_play import Play
@@ -13,7 +15,7 @@ from tests.pools import lane, pool
 
 def one_key(**rates: float) -> Play:
     limit = Limit("k0", "key", **rates)
-    return Play(pool([lane("i", "k0", "k0")], limit), first_late_s=FIRST_LATE_S)
+    return Play(pool([lane("i", "k0", "k0")], limit), late_s=first_late_s)
 
 
 def granted(play: Play, **wish: object) -> int:
@@ -105,9 +107,9 @@ def test_promise_is_spaced_for_before_it_is_made_and_after_it_is_withdrawn():
         headroom.revise(float(second))
         seen.append((headroom.late_s, headroom.spare_s))
     assert {late_s for late_s, _ in seen} >= {0.01, 0.05, 0.1}
-    for (before_s, _), (late_s, spare_s) in zip(seen, seen[1:], strict=False):
+    for (before_s, _), (late_s, spare_s) in pairwise(seen):
         assert spare_s >= max(before_s, late_s)
-    for (_, before_s), (late_s, _) in zip(seen, seen[1:], strict=False):
+    for (_, before_s), (late_s, _) in pairwise(seen):
         assert late_s <= before_s
 
 
