@@ -157,15 +157,18 @@ class LimitState(Wake):
         for kind, amount in declared.rows:
             if not kind.window_s or kind.is_daily:
                 continue
-            window_s, pacer = kind.window_s, None
-            spare_s = late_s(window_s)
+            spare_s = late_s(kind.window_s)
+            pacer: Pacer | TokenPacer
             if kind.is_spaced:
-                rates.append(pacer := Pacer(amount, window_s + spare_s))
+                pacer = Pacer(amount, kind.window_s + spare_s)
+                rates.append(pacer)
             else:
-                tokens.append(pacer := TokenPacer(amount, window_s + spare_s))
+                pacer = TokenPacer(amount, kind.window_s + spare_s)
+                tokens.append(pacer)
             if spare_s:
-                own = headrooms.setdefault(window_s, (Headroom(window_s, spare_s), []))
-                own[1].append(pacer)
+                own = Headroom(kind.window_s, spare_s)
+                _, pacers = headrooms.setdefault(kind.window_s, (own, []))
+                pacers.append(pacer)
         self.rates, self.tokens = tuple(rates), tuple(tokens)
         self.headrooms = tuple(headrooms.values())
         self.days = days
