@@ -201,7 +201,7 @@ class LaneBroker:
         self._table.progress.came_back(held, outcome, now_s)
         if feedback.late_s is not None:
             for limit in lane.rated:
-                limit.was_late(feedback.late_s)
+                limit.was_late(held.behind_s + feedback.late_s)
         if held.probes is not None:
             _end_probe(held.probes, outcome, now_s)
         pending = lane.in_flight - 1
@@ -217,6 +217,18 @@ class LaneBroker:
         if held.reserved:
             self._table.look_at(settle(held.reserved, outcome, feedback, now_s))
         self._table.give_back(lane)
+        return self._finish(now_s)
+
+    def sent_late(self, worker: str, lease_id: int, late_s: float, now_s: float) -> list[Action]:
+        """A request goes out so long after its grant; later sends make up for what is too long.
+
+        To be said as it is sent; nothing happens when the worker does not hold the lease (any
+        more).
+        """
+        now_s = self._advance(now_s)
+        held = self._worker(worker).leases.get(lease_id)
+        if held is not None:
+            held.sent_late(late_s)
         return self._finish(now_s)
 
     def episode_ended(self, worker: str, case_id: str, group: str, now_s: float) -> list[Action]:

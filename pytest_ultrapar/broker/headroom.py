@@ -2,15 +2,19 @@
 
 A run grants a send at one moment and a provider counts it at a later one. n + 1 sends that are
 spaced over a window and a spare second part still span the whole window when the first of them
-comes late by that part. So the broker promises: whatever is sent, is sent within `late_s` of its
-grant (`Lease.send_by_s`), and sends are spaced over `window + spare_s`, where `spare_s` covers the
-promise.
+comes late by that part. So sends are spaced over `window + spare_s`, and it is promised that
+none is later than `late_s`, which the spare part covers.
 
-A long promise slows every send down; with a short one more leases come back unsent, and each of
-those has cost a send. Both are losses of the same rate, and what is least is chosen by how late the
-run's own sends have been: on a quiet machine 10 ms of a second are enough, on a busy one 50 or 100
-are not. Some providers count over less than they declare, such as a minute by slices of a second:
-the first refusal of a rate makes the spare part the 5 % that jitter of 50 ms needs in such a slice.
+A send that is later than promised is made up for: its client says so as it sends, and all later
+sends of the limit are granted so much later. That costs as much as the send was late beyond the
+promise; where that is more than the distance of two sends, it is cheaper not to send at all, and to
+ask for another lease (`Lease.send_by_s`).
+
+A long promise slows every send down, a short one has more to make up for. Both are losses of the
+same rate, and what is least is chosen by how late the run's own sends have been: on a quiet machine
+10 ms of a second are enough, on a busy one 50 may not be. Some providers count over less than they
+declare, such as a minute by slices of a second: the first refusal of a rate makes the spare part
+the 5 % that jitter of 50 ms needs in such a slice.
 """
 
 from __future__ import annotations
@@ -25,8 +29,14 @@ LATE_S = (
 )
 """What may be promised, seconds. What the network adds is not seen, so it is never less than the
 first."""
-MEMORY = 400
-"""Of so many sends the older half counts half."""
+SEEN_S = (*LATE_S, 2 * LATE_S[-1])
+"""As what a late send counts, up to the next of these; the last for all that are later."""
+MEMORY = 200
+"""After so many sends all of them count half."""
+AT_LEAST_EVERY_S = 2.0
+"""Choosing takes some 50 us, and a pool may have hundreds of limits."""
+OF_WAKE = 0.5
+"""Share of a promise that the broker may take itself, waking up late for a send."""
 REFUSED_SHARE = 0.05
 """Share of the window that is spare after a refusal; a slice of a second may be what is counted."""
 
@@ -73,6 +83,7 @@ class Headroom:
 
     Attributes:
         window_s: The window, seconds.
+        interval_s: The distance of two sends that the declared rate asks for.
         late_s: A send that is granted now may be so late.
         spare_s: Sends are spaced as if the window were so much longer.
         is_taught: Whether a refusal set it, for the rest of the run.
@@ -85,25 +96,30 @@ class Headroom:
         "_n",
         "_revised_s",
         "_taught_s",
+        "interval_s",
         "is_taught",
         "late_s",
         "spare_s",
         "window_s",
     )
 
-    def __init__(self, window_s: float, first_late_s: float) -> None:
-        """Promise that at first."""
+    def __init__(self, window_s: float, first_late_s: float, interval_s: float) -> None:
+        """Promise `first_late_s` at first."""
         self.window_s = window_s
+        self.interval_s = interval_s
         self.late_s = self.spare_s = self._aim_s = self._first_s = first_late_s
         self.is_taught = False
         self._taught_s = -math.inf
         self._revised_s = -math.inf
         self._n = 0.0
-        # The last one counts what was later than anything that may be promised.
-        self._counts = [0.0] * (len(LATE_S) + 1)
+        self._counts = [0.0] * len(SEEN_S)
+
+    def send_by_s(self) -> float:
+        """How late a send that is granted now may be if that is made up for."""
+        return min(self.late_s + self.interval_s, longest_late_s(self.window_s))
 
     def saw(self, late_s: float) -> None:
-        """A send went, or was given back unsent, so long after its grant."""
+        """A send went, or was given back unsent, so long after its time."""
         self._counts[bisect_left(LATE_S, late_s)] += 1.0
         self._n += 1.0
         if self._n >= MEMORY:
@@ -116,7 +132,7 @@ class Headroom:
         Returns:
             Whether `spare_s` has changed.
         """
-        if self.is_taught or now_s < self._revised_s + self.window_s:
+        if self.is_taught or now_s < self._revised_s + max(self.window_s, AT_LEAST_EVERY_S):
             return False
         self._revised_s = now_s
         before_s = self.spare_s
@@ -147,17 +163,22 @@ class Headroom:
         return True
 
     def _cheapest_s(self) -> float:
-        """The promise with the smallest loss: slower sends, and sends that came to nothing."""
+        """The promise with the smallest loss of sends: all of them slower, or some made up for."""
         longest_s = longest_late_s(self.window_s)
         best_s, least = self._first_s, math.inf
-        n_later = self._n
-        for late_s, count in zip(LATE_S, self._counts, strict=False):
+        for late_s in LATE_S:
             if late_s > longest_s:
                 break
-            n_later -= count
             # One more is counted as late as was thought at first: few sends prove little.
-            unproven = late_s < self._first_s
-            loss = late_s / (self.window_s + late_s) + (n_later + unproven) / (self._n + 1.0)
+            beyond = self._made_up(self._first_s, late_s)
+            for seen_s, count in zip(SEEN_S, self._counts, strict=True):
+                if count and seen_s > late_s:
+                    beyond += count * self._made_up(seen_s, late_s)
+            loss = late_s / (self.window_s + late_s) + beyond / (self._n + 1.0)
             if loss < least:
                 best_s, least = late_s, loss
         return best_s
+
+    def _made_up(self, seen_s: float, late_s: float) -> float:
+        """What a send that was so late costs with that promise, in sends."""
+        return min(1.0, max(0.0, seen_s - late_s) / self.interval_s)

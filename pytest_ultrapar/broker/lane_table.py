@@ -199,10 +199,15 @@ class LaneTable:
             lane.rate_label = bound.name
             self._wakes.ensure(bound, bound.ready_s)
 
-    def take(self, lane: LaneState, now_s: float) -> None:
-        """Take one unit of every limit on the lane's path; all must be free."""
+    def take(self, lane: LaneState, now_s: float) -> float:
+        """Take one unit of every limit on the lane's path; all must be free.
+
+        Returns:
+            How long ago the time of the send was (`LimitState.take`).
+        """
+        behind_s = 0.0
         for limit in lane.path:
-            limit.take(now_s)
+            behind_s = max(behind_s, limit.take(now_s))
         self._touched += lane.path
         self._n_grants += 1
         lane.used_order = self._n_grants
@@ -214,6 +219,7 @@ class LaneTable:
         lane.peak = max(lane.peak, lane.in_flight)
         self.in_flight += 1
         self.peak = max(self.peak, self.in_flight)
+        return behind_s
 
     def give_back(self, lane: LaneState) -> None:
         """Return the seats of a lease."""

@@ -15,11 +15,17 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ultrapar.apis.failure_classes import ANSWERED, LIMITED
-from pytest_ultrapar.broker.headroom import Headroom, never_late_s
+from pytest_ultrapar.broker.headroom import OF_WAKE, Headroom, never_late_s
 from pytest_ultrapar.broker.health import PauseLog
 from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
 from pytest_ultrapar.broker.retry_budget import RetryBudget
-from pytest_ultrapar.broker.throttles import UNRATED_SEND_BY_S, Pacer, Seats, TokenPacer
+from pytest_ultrapar.broker.throttles import (
+    UNRATED_SEND_BY_S,
+    Pacer,
+    Reservation,
+    Seats,
+    TokenPacer,
+)
 from pytest_ultrapar.broker.wakes import LeaseTerms, Wake, WakeQueue
 
 if TYPE_CHECKING:
@@ -34,7 +40,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.health import LaneHealth
     from pytest_ultrapar.broker.protocol import Feedback, LeaseOutcome, LeaseRequest
-    from pytest_ultrapar.broker.throttles import Reservation
     from pytest_ultrapar.pool.model import Lane, Limit
 
 
@@ -166,7 +171,10 @@ class LimitState(Wake):
                 pacer = TokenPacer(amount, kind.window_s + spare_s)
                 tokens.append(pacer)
             if spare_s:
-                own = Headroom(kind.window_s, spare_s)
+                # Nobody knows how many tokens a request will have; a hundred of them in a minute
+                # are neither few nor many.
+                interval_s = kind.window_s / (amount if kind.is_spaced else 100)
+                own = Headroom(kind.window_s, spare_s, interval_s)
                 _, pacers = headrooms.setdefault(kind.window_s, (own, []))
                 pacers.append(pacer)
         self.rates, self.tokens = tuple(rates), tuple(tokens)
@@ -178,21 +186,29 @@ class LimitState(Wake):
         self.lanes: list[LaneState] = []
         self.was_full = False
 
-    def take(self, now_s: float) -> None:
-        """Take a seat and a send; both must be free."""
+    def take(self, now_s: float) -> float:
+        """Take a seat and a send; both must be free.
+
+        Returns:
+            How long ago the time of the send was, as far as it has to come as if sent then.
+        """
         self.seats.take()
         if not self.rates and self.controller is None:
-            return
+            return 0.0
+        wake_s = math.inf if self.headrooms else 0.0
         for headroom, pacers in self.headrooms:
             if headroom.revise(now_s):
                 _stretch(pacers, headroom)
+            wake_s = min(wake_s, OF_WAKE * headroom.late_s)
+        behind_s = 0.0
         for rate in self.rates:
-            rate.take(now_s)
+            behind_s = max(behind_s, rate.take(now_s, wake_s))
         if self.controller is not None:
             self.controller.sent(now_s)
             # No `Pacer`: its distance is fixed, and this one changes with what comes back.
             self.pace_ready_s = now_s + self.controller.interval_s()
         self.reckon()
+        return behind_s
 
     def control(self, controller: AdaptiveController) -> None:
         """Let a controller find cap and pace from now on; what is declared stays the bound."""
@@ -211,9 +227,18 @@ class LimitState(Wake):
         return self._adopt_cap(self.controller)
 
     def was_late(self, late_s: float) -> None:
-        """A send on it went so long after its grant."""
+        """A send on it went so long after its time."""
         for headroom, _ in self.headrooms:
             headroom.saw(late_s)
+
+    def make_up(self, late_s: float) -> None:
+        """Let all later sends wait for as long as one was later than promised."""
+        for headroom, pacers in self.headrooms:
+            if late_s > headroom.late_s:
+                for pacer in pacers:
+                    if isinstance(pacer, Pacer):
+                        pacer.postpone(late_s - headroom.late_s)
+        self.reckon()
 
     @property
     def is_widened(self) -> bool:
@@ -459,12 +484,16 @@ class LaneState(Wake):
                 return False
         return self.has_seat()
 
-    def send_by_s(self, now_s: float) -> float:
-        """By when a request that is granted now must be sent."""
+    def send_by_s(self, granted_s: float) -> float:
+        """By when a request must be sent whose time that is."""
         late_s = UNRATED_SEND_BY_S
         for headroom in self.headrooms:
-            late_s = min(late_s, headroom.late_s)
-        return now_s + late_s
+            late_s = min(late_s, headroom.send_by_s())
+        return granted_s + late_s
+
+    def late_after_s(self, granted_s: float) -> float:
+        """When a request whose time that is becomes late."""
+        return granted_s + min((one.late_s for one in self.headrooms), default=math.inf)
 
     def has_seat(self) -> bool:
         """Whether every limit on the path has a free seat."""
@@ -1055,23 +1084,35 @@ class HeldLease:
     """One lease out: on which lane, since when, as which of those at once, and its tokens.
 
     Attributes:
+        behind_s: How long before the grant the time of the send was.
         probes: The retry budget whose probe it is; None for all other leases.
     """
 
-    __slots__ = ("at_grant", "granted_s", "lane", "probes", "reserved")
+    __slots__ = ("at_grant", "behind_s", "granted_s", "lane", "probes", "reserved")
 
     def __init__(
         self,
         lane: LaneState,
         granted_s: float,
         at_grant: int,
+        behind_s: float,
         probes: RetryBudget[WorkerState] | None,
     ) -> None:
         self.lane = lane
         self.granted_s = granted_s
         self.at_grant = at_grant
+        self.behind_s = behind_s
         self.probes = probes
         self.reserved: Reserved = ()
+
+    def sent_late(self, late_s: float) -> None:
+        """Its request was sent so long after the grant, which later sends make up for."""
+        late_s += self.behind_s
+        for limit in self.lane.rated:
+            limit.make_up(late_s)
+        for one in self.reserved:
+            if isinstance(one.reservation, Reservation):
+                one.reservation.over_s += late_s
 
 
 class GroupState(Wake):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
@@ -102,6 +103,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
         granted_s: When it was granted, monotonic seconds of the host.
         send_by_s: A request not sent by then must not be sent: return the lease as `unsent` and ask
             again, else a late sender would compress the spacing that the rate limits guarantee.
+        late_after_s: What is sent later than that must be said (`BrokerPort.sent_late`).
         seat_wait_s: Seconds this request waited while some limit on requests in flight was full.
         rate_wait_s: Seconds it waited for a rate limit or a pause of the lane while seats were
             free.
@@ -121,6 +123,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
     in_flight: int
     tokens: int = 0
     is_answering: bool = False
+    late_after_s: float = math.inf
 
 
 class EstimatedLimit(msgspec.Struct, frozen=True):
@@ -258,6 +261,13 @@ class BrokerPort(Protocol):
         self, lease: Lease, outcome: LeaseOutcome, feedback: Feedback = NO_FEEDBACK
     ) -> None:
         """Give a lease back with what became of its request. Never waits."""
+        ...
+
+    def sent_late(self, lease: Lease, late_s: float) -> None:
+        """Say, before the request of a lease is sent, that it is sent so long after the grant.
+
+        Called where that is after `Lease.late_after_s`. Never waits.
+        """
         ...
 
     def episode_ended(self, case_id: str, group: str) -> None:

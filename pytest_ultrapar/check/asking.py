@@ -26,10 +26,10 @@ from pytest_ultrapar.errors import InfraError
 from pytest_ultrapar.pool.model import Lane
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pytest_ultrapar.broker.daily_limits import DailyLimit
-    from pytest_ultrapar.broker.protocol import LeaseOutcome
+    from pytest_ultrapar.broker.protocol import Lease, LeaseOutcome
     from pytest_ultrapar.engine.endpoints import Endpoint
     from pytest_ultrapar.pool.model import LaneId, Pool
 
@@ -225,19 +225,16 @@ class Asking:
             model = lane.lane_id
             tokens = 0 if estimates is None else estimates.of_request(model, MESSAGES, PARAMETERS)
             body = self._question.body(endpoint)
-            while True:
-                request = LeaseRequest(
-                    next(request_ids), model, opens=True, case_id=lane.lane_id, tokens=tokens
+            try:
+                lease, sent_s = await self._lease(
+                    port,
+                    lambda: LeaseRequest(
+                        next(request_ids), model, opens=True, case_id=model, tokens=tokens
+                    ),
                 )
-                try:
-                    lease = await acquire_lease(port, request)
-                except InfraError as error:
-                    return Seen(lane, None, None, self._clock.now_s(), unsent=error)
-                sent_s = self._clock.now_s()
-                late_s = sent_s - lease.granted_s
-                if sent_s <= lease.send_by_s:
-                    break
-                port.release(lease, "unsent", Feedback(late_s=late_s))
+            except InfraError as error:
+                return Seen(lane, None, None, self._clock.now_s(), unsent=error)
+            late_s = sent_s - lease.granted_s
             outcome: LeaseOutcome = "cancelled"
             answer: Answer | Failure | None = None
             failure: Failure | None = None
@@ -263,6 +260,25 @@ class Asking:
         finally:
             await port.close()
             await http.close()
+
+    async def _lease(
+        self, port: LocalBroker, wish: Callable[[], LeaseRequest]
+    ) -> tuple[Lease, float]:
+        """A lease that may be used now, and the time.
+
+        Raises:
+            InfraError: There is none.
+        """
+        while True:
+            lease = await acquire_lease(port, wish())
+            now_s = self._clock.now_s()
+            late_s = now_s - lease.granted_s
+            if now_s <= lease.send_by_s:
+                break
+            port.release(lease, "unsent", Feedback(late_s=late_s))
+        if now_s > lease.late_after_s:
+            port.sent_late(lease, late_s)
+        return lease, now_s
 
 
 def _each_lane_alone(pool: Pool) -> Pool:

@@ -336,6 +336,8 @@ class Llm:
         if t_send_s > lease.send_by_s:
             parts.port.release(lease, "unsent", Feedback(late_s=late_s))
             return None
+        if t_send_s > lease.late_after_s:
+            parts.port.sent_late(lease, late_s)
         if parts.watch is not None:
             parts.watch.sent(self._case_id, turn, attempt, lease)
         outcome: LeaseOutcome = "cancelled"
