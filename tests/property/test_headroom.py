@@ -19,7 +19,14 @@ from tests.pools import lane, pool
 if TYPE_CHECKING:
     import random
 
-MODES = ("prompt", "jittery", "as late as promised", "as late as allowed", "too late", "in bursts")
+MODES = (
+    "prompt",
+    "jittery",
+    "as late as promised",
+    "as late as allowed",
+    "too late",
+    "now and then",
+)
 
 
 class LatePlay(Play):
@@ -48,7 +55,7 @@ class LatePlay(Play):
             "as late as promised": max(0.0, lease.late_after_s - lease.granted_s),
             "as late as allowed": room_s,
             "too late": room_s + 0.01,
-            "in bursts": self._rng.choice([0.0, room_s]),
+            "now and then": self._rng.choice([0.0, 0.0, 0.0, self._rng.uniform(0.0, room_s)]),
         }.get(self.mode, 0.001)
         self.later(late_s, self._sent, request_id, late_s)
 
