@@ -75,8 +75,12 @@ class Play(BrokerPlay):
 
     def back(self, request_id: int, outcome: str = "ok", *feedback: object) -> None:
         """Give a lease back; `feedback` are the fields of `Feedback`, `retry_after_s` first."""
+        self.answer(request_id, outcome, Feedback(*feedback))
+
+    def answer(self, request_id: int, outcome: str, feedback: Feedback) -> None:
+        """Give a lease back with all that is said of it."""
         lease = self.leases.pop(request_id)
-        self.release(self.whose[request_id], lease.lease_id, outcome, Feedback(*feedback))
+        self.release(self.whose[request_id], lease.lease_id, outcome, feedback)
 
     def end(self, case_id: str, group: str = "", worker: str = "gw0") -> None:
         self.episode_ended(worker, case_id, group)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES, LIMITED
 from pytest_ultrapar.broker.adaptive.observation import Observation
 from pytest_ultrapar.broker.assignment import check_assignment
+from pytest_ultrapar.broker.headroom import never_late_s
 from pytest_ultrapar.broker.lane_table import LaneTable, OrphanSeat
 from pytest_ultrapar.broker.lanes import (
     GroupBook,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.broker.daily_limits import Days
+    from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.lanes import InstanceState, LaneSet
     from pytest_ultrapar.broker.protocol import Feedback, KnownLane, LeaseOutcome, LeaseRequest
     from pytest_ultrapar.pool.model import Pool
@@ -76,6 +78,7 @@ class LaneBroker:
         episode_timeout_s: float = EPISODE_TIMEOUT_S,
         known: Iterable[KnownLane] = (),
         days: Mapping[str, Days] | None = None,
+        late_s: Promise = never_late_s,
     ) -> None:
         """Start with nothing in flight, and every lane up of which nothing else is known.
 
@@ -86,6 +89,7 @@ class LaneBroker:
                 nothing for so long is removed.
             known: Lanes that are removed or pause when the first worker connects.
             days: What counts units per day, by limit; a limit without holds nobody per day.
+            late_s: How late sends may be at first.
         """
         self._known = tuple(known)
         self._wakes = WakeQueue()
@@ -95,6 +99,7 @@ class LaneBroker:
             random.Random(seed),
             episode_timeout_s=episode_timeout_s,
             days=days,
+            late_s=late_s,
         )
         self._groups = GroupBook(self._wakes)
         self._homes = Homes(self._table.lanes, self._wakes)
@@ -194,6 +199,9 @@ class LaneBroker:
         if outcome in ANSWERED:
             lane.answered(held.granted_s, now_s)
         self._table.progress.came_back(held, outcome, now_s)
+        if feedback.late_s is not None:
+            for limit in lane.rated:
+                limit.was_late(held.behind_s + feedback.late_s)
         if held.probes is not None:
             _end_probe(held.probes, outcome, now_s)
         pending = lane.in_flight - 1
@@ -209,6 +217,18 @@ class LaneBroker:
         if held.reserved:
             self._table.look_at(settle(held.reserved, outcome, feedback, now_s))
         self._table.give_back(lane)
+        return self._finish(now_s)
+
+    def sent_late(self, worker: str, lease_id: int, late_s: float, now_s: float) -> list[Action]:
+        """A request goes out so long after its grant; later sends make up for what is too long.
+
+        To be said as it is sent; nothing happens when the worker does not hold the lease (any
+        more).
+        """
+        now_s = self._advance(now_s)
+        held = self._worker(worker).leases.get(lease_id)
+        if held is not None:
+            held.sent_late(late_s)
         return self._finish(now_s)
 
     def episode_ended(self, worker: str, case_id: str, group: str, now_s: float) -> list[Action]:
@@ -367,6 +387,11 @@ class LaneBroker:
             After a refusal: seconds that the lane should pause, None for a back-off.
         """
         lane = held.lane
+        if outcome == "rate" and feedback.exceeded != "in_flight":
+            # It may have come too early only since the one before it came late.
+            answers = [limit.give_headroom(held.granted_s, now_s) for limit in lane.rated]
+            if any(answers):
+                return 0.0
         if (limit := lane.counted) is None or limit.controller is None:
             if outcome not in LIMITED:
                 return None

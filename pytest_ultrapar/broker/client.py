@@ -114,6 +114,10 @@ class BrokerClient(asyncio.Protocol):
         """Give a lease back with what became of its request."""
         self._send(wire.Release(lease.lease_id, outcome, feedback))
 
+    def sent_late(self, lease: Lease, late_s: float) -> None:
+        """Say that a request is sent so long after its grant."""
+        self._send(wire.SentLate(lease.lease_id, late_s))
+
     def episode_ended(self, case_id: str, group: str) -> None:
         """Say that a case needs no further lease."""
         self._send(wire.EpisodeOver(case_id, group))

@@ -17,6 +17,7 @@ from pytest_ultrapar.broker.adaptive.observation import WRITE_EVERY_S, HistoryFi
 from pytest_ultrapar.broker.adaptive.server_load import LoadWatch, Place, watched
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.daily_limits import open_days
+from pytest_ultrapar.broker.headroom import first_late_s
 from pytest_ultrapar.clock import HostDayClock
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class BrokerHost:
             episode_timeout_s=settings.episode_timeout_s,
             known=settings.known,
             days=open_days(settings.pool, settings.days, HostDayClock(), clock.now_s()),
+            late_s=first_late_s,
         )
         self._clock = clock
         self._loop = loop

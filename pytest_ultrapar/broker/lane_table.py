@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.adaptive.controller import AdaptiveController
 from pytest_ultrapar.broker.adaptive.seats import START
+from pytest_ultrapar.broker.headroom import longest_late_s, longest_spare_s, never_late_s
 from pytest_ultrapar.broker.health import LaneHealth, Pause, Removal, Resume
 from pytest_ultrapar.broker.lanes import (
-    MAX_SEND_BY_S,
     InstanceState,
     LaneSet,
     LaneState,
@@ -18,7 +18,6 @@ from pytest_ultrapar.broker.lanes import (
     ModelState,
 )
 from pytest_ultrapar.broker.protocol import BIN, ModelProgress
-from pytest_ultrapar.broker.throttles import HEADROOM, counted_over_s
 from pytest_ultrapar.broker.wakes import Wake, WakeQueue
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.adaptive.observation import LimitChange
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
     from pytest_ultrapar.broker.daily_limits import Days
+    from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.health import Verdict
     from pytest_ultrapar.broker.lanes import HeldLease, WorkerState
     from pytest_ultrapar.broker.protocol import KnownLane, LeaseOutcome
@@ -135,6 +135,7 @@ class LaneTable:
         *,
         episode_timeout_s: float = EPISODE_TIMEOUT_S,
         days: Mapping[str, Days] | None = None,
+        late_s: Promise = never_late_s,
     ) -> None:
         self._wakes = wakes
         self.episode_timeout_s = episode_timeout_s
@@ -144,7 +145,8 @@ class LaneTable:
         self.started_s = math.inf
         self.progress = Progress()
         self._limits = {
-            name: LimitState(limit, self.days.get(name, ())) for name, limit in pool.limits.items()
+            name: LimitState(limit, self.days.get(name, ()), late_s)
+            for name, limit in pool.limits.items()
         }
         self._touched: list[LimitState] = []
         self._n_grants = 0
@@ -197,10 +199,15 @@ class LaneTable:
             lane.rate_label = bound.name
             self._wakes.ensure(bound, bound.ready_s)
 
-    def take(self, lane: LaneState, now_s: float) -> None:
-        """Take one unit of every limit on the lane's path; all must be free."""
+    def take(self, lane: LaneState, now_s: float) -> float:
+        """Take one unit of every limit on the lane's path; all must be free.
+
+        Returns:
+            How long ago the time of the send was (`LimitState.take`).
+        """
+        behind_s = 0.0
         for limit in lane.path:
-            limit.take(now_s)
+            behind_s = max(behind_s, limit.take(now_s))
         self._touched += lane.path
         self._n_grants += 1
         lane.used_order = self._n_grants
@@ -212,6 +219,7 @@ class LaneTable:
         lane.peak = max(lane.peak, lane.in_flight)
         self.in_flight += 1
         self.peak = max(self.peak, self.in_flight)
+        return behind_s
 
     def give_back(self, lane: LaneState) -> None:
         """Return the seats of a lease."""
@@ -524,7 +532,8 @@ def free_s(limits: Collection[Limit], over_s: float) -> float:
     A run spaces its own sends, so that any window is within its limit (`Pacer`). So do
     two runs together when their last and first send are as far apart: no window needs to pass, and
     nobody needs to know when the last send was, only that there was none later. Tokens are counted
-    over the whole window, which has to pass. What a day has left is remembered elsewhere.
+    over the whole window, which has to pass. What a day has left is remembered elsewhere. Nobody
+    remembers the earlier run's headroom, so it is taken for the most that there can be.
 
     Args:
         limits: Those on which the run's sends fell.
@@ -532,9 +541,8 @@ def free_s(limits: Collection[Limit], over_s: float) -> float:
             a little later.
     """
     waits_s = [
-        (1 + HEADROOM) * kind.window_s / amount + min(MAX_SEND_BY_S, HEADROOM * kind.window_s)
-        if kind.is_spaced
-        else counted_over_s(kind) + MAX_SEND_BY_S
+        (kind.window_s + longest_spare_s(kind.window_s)) / (amount if kind.is_spaced else 1)
+        + longest_late_s(kind.window_s)
         for limit in limits
         for kind, amount in limit.rows
         if kind.window_s and not kind.is_daily

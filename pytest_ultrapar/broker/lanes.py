@@ -15,16 +15,16 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ultrapar.apis.failure_classes import ANSWERED, LIMITED
+from pytest_ultrapar.broker.headroom import OF_WAKE, Headroom, never_late_s
 from pytest_ultrapar.broker.health import PauseLog
 from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
 from pytest_ultrapar.broker.retry_budget import RetryBudget
 from pytest_ultrapar.broker.throttles import (
-    HEADROOM,
     UNRATED_SEND_BY_S,
     Pacer,
+    Reservation,
     Seats,
     TokenPacer,
-    counted_over_s,
 )
 from pytest_ultrapar.broker.wakes import LeaseTerms, Wake, WakeQueue
 
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.assignment import Assignment, Group
     from pytest_ultrapar.broker.daily_limits import Days
     from pytest_ultrapar.broker.day_ledger import DayReservation
+    from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.health import LaneHealth
     from pytest_ultrapar.broker.protocol import Feedback, LeaseOutcome, LeaseRequest
-    from pytest_ultrapar.broker.throttles import Reservation
     from pytest_ultrapar.pool.model import Lane, Limit
 
 
@@ -98,9 +98,6 @@ def settle(
     return lanes
 
 
-MAX_SEND_BY_S = 1.0
-"""With a rate on the path a send may be late by the headroom of the rate's window (50 ms for
-`qps`): n + 1 sends, of which the first is late by that much, still span the whole window."""
 TELLING_ANSWERS = 20
 """From so many on, the longest tells how long a request may take: the next one takes longer with a
 chance of 1 in 21 at most, if they are alike."""
@@ -117,6 +114,8 @@ class LimitState(Wake):
         tokens: One for each row that counts tokens.
         days: What counts units per day, with its kind; nothing where days are not counted, as in a
             forecast.
+        headrooms: What is added to each window over which rates and tokens are spaced, with those
+            pacers; nothing where sends are never late, as in a play.
         spent_until_s: When the first unit of a day that is used up comes free.
         ready_s: The earliest time of the next send, by all of the following (`reckon`).
         pace_ready_s: The earliest time by the pace that `controller` finds.
@@ -133,6 +132,7 @@ class LimitState(Wake):
         "days",
         "declared",
         "head_of_line",
+        "headrooms",
         "kept_until_s",
         "lanes",
         "name",
@@ -145,20 +145,40 @@ class LimitState(Wake):
         "was_full",
     )
 
-    def __init__(self, declared: Limit, days: Days = ()) -> None:
+    def __init__(
+        self,
+        declared: Limit,
+        days: Days = (),
+        late_s: Promise = never_late_s,
+    ) -> None:
         super().__init__()
         self.name = declared.name
         self.declared = declared
         self.seats = Seats(math.inf if declared.workers is None else declared.workers)
         self.controller: AdaptiveController | None = None
-        self.rates = tuple(
-            Pacer(amount, kind.window_s) for kind, amount in declared.rows if kind.is_spaced
-        )
-        self.tokens = tuple(
-            TokenPacer(amount, counted_over_s(kind))
-            for kind, amount in declared.rows
-            if kind.counts == "tokens" and not kind.is_daily
-        )
+        headrooms: dict[float, tuple[Headroom, list[Pacer | TokenPacer]]] = {}
+        rates: list[Pacer] = []
+        tokens: list[TokenPacer] = []
+        for kind, amount in declared.rows:
+            if not kind.window_s or kind.is_daily:
+                continue
+            spare_s = late_s(kind.window_s)
+            pacer: Pacer | TokenPacer
+            if kind.is_spaced:
+                pacer = Pacer(amount, kind.window_s + spare_s)
+                rates.append(pacer)
+            else:
+                pacer = TokenPacer(amount, kind.window_s + spare_s)
+                tokens.append(pacer)
+            if spare_s:
+                # Nobody knows how many tokens a request will have; a hundred of them in a minute
+                # are neither few nor many.
+                interval_s = kind.window_s / (amount if kind.is_spaced else 100)
+                own = Headroom(kind.window_s, spare_s, interval_s)
+                _, pacers = headrooms.setdefault(kind.window_s, (own, []))
+                pacers.append(pacer)
+        self.rates, self.tokens = tuple(rates), tuple(tokens)
+        self.headrooms = tuple(headrooms.values())
         self.days = days
         self.ready_s = self.pace_ready_s = self.spent_until_s = -math.inf
         self.head_of_line: HeadOfLine | None = None
@@ -166,18 +186,29 @@ class LimitState(Wake):
         self.lanes: list[LaneState] = []
         self.was_full = False
 
-    def take(self, now_s: float) -> None:
-        """Take a seat and a send; both must be free."""
+    def take(self, now_s: float) -> float:
+        """Take a seat and a send; both must be free.
+
+        Returns:
+            How long ago the time of the send was, as far as it has to come as if sent then.
+        """
         self.seats.take()
         if not self.rates and self.controller is None:
-            return
+            return 0.0
+        wake_s = math.inf if self.headrooms else 0.0
+        for headroom, pacers in self.headrooms:
+            if headroom.revise(now_s):
+                _stretch(pacers, headroom)
+            wake_s = min(wake_s, OF_WAKE * headroom.late_s)
+        behind_s = 0.0
         for rate in self.rates:
-            rate.take(now_s)
+            behind_s = max(behind_s, rate.take(now_s, wake_s))
         if self.controller is not None:
             self.controller.sent(now_s)
             # No `Pacer`: its distance is fixed, and this one changes with what comes back.
             self.pace_ready_s = now_s + self.controller.interval_s()
         self.reckon()
+        return behind_s
 
     def control(self, controller: AdaptiveController) -> None:
         """Let a controller find cap and pace from now on; what is declared stays the bound."""
@@ -194,6 +225,38 @@ class LimitState(Wake):
             return False
         self.controller.load_reported(load, self.seats.in_flight, now_s)
         return self._adopt_cap(self.controller)
+
+    def was_late(self, late_s: float) -> None:
+        """A send on it went so long after its time."""
+        for headroom, _ in self.headrooms:
+            headroom.saw(late_s)
+
+    def make_up(self, late_s: float) -> None:
+        """Let all later sends wait for as long as one was later than promised."""
+        for headroom, pacers in self.headrooms:
+            if late_s > headroom.late_s:
+                for pacer in pacers:
+                    if isinstance(pacer, Pacer):
+                        pacer.postpone(late_s - headroom.late_s)
+        self.reckon()
+
+    @property
+    def is_widened(self) -> bool:
+        """Whether a refusal made its sends keep more distance."""
+        return any(headroom.is_taught for headroom, _ in self.headrooms)
+
+    def give_headroom(self, granted_s: float, now_s: float) -> bool:
+        """Space sends wider after one was refused for its rate.
+
+        Returns:
+            Whether that is the answer; else there is as much headroom as helps.
+        """
+        is_answer = False
+        for headroom, pacers in self.headrooms:
+            if headroom.refused(granted_s, now_s):
+                is_answer = True
+                _stretch(pacers, headroom)
+        return is_answer
 
     def take_changes(self) -> list[LimitChange]:
         """What the controller changed since the last call."""
@@ -259,6 +322,11 @@ class LimitState(Wake):
         self.reckon()
 
 
+def _stretch(pacers: Iterable[Pacer | TokenPacer], headroom: Headroom) -> None:
+    for pacer in pacers:
+        pacer.stretch(headroom.window_s + headroom.spare_s)
+
+
 class ModelState:
     """The lanes of one model, and how many requests may be served by them now.
 
@@ -288,7 +356,7 @@ class LaneState(Wake):
         path: Every limit a lease takes a unit of.
         seats: Of those of them with a cap; `rated`: those with a rate; `metered`: those of them
             that count tokens or days; `balance`: the seats that tell this lane from the others of
-            its model, by which requests are spread.
+            its model, by which requests are spread; `headrooms`: those of all of them.
         counted: The limit by which the provider counts its requests, as far as the pool says: the
             innermost that is not the run's own. A refusal says something about it. None: there is
             none yet.
@@ -318,6 +386,7 @@ class LaneState(Wake):
         "busy_s",
         "counted",
         "granted",
+        "headrooms",
         "health",
         "in_flight",
         "instance",
@@ -343,7 +412,6 @@ class LaneState(Wake):
         "removed_after_s",
         "seat_label",
         "seats",
-        "send_by_s",
         "service_s",
         "sets",
         "started_s",
@@ -370,11 +438,7 @@ class LaneState(Wake):
         self.balance: tuple[Seats, ...] = ()
         self.metered = tuple(limit for limit in path if limit.tokens or limit.days)
         self.follow(path)
-        windows_s = [rate.window_s for limit in path for rate in limit.rates]
-        windows_s += [pacer.window_s for limit in path for pacer in limit.tokens]
-        self.send_by_s = (
-            min(MAX_SEND_BY_S, HEADROOM * min(windows_s)) if windows_s else UNRATED_SEND_BY_S
-        )
+        self.headrooms = tuple(headroom for limit in path for headroom, _ in limit.headrooms)
         self.terms: LeaseTerms[WorkerState] = LeaseTerms()
         self.counted: LimitState | None = None
         self.is_declared = True
@@ -419,6 +483,17 @@ class LaneState(Wake):
             if limit.ready_s > now_s:
                 return False
         return self.has_seat()
+
+    def send_by_s(self, granted_s: float) -> float:
+        """By when a request must be sent whose time that is."""
+        late_s = UNRATED_SEND_BY_S
+        for headroom in self.headrooms:
+            late_s = min(late_s, headroom.send_by_s())
+        return granted_s + late_s
+
+    def late_after_s(self, granted_s: float) -> float:
+        """When a request whose time that is becomes late."""
+        return granted_s + min((one.late_s for one in self.headrooms), default=math.inf)
 
     def has_seat(self) -> bool:
         """Whether every limit on the path has a free seat."""
@@ -509,6 +584,7 @@ class LaneState(Wake):
             removed_after_s=self.removed_after_s,
             estimated=self._estimate(),
             busy_s=self.busy_s + under_way_s,
+            widened=tuple(limit.name for limit in self.rated if limit.is_widened),
         )
 
     def _estimate(self) -> EstimatedLimit | None:
@@ -1008,23 +1084,35 @@ class HeldLease:
     """One lease out: on which lane, since when, as which of those at once, and its tokens.
 
     Attributes:
+        behind_s: How long before the grant the time of the send was.
         probes: The retry budget whose probe it is; None for all other leases.
     """
 
-    __slots__ = ("at_grant", "granted_s", "lane", "probes", "reserved")
+    __slots__ = ("at_grant", "behind_s", "granted_s", "lane", "probes", "reserved")
 
     def __init__(
         self,
         lane: LaneState,
         granted_s: float,
         at_grant: int,
+        behind_s: float,
         probes: RetryBudget[WorkerState] | None,
     ) -> None:
         self.lane = lane
         self.granted_s = granted_s
         self.at_grant = at_grant
+        self.behind_s = behind_s
         self.probes = probes
         self.reserved: Reserved = ()
+
+    def sent_late(self, late_s: float) -> None:
+        """Its request was sent so long after the grant, which later sends make up for."""
+        late_s += self.behind_s
+        for limit in self.lane.rated:
+            limit.make_up(late_s)
+        for one in self.reserved:
+            if isinstance(one.reservation, Reservation):
+                one.reservation.over_s += late_s
 
 
 class GroupState(Wake):

@@ -83,6 +83,12 @@ class LocalBroker:
                 self._broker.release(self._worker, lease.lease_id, outcome, feedback, now_s)
             )
 
+    def sent_late(self, lease: Lease, late_s: float) -> None:
+        """Say that a request is sent so long after its grant."""
+        if self._serves:
+            now_s = self._host.now_s()
+            self._carry_out(self._broker.sent_late(self._worker, lease.lease_id, late_s, now_s))
+
     def episode_ended(self, case_id: str, group: str) -> None:
         """Say that a case needs no further lease."""
         if self._serves:

@@ -74,6 +74,10 @@ class BrokerPlay(ABC):
         """Give a lease back."""
         self.book(self.broker.release(worker, lease_id, outcome, feedback, self.now_s))
 
+    def sent_late(self, worker: str, lease_id: int, late_s: float) -> None:
+        """Send a request so long after its grant."""
+        self.book(self.broker.sent_late(worker, lease_id, late_s, self.now_s))
+
     def episode_ended(self, worker: str, case_id: str, group: str = "") -> None:
         """Say that a case is over."""
         self.book(self.broker.episode_ended(worker, case_id, group, self.now_s))

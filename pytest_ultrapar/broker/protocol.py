@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
@@ -51,6 +52,7 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True):
         tokens_out: Those of them that are the answer's.
         allowance: The provider's own limits.
         is_wordless: Whether it is a 503 or a refused connection that names no time to come back.
+        late_s: How long after its grant the request was sent, or could not be sent any more.
     """
 
     retry_after_s: float | None = None
@@ -59,6 +61,7 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True):
     allowance: Allowance | None = None
     tokens_out: int | None = None
     is_wordless: bool = False
+    late_s: float | None = None
 
 
 NO_FEEDBACK = Feedback()
@@ -100,6 +103,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
         granted_s: When it was granted, monotonic seconds of the host.
         send_by_s: A request not sent by then must not be sent: return the lease as `unsent` and ask
             again, else a late sender would compress the spacing that the rate limits guarantee.
+        late_after_s: What is sent later than that must be said (`BrokerPort.sent_late`).
         seat_wait_s: Seconds this request waited while some limit on requests in flight was full.
         rate_wait_s: Seconds it waited for a rate limit or a pause of the lane while seats were
             free.
@@ -119,6 +123,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
     in_flight: int
     tokens: int = 0
     is_answering: bool = False
+    late_after_s: float = math.inf
 
 
 class EstimatedLimit(msgspec.Struct, frozen=True):
@@ -164,6 +169,8 @@ class LaneStatus(msgspec.Struct, frozen=True):
         estimated: The limit on its path that is estimated: in adaptive mode always, in fixed mode
             once the provider has refused a request as too much.
         busy_s: Seconds that its leases were out, all of them together.
+        widened: Limits on its path on which sends keep more distance than at first, since some were
+            refused that kept to the declared rate (`headroom`).
     """
 
     # Manifests of earlier runs have `out`, and the older names of fields given below.
@@ -186,6 +193,7 @@ class LaneStatus(msgspec.Struct, frozen=True):
     removed_after_s: float | None = msgspec.field(default=None, name="out_after_s")
     estimated: EstimatedLimit | None = msgspec.field(default=None, name="found")
     busy_s: float = 0.0
+    widened: tuple[str, ...] = ()
 
     @property
     def is_removed(self) -> bool:
@@ -253,6 +261,13 @@ class BrokerPort(Protocol):
         self, lease: Lease, outcome: LeaseOutcome, feedback: Feedback = NO_FEEDBACK
     ) -> None:
         """Give a lease back with what became of its request. Never waits."""
+        ...
+
+    def sent_late(self, lease: Lease, late_s: float) -> None:
+        """Say, before the request of a lease is sent, that it is sent so long after the grant.
+
+        Called where that is after `Lease.late_after_s`. Never waits.
+        """
         ...
 
     def episode_ended(self, case_id: str, group: str) -> None:

@@ -194,18 +194,18 @@ class Scheduler:
         seat_wait_s = rate_wait_s = 0.0
         if now_s > waiting.since_s:
             seat_wait_s, rate_wait_s = _split_wait(waiting, lane, now_s)
-        table.take(lane, now_s)
+        behind_s = table.take(lane, now_s)
         table.progress.sent(lane.model.name, request.case_id)
         self._n_leases += 1
         # What the provider counts, over all lanes that share the limit: a refusal is about that.
         at_grant = lane.in_flight if lane.counted is None else lane.counted.seats.in_flight
-        held = HeldLease(lane, now_s, at_grant, waiting.probes)
+        held = HeldLease(lane, now_s, at_grant, behind_s, waiting.probes)
         worker.leases[self._n_leases] = held
         tokens = 0
         if lane.metered:
             tokens = request.tokens
             held.reserved = reserve(lane, tokens, now_s)
-        send_by_s = now_s + lane.send_by_s
+        send_by_s = lane.send_by_s(now_s - behind_s)
         table.begin_term(lane, self._n_leases, worker, send_by_s)
         if lane.health.on_trial:
             table.begin_probe(lane, now_s, send_by_s)
@@ -221,6 +221,7 @@ class Scheduler:
             lane.in_flight,
             tokens,
             lane.instance.is_answering(now_s),
+            lane.late_after_s(now_s - behind_s),
         )
         self.actions.append(Grant(worker.name, request.request_id, lease))
         if waiting.opens:

@@ -118,6 +118,8 @@ class BrokerServer:
                 self._carry_out(broker.request(worker, request, now_s))
             case wire.Release(lease_id, outcome, feedback):
                 self._carry_out(broker.release(worker, lease_id, outcome, feedback, now_s))
+            case wire.SentLate(lease_id, late_s):
+                self._carry_out(broker.sent_late(worker, lease_id, late_s, now_s))
             case wire.EpisodeOver(case_id, group):
                 self._carry_out(broker.episode_ended(worker, case_id, group, now_s))
             case wire.Withdraw(request_id):

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pytest_ultrapar.pool.model import Limit, LimitKind, Pool
 
 
 class Seats:
@@ -67,33 +62,6 @@ class Seats:
 UNRATED_SEND_BY_S = 60.0
 """A lease may be used so long after its grant where no rate is on the path: a late send harms
 nobody there; this catches a client that slept."""
-HEADROOM = 0.05
-"""Share by which sends are spaced wider than the declared rate asks.
-
-Sends that are spaced exactly reach a server spaced less exactly. Fifteen workers that opened their
-first connections at once on two cores sent their first requests up to 70 ms late, and 3 of 3,634
-requests at 18 per second were then one call too many in the server's own window of a second; with
-5 % none was.
-"""
-
-
-def counted_over_s(kind: LimitKind) -> float:
-    """Seconds over which tokens are counted in place of the kind's window.
-
-    The same headroom, and a request that is as large as the limit still fits.
-    """
-    return kind.window_s * (1 + HEADROOM)
-
-
-def with_headroom(pool: Pool) -> Pool:
-    """The pool as a run's broker is given it: rates lowered by `HEADROOM`, all else as declared."""
-    return replace(pool, limits={name: _lowered(limit) for name, limit in pool.limits.items()})
-
-
-def _lowered(limit: Limit) -> Limit:
-    share = 1 / (1 + HEADROOM)
-    rates = {row.kind.word: row.amount * share for row in limit.rows if row.kind.is_spaced}
-    return replace(limit, **rates)  # type: ignore[arg-type]  # rates are no counts
 
 
 class Pacer:
@@ -116,14 +84,14 @@ class Pacer:
     Source: ITU-T I.371 annex A (GCRA, the virtual scheduling algorithm).
     """
 
-    __slots__ = ("interval_s", "ready_s", "window_s")
+    __slots__ = ("interval_s", "rate", "ready_s")
 
     def __init__(self, rate: float, window_s: float) -> None:
         """Start with the first send allowed at once.
 
         Args:
             rate: Sends per window, > 0, fractions allowed.
-            window_s: Length of the window in seconds, > 0.
+            window_s: Length of the window in seconds, > 0, with what is spare.
 
         Raises:
             ValueError: When either is not a finite number above 0.
@@ -131,11 +99,15 @@ class Pacer:
         if not (math.isfinite(rate) and math.isfinite(window_s) and rate > 0 and window_s > 0):
             msg = f"rate and window_s must be finite and > 0 (got {rate!r} per {window_s!r} s)"
             raise ValueError(msg)
+        self.rate = rate
+        self.ready_s = -math.inf
+        self.stretch(window_s)
+
+    def stretch(self, window_s: float) -> None:
+        """Space the sends after the next one over another window."""
         # Rounded up, so that `rate` intervals never sum to less than the window (3 x the float
         # below 1/3 would).
-        self.interval_s = math.nextafter(window_s / rate, math.inf)
-        self.window_s = window_s
-        self.ready_s = -math.inf
+        self.interval_s = math.nextafter(window_s / self.rate, math.inf)
 
     @property
     def per_s(self) -> float:
@@ -146,8 +118,17 @@ class Pacer:
         """The earliest time, not before `now_s`, at which a send is allowed."""
         return max(now_s, self.ready_s)
 
-    def take(self, now_s: float) -> None:
+    def take(self, now_s: float, wake_s: float = 0.0) -> float:
         """Count one send at `now_s`.
+
+        Args:
+            now_s: The time.
+            wake_s: So long after its time a send may be granted and still count as on time: timers
+                wake late, by 1 ms on a quiet machine, and at 100 per second that would be a tenth
+                of all sends.
+
+        Returns:
+            How long ago its time was, if it counts as on time; else 0.
 
         Raises:
             ValueError: When no send is allowed at `now_s`.
@@ -155,9 +136,15 @@ class Pacer:
         if now_s < self.ready_s:
             msg = f"a send at {now_s!r} s is {self.ready_s - now_s:.6f} s too early"
             raise ValueError(msg)
+        since_s = self.ready_s if self.ready_s >= now_s - wake_s else now_s
         # The sum is rounded to nearest, so one step up is never below the true sum: at an uptime of
         # 100 days a step is 2 ns, and without it a long chain of sends drifts below the window.
-        self.ready_s = math.nextafter(now_s + self.interval_s, math.inf)
+        self.ready_s = math.nextafter(since_s + self.interval_s, math.inf)
+        return now_s - since_s
+
+    def postpone(self, by_s: float) -> None:
+        """Allow the next send, and so all after it, that much later."""
+        self.ready_s = math.nextafter(self.ready_s + by_s, math.inf)
 
 
 MAX_CREDIT = 0.1
@@ -207,7 +194,7 @@ class TokenPacer:
 
         Args:
             limit: Tokens per window, >= 1.
-            window_s: Length of the window in seconds, > 0.
+            window_s: Length of the window in seconds, > 0, with what is spare.
 
         Raises:
             ValueError: When either is not a finite number in its bounds.
@@ -216,12 +203,16 @@ class TokenPacer:
             msg = f"limit must be >= 1 and window_s > 0 (got {limit!r} per {window_s!r} s)"
             raise ValueError(msg)
         self.limit = limit
-        self.window_s = window_s
         self.ready_s = -math.inf
-        self._token_s = window_s / limit
+        self.stretch(window_s)
         self._credit_s = 0.0
         self._counted = 0
         self._log: deque[Reservation] = deque()
+
+    def stretch(self, window_s: float) -> None:
+        """Count sends from now on over another window."""
+        self.window_s = window_s
+        self._token_s = window_s / self.limit
 
     def ready_at_s(self, tokens: int, now_s: float) -> float:
         """The earliest time, not before `now_s`, at which a send of so many tokens is allowed.

@@ -88,6 +88,13 @@ class AskSigns(msgspec.Struct, frozen=True, array_like=True, tag=8):
     """A wish to know when each worker gave its last sign; for controllers only."""
 
 
+class SentLate(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """The request of a lease is sent so long after its grant."""
+
+    lease_id: int
+    late_s: float
+
+
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=0):
     """The handshake is done."""
 
@@ -111,7 +118,16 @@ class Signs(msgspec.Struct, frozen=True, array_like=True, tag=5):
 
 
 ClientMessage = (
-    Hello | Acquire | Withdraw | Release | EpisodeOver | Assign | AskStatus | Alive | AskSigns
+    Hello
+    | Acquire
+    | Withdraw
+    | Release
+    | EpisodeOver
+    | Assign
+    | AskStatus
+    | Alive
+    | AskSigns
+    | SentLate
 )
 ServerMessage = Welcome | Grant | Refusal | Assigned | StatusNow | Signs
 

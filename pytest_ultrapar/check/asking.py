@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.broker.holding import acquire_lease
 from pytest_ultrapar.broker.local import LocalBroker
-from pytest_ultrapar.broker.protocol import LeaseRequest
+from pytest_ultrapar.broker.protocol import Feedback, LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
-from pytest_ultrapar.broker.throttles import with_headroom
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.answers import feedback_from, read_answer
 from pytest_ultrapar.engine.descriptors import connections_allowed
@@ -27,10 +26,10 @@ from pytest_ultrapar.errors import InfraError
 from pytest_ultrapar.pool.model import Lane
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pytest_ultrapar.broker.daily_limits import DailyLimit
-    from pytest_ultrapar.broker.protocol import LeaseOutcome
+    from pytest_ultrapar.broker.protocol import Lease, LeaseOutcome
     from pytest_ultrapar.engine.endpoints import Endpoint
     from pytest_ultrapar.pool.model import LaneId, Pool
 
@@ -211,7 +210,7 @@ class Asking:
         self._all = asyncio.current_task()
         self._begun.set()
         alone = _each_lane_alone(self._pool)
-        settings = BrokerSettings(with_headroom(alone), days=tuple(self._days))
+        settings = BrokerSettings(alone, days=tuple(self._days))
         port = LocalBroker(settings, self._clock, self._loop)
         n_connections = connections_allowed(len(self._pool.lanes))
         http = HttpClient(
@@ -226,18 +225,16 @@ class Asking:
             model = lane.lane_id
             tokens = 0 if estimates is None else estimates.of_request(model, MESSAGES, PARAMETERS)
             body = self._question.body(endpoint)
-            while True:
-                request = LeaseRequest(
-                    next(request_ids), model, opens=True, case_id=lane.lane_id, tokens=tokens
+            try:
+                lease, sent_s = await self._lease(
+                    port,
+                    lambda: LeaseRequest(
+                        next(request_ids), model, opens=True, case_id=model, tokens=tokens
+                    ),
                 )
-                try:
-                    lease = await acquire_lease(port, request)
-                except InfraError as error:
-                    return Seen(lane, None, None, self._clock.now_s(), unsent=error)
-                sent_s = self._clock.now_s()
-                if sent_s <= lease.send_by_s:
-                    break
-                port.release(lease, "unsent")
+            except InfraError as error:
+                return Seen(lane, None, None, self._clock.now_s(), unsent=error)
+            late_s = sent_s - lease.granted_s
             outcome: LeaseOutcome = "cancelled"
             answer: Answer | Failure | None = None
             failure: Failure | None = None
@@ -247,7 +244,7 @@ class Asking:
                 failure = self._question.read(answer, endpoint, at_s - sent_s)
                 outcome = "ok" if failure is None else failure.outcome
             finally:
-                port.release(lease, outcome, feedback_from(failure, endpoint, answer))
+                port.release(lease, outcome, feedback_from(failure, endpoint, answer, late_s))
                 port.episode_ended(lane.lane_id, "")
             whole = answer if isinstance(answer, Answer) else None
             return Seen(lane, failure, at_s - sent_s, at_s, whole)
@@ -263,6 +260,25 @@ class Asking:
         finally:
             await port.close()
             await http.close()
+
+    async def _lease(
+        self, port: LocalBroker, wish: Callable[[], LeaseRequest]
+    ) -> tuple[Lease, float]:
+        """A lease that may be used now, and the time.
+
+        Raises:
+            InfraError: There is none.
+        """
+        while True:
+            lease = await acquire_lease(port, wish())
+            now_s = self._clock.now_s()
+            late_s = now_s - lease.granted_s
+            if now_s <= lease.send_by_s:
+                break
+            port.release(lease, "unsent", Feedback(late_s=late_s))
+        if now_s > lease.late_after_s:
+            port.sent_late(lease, late_s)
+        return lease, now_s
 
 
 def _each_lane_alone(pool: Pool) -> Pool:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.analysis.process import CompactionProcess
 from pytest_ultrapar.broker.adaptive.observation import FILE_NAME as HISTORY_NAME
 from pytest_ultrapar.broker.settings import BrokerSettings
-from pytest_ultrapar.broker.throttles import with_headroom
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.simulator.process import SimulatorProcess, running_simulator
 
@@ -149,7 +148,7 @@ class Services:
     ) -> BrokerSettings:
         """What the run's broker starts with, in this process or in one of its own."""
         return BrokerSettings(
-            with_headroom(self._pool),
+            self._pool,
             episode_timeout_s,
             history_path=str(self._directory / HISTORY_NAME),
             known=tuple(known),

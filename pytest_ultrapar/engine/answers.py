@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.reply import Reply
-from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback
+from pytest_ultrapar.broker.protocol import Feedback
 from pytest_ultrapar.engine.http import Answer
 
 if TYPE_CHECKING:
@@ -33,7 +33,10 @@ def read_answer(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) 
 
 
 def feedback_from(
-    result: Reply | Failure | None, endpoint: Endpoint, answer: Answer | Failure | None
+    result: Reply | Failure | None,
+    endpoint: Endpoint,
+    answer: Answer | Failure | None,
+    late_s: float,
 ) -> Feedback:
     """What the broker should know of an answer beside its outcome.
 
@@ -41,6 +44,7 @@ def feedback_from(
         result: What the answer was read as; None: there was none.
         endpoint: Says whether the headers of every answer are of interest, or of failures only.
         answer: What the exchange brought.
+        late_s: How long after its grant the request was sent.
     """
     allowance = None
     is_read = endpoint.reads_allowance or isinstance(result, Failure)
@@ -48,11 +52,13 @@ def feedback_from(
         allowance = endpoint.api.allowance(answer.headers)
     if isinstance(result, Reply):
         tokens = (result.tokens_in or 0) + (result.tokens_out or 0)
-        return Feedback(tokens=tokens or None, allowance=allowance, tokens_out=result.tokens_out)
+        return Feedback(
+            tokens=tokens or None, allowance=allowance, tokens_out=result.tokens_out, late_s=late_s
+        )
     if result is None:
-        return NO_FEEDBACK if allowance is None else Feedback(allowance=allowance)
+        return Feedback(allowance=allowance, late_s=late_s)
     if result.is_wordless:
-        return Feedback(exceeded=result.exceeded, allowance=allowance, is_wordless=True)
-    if result.retry_after_s is None and result.exceeded is None and allowance is None:
-        return NO_FEEDBACK
-    return Feedback(result.retry_after_s, result.exceeded, allowance=allowance)
+        return Feedback(
+            exceeded=result.exceeded, allowance=allowance, is_wordless=True, late_s=late_s
+        )
+    return Feedback(result.retry_after_s, result.exceeded, allowance=allowance, late_s=late_s)

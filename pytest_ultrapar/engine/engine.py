@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_ultrapar.broker.protocol import BrokerPort, Lease, LeaseRequest
+from pytest_ultrapar.broker.protocol import BrokerPort, Feedback, Lease, LeaseRequest
 from pytest_ultrapar.clock import Clock, utc_now_us
 from pytest_ultrapar.engine.admission import Admission, Line
 from pytest_ultrapar.engine.endpoints import Endpoint
@@ -319,10 +319,10 @@ class Engine:
         lease = future.result()
         if self._stopping:
             self._port.release(lease, "unsent")
-        elif self._settings.clock.now_s() > lease.send_by_s:
+        elif (now_s := self._settings.clock.now_s()) > lease.send_by_s:
             # This loop was held up. Sent now, the request would come too close to the next one of
             # its lane.
-            self._port.release(lease, "unsent")
+            self._port.release(lease, "unsent", Feedback(late_s=now_s - lease.granted_s))
             self._ask_for(work, line)
         else:
             self._admission.opened(line)

@@ -15,7 +15,13 @@ from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.failure_classes import CLASSES
 from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.broker.holding import acquire_lease
-from pytest_ultrapar.broker.protocol import BrokerPort, Lease, LeaseOutcome, LeaseRequest
+from pytest_ultrapar.broker.protocol import (
+    BrokerPort,
+    Feedback,
+    Lease,
+    LeaseOutcome,
+    LeaseRequest,
+)
 from pytest_ultrapar.clock import Clock
 from pytest_ultrapar.engine.answers import feedback_from, read_answer
 from pytest_ultrapar.engine.endpoints import (
@@ -326,9 +332,12 @@ class Llm:
         """One attempt; None when the lease had grown too old to send on."""
         parts = self._parts
         t_send_s = parts.clock.now_s()
+        late_s = t_send_s - lease.granted_s
         if t_send_s > lease.send_by_s:
-            parts.port.release(lease, "unsent")
+            parts.port.release(lease, "unsent", Feedback(late_s=late_s))
             return None
+        if t_send_s > lease.late_after_s:
+            parts.port.sent_late(lease, late_s)
         if parts.watch is not None:
             parts.watch.sent(self._case_id, turn, attempt, lease)
         outcome: LeaseOutcome = "cancelled"
@@ -346,7 +355,7 @@ class Llm:
             if result is None and self._is_overdue(t_send_s, t_end_s, endpoint.timeout_s):
                 outcome = "timeout"
             retry_after_s = result.retry_after_s if isinstance(result, Failure) else None
-            parts.port.release(lease, outcome, feedback_from(result, endpoint, answer))
+            parts.port.release(lease, outcome, feedback_from(result, endpoint, answer, late_s))
             reply = result if isinstance(result, Reply) else None
             stream = answer.stream if isinstance(answer, Answer) else None
             record = Attempt(

@@ -109,6 +109,10 @@ class WatchedPort:
         held_s = self._clock.now_s() - lease.granted_s
         self._watch.lease_returned(lease, outcome, feedback.retry_after_s, held_s)
 
+    def sent_late(self, lease: Lease, late_s: float) -> None:
+        """As the port's own."""
+        self._port.sent_late(lease, late_s)
+
     def episode_ended(self, case_id: str, group: str) -> None:
         """As the port's own."""
         self._port.episode_ended(case_id, group)

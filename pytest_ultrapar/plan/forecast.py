@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.assignment import Group
 from pytest_ultrapar.broker.broker import LaneBroker
+from pytest_ultrapar.broker.headroom import settled_late_s
 from pytest_ultrapar.broker.play import BrokerPlay
 from pytest_ultrapar.broker.protocol import Grant, LeaseRequest
-from pytest_ultrapar.broker.throttles import with_headroom
 from pytest_ultrapar.engine.admission import Admission
 from pytest_ultrapar.pool.model import LaneId
 
@@ -122,15 +122,19 @@ def _follow_each_other(pool: Pool, courses: Sequence[Course], assignment: Assign
         return False
     if any(provider.rate_mode == "adaptive" for provider in pool.providers):
         return False
-    limits = with_headroom(pool).limits.values()
-    rows = [row for limit in limits for row in limit.rows]
+    rows = [row for limit in pool.limits.values() for row in limit.rows]
     if any(kind.counts == "tokens" and not kind.is_daily for kind, _ in rows):
         return False
     models = _lanes_of(pool, group)
     if not all(one.group == group.name and one.model in models for one in courses):
         return False
     widest_s = max(
-        (kind.window_s / amount for kind, amount in rows if kind.is_spaced), default=-1.0
+        (
+            (kind.window_s + settled_late_s(kind.window_s)) / amount
+            for kind, amount in rows
+            if kind.is_spaced
+        ),
+        default=-1.0,
     )
     shortest_s = min((min(one.services_s) for one in courses), default=math.inf)
     return shortest_s > widest_s + _ROUNDING_S
@@ -173,7 +177,7 @@ class _Play(BrokerPlay):
         most_open: int,
         seed: int,
     ) -> None:
-        super().__init__(LaneBroker(with_headroom(pool), seed=seed))
+        super().__init__(LaneBroker(pool, seed=seed, late_s=settled_late_s))
         self._between_s = between_s
         self._ids = itertools.count()
         self._asked: dict[int, tuple[Course, int]] = {}

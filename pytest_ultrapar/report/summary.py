@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.run_summary import Cell
 from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES
+from pytest_ultrapar.broker.headroom import REFUSED_SHARE
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.report.text import counted, duration, percent, rate, text_table, times, visible
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 MOST_LANES = 24
 """Lines of their own; the manifest has all lanes."""
+_MOST_NAMES = 5
 _LONGEST = 200
 _OUT = ": removed for the rest of the run"
 _FAILURES = frozenset(CLASSES) - ANSWERED
@@ -42,6 +44,8 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     yield from map(_estimate_line, shown[:MOST_LANES])
     if len(shown) > MOST_LANES:
         yield f"... and {len(shown) - MOST_LANES:,} more estimated limits; `limits` has all of them"
+    if widened := list(dict.fromkeys(name for lane in lanes for name in lane.widened)):
+        yield visible(_widened_line(widened))
     n_refused = sum(lane.n_rate_limited for lane in lanes)
     n_granted = sum(lane.granted for lane in lanes)
     if n_refused:
@@ -53,6 +57,15 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
             f"{counted(n_lost, 'request')} of workers that died or hung are in no table, and may "
             "have been billed"
         )
+
+
+def _widened_line(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    shown = ", ".join(names[:_MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+    return (
+        f"sends on {shown} were spaced {REFUSED_SHARE:.0%} wider from the first refusal at the "
+        "declared rate on: some providers count a minute in slices of seconds"
+    )
 
 
 def n_failed_requests(lanes: Sequence[LaneStatus]) -> int:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.broker.throttles import counted_over_s
 from pytest_ultrapar.pool.model import LIMIT_KINDS, Limit, Pool
 from tests.broker_play import Play
 from tests.pools import lane, pool
@@ -17,7 +16,7 @@ from tests.pools import lane, pool
 if TYPE_CHECKING:
     from pytest_ultrapar.broker.protocol import LeaseOutcome
 
-TOKEN_WINDOW_S = counted_over_s(LIMIT_KINDS["tpm"])
+TOKEN_WINDOW_S = LIMIT_KINDS["tpm"].window_s
 
 
 def on_one_key(tpm_key: float | None, tpm_of: list[float | None], qps: float | None = None) -> Pool:

@@ -88,9 +88,10 @@ def test_two_names_of_one_key_are_one_lock(pool):
     [
         ([], 0.0),
         ([Limit("l", "key", workers=3)], 0.0),
-        ([Limit("l", "key", qps=10)], 0.105 + 0.05),
+        ([Limit("l", "key", qps=10)], 0.125 + 0.25),
         ([Limit("l", "key", qps=10, rpm=60)], 1.05 + 1.0),
         ([Limit("l", "key", qps=10), Limit("o", "pool", rpm=6)], 10.5 + 1.0),
+        ([Limit("l", "key", tpm=6)], 63.0 + 1.0),
     ],
 )
 def test_next_run_keeps_the_distance_that_the_slowest_limit_asks_for(limits, wait_s):

@@ -1,0 +1,79 @@
+"""Rates at providers that count them differently, judged by what each of them lets in."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+
+import pytest
+
+from tests.faults.byte_faults import Asked, Fault, refuse
+
+pytestmark = pytest.mark.slow
+
+N = 200
+SUITE = """
+import pytest
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def answer(llm, number) -> str:
+    return (await llm.chat([{{"role": "user", "content": f"say {{number}}"}}])).text
+
+@pytest.mark.parametrize("number", range({n}))
+def test_it(answer, number):
+    assert answer == str(number)
+"""
+Judge = Callable[[Asked], Fault | None]
+TOO_MUCH = refuse(429, code="rate_limit_exceeded", message="rate limit reached")
+
+
+def any_window(most: int, window_s: float) -> Judge:
+    """Lets in so many in any window, and not one more."""
+    inside: deque[float] = deque()
+
+    def judge(asked: Asked) -> Fault | None:
+        while inside and inside[0] + window_s <= asked.t_s:
+            inside.popleft()
+        if len(inside) >= most:
+            return TOO_MUCH
+        inside.append(asked.t_s)
+        return None
+
+    return judge
+
+
+def slices(most: int, slice_s: float) -> Judge:
+    """Lets in so many between two ticks of its clock."""
+    counted: Counter[int] = Counter()
+
+    def judge(asked: Asked) -> Fault | None:
+        tick = int(asked.t_s / slice_s)
+        if counted[tick] >= most:
+            return TOO_MUCH
+        counted[tick] += 1
+        return None
+
+    return judge
+
+
+@pytest.mark.parametrize(
+    ("limit", "judge"),
+    [
+        pytest.param("qps = 20", any_window(20, 1.0), id="qps, any second"),
+        pytest.param("qps = 20", slices(20, 1.0), id="qps, whole seconds"),
+        pytest.param("rpm = 1200", any_window(1200, 60.0), id="rpm, any minute"),
+        pytest.param("rpm = 1200", slices(20, 1.0), id="rpm, slices of 1 s"),
+        pytest.param("rpm = 1200", slices(200, 10.0), id="rpm, slices of 10 s"),
+    ],
+)
+def test_few_requests_are_refused_however_a_provider_counts(project, limit, judge):
+    project.write_pool(keys=1, key=f", {limit}")
+    project.pytester.path.joinpath("test_suite.py").write_text(SUITE.format(n=N))
+    project.server.weather = judge
+    assert project.run("-n2").ret == 0
+    requests = project.server.log.requests
+    refused = [one for one in requests if one.status == 429]
+    assert len(requests) - len(refused) == N
+    # The first teaches; the provider's own clock may be late on a busy machine.
+    assert len(refused) <= 10

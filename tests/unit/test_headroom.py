@@ -1,0 +1,202 @@
+"""How wide sends are spaced: what late sends cost against what slower ones do."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from pytest_ultrapar.broker.headroom import Headroom, first_late_s
+from pytest_ultrapar.broker.protocol import Feedback
+from pytest_ultrapar.pool.model import Limit
+from tests.broker_play import Play
+from tests.pools import lane, pool
+
+
+def one_key(**rates: float) -> Play:
+    limit = Limit("k0", "key", **rates)
+    return Play(pool([lane("i", "k0", "k0")], limit), late_s=first_late_s)
+
+
+def granted(play: Play, **wish: object) -> int:
+    """A request that has its lease, as soon as it may."""
+    request = play.ask(**wish)
+    while request not in play.leases:
+        play.step()
+    return request
+
+
+def promised_s(play: Play) -> float:
+    """How late the next send may be without any consequence."""
+    lease = play.leases[granted(play)]
+    return lease.late_after_s - lease.granted_s
+
+
+def send(play: Play, late_s: float, outcome: str = "ok", **said: object) -> float:
+    """A request that is sent so late, as soon as there is a lease; when it was granted."""
+    request = granted(play)
+    lease = play.leases[request]
+    play.wait(late_s)
+    if play.now_s > lease.send_by_s:
+        outcome = "unsent"
+    elif play.now_s > lease.late_after_s:
+        play.sent_late("gw0", lease.lease_id, late_s)
+    play.answer(request, outcome, Feedback(late_s=late_s, **said))
+    return lease.granted_s
+
+
+def spacing_s(play: Play, late_s: float = 0.001) -> float:
+    first_s = send(play, late_s)
+    return send(play, late_s) - first_s
+
+
+@pytest.mark.parametrize(
+    ("rates", "late_s", "spacing"), [({"qps": 10}, 0.05, 0.105), ({"rpm": 600}, 0.1, 60.1 / 600)]
+)
+def test_sends_begin_with_headroom_for_a_busy_start(rates, late_s, spacing):
+    play = one_key(**rates)
+    assert spacing_s(play) == pytest.approx(spacing)
+    assert promised_s(play) == pytest.approx(late_s)
+
+
+def test_tokens_are_counted_over_the_window_and_what_is_spare():
+    play = one_key(tpm=100)
+    first = granted(play, tokens=100)
+    second = granted(play, tokens=100)
+    gap_s = play.leases[second].granted_s - play.leases[first].granted_s
+    assert gap_s == pytest.approx(60.1)
+
+
+def test_prompt_sends_bring_a_rate_by_the_second_down_to_one_per_cent():
+    play = one_key(qps=10)
+    for _ in range(300):
+        send(play, 0.001)
+    assert spacing_s(play) == pytest.approx(0.101)
+
+
+def test_few_sends_prove_nothing():
+    play = one_key(qps=10)
+    for _ in range(12):
+        send(play, 0.001)
+    assert spacing_s(play) == pytest.approx(0.105)
+
+
+def test_send_later_than_promised_is_made_up_for_by_all_that_follow():
+    play = one_key(qps=10)
+    first_s = send(play, 0.001)
+    second_s = send(play, 0.08)
+    assert send(play, 0.001) - second_s == pytest.approx(0.105 + 0.03)
+    assert second_s - first_s == pytest.approx(0.105)
+
+
+def test_send_that_would_cost_more_than_its_place_is_not_sent():
+    play = one_key(qps=10)
+    lease = play.leases[granted(play)]
+    assert lease.late_after_s - lease.granted_s == pytest.approx(0.05)
+    assert lease.send_by_s - lease.granted_s == pytest.approx(0.05 + 0.1)
+
+
+@pytest.mark.parametrize(("rates", "most_s"), [({"qps": 1}, 0.25), ({"rpm": 1}, 1.0)])
+def test_nothing_is_sent_when_it_is_all_but_forgotten(rates, most_s):
+    play = one_key(**rates)
+    lease = play.leases[granted(play)]
+    assert lease.send_by_s - lease.granted_s == pytest.approx(most_s)
+
+
+def test_broker_that_wakes_late_does_not_slow_a_rate_down():
+    play = one_key(qps=10)
+    first_s = send(play, 0.0)
+    for n in range(1, 11):
+        request = play.ask()
+        # It looks 3 ms after the time of each send.
+        play.wake(first_s + n * 0.105 + 0.003)
+        assert request in play.leases
+        play.answer(request, "ok", Feedback(late_s=0.0))
+
+
+def test_sends_that_are_late_now_and_then_are_not_waited_for():
+    # One of a hundred is 40 ms late: 4 % of all sends would pay for it.
+    play = one_key(qps=10)
+    for n in range(1000):
+        send(play, 0.04 if n % 100 == 0 else 0.005)
+    assert promised_s(play) == pytest.approx(0.01)
+    assert "unsent" not in play.status("p/i/k0").outcomes
+
+
+def test_machine_on_which_all_sends_are_late_gets_them_out():
+    play = one_key(qps=10)
+    for _ in range(60):
+        send(play, 0.09)
+    assert promised_s(play) == pytest.approx(0.1)
+    assert "unsent" not in play.status("p/i/k0").outcomes
+
+
+def test_promise_is_spaced_for_before_it_is_made_and_after_it_is_withdrawn():
+    headroom = Headroom(1.0, 0.05, 0.1)
+    seen = []
+    for second, late_s in enumerate([0.001] * 20 + [0.09] * 20 + [0.001] * 100):
+        for _ in range(20):
+            headroom.saw(late_s)
+        headroom.revise(2.0 * second)
+        seen.append((headroom.late_s, headroom.spare_s))
+    assert {late_s for late_s, _ in seen} >= {0.01, 0.1}
+    for (before_s, _), (late_s, spare_s) in pairwise(seen):
+        assert spare_s >= max(before_s, late_s)
+    for (_, before_s), (late_s, _) in pairwise(seen):
+        assert late_s <= before_s
+
+
+def test_it_is_chosen_anew_once_per_window():
+    headroom = Headroom(1.0, 0.05, 0.1)
+    assert not headroom.revise(0.0)
+    for _ in range(300):
+        headroom.saw(0.001)
+    assert not headroom.revise(1.9)
+    # First the promise is shorter, and a window later the distance.
+    assert not headroom.revise(2.0)
+    assert headroom.late_s == 0.01
+    assert headroom.revise(4.0)
+    assert headroom.spare_s == 0.01
+
+
+@pytest.mark.parametrize("exceeded", [None, "rate"])
+def test_refusal_at_a_declared_rate_is_answered_by_headroom_and_lowers_nothing(exceeded):
+    play = one_key(rpm=600)
+    for _ in range(50):
+        send(play, 0.001)
+    send(play, 0.001, "rate", exceeded=exceeded)
+    assert spacing_s(play) == pytest.approx(0.105)
+    status = play.status("p/i/k0")
+    assert (status.state, status.estimated, status.widened) == ("up", None, ("k0",))
+    # A slice of a second has the same share to spare.
+    assert promised_s(play) == pytest.approx(0.05)
+
+
+def test_what_a_refusal_taught_is_kept_however_prompt_the_sends_are():
+    play = one_key(qps=10)
+    for _ in range(300):
+        send(play, 0.001)
+    send(play, 0.001, "rate")
+    for _ in range(300):
+        send(play, 0.001)
+    assert spacing_s(play) == pytest.approx(0.105)
+
+
+def test_refusals_of_one_burst_are_one_piece_of_news_and_a_later_one_lowers_the_limit():
+    play = one_key(rpm=600)
+    for request in [granted(play) for _ in range(3)]:
+        play.answer(request, "rate", Feedback())
+    assert play.status("p/i/k0").estimated is None
+    send(play, 0.001)
+    send(play, 0.001, "rate")
+    assert play.status("p/i/k0").estimated is not None
+
+
+def test_refusal_of_too_many_at_once_says_nothing_of_the_rate():
+    play = one_key(qps=10, workers=5)
+    for _ in range(300):
+        send(play, 0.001)
+    send(play, 0.001, "rate", exceeded="in_flight")
+    status = play.status("p/i/k0")
+    assert status.widened == ()
+    assert status.estimated is not None
