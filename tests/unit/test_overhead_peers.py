@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bench_suites.overhead.__main__ import main
 from bench_suites.overhead.command import Checkout, measured_environment
 from bench_suites.overhead.command_line import Options
 from bench_suites.overhead.comparison import RAW, bare_command, raw_client
@@ -104,6 +105,13 @@ def test_peers_are_not_judged_unpinned_or_with_workers_alone():
 def test_environment_without_the_cooperative_plugin_is_no_use(python):
     with pytest.raises(ConfigError, match=f"--cooperative: {python} is no Python that has"):
         cooperative_python(Path(python))
+
+
+def test_peers_with_a_python_of_no_use_end_before_anything_is_measured(capsys):
+    assert main(["peers", "small", "--cooperative", "/bin/false"]) == 4
+    said = capsys.readouterr()
+    assert "small:" not in said.out + said.err
+    assert "overhead peers: --cooperative: /bin/false is no Python" in said.err
 
 
 @pytest.mark.slow
