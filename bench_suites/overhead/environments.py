@@ -60,16 +60,17 @@ def cooperative_python(given: Path | None) -> Path:
 def environment(name: str, requirements: Sequence[str]) -> Path:
     """The interpreter of an environment with these requirements and nothing else.
 
-    It stands in `$XDG_CACHE_HOME/ultrapar/overhead`, else in `~/.cache/ultrapar/overhead`, and is
-    made anew for another Python and for another `pyproject.toml`.
+    It stands in `$XDG_CACHE_HOME/ultrapar/overhead`, else in `~/.cache/ultrapar/overhead`, one for
+    each checkout, and is made anew when that checkout's `pyproject.toml` has changed.
 
     Raises:
         ConfigError: It cannot be made; the message ends with what pip said.
     """
-    what = repr((sys.version, *requirements, _PROJECT.read_bytes()))
+    what = repr((sys.version, str(ROOT), *requirements))
     folder = _cache_directory() / f"{name}-{hashlib.sha256(what.encode()).hexdigest()[:12]}"
-    python, complete = folder / "bin" / "python", folder / "complete"
-    if complete.exists():
+    python, made_for = folder / "bin" / "python", folder / "pyproject.toml"
+    project = _PROJECT.read_bytes()
+    if made_for.is_file() and made_for.read_bytes() == project:
         return python
     note(f"{name}: makes an environment of its own, once, in {folder}")
     # A pip of its own would take as long to install as all the rest.
@@ -82,7 +83,7 @@ def environment(name: str, requirements: Sequence[str]) -> Path:
         said = getattr(error, "stderr", "")[-_SHOWN_CHARACTERS:]
         msg = f"{folder} cannot be made: {error}\n{said}"
         raise ConfigError(msg) from error
-    complete.touch()
+    made_for.write_bytes(project)
     return python
 
 

@@ -131,7 +131,7 @@ def test_environment_that_cannot_be_made_says_why_and_is_not_taken_for_one(tmp_p
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match=r"(?s)cannot be made.*nothing-of-this-name"):
         environment("trial", ["--no-index", "nothing-of-this-name"])
-    # Found incomplete, it is made again.
+    # What is left of it is not taken for one.
     with pytest.raises(ConfigError, match="cannot be made"):
         environment("trial", ["--no-index", "nothing-of-this-name"])
 
