@@ -14,7 +14,7 @@ A long promise slows every send down, a short one has more to make up for. Both 
 same rate, and what is least is chosen by how late the run's own sends have been: on a quiet machine
 10 ms of a second are enough, on a busy one 50 may not be. Some providers count over less than they
 declare, such as a minute by slices of a second: the first refusal of a rate makes the spare part
-the 5 % that jitter of 50 ms needs in such a slice.
+the 5 % that jitter of 50 ms needs in such a slice, another one makes it 10 %.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ AT_LEAST_EVERY_S = 2.0
 """Choosing takes some 50 us, and a pool may have hundreds of limits."""
 OF_WAKE = 0.5
 """Share of a promise that the broker may take itself, waking up late for a send."""
-REFUSED_SHARE = 0.05
-"""Share of the window that is spare after a refusal; a slice of a second may be what is counted."""
+REFUSED_SHARES = (0.05, 0.1)
+"""Shares of the window that are spare after refusals, the next larger one each time."""
 
 
 Promise = Callable[[float], float]
@@ -72,7 +72,7 @@ def longest_late_s(window_s: float) -> float:
 
 def longest_spare_s(window_s: float) -> float:
     """The most that may ever be added to a window."""
-    return max(longest_late_s(window_s), REFUSED_SHARE * window_s)
+    return max(longest_late_s(window_s), REFUSED_SHARES[-1] * window_s)
 
 
 class Headroom:
@@ -153,13 +153,14 @@ class Headroom:
         if granted_s <= self._taught_s:
             # Of the same burst as the refusal that was heeded.
             return True
-        if self.is_taught or self.spare_s >= REFUSED_SHARE * self.window_s:
+        share = next((one for one in REFUSED_SHARES if one * self.window_s > self.spare_s), None)
+        if share is None:
             return False
         self.is_taught = True
         self._taught_s = now_s
-        self.spare_s = REFUSED_SHARE * self.window_s
+        self.spare_s = share * self.window_s
         # If the provider counts by the second, that much of it is spare.
-        self.late_s = min(self.late_s, REFUSED_SHARE)
+        self.late_s = min(self.late_s, share)
         return True
 
     def _cheapest_s(self) -> float:

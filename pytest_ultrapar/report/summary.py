@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.run_summary import Cell
 from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES
-from pytest_ultrapar.broker.headroom import REFUSED_SHARE
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.report.text import counted, duration, percent, rate, text_table, times, visible
 
@@ -63,8 +62,8 @@ def _widened_line(names: Sequence[str]) -> str:
     more = len(names) - _MOST_NAMES
     shown = ", ".join(names[:_MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
     return (
-        f"sends on {shown} were spaced {REFUSED_SHARE:.0%} wider from the first refusal at the "
-        "declared rate on: some providers count a minute in slices of seconds"
+        f"sends on {shown} were spaced 5 to 10 % wider after refusals at the declared rate: some "
+        "providers count a minute in slices of seconds"
     )
 
 

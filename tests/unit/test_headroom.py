@@ -182,14 +182,23 @@ def test_what_a_refusal_taught_is_kept_however_prompt_the_sends_are():
     assert spacing_s(play) == pytest.approx(0.105)
 
 
-def test_refusals_of_one_burst_are_one_piece_of_news_and_a_later_one_lowers_the_limit():
+def test_refusals_of_one_burst_are_one_piece_of_news_and_the_third_lowers_the_limit():
     play = one_key(rpm=600)
     for request in [granted(play) for _ in range(3)]:
         play.answer(request, "rate", Feedback())
+    assert spacing_s(play) == pytest.approx(0.105)
+    send(play, 0.001, "rate")
+    assert spacing_s(play) == pytest.approx(0.11)
     assert play.status("p/i/k0").estimated is None
-    send(play, 0.001)
     send(play, 0.001, "rate")
     assert play.status("p/i/k0").estimated is not None
+
+
+def test_refusal_at_the_start_asks_for_more_than_the_first_headroom():
+    play = one_key(qps=10)
+    send(play, 0.001, "rate")
+    assert spacing_s(play) == pytest.approx(0.11)
+    assert play.status("p/i/k0").estimated is None
 
 
 def test_refusal_of_too_many_at_once_says_nothing_of_the_rate():
