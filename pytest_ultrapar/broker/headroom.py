@@ -14,7 +14,7 @@ A long promise slows every send down, a short one has more to make up for. Both 
 same rate, and what is least is chosen by how late the run's own sends have been: on a quiet machine
 10 ms of a second are enough, on a busy one 50 may not be. Some providers count over less than they
 declare, such as a minute by slices of a second: the first refusal of a rate makes the spare part
-the 5 % that jitter of 50 ms needs in such a slice, another one makes it 10 %.
+the 5 % that jitter of 50 ms needs in such a slice.
 """
 
 from __future__ import annotations
@@ -37,8 +37,11 @@ AT_LEAST_EVERY_S = 2.0
 """Choosing takes some 50 us, and a pool may have hundreds of limits."""
 OF_WAKE = 0.5
 """Share of a promise that the broker may take itself, waking up late for a send."""
-REFUSED_SHARES = (0.05, 0.1)
-"""Shares of the window that are spare after refusals, the next larger one each time."""
+REFUSED_SHARE, REFUSED_AGAIN_SHARE = 0.05, 0.1
+"""Shares of the window that are spare after a refusal: one for the rest of the run; where as much
+was spare already, the other for a while."""
+AGAIN_WINDOWS = 10
+"""So many windows: what made sends late, such as fifteen processes that start, is over by then."""
 
 
 Promise = Callable[[float], float]
@@ -72,7 +75,7 @@ def longest_late_s(window_s: float) -> float:
 
 def longest_spare_s(window_s: float) -> float:
     """The most that may ever be added to a window."""
-    return max(longest_late_s(window_s), REFUSED_SHARES[-1] * window_s)
+    return max(longest_late_s(window_s), REFUSED_AGAIN_SHARE * window_s)
 
 
 class Headroom:
@@ -90,6 +93,7 @@ class Headroom:
     """
 
     __slots__ = (
+        "_again_until_s",
         "_aim_s",
         "_counts",
         "_first_s",
@@ -109,7 +113,7 @@ class Headroom:
         self.interval_s = interval_s
         self.late_s = self.spare_s = self._aim_s = self._first_s = first_late_s
         self.is_taught = False
-        self._taught_s = -math.inf
+        self._taught_s = self._again_until_s = -math.inf
         self._revised_s = -math.inf
         self._n = 0.0
         self._counts = [0.0] * len(SEEN_S)
@@ -132,6 +136,13 @@ class Headroom:
         Returns:
             Whether `spare_s` has changed.
         """
+        if now_s < self._again_until_s:
+            return False
+        if self._again_until_s > -math.inf:
+            self._again_until_s = -math.inf
+            self._revised_s = now_s
+            self.spare_s = REFUSED_SHARE * self.window_s
+            return True
         if self.is_taught or now_s < self._revised_s + max(self.window_s, AT_LEAST_EVERY_S):
             return False
         self._revised_s = now_s
@@ -153,14 +164,17 @@ class Headroom:
         if granted_s <= self._taught_s:
             # Of the same burst as the refusal that was heeded.
             return True
-        share = next((one for one in REFUSED_SHARES if one * self.window_s > self.spare_s), None)
-        if share is None:
+        if self.spare_s >= REFUSED_AGAIN_SHARE * self.window_s:
             return False
-        self.is_taught = True
+        if self.spare_s < REFUSED_SHARE * self.window_s:
+            self.is_taught = True
+            self.spare_s = REFUSED_SHARE * self.window_s
+        else:
+            self.spare_s = REFUSED_AGAIN_SHARE * self.window_s
+            self._again_until_s = now_s + AGAIN_WINDOWS * self.window_s
         self._taught_s = now_s
-        self.spare_s = share * self.window_s
         # If the provider counts by the second, that much of it is spare.
-        self.late_s = min(self.late_s, share)
+        self.late_s = self._aim_s = min(self.late_s, self._first_s, REFUSED_SHARE)
         return True
 
     def _cheapest_s(self) -> float:

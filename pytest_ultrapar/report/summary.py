@@ -62,7 +62,7 @@ def _widened_line(names: Sequence[str]) -> str:
     more = len(names) - _MOST_NAMES
     shown = ", ".join(names[:_MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
     return (
-        f"sends on {shown} were spaced 5 to 10 % wider after refusals at the declared rate: some "
+        f"sends on {shown} were spaced 5 % wider after refusals at the declared rate: some "
         "providers count a minute in slices of seconds"
     )
 

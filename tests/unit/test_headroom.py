@@ -194,11 +194,25 @@ def test_refusals_of_one_burst_are_one_piece_of_news_and_the_third_lowers_the_li
     assert play.status("p/i/k0").estimated is not None
 
 
-def test_refusal_at_the_start_asks_for_more_than_the_first_headroom():
+def test_refusal_at_the_start_asks_for_more_than_the_first_headroom_for_a_while():
     play = one_key(qps=10)
     send(play, 0.001, "rate")
     assert spacing_s(play) == pytest.approx(0.11)
     assert play.status("p/i/k0").estimated is None
+    for _ in range(400):
+        send(play, 0.001)
+    assert spacing_s(play) == pytest.approx(0.101)
+    assert play.status("p/i/k0").widened == ()
+
+
+def test_what_was_refused_twice_falls_back_to_five_per_cent():
+    play = one_key(rpm=600)
+    send(play, 0.001, "rate")
+    send(play, 0.001, "rate")
+    assert spacing_s(play) == pytest.approx(0.11)
+    for _ in range(5600):
+        send(play, 0.001)
+    assert spacing_s(play) == pytest.approx(0.105)
 
 
 def test_refusal_of_too_many_at_once_says_nothing_of_the_rate():
