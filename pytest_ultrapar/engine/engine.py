@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -128,7 +128,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Engine:
     """Runs episodes in a thread; every public method may be called from any thread.
 
-    `record` appends to the journal and `ended` announces a finished episode; both are called on the
+    `record` appends to the journal and `ended` announces finished episodes; both are called on the
     engine's thread. An episode is announced only after its record was written. `lost` is called
     once if the engine ends before it was told to, with the reason.
     """
@@ -137,8 +137,8 @@ class Engine:
         self,
         settings: EngineSettings,
         *,
-        record: Callable[[JournalRecord], Any],
-        ended: Callable[[Work, EpisodeEnded, Any], None],
+        record: Callable[[Sequence[JournalRecord]], Sequence[Any]],
+        ended: Callable[[Sequence[tuple[Work, Any]]], None],
         sync: Callable[[], None],
         lost: Callable[[BaseException], None],
     ) -> None:
@@ -146,8 +146,8 @@ class Engine:
 
         Args:
             settings: See `EngineSettings`.
-            record: Writes a record durably in order and returns where it is.
-            ended: Called with (work, its record, what `record` returned).
+            record: Writes records durably in their order and returns where each is.
+            ended: Called with works and what `record` returned for each.
             sync: Forces what was recorded to disk; called every second.
             lost: Called with the exception that ended the engine.
         """
@@ -162,6 +162,7 @@ class Engine:
         self._thread = threading.Thread(target=self._main, name="ultrapar-engine", daemon=True)
         self._admission: Admission[Work] = Admission(settings.most_open)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unwritten: list[tuple[EpisodeStarted | EpisodeEnded, Work]] = []
         self._stop: asyncio.Event | None = None
         self._stopping = False
         self._request_ids = itertools.count(1)
@@ -252,13 +253,14 @@ class Engine:
                 task.cancel()
             for task in done - {stopped}:
                 task.result()
-            self._record(self._loop_lag.spent(settings.worker))
+            self._record([self._loop_lag.spent(settings.worker)])
         finally:
             self._stopping = True
             for episode in list(self._tasks):
                 episode.cancel()
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=_STOP_S)
+            self._write()
             if self._port is not None:
                 await self._port.close()
             await http.close()
@@ -326,6 +328,7 @@ class Engine:
             self._ask_for(work, line)
         else:
             self._admission.opened(line)
+            self._note(EpisodeStarted(work.case_id, self._settings.worker, utc_now_us()), work)
             task = asyncio.get_running_loop().create_task(self._run(work, lease))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -348,14 +351,15 @@ class Engine:
             kind=error.kind,
             detail=str(error),
         )
-        self._finish(work, ended)
+        self._note(ended, work)
         self._ask(line)
 
     async def _run(self, work: Work, lease: Lease) -> None:
         assert self._parts is not None
         self.n_open += 1
         try:
-            self._record(EpisodeStarted(work.case_id, self._settings.worker, utc_now_us()))
+            if self._stopping:
+                return
             if self._settings.watch is not None:
                 self._settings.watch.episode_began(work.case_id, work.model, lease)
             ended = await run_episode(
@@ -365,10 +369,8 @@ class Engine:
                 timeout_s=self._settings.episode_timeout_s,
                 worker=self._settings.worker,
             )
-            self._finish(work, ended)
+            self._note(ended, work)
         except BaseException as error:
-            # A journal that cannot be written ends the run, not a task; a case that nobody
-            # announces would be waited for for ever.
             self._end_early(error)
             if not isinstance(error, Exception):
                 raise
@@ -384,13 +386,36 @@ class Engine:
             self._lost(error)
             self._stop.set()
 
-    def _finish(self, work: Work, ended: EpisodeEnded) -> None:
-        position = self._record(ended)
-        if self._settings.watch is not None:
-            self._settings.watch.episode_ended(ended)
-        if ended.ending != "interrupted":
-            self._tell_ended(work.case_id, work.group)
-            self._announce(work, ended, position)
+    def _note(self, record: EpisodeStarted | EpisodeEnded, work: Work) -> None:
+        """Have a record written in the next round of the loop, with all others of this one.
+
+        A system call gives the interpreter's lock away, and a busy main thread gives it back 0.5 ms
+        later at the earliest.
+        """
+        if not self._unwritten:
+            asyncio.get_running_loop().call_soon(self._write)
+        self._unwritten.append((record, work))
+
+    def _write(self) -> None:
+        noted, self._unwritten = self._unwritten, []
+        if not noted:
+            return
+        try:
+            positions = self._record([record for record, _ in noted])
+        except Exception as error:  # noqa: BLE001 - a case that nobody announces would be waited for for ever
+            self._end_early(error)
+            return
+        ended = []
+        for (record, work), position in zip(noted, positions, strict=True):
+            if isinstance(record, EpisodeStarted):
+                continue
+            if self._settings.watch is not None:
+                self._settings.watch.episode_ended(record)
+            if record.ending != "interrupted":
+                self._tell_ended(work.case_id, work.group)
+                ended.append((work, position))
+        if ended:
+            self._announce(ended)
 
     def _tell_ended(self, case_id: str, group: str) -> None:
         if self._port is not None:

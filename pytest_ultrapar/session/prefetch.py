@@ -260,6 +260,7 @@ class CaseState:
         calling: Whether the test's body runs; reports made meanwhile are of its subtests.
         subtest_error: What made a subtest fail; an error of the suite outweighs a wrong answer.
         n_subtests_failed: How many did.
+        case_id: The case.
         ended: The stored episode; None when a mark kept it from running.
         is_again: Whether the item was set up before: plugins run tests again, on the same episode.
         raised: What the test's body raised.
@@ -270,6 +271,7 @@ class CaseState:
     """
 
     prefetched: Prefetched
+    case_id: str
     ended: EpisodeEnded | None
     is_again: bool = False
     raised: BaseException | None = None

@@ -71,6 +71,8 @@ def make_prefetcher(
         ConfigError: A key's environment variable is not set.
         ResultsError: The journal cannot be written.
     """
+    if items:
+        internals.know_once(items[0].session)
     options, pool = process.settings(config)
     found = lane_endpoints(pool, base_urls)
     runtime = Runtime(
@@ -148,6 +150,7 @@ class Prefetcher:
         self._running: set[int] = set()
         self._ended: dict[int, EpisodeEnded | Position] = {}
         self._handed_out: deque[int] = deque()
+        self._places: dict[int, tuple[str, int | None]] = {}
         self._current: tuple[pytest.Item, CaseState | None] | None = None
         self._streams: internals.EpisodeStreams | None = None
         self._engine: Engine | None = None
@@ -208,11 +211,17 @@ class Prefetcher:
                     self._n_ready[self._group_of(ready)] -= 1
                 self._let_engine_run()
                 self._handed_out.append(ready)
+                internals.locate(self._items[ready], self._places)
                 return ready
             if not self._running and self._backlog:
                 self._submit([self._backlog.popleft()])
             elif not self._running and self._closing and not self._inbox:
                 return None
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether `take` would not wait for an episode to end."""
+        return len(self._ready) > 0
 
     def n_ready(self) -> dict[str, int]:
         """By group, how many cases wait for their turn in pytest, their episodes ended."""
@@ -248,18 +257,19 @@ class Prefetcher:
         if self._current is None or self._current[0] is not item:
             state = self._new_state(self._position_of(item))
         elif (state := self.state_of(item)) is not None:
-            state = CaseState(state.prefetched, state.ended, is_again=True)
+            state = CaseState(state.prefetched, state.case_id, state.ended, is_again=True)
         prefetch.state = state
         self._current = (item, state)
         return state
 
     def _new_state(self, index: int) -> CaseState | None:
-        if index not in self._collected.case_ids:
+        case_id = self._collected.case_ids.get(index)
+        if case_id is None:
             return None
         ended = self._ended.pop(index, None)
         if ended is not None and not isinstance(ended, EpisodeEnded):
             ended = self.runtime.read_episode(ended)
-        return CaseState(self._collected.prefetched[index], ended)
+        return CaseState(self._collected.prefetched[index], case_id, ended)
 
     def _position_of(self, item: pytest.Item) -> int:
         """The position of an item that was handed out; -1 for one that was not.
@@ -385,7 +395,7 @@ class Prefetcher:
             self._streams.enter()
             self._engine = Engine(
                 self._settings,
-                record=self.runtime.journal.append,
+                record=self.runtime.journal.append_all,
                 ended=self._on_ended,
                 sync=self.runtime.journal.sync,
                 lost=self._on_lost,
@@ -434,9 +444,9 @@ class Prefetcher:
 
     # -- the engine's thread -----------------------------------------------------------------------
 
-    def _on_ended(self, work: Work, _ended: EpisodeEnded, stored: Position) -> None:
+    def _on_ended(self, ended: Sequence[tuple[Work, Position]]) -> None:
         with self._changed:
-            self._finished.append((work.index, stored))
+            self._finished.extend((work.index, stored) for work, stored in ended)
             self._changed.notify()
 
     def _on_lost(self, error: BaseException) -> None:

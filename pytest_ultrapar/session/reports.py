@@ -1,8 +1,7 @@
-"""What pytest's reports of a case mean as a measurement, and how they are shown and sent."""
+"""What pytest's reports of a case mean as a measurement, and how they are shown."""
 
 from __future__ import annotations
 
-import marshal
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,6 @@ from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import Grade, Outcome
 from pytest_ultrapar.report.text import harmless
 from pytest_ultrapar.session import internals, prefetch
-from pytest_ultrapar.session.collection import case_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -56,6 +54,12 @@ class CaseReports:
             sys.stdout.write(harmless(ended.stdout))
             if ended.log:
                 item.add_report_section("setup", "log", ended.log)
+
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+    ) -> object | None:
+        """Hand over parametrised values the short way. Main thread, some three times per item."""
+        return internals.set_up_parameter(fixturedef, request)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
@@ -156,7 +160,7 @@ class CaseReports:
         if ended is not None and ended.ending != "returned":
             kind = ended.kind
         grade = Grade(
-            case_id=case_id_of(item, self._runtime.options.seed),
+            case_id=state.case_id,
             worker=self._runtime.worker,
             outcome=state.outcome or "error",
             test=state.test or "error",
@@ -289,40 +293,3 @@ _SHOWN: dict[str, tuple[str, dict[str, bool]]] = {
     "infra": ("i", {"red": True}),
     "error": ("E", {"red": True}),
 }
-
-
-_PACKED = "ultrapar_packed"
-_WORDS = frozenset({str, int, float, bool, type(None), bytes, complex})
-_ROWS = frozenset({list, tuple, set, frozenset})
-
-
-def pack(data: dict[str, Any]) -> dict[str, Any]:
-    """The data of a report in a form that execnet takes at once.
-
-    Args:
-        data: What `pytest_report_to_serializable` returned. If it holds anything but Python's own
-            plain types it goes unpacked, and execnet says what it thinks of it.
-    """
-    try:
-        return {_PACKED: marshal.dumps(data)} if _is_plain(data) else data
-    except (ValueError, RecursionError):
-        return data
-
-
-def unpack(data: dict[str, Any]) -> dict[str, Any] | None:
-    """What was packed; None for data that was not."""
-    packed = data.get(_PACKED)
-    # From our own worker, which runs the same interpreter; JSON would make lists of tuples.
-    return None if packed is None else marshal.loads(packed)  # noqa: S302
-
-
-def _is_plain(value: Any) -> bool:  # noqa: ANN401 - that is the question
-    """Whether marshal gives back what it is given.
-
-    It also takes whatever has a buffer, a numpy number such as a score among them, and gives back
-    its bytes. Looking adds 5 us to the 4 us that a packed report takes; unpacked it takes 31.
-    """
-    kind = type(value)
-    if kind is dict:
-        return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
-    return kind in _WORDS or (kind in _ROWS and all(map(_is_plain, value)))

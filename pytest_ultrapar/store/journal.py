@@ -34,7 +34,7 @@ from pytest_ultrapar.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 
@@ -100,22 +100,33 @@ class JournalWriter:
         Raises:
             ResultsError: It could not be written whole, or an earlier write or sync failed.
         """
-        line = frame(self._payload(record))
+        return self.append_all([record])[0]
+
+    def append_all(self, records: Sequence[JournalRecord]) -> list[Position]:
+        """Write records one after the other; when this returns, they outlive this process.
+
+        Raises:
+            ResultsError: They could not be written whole, or an earlier write or sync failed.
+        """
+        lines = [frame(self._payload(record)) for record in records]
+        text = b"".join(lines)
         with self._append_lock:
             self._refuse_after_failure()
             try:
-                # One call for the whole line: a process that is killed leaves it whole or not at
-                # all, unless the disk is full.
-                written = os.write(self._fd, line)
+                # One call for all: a process that is killed leaves each line whole or not at all,
+                # unless the disk is full.
+                written = os.write(self._fd, text)
             except OSError as error:
-                self._failure = f"cannot append {len(line)} bytes: {error.strerror}"
+                self._failure = f"cannot append {len(text)} bytes: {error.strerror}"
                 raise ResultsError(self._refusal()) from error
-            if written != len(line):
-                self._failure = f"wrote {written} of {len(line)} bytes: is the disk full?"
+            if written != len(text):
+                self._failure = f"wrote {written} of {len(text)} bytes: is the disk full?"
                 raise ResultsError(self._refusal())
-            position = Position(self.segment, self._offset, len(line))
-            self._offset += len(line)
-            return position
+            positions = []
+            for line in lines:
+                positions.append(Position(self.segment, self._offset, len(line)))
+                self._offset += len(line)
+            return positions
 
     def sync(self) -> None:
         """Wait until everything appended so far is on the disk itself; called every second.

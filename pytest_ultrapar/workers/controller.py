@@ -24,8 +24,9 @@ from pytest_ultrapar.options import INPUT
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.session import garbage, process
 from pytest_ultrapar.session.poolless import fault_path, raise_fault
-from pytest_ultrapar.session.reports import N_READY, OUTCOME, unpack
+from pytest_ultrapar.session.reports import N_READY, OUTCOME
 from pytest_ultrapar.store.cases_file import read_cases
+from pytest_ultrapar.workers.messages import receive_packed
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -70,6 +71,7 @@ class ControllerSession:
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401
         """Tell a worker where everything is, before it starts. Called for replacements too."""
         run, worker = self.run, node.gateway.id
+        receive_packed(node)
         alone = self._scheduling is not None and self._scheduling.wants_alone_worker
         if alone:
             self._alone.add(worker)
@@ -158,19 +160,6 @@ class ControllerSession:
             return self._client.status()
         except (OSError, ValueError):
             return None
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_report_from_serializable(
-        self, config: pytest.Config, data: dict[str, Any]
-    ) -> pytest.TestReport | pytest.CollectReport | None:
-        """Unpack a worker's report. Called on execnet's receiver threads."""
-        unpacked = unpack(data)
-        if unpacked is None:
-            return None
-        report: pytest.TestReport | pytest.CollectReport | None = (
-            config.hook.pytest_report_from_serializable(config=config, data=unpacked)
-        )
-        return report
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Note which items run now: one of them may be what kills a worker."""

@@ -15,9 +15,10 @@ from pytest_ultrapar.session import collection, garbage, process, selection
 from pytest_ultrapar.session.ctrl_c import CtrlC
 from pytest_ultrapar.session.poolless import report_fault
 from pytest_ultrapar.session.prefetcher import Prefetcher, make_prefetcher
-from pytest_ultrapar.session.reports import CaseReports, pack
+from pytest_ultrapar.session.reports import CaseReports
 from pytest_ultrapar.session.runtime import write_tables
 from pytest_ultrapar.store.cases_file import write_cases, write_shared
+from pytest_ultrapar.workers.messages import Outbox
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,8 +95,9 @@ class WorkerSession:
         )
         config.pluginmanager.register(CaseReports(self._prefetcher), "ultrapar-reports")
         interactor = _interactor(config)
-        interactor.torun = PrefetchQueue(self._prefetcher, dispatched)
-        _pack_reports(interactor)
+        outbox = Outbox(interactor.sendevent)
+        interactor.sendevent = outbox.sendevent
+        interactor.torun = PrefetchQueue(self._prefetcher, dispatched, outbox)
         self._prefetcher.start()
 
     @pytest.hookimpl(tryfirst=True)
@@ -113,15 +115,17 @@ class PrefetchQueue:
     `put` is called by execnet's receiver thread, `get` by the main thread.
     """
 
-    def __init__(self, prefetcher: Prefetcher, dispatched: Future[None]) -> None:
+    def __init__(self, prefetcher: Prefetcher, dispatched: Future[None], outbox: Outbox) -> None:
         """Make a queue.
 
         Args:
             prefetcher: Runs what is put.
             dispatched: Is done with the first position.
+            outbox: Emptied whenever there may be nothing to run for a while.
         """
         self._prefetcher = prefetcher
         self._dispatched = dispatched
+        self._outbox = outbox
         self._n_put = 0
         self._n_given = 0
         self._marker: object = None
@@ -148,6 +152,8 @@ class PrefetchQueue:
 
     def get(self) -> object:
         """The next position to run; blocks. The marker when there is no more."""
+        if not self._prefetcher.has_ready:
+            self._outbox.flush()
         index = self._prefetcher.take()
         if index is None:
             return self._marker
@@ -166,15 +172,3 @@ def _interactor(config: pytest.Config) -> Any:  # noqa: ANN401 - xdist ships no 
         "known to work: pytest-xdist 3.8"
     )
     raise ConfigError(msg)
-
-
-def _pack_reports(interactor: Any) -> None:  # noqa: ANN401 - xdist ships no types
-    send = interactor.sendevent
-
-    def sendevent(name: str, **kwargs: Any) -> None:  # noqa: ANN401
-        # execnet packs a report value by value, in 31 us; marshalled first it takes 9.
-        if name == "testreport":
-            kwargs["data"] = pack(kwargs["data"])
-        send(name, **kwargs)
-
-    interactor.sendevent = sendevent

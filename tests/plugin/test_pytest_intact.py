@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
@@ -379,3 +380,58 @@ def test_score(answer, record_property):
     result = project.run("-n1", "--junitxml=out.xml")
     assert result.ret != pytest.ExitCode.OK
     result.stdout.fnmatch_lines("*can't serialize <class 'numpy.float64'>*")
+
+
+def test_plugins_see_every_fixture_and_where_each_test_stands(project, workers):
+    project.pytester.makeconftest("""
+import json, os, pytest
+from pathlib import Path
+
+def note(*said):
+    with Path("seen").open("a") as file:
+        file.write(json.dumps(said) + "\\n")
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef, request):
+    value = yield
+    note("set up", request.node.name, fixturedef.argname, str(value))
+    return value
+
+def pytest_fixture_post_finalizer(fixturedef, request):
+    note("torn down", request.node.name, fixturedef.argname)
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    path, line, name = item.reportinfo()
+    assert item.location == (os.path.relpath(path, item.config.rootpath), line, name)
+    assert item.ihook is item.session.gethookproxy(item.path)
+    note("stands", *item.location)
+""")
+    project.suite("""
+@pytest.fixture
+def about(request, n):
+    return f"{request.node.name} {request.param if hasattr(request, 'param') else n}"
+
+@pytest.mark.parametrize(("prompt", "n"), [("say a", 1), ("say b", None)])
+def test_it(answer, about): pass
+
+class TestGroup:
+    @pytest.mark.parametrize("prompt", ["say a", "say b"])
+    def test_in_class(self, answer): pass
+""")
+    project.run(workers).assert_outcomes()
+    lines = (project.pytester.path / "seen").read_text().splitlines()
+    seen = Counter(json.loads(line)[0] for line in lines)
+    said = {tuple(json.loads(line)) for line in lines}
+    assert {place[3] for place in said if place[0] == "stands"} == {
+        "test_it[m-say a-1-r0]",
+        "test_it[m-say b-None-r0]",
+        "TestGroup.test_in_class[m-say a-r0]",
+        "TestGroup.test_in_class[m-say b-r0]",
+    }
+    name = "test_it[m-say b-None-r0]"
+    fixtures = {"model": "m", "prompt": "say b", "n": "None"}
+    fixtures |= {"answer": "b", "about": f"{name} None"}
+    assert {(one[2], one[3]) for one in said if one[:2] == ("set up", name)} == {*fixtures.items()}
+    assert {one[2] for one in said if one[:2] == ("torn down", name)} == {*fixtures}
+    assert seen["set up"] == seen["torn down"] == 2 * 5 + 2 * 3

@@ -27,8 +27,8 @@ def make_engine(connect, lost):
     )
     return Engine(
         settings,
-        record=lambda record: None,
-        ended=lambda work, ended, position: None,
+        record=lambda records: records,
+        ended=lambda ended: None,
         sync=lambda: None,
         lost=lost.append,
     )

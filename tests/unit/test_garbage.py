@@ -42,7 +42,7 @@ def test_items_are_spared_until_the_end_of_pytest():
     config = Config()
     collect_seldom(config)
     spare_items(config)
-    assert gc.get_threshold() == (10_000, 20, 20)
+    assert gc.get_threshold() == (50_000, 20, 20)
     assert gc.get_freeze_count() > 0
     config.unconfigure()
     assert gc.get_threshold() == CPYTHON
@@ -53,8 +53,8 @@ def test_items_are_spared_until_the_end_of_pytest():
     ("theirs", "during"),
     [
         ((100_000, 50, 100), (100_000, 50, 100)),
-        ((5_000, 50, 5), (10_000, 50, 20)),
-        ((2_000, 10, 0), (10_000, 20, 20)),
+        ((5_000, 50, 5), (50_000, 50, 20)),
+        ((2_000, 10, 0), (50_000, 20, 20)),
         ((0, 10, 10), (0, 10, 10)),
     ],
     ids=["higher", "higher in part", "of another release", "never"],

@@ -21,7 +21,7 @@ class StillPrefetcher(Prefetcher):
         return self
 
     def submit(self, works: list[Any]) -> None:
-        self._on_ended(works[1], None, "journal")
+        self._on_ended([(works[1], "journal")])
 
     def _work(self, index: int) -> Any:
         return SimpleNamespace(index=index)
@@ -45,8 +45,8 @@ def test_item_given_up_is_not_run_again_when_its_episode_ends_after_all(prefetch
 
     # An engine that ends early says so first; its last episodes end while it winds down.
     prefetcher._on_lost(ConnectionError("the broker is gone"))
-    prefetcher._on_ended(SimpleNamespace(index=2), None, "journal")
-    prefetcher._on_ended(SimpleNamespace(index=0), None, "journal")
+    prefetcher._on_ended([(SimpleNamespace(index=2), "journal")])
+    prefetcher._on_ended([(SimpleNamespace(index=0), "journal")])
     assert sorted([prefetcher.take(), prefetcher.take()]) == [0, 2]
     assert prefetcher.take() is None
 
@@ -57,7 +57,7 @@ def test_item_whose_episode_ends_after_it_was_given_up_comes_back_once(prefetche
     assert prefetcher.take() == 1
     prefetcher._on_lost(ConnectionError("the broker is gone"))
     assert prefetcher.take() == 0
-    prefetcher._on_ended(SimpleNamespace(index=0), None, "journal")
+    prefetcher._on_ended([(SimpleNamespace(index=0), "journal")])
     assert prefetcher.take() is None
 
 
@@ -65,7 +65,7 @@ def test_cases_whose_episodes_ended_are_counted_until_they_are_taken(prefetcher)
     prefetcher.put([0, 1, 2])
     assert prefetcher.n_ready() == {}
     assert prefetcher.take() == 1
-    prefetcher._on_ended(SimpleNamespace(index=0), None, "journal")
-    prefetcher._on_ended(SimpleNamespace(index=2), None, "journal")
+    prefetcher._on_ended([(SimpleNamespace(index=0), "journal")])
+    prefetcher._on_ended([(SimpleNamespace(index=2), "journal")])
     assert prefetcher.take() == 0
     assert prefetcher.n_ready() == {"2": 1}

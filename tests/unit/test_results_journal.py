@@ -69,6 +69,22 @@ def test_journal_takes_records_from_two_threads(tmp_path):
     assert len(kept) == 400
 
 
+def test_journal_writes_many_records_at_once_each_in_its_place(tmp_path, monkeypatch):
+    written = []
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: written.append(data) or real(fd, data))
+    writer = JournalWriter(tmp_path, "gw0", unchanged)
+    records = [EpisodeStarted("a" * 16, "gw0", 1), ended("b" * 16), ended("c" * 16, stdout="x")]
+    positions = writer.append_all(records)
+    last = writer.append(ended("d" * 16))
+    writer.close()
+    assert len(written) == 2
+    assert dict(scan_journal(tmp_path)) == {
+        **dict(zip(positions, records, strict=True)),
+        last: ended("d" * 16),
+    }
+
+
 def test_journal_short_write_is_an_error_and_the_last_word(tmp_path, monkeypatch):
     writer = JournalWriter(tmp_path, "gw0", unchanged)
     writer.append(EpisodeStarted("a" * 16, "gw0", 1))

@@ -1,0 +1,86 @@
+"""What a worker tells the controller: one message per item, where xdist sends six."""
+
+from __future__ import annotations
+
+import marshal
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+_PACKED = "ultrapar_packed"
+_HELD = frozenset({"logstart", "testreport", "logfinish", "runtest_protocol_complete"})
+"""What xdist's `WorkerInteractor` sends of each item, three reports among it."""
+_WORDS = frozenset({str, int, float, bool, type(None), bytes, complex})
+_ROWS = frozenset({list, tuple, set, frozenset})
+Message = tuple[str, dict[str, Any]]
+"""What xdist's two sides send each other: an event and its arguments."""
+
+
+class Outbox:
+    """Stands in for `WorkerInteractor.sendevent`. Worker, main thread.
+
+    An item's messages leave together with the word that the next one starts, so that whatever kills
+    the worker, the controller knows which item ran.
+    """
+
+    def __init__(self, send: Callable[..., None]) -> None:
+        """Hold nothing yet.
+
+        Args:
+            send: xdist's own `sendevent`.
+        """
+        self._send = send
+        self._held: list[Message] = []
+
+    def sendevent(self, name: str, **kwargs: Any) -> None:  # noqa: ANN401 - as xdist's own
+        """Send a message, now or with those that follow; all arrive in their order."""
+        if name in _HELD and _can_be_packed(kwargs):
+            self._held.append((name, kwargs))
+            if name == "logstart":
+                self.flush()
+        else:
+            self.flush()
+            self._send(name, **kwargs)
+
+    def flush(self) -> None:
+        """Send what is held; to be called before the main thread waits."""
+        if self._held:
+            self._send(_PACKED, messages=marshal.dumps(self._held))
+            self._held.clear()
+
+
+def receive_packed(node: Any) -> None:  # noqa: ANN401 - xdist ships no types
+    """Have a `WorkerController` take apart what an `Outbox` sent. Before it has a channel."""
+    process = node.process_from_remote
+
+    def process_from_remote(message: Any) -> None:  # noqa: ANN401 - a message, or xdist's end marker
+        if isinstance(message, tuple) and message[0] == _PACKED:
+            # From our own worker, which runs the same interpreter; JSON would make lists of tuples.
+            for one in marshal.loads(message[1]["messages"]):  # noqa: S302
+                process(one)
+        else:
+            process(message)
+
+    node.process_from_remote = process_from_remote
+
+
+def _can_be_packed(arguments: dict[str, Any]) -> bool:
+    """Whether marshal takes them; if not, execnet says what it thinks of them."""
+    try:
+        return _is_plain(arguments)
+    except RecursionError:
+        return False
+
+
+def _is_plain(value: Any) -> bool:  # noqa: ANN401 - that is the question
+    """Whether marshal gives back what it is given.
+
+    It also takes whatever has a buffer, a numpy number such as a score among them, and gives back
+    its bytes.
+    """
+    kind = type(value)
+    if kind is dict:
+        return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
+    return kind in _WORDS or (kind in _ROWS and all(map(_is_plain, value)))

@@ -1,0 +1,183 @@
+"""What a worker sends comes out in the controller as it went in, in its order."""
+
+from __future__ import annotations
+
+from array import array
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from execnet.gateway_base import DumpError, dumps, loads
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ultrapar.workers.messages import Outbox, receive_packed
+
+DATA = {
+    "nodeid": "test_x.py::test[\u00e9]",
+    "location": ("test_x.py", 3, "test"),
+    "keywords": {"test": 1},
+    "longrepr": ("test_x.py", 3, "Skipped: why"),
+    "sections": [("Captured stdout", "text")],
+    "user_properties": [],
+    "duration": 0.25,
+    "when": "call",
+    "item_index": 7,
+}
+ITEM = [
+    ("testreport", {"data": {**DATA, "when": "setup"}}),
+    ("testreport", {"data": DATA}),
+    ("testreport", {"data": {**DATA, "when": "teardown"}}),
+    ("logfinish", {"nodeid": "one", "location": ("test_x.py", 3, "test")}),
+    ("runtest_protocol_complete", {"item_index": 7, "duration": 0.5}),
+]
+
+
+class Wire:
+    """Between an outbox and a controller, as execnet makes it.
+
+    Attributes:
+        arrived: The messages that the controller was given.
+        n_sent: How many went over the wire.
+    """
+
+    def __init__(self):
+        self.arrived = []
+        self.n_sent = 0
+        self.node = SimpleNamespace(process_from_remote=self.arrived.append)
+        receive_packed(self.node)
+        self.outbox = Outbox(self.send)
+
+    def send(self, name, **kwargs):
+        self.n_sent += 1
+        self.node.process_from_remote(loads(dumps((name, kwargs))))
+
+
+@pytest.fixture
+def wire():
+    return Wire()
+
+
+def said(wire, messages):
+    for name, kwargs in messages:
+        wire.outbox.sendevent(name, **kwargs)
+
+
+START = ("logstart", {"nodeid": "two", "location": ("test_x.py", 4, "test")})
+
+
+def test_an_item_is_one_message_that_comes_with_the_start_of_the_next(wire):
+    said(wire, ITEM)
+    assert wire.n_sent == 0
+    said(wire, [START])
+    assert wire.n_sent == 1
+    assert wire.arrived == [*ITEM, START]
+
+
+def test_what_is_held_goes_before_the_worker_waits(wire):
+    said(wire, ITEM)
+    wire.outbox.flush()
+    wire.outbox.flush()
+    assert wire.arrived == ITEM
+    assert wire.n_sent == 1
+
+
+def test_other_messages_go_at_once_and_overtake_none(wire):
+    finished = ("workerfinished", {"workeroutput": {"exitstatus": 0}})
+    said(wire, [*ITEM, finished])
+    assert wire.arrived == [*ITEM, finished]
+
+
+def test_xdists_end_marker_gets_through(wire):
+    end = object()
+    wire.node.process_from_remote(end)
+    assert wire.arrived == [end]
+
+
+@pytest.mark.parametrize("strange", [object(), DATA.keys()])
+def test_what_cannot_be_sent_is_as_loud_as_without_an_outbox(wire, strange):
+    said(wire, ITEM[:1])
+    with pytest.raises(DumpError, match="can't serialize"):
+        wire.outbox.sendevent("testreport", data={**DATA, "strange": strange})
+    assert wire.arrived == ITEM[:1]
+
+
+class Text(str):
+    """As enum members and many libraries' own texts are."""
+
+
+class Number(int):
+    pass
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        np.float64(0.5),
+        np.float32(0.5),
+        np.int64(3),
+        np.bool_(True),
+        np.str_("text"),
+        np.array([0.5, 1.0]),
+        array("d", [0.5]),
+        bytearray(b"ab"),
+        memoryview(b"ab"),
+        Text("text"),
+        Number(3),
+        ...,
+        StopIteration,
+        compile("1", "<test>", "eval"),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda one: {**DATA, "user_properties": one},
+        lambda one: {**DATA, "user_properties": [("score", one)]},
+        lambda one: {**DATA, "user_properties": {"a": (one,)}},
+    ],
+    ids=["bare", "in a pair", "in a mapping"],
+)
+def test_report_with_anything_but_plain_values_is_left_to_execnet(strange, place):
+    # marshal takes whatever has a buffer, and gives bytes back.
+    sent = []
+    data = place(strange)
+    Outbox(lambda name, **kwargs: sent.append((name, kwargs))).sendevent("testreport", data=data)
+    ((name, kwargs),) = sent
+    assert name == "testreport"
+    assert kwargs["data"] is data
+
+
+@pytest.mark.parametrize("endless", [False, True], ids=["strange key", "nested without end"])
+def test_report_that_marshal_does_not_take_is_left_to_execnet(endless):
+    nested = []
+    nested.append(nested)
+    data = {**DATA, "user_properties": nested} if endless else {**DATA, np.str_("test"): 1}
+    sent = []
+    Outbox(lambda name, **kwargs: sent.append(kwargs["data"])).sendevent("testreport", data=data)
+    assert len(sent) == 1
+    assert sent[0] is data
+
+
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.binary(),
+    lambda inner: (
+        st.lists(inner)
+        | st.lists(inner).map(tuple)
+        | st.dictionaries(st.text() | st.integers(), inner)
+    ),
+)
+
+
+@given(PLAIN)
+def test_plain_values_come_out_with_their_types(value):
+    wire = Wire()
+    wire.outbox.sendevent("testreport", data=value)
+    wire.outbox.flush()
+    assert repr(wire.arrived) == repr([("testreport", {"data": value})])
