@@ -6,6 +6,7 @@ import math
 from array import array
 from collections import Counter
 from datetime import datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -114,15 +115,39 @@ class RequestLog:
                 sent_at_s,
             )
 
-    def add(self, episode: EpisodeEnded, *, measured: bool) -> None:
-        """Take the requests of one episode.
+    def arranged(self, parts: Sequence[range], measured: Sequence[bool]) -> RequestLog:
+        """The same requests in another order.
+
+        Args:
+            parts: Those of each episode, as `add` returned them; all that are wanted.
+            measured: Of each episode, whether it counts in the makespan.
+        """
+        import numpy as np  # noqa: PLC0415 - the types here are read where it is not loaded
+
+        log = RequestLog(self.lanes, from_us=self.from_us)
+        sizes = [len(part) for part in parts]
+        place = np.fromiter(chain.from_iterable(parts), dtype=np.int64, count=sum(sizes))
+        for own, other in zip(log._columns, self._columns, strict=True):
+            own.frombytes(np.asarray(other)[place].tobytes())
+        marks = np.asarray(log._marks)
+        marks |= np.repeat(np.asarray(measured, dtype=np.int8) * _MEASURED, sizes)
+        log.first_token_s = self.first_token_s
+        return log
+
+    @property
+    def _columns(self) -> tuple[array[Any], ...]:
+        return (self._lane, self._marks, self._tokens, *self._times, self._sent_at_s)
+
+    def add(self, episode: EpisodeEnded, *, measured: bool) -> range:
+        """Take the requests of one episode; returns where they are.
 
         Args:
             episode: Any one that ended, those that do not count among them.
             measured: Whether it counts in the makespan.
         """
+        begin = len(self)
         if episode.started_at_us < self.from_us:
-            return
+            return range(begin, begin)
         before: Attempt | None = None
         first_s = min((one.t_lease_s for one in episode.attempts), default=0.0)
         for one in sorted(episode.attempts, key=_sent_at):
@@ -153,6 +178,7 @@ class RequestLog:
             if one.t_first_token_s is not None:
                 self.first_token_s.append(one.t_first_token_s - one.t_send_s)
             before = one
+        return range(begin, len(self))
 
 
 _MEASURED, _SERVED, _AGAIN, _FIRST = 1, 2, 4, 8

@@ -1,0 +1,223 @@
+"""What a run's journal says, taken up record by record as it grows: little is left for the end.
+
+A record is decoded once. What it becomes is kept as columns, in the order in which records come;
+only at the end it is known which episode counts for a case, and rows are put in their order.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from pytest_ultrapar.analysis.requests import RequestLog
+from pytest_ultrapar.analysis.statistics import measure_case
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.records import NO_VALUE, EpisodeEnded
+from pytest_ultrapar.store.cases_file import read_cases
+from pytest_ultrapar.store.journal import Damage, JournalReader
+from pytest_ultrapar.store.manifest import read_manifest
+from pytest_ultrapar.store.recovered import GrowingJournal, JournalHistory, UnreadableEpisode
+from pytest_ultrapar.store.table_set import CaseRows, EpisodeRows, TableSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pytest_ultrapar.analysis.statistics import CaseMeasure
+    from pytest_ultrapar.records import JournalRecord
+    from pytest_ultrapar.store.journal import Position
+    from pytest_ultrapar.store.manifest import Manifest
+    from pytest_ultrapar.store.recovered import EpisodeEntry
+
+
+class _Episode(NamedTuple):
+    """What was kept of one ended episode."""
+
+    rows: EpisodeRows
+    requests: range
+
+
+class _Graded(NamedTuple):
+    """A case as its standing grade makes it.
+
+    Attributes:
+        result: Row of `results`.
+        final: The episode that the grade is about; None without one that was understood.
+        measure: Its figures.
+    """
+
+    result: int
+    final: EpisodeEntry | None
+    measure: CaseMeasure
+
+
+class Intake:
+    """Takes up what a journal says.
+
+    Args:
+        run_dir: A run directory with manifest and planned cases.
+
+    Attributes:
+        cases: All planned ones.
+        history: What was taken up, by case.
+        unreadable: Records of episodes that are whole and of another version.
+        tables: Their rows.
+
+    Raises:
+        ResultsError: Manifest or cases cannot be read.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self._manifest = read_manifest(run_dir)
+        self.cases = read_cases(run_dir)
+        self._planned = {case.case_id: case for case in self.cases}
+        self._part = self._manifest.measured_part
+        self._journal = GrowingJournal(run_dir / "journal")
+        self._reader = JournalReader(run_dir / "journal")
+        self.history = JournalHistory()
+        self.unreadable: list[Damage] = []
+        self.tables = TableSet(self._manifest, self.cases)
+        self._log = RequestLog(self._manifest.pool_lanes, from_us=self._part.from_us)
+        self._episodes: dict[EpisodeEntry, _Episode] = {}
+        self._ungraded: dict[EpisodeEntry, EpisodeEnded] = {}
+        self._graded: dict[str, _Graded] = {}
+
+    def take_up(self, stop: Callable[[], bool] = lambda: False) -> None:
+        """Take up what was written since the last time.
+
+        Args:
+            stop: Asked before each record whether to leave the rest for the next time.
+
+        Raises:
+            ResultsError: The journal cannot be listed.
+        """
+        for position, record in self._journal.new():
+            self._take(position, record)
+            if stop():
+                return
+
+    def fits(self, manifest: Manifest) -> bool:
+        """Whether all would be the same if it were taken up anew, under this manifest.
+
+        What was damaged, removed or written twice is rare, and what becomes of it may depend on the
+        order in which segments are read.
+
+        Raises:
+            ResultsError: The journal cannot be listed.
+        """
+        if self.history.damage or self.unreadable or self._journal.lost():
+            return False
+        return _plan(manifest) == _plan(self._manifest)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._reader.close()
+
+    def measures(self) -> list[CaseMeasure]:
+        """One for each planned case that was graded, in the order planned."""
+        found = (self._graded.get(case.case_id) for case in self.cases)
+        return [graded.measure for graded in found if graded is not None]
+
+    def requests(self) -> RequestLog:
+        """All requests, by case in the order planned, those of the graded episode last."""
+        parts: list[range] = []
+        measured: list[bool] = []
+        for case_id in self._case_ids():
+            graded = self._graded.get(case_id)
+            final = graded.final if graded is not None else None
+            entries = self.history.cases[case_id].episodes
+            if final is not None and len(entries) > 1:
+                entries = [*(entry for entry in entries if entry is not final), final]
+            for entry in entries:
+                episode = self._episodes.get(entry)
+                if episode is not None:
+                    parts.append(episode.requests)
+                    counts = graded is not None and entry is final
+                    measured.append(counts and graded.measure.span is not None)
+        return self._log.arranged(parts, measured)
+
+    def rows(self, taken: Callable[[int], None]) -> Iterator[CaseRows]:
+        """The rows of all cases, in the order of the tables.
+
+        Args:
+            taken: Called before each planned case with how many came before it.
+        """
+        for number, case_id in enumerate(self._case_ids()):
+            taken(number)
+            graded = self._graded.get(case_id)
+            final = graded.final if graded is not None else None
+            found = [self._episodes.get(entry) for entry in self.history.cases[case_id].episodes]
+            about = self._episodes.get(final) if final is not None else None
+            yield CaseRows(
+                graded.result if graded is not None else None,
+                [episode.rows for episode in found if episode is not None],
+                about.rows if about is not None else None,
+                partial(self._read, final),
+            )
+
+    def _case_ids(self) -> Iterator[str]:
+        """Those that left something behind: as planned, then those not in this selection any more.
+
+        They were sent and may have been paid for.
+        """
+        known = self.history.cases
+        yield from (case.case_id for case in self.cases if case.case_id in known)
+        yield from sorted(known.keys() - self._planned.keys())
+
+    def _take(self, position: Position, record: JournalRecord | UnreadableEpisode | Damage) -> None:
+        if isinstance(record, UnreadableEpisode):
+            entry = self.history.add(position, record.head)
+            if entry is not None:
+                # Whole by its checksum, so of another version: one case must not cost all tables.
+                self.unreadable.append(_unreadable(position, record.why))
+            self._grade(record.head.case_id)
+            return
+        entry = self.history.add(position, record)
+        if entry is not None:
+            assert isinstance(record, EpisodeEnded)
+            rows = self.tables.add_episode(record)
+            self._episodes[entry] = _Episode(rows, self._log.add(record, measured=False))
+            self._ungraded[entry] = msgspec.structs.replace(
+                record, value=NO_VALUE, messages=[], stdout="", log="", detail=None
+            )
+        case_id = getattr(record, "case_id", None)
+        if case_id is not None:
+            self._grade(case_id)
+
+    def _grade(self, case_id: str) -> None:
+        """Let a case that has a grade count as it stands now; perhaps not for the last time."""
+        case, found = self._planned.get(case_id), self.history.cases[case_id]
+        if case is None or found.grade is None:
+            return
+        final = found.final_episode()
+        episode = None
+        if final is not None:
+            episode = self._ungraded.pop(final, None) or self._read(final)
+        row = self.tables.add_result(case, found.grade, episode, had_episode=found.had_episode)
+        measure = measure_case(
+            case, found.grade, episode, summary_by=self._manifest.summary_by, part=self._part
+        )
+        self._graded[case_id] = _Graded(row, final, measure)
+
+    def _read(self, entry: EpisodeEntry) -> EpisodeEnded | None:
+        """The episode from the journal; None when it cannot be read any more."""
+        if entry not in self._episodes:
+            return None
+        try:
+            record = self._reader.read(entry.position)
+        except ResultsError as error:
+            self.unreadable.append(_unreadable(entry.position, str(error)))
+            return None
+        assert isinstance(record, EpisodeEnded)
+        return record
+
+
+def _unreadable(position: Position, why: str) -> Damage:
+    return position.damaged(f"the episode cannot be read: {why}")
+
+
+def _plan(manifest: Manifest) -> Manifest:
+    """What a manifest says before the first request."""
+    return msgspec.structs.replace(manifest, bound=None, lanes=[], segments={}, ended_at=None)
