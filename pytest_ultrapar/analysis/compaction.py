@@ -78,10 +78,12 @@ def compact(
         if bound is not None:
             manifest = msgspec.structs.replace(manifest, bound=bound)
             write_manifest(run_dir, manifest)
+        statistics = run_statistics(measures, n_planned=len(cases), mode=manifest.mode)
         benchmark = benchmark_json(
             measures,
             manifest,
             n_planned=Counter((case.suite, case.model) for case in cases),
+            statistics=statistics,
             performance=made,
             now=datetime.now(UTC),
         )
@@ -103,7 +105,7 @@ def compact(
         mode=manifest.mode,
         rate_mode=manifest.rate_mode,
         simulated=manifest.simulated,
-        statistics=run_statistics(measures, n_planned=len(cases), mode=manifest.mode),
+        statistics=statistics,
         summary_by=manifest.summary_by,
         cells=make_cells(measures),
         resumed=manifest.resumed,

@@ -171,7 +171,9 @@ class Intake:
             entry = self.history.add(position, record.head)
             if entry is not None:
                 # Whole by its checksum, so of another version: one case must not cost all tables.
-                self.unreadable.append(_unreadable(position, record.why))
+                where = f"{position.segment} at byte {position.offset}"
+                why = f"the journal record in {where} is of another version: {record.why}"
+                self.unreadable.append(position.damaged(why))
             self._grade(record.head.case_id)
             return
         entry = self.history.add(position, record)
@@ -208,14 +210,10 @@ class Intake:
         try:
             record = self._reader.read(entry.position)
         except ResultsError as error:
-            self.unreadable.append(_unreadable(entry.position, str(error)))
+            self.unreadable.append(entry.position.damaged(str(error)))
             return None
         assert isinstance(record, EpisodeEnded)
         return record
-
-
-def _unreadable(position: Position, why: str) -> Damage:
-    return position.damaged(f"the episode cannot be read: {why}")
 
 
 def _plan(manifest: Manifest) -> Manifest:
