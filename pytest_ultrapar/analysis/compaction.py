@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -61,23 +62,22 @@ def compact(
     Raises:
         ResultsError: Something there cannot be read, or a table did not read back as written.
     """
-    with _alone(run_dir), closing(_taken_up(run_dir, begun)) as taken:
+    with (
+        _alone(run_dir),
+        closing(_taken_up(run_dir, begun)) as taken,
+        ThreadPoolExecutor(1) as beside,
+    ):
         manifest = read_manifest(run_dir)
         cases, history, tables = taken.cases, taken.history, taken.tables
         history.damage.extend(cut_off(run_dir / "journal", manifest.segments))
         grades = [found.grade for found in history.cases.values() if found.grade is not None]
         rows = taken.rows(lambda n: written(min(n, len(cases)), len(cases)))
-        paths = tables.write(run_dir, rows, score_columns(grades))
-        written(len(cases), len(cases))
-        history.damage.extend(taken.unreadable)
+        # Compressing, reading back and syncing leave the interpreter to the figures.
+        writing = beside.submit(tables.write, run_dir, rows, score_columns(grades), taken.read)
         measures = with_serial_times(taken.measures())
         log = taken.requests()
-        limits = write_limits(run_dir, manifest)
         spans = [measure.span for measure in measures if measure.span is not None]
         made, bound = performance(log, manifest, spans, history.engines)
-        if bound is not None:
-            manifest = msgspec.structs.replace(manifest, bound=bound)
-            write_manifest(run_dir, manifest)
         statistics = run_statistics(measures, n_planned=len(cases), mode=manifest.mode)
         benchmark = benchmark_json(
             measures,
@@ -87,6 +87,13 @@ def compact(
             performance=made,
             now=datetime.now(UTC),
         )
+        paths = writing.result()
+        written(len(cases), len(cases))
+        history.damage.extend(taken.unreadable)
+        limits = write_limits(run_dir, manifest)
+        if bound is not None:
+            manifest = msgspec.structs.replace(manifest, bound=bound)
+            write_manifest(run_dir, manifest)
         path = run_dir / BENCHMARK_FILE
         if benchmark is not None:
             write_whole(path, msgspec.json.encode(benchmark))

@@ -6,7 +6,6 @@ only at the end it is known which episode counts for a case, and rows are put in
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.records import JournalRecord
     from pytest_ultrapar.store.journal import Position
     from pytest_ultrapar.store.manifest import Manifest
-    from pytest_ultrapar.store.recovered import EpisodeEntry
 
 
 class _Episode(NamedTuple):
@@ -43,13 +41,13 @@ class _Graded(NamedTuple):
     """A case as its standing grade makes it.
 
     Attributes:
-        result: Row of `results`.
-        final: The episode that the grade is about; None without one that was understood.
+        rows: In the tables.
+        requests: In the log, those of the graded episode last.
         measure: Its figures.
     """
 
-    result: int
-    final: EpisodeEntry | None
+    rows: CaseRows
+    requests: list[range]
     measure: CaseMeasure
 
 
@@ -80,8 +78,8 @@ class Intake:
         self.unreadable: list[Damage] = []
         self.tables = TableSet(self._manifest, self.cases)
         self._log = RequestLog(self._manifest.pool_lanes, from_us=self._part.from_us)
-        self._episodes: dict[EpisodeEntry, _Episode] = {}
-        self._ungraded: dict[EpisodeEntry, EpisodeEnded] = {}
+        self._episodes: dict[Position, _Episode] = {}
+        self._ungraded: dict[Position, EpisodeEnded] = {}
         self._graded: dict[str, _Graded] = {}
 
     def take_up(self, stop: Callable[[], bool] = lambda: False) -> None:
@@ -126,36 +124,38 @@ class Intake:
         measured: list[bool] = []
         for case_id in self._case_ids():
             graded = self._graded.get(case_id)
-            final = graded.final if graded is not None else None
-            entries = self.history.cases[case_id].episodes
-            if final is not None and len(entries) > 1:
-                entries = [*(entry for entry in entries if entry is not final), final]
-            for entry in entries:
-                episode = self._episodes.get(entry)
-                if episode is not None:
-                    parts.append(episode.requests)
-                    counts = graded is not None and entry is final
-                    measured.append(counts and graded.measure.span is not None)
+            if graded is None:
+                parts += [episode.requests for episode in self._kept(case_id)]
+            else:
+                parts += graded.requests
+            measured += [False] * (len(parts) - len(measured))
+            if graded is not None and graded.measure.span is not None:
+                measured[-1] = True
         return self._log.arranged(parts, measured)
 
     def rows(self, taken: Callable[[int], None]) -> Iterator[CaseRows]:
         """The rows of all cases, in the order of the tables.
 
         Args:
-            taken: Called before each planned case with how many came before it.
+            taken: Called before each case with how many came before it.
         """
         for number, case_id in enumerate(self._case_ids()):
             taken(number)
             graded = self._graded.get(case_id)
-            final = graded.final if graded is not None else None
-            found = [self._episodes.get(entry) for entry in self.history.cases[case_id].episodes]
-            about = self._episodes.get(final) if final is not None else None
-            yield CaseRows(
-                graded.result if graded is not None else None,
-                [episode.rows for episode in found if episode is not None],
-                about.rows if about is not None else None,
-                partial(self._read, final),
-            )
+            if graded is not None:
+                yield graded.rows
+            else:
+                yield CaseRows(None, [episode.rows for episode in self._kept(case_id)])
+
+    def read(self, position: Position) -> EpisodeEnded | None:
+        """An episode from the journal; None when it cannot be read any more."""
+        try:
+            record = self._reader.read(position)
+        except ResultsError as error:
+            self.unreadable.append(position.damaged(str(error)))
+            return None
+        assert isinstance(record, EpisodeEnded)
+        return record
 
     def _case_ids(self) -> Iterator[str]:
         """Those that left something behind: as planned, then those not in this selection any more.
@@ -165,6 +165,11 @@ class Intake:
         known = self.history.cases
         yield from (case.case_id for case in self.cases if case.case_id in known)
         yield from sorted(known.keys() - self._planned.keys())
+
+    def _kept(self, case_id: str) -> list[_Episode]:
+        entries = self.history.cases[case_id].episodes
+        found = (self._episodes.get(entry.position) for entry in entries)
+        return [episode for episode in found if episode is not None]
 
     def _take(self, position: Position, record: JournalRecord | UnreadableEpisode | Damage) -> None:
         if isinstance(record, UnreadableEpisode):
@@ -180,8 +185,8 @@ class Intake:
         if entry is not None:
             assert isinstance(record, EpisodeEnded)
             rows = self.tables.add_episode(record)
-            self._episodes[entry] = _Episode(rows, self._log.add(record, measured=False))
-            self._ungraded[entry] = msgspec.structs.replace(
+            self._episodes[position] = _Episode(rows, self._log.add(record, measured=False))
+            self._ungraded[position] = msgspec.structs.replace(
                 record, value=NO_VALUE, messages=[], stdout="", log="", detail=None
             )
         case_id = getattr(record, "case_id", None)
@@ -193,27 +198,26 @@ class Intake:
         case, found = self._planned.get(case_id), self.history.cases[case_id]
         if case is None or found.grade is None:
             return
-        final = found.final_episode()
+        entry = found.final_episode()
+        position = entry.position if entry is not None else None
+        final = self._episodes.get(position) if position is not None else None
         episode = None
-        if final is not None:
-            episode = self._ungraded.pop(final, None) or self._read(final)
-        row = self.tables.add_result(case, found.grade, episode, had_episode=found.had_episode)
+        if position is not None and final is not None:
+            episode = self._ungraded.pop(position, None) or self.read(position)
         measure = measure_case(
             case, found.grade, episode, summary_by=self._manifest.summary_by, part=self._part
         )
-        self._graded[case_id] = _Graded(row, final, measure)
-
-    def _read(self, entry: EpisodeEntry) -> EpisodeEnded | None:
-        """The episode from the journal; None when it cannot be read any more."""
-        if entry not in self._episodes:
-            return None
-        try:
-            record = self._reader.read(entry.position)
-        except ResultsError as error:
-            self.unreadable.append(entry.position.damaged(str(error)))
-            return None
-        assert isinstance(record, EpisodeEnded)
-        return record
+        kept = self._kept(case_id)
+        rows = CaseRows(
+            self.tables.add_result(case, found.grade, episode, had_episode=found.had_episode),
+            [one.rows for one in kept],
+            final.rows if final is not None else None,
+            position,
+        )
+        requests = [one.requests for one in kept if one is not final]
+        if final is not None:
+            requests.append(final.requests)
+        self._graded[case_id] = _Graded(rows, requests, measure)
 
 
 def _plan(manifest: Manifest) -> Manifest:

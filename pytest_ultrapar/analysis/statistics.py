@@ -555,7 +555,7 @@ def _interval(
 
 def count_outcomes(measures: Iterable[CaseMeasure]) -> dict[str, int]:
     """How many cases have each outcome; all six are there."""
-    counts = Counter(each.outcome for each in measures)
+    counts = Counter([each.outcome for each in measures])
     return {
         "solved": counts["solved"],
         "partial": counts["partial"],
@@ -575,6 +575,8 @@ def mean_scores(measures: Iterable[CaseMeasure]) -> dict[str, MeanScore]:
     values: dict[str, list[float]] = {}
     given: set[tuple[str, ...]] = set()
     for each in measures:
+        if not each.scores:
+            continue
         given.add(tuple(each.scores))
         for name, score in each.scores.items():
             values.setdefault(name, []).append(score)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pytest_ultrapar.records import Case, EpisodeEnded, Grade
+    from pytest_ultrapar.store.journal import Position
     from pytest_ultrapar.store.manifest import Manifest
 
 
@@ -68,14 +69,14 @@ class CaseRows(NamedTuple):
     Attributes:
         result: In `results`; None for a case without a grade.
         episodes: All of it, in the order of `attempts`.
-        graded: The one whose conversation goes into `transcripts`.
-        again: Reads that episode from the journal; None where it cannot be read any more.
+        graded: The one whose conversation goes into `transcripts`, if there is one.
+        position: Where that stands in the journal.
     """
 
     result: int | None
     episodes: Sequence[EpisodeRows]
-    graded: EpisodeRows | None
-    again: Callable[[], EpisodeEnded | None]
+    graded: EpisodeRows | None = None
+    position: Position | None = None
 
 
 class TableSet:
@@ -143,7 +144,11 @@ class TableSet:
         return self._results.n - 1
 
     def write(
-        self, run_dir: Path, cases: Iterable[CaseRows], scores: Sequence[Column]
+        self,
+        run_dir: Path,
+        cases: Iterable[CaseRows],
+        scores: Sequence[Column],
+        read: Callable[[Position], EpisodeEnded | None],
     ) -> list[Path]:
         """Write the tables, read them back, and put them in their places together.
 
@@ -151,6 +156,7 @@ class TableSet:
             run_dir: Where they are to stand.
             cases: In the order of their rows.
             scores: From `score_columns`, of all grades that stand.
+            read: Gives an episode of the journal, or None where it cannot be read any more.
 
         Returns:
             Where they stand.
@@ -169,7 +175,7 @@ class TableSet:
             for group in _groups(cases):
                 found = (
                     self._result_rows(group, scores), self._attempt_rows(group),
-                    self._message_rows(group),
+                    self._message_rows(group, read),
                 )
                 for table, rows in zip(tables, found, strict=True):
                     table.write(rows)
@@ -197,15 +203,17 @@ class TableSet:
             [place for case in group for rows in case.episodes for place in rows.attempts]
         )
 
-    def _message_rows(self, group: Sequence[CaseRows]) -> pa.Table:
+    def _message_rows(
+        self, group: Sequence[CaseRows], read: Callable[[Position], EpisodeEnded | None]
+    ) -> pa.Table:
         n_kept = self._transcripts.convert()
         places: list[int] = []
         for case in group:
-            if case.graded is None:
+            if case.graded is None or case.position is None:
                 continue
             messages = case.graded.messages
             if messages is None:
-                episode = case.again()
+                episode = read(case.position)
                 messages = self._add_messages(episode) if episode is not None else range(0)
             places.extend(messages)
         rows = self._transcripts.take(places)
