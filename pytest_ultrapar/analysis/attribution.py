@@ -230,16 +230,15 @@ class Occupancy:
         self._log = log
         columns = log.columns()
         self._services_s: list[list[float]] = []
-        busy, held = [], []
+        busy = [Bins(start_s, end_s, _SLICES) for _ in log.lanes]
+        held = [Bins(start_s, end_s, _SLICES) for _ in log.lanes]
         models: dict[str, _ModelBins] = {}
         for at, lane in enumerate(log.lanes):
             here = columns.measured & (columns.lane == at)
             own = RequestColumns(*(column[here] for column in columns))
             self._services_s.append((own.ended_s - own.sent_s)[own.served].tolist())
-            for bins in (busy, held):
-                bins.append(Bins(start_s, end_s, _SLICES))
-            busy[-1].add(own.sent_s, own.ended_s)
-            held[-1].add(own.granted_s, own.sent_s)
+            busy[at].add(own.sent_s, own.ended_s)
+            held[at].add(own.granted_s, own.sent_s)
             if len(own.lane):
                 if lane.model not in models:
                     models[lane.model] = _ModelBins(start_s, end_s)

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.analysis.benchmark_json import benchmark_json
-from pytest_ultrapar.analysis.performance import Performance, performance
 from pytest_ultrapar.analysis.intake import Intake
+from pytest_ultrapar.analysis.performance import Performance, performance
 from pytest_ultrapar.analysis.process import unheard
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_summary import (

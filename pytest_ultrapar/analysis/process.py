@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MODULE = "pytest_ultrapar.analysis.compact"
 WAIT = "--wait"
 """Load everything, then wait for a line on the standard input; its end without one means: never."""
-FOLLOW = b"follow\n"
+FOLLOW = b"follow"
 """The run is planned, and its journal begins."""
 _GO = b"go\n"
 
@@ -58,7 +58,7 @@ class CompactionProcess:
 
         It reads at the lowest priority, and at the end little is left to be read.
         """
-        self._child.tell(FOLLOW)
+        self._child.tell(FOLLOW + b"\n")
 
     def compact(self, written: Callable[[int, int], None] = unheard) -> RunSummary:
         """Have the run compacted and wait for it.

@@ -143,9 +143,22 @@ class RequestLog:
         import numpy as np  # noqa: PLC0415 - the types here are read where it is not loaded
 
         marks = np.array(self._marks)
-        flags = ((marks & mark) > 0 for mark in (_MEASURED, _FIRST, _SERVED, _AGAIN))
-        rest = map(np.array, (*self._times, self._tokens, self._sent_at_s))
-        return RequestColumns(np.array(self._lane), *flags, *rest)
+        before_s, asked_s, granted_s, sent_s, ended_s, rate_share = map(np.array, self._times)
+        return RequestColumns(
+            lane=np.array(self._lane),
+            measured=(marks & _MEASURED) > 0,
+            first=(marks & _FIRST) > 0,
+            served=(marks & _SERVED) > 0,
+            again=(marks & _AGAIN) > 0,
+            before_s=before_s,
+            asked_s=asked_s,
+            granted_s=granted_s,
+            sent_s=sent_s,
+            ended_s=ended_s,
+            rate_share=rate_share,
+            tokens=np.array(self._tokens),
+            sent_at_s=np.array(self._sent_at_s),
+        )
 
     def arranged(self, parts: Sequence[range], measured: Sequence[bool]) -> RequestLog:
         """The same requests in another order.

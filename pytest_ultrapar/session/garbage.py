@@ -61,7 +61,7 @@ def thaw_last(config: pytest.Config) -> None:
 
 
 def spare_items(config: pytest.Config) -> None:
-    """Leave what lives now out of garbage collection until `thaw_last` has its way.
+    """Leave what lives now out of garbage collection until the end of `config` (`thaw_last`).
 
     Called on the main thread when pytest has collected. What somebody else froze is not thawed.
     """

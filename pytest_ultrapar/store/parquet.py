@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute  # noqa: F401 - 0.05 s, which `take` would spend while somebody waits
+import pyarrow.compute
 import pyarrow.parquet as pq
 
 from pytest_ultrapar.errors import ResultsError

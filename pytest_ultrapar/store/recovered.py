@@ -1,9 +1,10 @@
 """What a journal says of each case: how it stands, and which episodes need no new request.
 
-Three readers go through whole journals: the compaction (`read_history`), the start of a run that is
-resumed (`recover`), and the controller when a worker has died (`find_finished`,
-`find_started_not_ended`). None of them needs conversations, so they decode the heads of records
-only. What they find again, workers look up in `RecoveredIndex`.
+Whole journals are gone through by the start of a run that is resumed (`recover`), by the controller
+when a worker has died (`find_finished`, `find_started_not_ended`) and by who merges runs
+(`read_history`). None of them needs conversations, so they decode the heads of records only. The
+compaction needs them, and reads while the journal grows (`GrowingJournal`). What is found again,
+workers look up in `RecoveredIndex`.
 """
 
 from __future__ import annotations
@@ -147,9 +148,7 @@ class JournalHistory:
         self.damage: list[Damage] = []
         self.engines: list[EngineSpent] = []
 
-    def add(
-        self, position: Position, record: _Head | EpisodeEnded | Damage
-    ) -> EpisodeEntry | None:
+    def add(self, position: Position, record: _Head | EpisodeEnded | Damage) -> EpisodeEntry | None:
         """Take one record, whole or its head; returns the entry of an ended episode that is new."""
         if isinstance(record, Damage):
             self.damage.append(record)

@@ -174,7 +174,8 @@ class TableSet:
                 tables.append(_open_table(run_dir, self._manifest, name, columns))
             for group in _groups(cases):
                 found = (
-                    self._result_rows(group, scores), self._attempt_rows(group),
+                    self._result_rows(group, scores),
+                    self._attempt_rows(group),
                     self._message_rows(group, read),
                 )
                 for table, rows in zip(tables, found, strict=True):
@@ -333,4 +334,3 @@ class _JsonLinesTable:
         """Remove the temporary file; harmless after `publish`."""
         self._file.close()
         self._temporary.unlink(missing_ok=True)
-

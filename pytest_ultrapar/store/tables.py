@@ -294,7 +294,7 @@ def result_row(
     had_episode: bool,
     params: Sequence[Column],
 ) -> Row:
-    """The row of `results` for one graded case, without its scores: which there are shows at the end.
+    """The row of `results` for one graded case, without scores: at the end it is known of which.
 
     A case that had no episode (skipped by a mark) has zero times, both of its timestamps are those
     of its grade, and the names of its lane are empty. All of that is null where there was an
