@@ -272,17 +272,18 @@ async def parent_gone() -> None:
         return
 
 
-def parent_has_spoken(within_s: float = 0.0) -> bool:
-    """Whether a line or the end of our standard input is there to be read."""
-    return bool(select.select([sys.stdin], [], [], within_s)[0])
-
-
 def line_from_parent() -> bytes:
-    """The next line of our standard input; empty when the parent has gone instead."""
+    """The next line of our standard input, without its end; empty when the parent has gone."""
     while _has_parent():
-        if parent_has_spoken(_LOOK_EVERY_S):
-            return sys.stdin.buffer.readline()
+        if select.select([sys.stdin], [], [], _LOOK_EVERY_S)[0]:
+            return b"".join(iter(_next_byte, b"\n"))
     return b""
+
+
+def _next_byte() -> bytes:
+    # A buffer would take the line after this one, too, of which `select` knows nothing then. What
+    # ends without a line feed ends the line.
+    return os.read(sys.stdin.fileno(), 1) or b"\n"
 
 
 def _has_parent() -> bool:

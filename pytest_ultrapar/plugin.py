@@ -39,12 +39,17 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Refuse `-f`: `xdist.looponfail` loops in this very hook, before plugins are configured."""
-    if options.pool_path(config) is not None and config.getoption("looponfail", default=False):
+    if options.pool_path(config) is None:
+        return
+    if config.getoption("looponfail", default=False):
         msg = (
             "-f (--looponfail) cannot be used together with --ultrapar-pool: it would send the "
             "requests of failed cases again at every change of a file"
         )
         raise pytest.UsageError(msg)
+    from pytest_ultrapar.session import garbage  # noqa: PLC0415 - needed with a pool only
+
+    garbage.thaw_last(config)
 
 
 @pytest.hookimpl(specname="pytest_cmdline_main")

@@ -13,19 +13,24 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from functools import cached_property
-from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from pytest_ultrapar.analysis.requests import RequestColumns
 from pytest_ultrapar.plan.bound import resources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from pytest_ultrapar.analysis.requests import Request, RequestLog
     from pytest_ultrapar.plan.bound import Bound, Price, Resource
     from pytest_ultrapar.pool.model import Lane, Limit
+
+    Floats = NDArray[np.float64]
 
 
 _SLICES = 1000
@@ -223,22 +228,25 @@ class Occupancy:
         self._start_s = start_s
         self._restricted = restricted
         self._log = log
-        self._services_s: list[list[float]] = [[] for _ in log.lanes]
+        columns = log.columns()
+        self._services_s: list[list[float]] = []
         busy = [Bins(start_s, end_s, _SLICES) for _ in log.lanes]
         held = [Bins(start_s, end_s, _SLICES) for _ in log.lanes]
-        models: dict[str, _ModelBins] = defaultdict(lambda: _ModelBins(start_s, end_s))
-        for request in log:
-            if not request.measured:
-                continue
-            if request.served:
-                self._services_s[request.lane].append(request.ended_s - request.sent_s)
-            busy[request.lane].add(request.sent_s, request.ended_s)
-            held[request.lane].add(request.granted_s, request.sent_s)
-            models[log.lanes[request.lane].model].add(request, start_s)
+        models: dict[str, _ModelBins] = {}
+        for at, lane in enumerate(log.lanes):
+            here = columns.measured & (columns.lane == at)
+            own = RequestColumns(*(column[here] for column in columns))
+            self._services_s.append((own.ended_s - own.sent_s)[own.served].tolist())
+            busy[at].add(own.sent_s, own.ended_s)
+            held[at].add(own.granted_s, own.sent_s)
+            if len(own.lane):
+                if lane.model not in models:
+                    models[lane.model] = _ModelBins(start_s, end_s)
+                models[lane.model].add(own, start_s)
         self._width_s = self.makespan_s / _SLICES
         self._busy = [one.seconds() for one in busy]
         self._held = [one.seconds() for one in held]
-        self._models = dict(models)
+        self._models = models
         self._lanes_of: dict[str, list[int]] = defaultdict(list)
         for at, lane in enumerate(log.lanes):
             for name in lane.limits:
@@ -453,15 +461,15 @@ class _ModelBins:
             Bins(start_s, end_s, _SLICES) for _ in range(5)
         )
 
-    def add(self, request: Request, start_s: float) -> None:
-        """Count what came before one request was sent."""
-        if request.first:
-            self.unopened.add(start_s, request.asked_s)
-        else:
-            before = self.backoff if request.again else self.between
-            before.add(request.before_s, request.asked_s)
-        self.rate.add(request.asked_s, request.granted_s, request.rate_share)
-        self.seat.add(request.asked_s, request.granted_s, 1.0 - request.rate_share)
+    def add(self, requests: RequestColumns, start_s: float) -> None:
+        """Count what came before each request was sent."""
+        first, again = requests.first, requests.again
+        self.unopened.add(start_s, requests.asked_s[first])
+        for bins, which in ((self.backoff, ~first & again), (self.between, ~first & ~again)):
+            bins.add(requests.before_s[which], requests.asked_s[which])
+        asked_s, granted_s, share = requests.asked_s, requests.granted_s, requests.rate_share
+        self.rate.add(asked_s, granted_s, share)
+        self.seat.add(asked_s, granted_s, 1.0 - share)
 
     @cached_property
     def seconds(self) -> tuple[array[float], ...]:
@@ -497,38 +505,41 @@ class Bins:
     __slots__ = ("_from_here", "_in_slice", "_n", "_start_s", "width_s")
 
     def __init__(self, start_s: float, end_s: float, n: int) -> None:
+        import numpy as np  # noqa: PLC0415 - as in `requests`
+
         self._start_s = start_s
         self._n = n
         self.width_s = (end_s - start_s) / n
         # What begins in a slice counts there in part, and in whole in all that follow.
-        self._in_slice = array("d", bytes(8 * (n + 1)))
-        self._from_here = array("d", bytes(8 * (n + 2)))
+        self._in_slice = np.zeros(n + 1)
+        self._from_here = np.zeros(n + 2)
 
-    def add(self, from_s: float, until_s: float, weight: float = 1.0) -> None:
-        """Count a stretch; what lies outside of all slices is cut off."""
-        if until_s > from_s:
-            self._step(from_s, weight)
-            self._step(until_s, -weight)
+    def add(
+        self, from_s: float | Floats, until_s: float | Floats, weight: float | Floats = 1.0
+    ) -> None:
+        """Count stretches; what lies outside of all slices is cut off."""
+        import numpy as np  # noqa: PLC0415 - as in `requests`
+
+        begins, ends, weights = np.broadcast_arrays(from_s, until_s, weight)
+        counts = ends > begins
+        self._step(begins[counts], weights[counts])
+        self._step(ends[counts], -weights[counts])
 
     def seconds(self) -> array[float]:
         """By slice, seconds times weight of all that was added."""
-        whole = accumulate(self._from_here)
-        return array(
-            "d",
-            (
-                part + steps * self.width_s
-                for part, steps, _ in zip(self._in_slice, whole, range(self._n), strict=False)
-            ),
-        )
+        steps = self._from_here.cumsum()[: self._n]
+        return array("d", (self._in_slice[: self._n] + steps * self.width_s).tobytes())
 
-    def _step(self, at_s: float, weight: float) -> None:
+    def _step(self, at_s: Floats, weights: Floats) -> None:
+        import numpy as np  # noqa: PLC0415 - as above
+
         place = (at_s - self._start_s) / self.width_s
-        if place <= 0:
-            self._from_here[0] += weight
-        elif place < self._n:
-            at = int(place)
-            self._in_slice[at] += weight * (at + 1 - place) * self.width_s
-            self._from_here[at + 1] += weight
+        inside = (place > 0) & (place < self._n)
+        at = place[inside].astype(np.int64)
+        parts = weights[inside] * (at + 1 - place[inside]) * self.width_s
+        self._in_slice += np.bincount(at, parts, self._n + 1)
+        self._from_here += np.bincount(at + 1, weights[inside], self._n + 2)
+        self._from_here[0] += weights[place <= 0].sum()
 
 
 _Offer = tuple[float, float]
@@ -541,6 +552,8 @@ def misrouted_s(log: RequestLog, prices: Iterable[Price]) -> float:
     A lane that only one model may use is cheap where that model has little to do; who takes a dear
     lane all the same makes those wait that have no other.
     """
+    import numpy as np  # noqa: PLC0415 - as in `requests`
+
     seconds: dict[str, float] = {}
     sends: dict[str, float] = {}
     for price in prices:
@@ -556,11 +569,12 @@ def misrouted_s(log: RequestLog, prices: Iterable[Price]) -> float:
     offers: dict[str, set[_Offer]] = {}
     for lane, offer in zip(log.lanes, paid, strict=True):
         offers.setdefault(lane.model, set()).add(offer)
+    columns = log.columns()
+    counts = columns.measured & columns.served
     total_s = 0.0
-    for request in log:
-        if request.measured and request.served:
-            service_s = request.ended_s - request.sent_s
-            second, send = paid[request.lane]
-            least = min(a * service_s + b for a, b in offers[log.lanes[request.lane].model])
-            total_s += second * service_s + send - least
+    for at in set(columns.lane[counts].tolist()):
+        services_s = (columns.ended_s - columns.sent_s)[counts & (columns.lane == at)]
+        second, send = paid[at]
+        costs = [a * services_s + b for a, b in offers[log.lanes[at].model]]
+        total_s += float((second * services_s + send - np.minimum.reduce(costs)).sum())
     return total_s

@@ -59,6 +59,7 @@ def benchmark_json(
     manifest: Manifest,
     *,
     n_planned: Mapping[tuple[str, str], int],
+    statistics: RunStatistics,
     performance: Performance,
     now: datetime,
 ) -> dict[str, Any] | None:
@@ -77,6 +78,7 @@ def benchmark_json(
         measures: One for each case with a final grade.
         manifest: Of the run.
         n_planned: Planned cases by suite and model.
+        statistics: Of all of them.
         performance: Of the run.
         now: Aware; when the file was made.
     """
@@ -86,9 +88,12 @@ def benchmark_json(
     for scope in [(suite, model) for suite in (*suites, None) for model in (None, *models)]:
         n = sum(n for key, n in n_planned.items() if is_of(scope, *key))
         alike = (suites[0], scope[1]) if len(suites) == 1 else scope
-        found[scope] = found.get(alike) or run_statistics(
-            measures, n_planned=n, mode=mode, chosen=_chooser(scope)
-        )
+        if n == statistics.n_planned:
+            found[scope] = statistics
+        else:
+            found[scope] = found.get(alike) or run_statistics(
+                measures, n_planned=n, mode=mode, chosen=_chooser(scope)
+            )
     entries: list[Entry] = []
     for suite in suites:
         for model in (None, *models):

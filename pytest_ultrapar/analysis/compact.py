@@ -6,18 +6,21 @@ import argparse
 import gc
 import os
 import sys
+import threading
 import time
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.analysis.process import WAIT, unheard
-from pytest_ultrapar.child import line_from_parent, parent_has_spoken
+from pytest_ultrapar.analysis.process import FOLLOW, WAIT, unheard
+from pytest_ultrapar.child import line_from_parent
 from pytest_ultrapar.errors import EXIT_UNUSABLE, ResultsError
 
 if TYPE_CHECKING:
+    from pytest_ultrapar.analysis.intake import Intake
     from pytest_ultrapar.analysis.run_summary import RunSummary
 
 
@@ -47,22 +50,22 @@ def main(arguments: list[str] | None = None) -> int:
     gc.disable()
     # We multiply no matrices, and threads that wait to do so are in the way of forking.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    begun = None
     if options.wait:
-        _ask_machine()
+        beside = _Beside(options.run_dir)
+        beside.start()
+        line = line_from_parent()
+        if line == FOLLOW:
+            beside.follow.set()
+            line = line_from_parent()
+        begun = beside.end()
+        if not line:
+            return 0
     # Heavy (pyarrow, numpy), and only this process needs it.
     from pytest_ultrapar.analysis.compaction import compact  # noqa: PLC0415
-    from pytest_ultrapar.plan import lower_bound  # noqa: F401, PLC0415
-    from pytest_ultrapar.store import parquet  # noqa: F401, PLC0415
 
-    if options.wait:
-        # What a run may do without: once it is over it loads what it needs, and somebody waits.
-        for module in ("scipy.special", "scipy.optimize"):
-            if not parent_has_spoken():
-                import_module(module)
-        if not line_from_parent():
-            return 0
     try:
-        summary = compact(options.run_dir, _Saying() if options.wait else unheard)
+        summary = compact(options.run_dir, _Saying() if options.wait else unheard, begun)
     except ResultsError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_UNUSABLE
@@ -96,6 +99,63 @@ class _Saying:
             sys.stdout.buffer.flush()
 
 
+_LOWEST = 19
+_LOOK_EVERY_S = 0.1
+_LOADED = (
+    "pytest_ultrapar.analysis.compaction",
+    "pytest_ultrapar.plan.lower_bound",
+    "scipy.special",
+    "scipy.optimize",
+)
+
+
+class _Beside(threading.Thread):
+    """What can be done before a run is over, at the lowest priority: the run needs the CPU.
+
+    A thread has a priority of its own on Linux, and what a process has lowered it may not raise
+    again: the tables themselves are made on the main thread, since somebody waits for them.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        super().__init__(daemon=True)
+        self._run_dir = run_dir
+        self._ended = threading.Event()
+        self._begun: Intake | None = None
+        self.follow = threading.Event()
+
+    def run(self) -> None:
+        """Load what the end needs, then take up the journal as it grows."""
+        if sys.platform == "linux":
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)
+        _ask_machine()
+        for module in _LOADED:
+            if self._ended.is_set():
+                return
+            import_module(module)
+        while not self.follow.wait(_LOOK_EVERY_S):
+            if self._ended.is_set():
+                return
+        # Whatever goes wrong here goes wrong once more at the end, when somebody is there to hear
+        # of it; or it was because the run went on.
+        with suppress(Exception):
+            self._follow()
+
+    def _follow(self) -> None:
+        from pytest_ultrapar.analysis.intake import Intake  # noqa: PLC0415 - as above
+
+        taken = Intake(self._run_dir)
+        while not self._ended.wait(_LOOK_EVERY_S):
+            taken.take_up(self._ended.is_set)
+        self._begun = taken
+
+    def end(self) -> Intake | None:
+        """Stop; returns what was taken up, None where nothing was or anything went wrong."""
+        self.follow.set()
+        self._ended.set()
+        self.join()
+        return self._begun
+
+
 def _ask_machine() -> None:
     """Before numpy is there: cpuinfo, which pytest-benchmark asks, forks."""
     from pytest_ultrapar.analysis import benchmark_json  # noqa: PLC0415
@@ -105,4 +165,8 @@ def _ask_machine() -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # All is on the disk, and somebody waits for our end: taking numpy and scipy down takes 0.1 s.
+    os._exit(code)

@@ -10,16 +10,17 @@ from __future__ import annotations
 import fcntl
 import os
 from collections import Counter
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from pytest_ultrapar.analysis.benchmark_json import benchmark_json
+from pytest_ultrapar.analysis.intake import Intake
 from pytest_ultrapar.analysis.performance import Performance, performance
 from pytest_ultrapar.analysis.process import unheard
-from pytest_ultrapar.analysis.requests import RequestLog
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_summary import (
     MOST_NOTES,
@@ -30,31 +31,24 @@ from pytest_ultrapar.analysis.run_summary import (
     make_notes,
     read_summary,
 )
-from pytest_ultrapar.analysis.statistics import (
-    CaseMeasure,
-    measure_case,
-    run_statistics,
-    with_serial_times,
-)
+from pytest_ultrapar.analysis.statistics import run_statistics, with_serial_times
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.publish import TEMPORARY_SUFFIX, write_whole
-from pytest_ultrapar.records import GRADED, EpisodeEnded
-from pytest_ultrapar.store.cases_file import read_cases
-from pytest_ultrapar.store.journal import Damage, JournalReader, cut_off
-from pytest_ultrapar.store.manifest import Manifest, read_manifest, write_manifest
-from pytest_ultrapar.store.recovered import CaseHistory, read_history
-from pytest_ultrapar.store.table_set import TableSet, write_limits
-from pytest_ultrapar.store.tables import TABLES
+from pytest_ultrapar.records import GRADED
+from pytest_ultrapar.store.journal import cut_off
+from pytest_ultrapar.store.manifest import read_manifest, write_manifest
+from pytest_ultrapar.store.recovered import CaseHistory
+from pytest_ultrapar.store.table_set import write_limits
+from pytest_ultrapar.store.tables import TABLES, score_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pytest_ultrapar.records import Case
-    from pytest_ultrapar.store.recovered import JournalHistory
 
-
-def compact(run_dir: Path, written: Callable[[int, int], None] = unheard) -> RunSummary:
+def compact(
+    run_dir: Path, written: Callable[[int, int], None] = unheard, begun: Intake | None = None
+) -> RunSummary:
     """Write tables, benchmark JSON and summary of a run, and return the summary.
 
     The journal is only read. Each file takes the place of an earlier one whole or not at all, so
@@ -63,49 +57,62 @@ def compact(run_dir: Path, written: Callable[[int, int], None] = unheard) -> Run
     Args:
         run_dir: A run directory with manifest and planned cases, whether the run came to its end.
         written: Called with how many cases are in the tables, and of how many.
+        begun: What was taken up of the journal while the run went on.
 
     Raises:
         ResultsError: Something there cannot be read, or a table did not read back as written.
     """
-    with _alone(run_dir):
+    with (
+        _alone(run_dir),
+        closing(_taken_up(run_dir, begun)) as taken,
+        ThreadPoolExecutor(1) as beside,
+    ):
         manifest = read_manifest(run_dir)
-        cases = read_cases(run_dir)
-        history = read_history(run_dir / "journal")
+        cases, history, tables = taken.cases, taken.history, taken.tables
         history.damage.extend(cut_off(run_dir / "journal", manifest.segments))
-        log = RequestLog(manifest.pool_lanes, from_us=manifest.measured_part.from_us)
-        measures, tables = _write_tables(run_dir, manifest, cases, history, log, written=written)
-        limits = write_limits(run_dir, manifest)
+        grades = [found.grade for found in history.cases.values() if found.grade is not None]
+        rows = taken.rows(lambda n: written(min(n, len(cases)), len(cases)))
+        # Compressing, reading back and syncing leave the interpreter to the figures.
+        writing = beside.submit(tables.write, run_dir, rows, score_columns(grades), taken.read)
+        measures = with_serial_times(taken.measures())
+        log = taken.requests()
         spans = [measure.span for measure in measures if measure.span is not None]
         made, bound = performance(log, manifest, spans, history.engines)
-        if bound is not None:
-            manifest = msgspec.structs.replace(manifest, bound=bound)
-            write_manifest(run_dir, manifest)
+        statistics = run_statistics(measures, n_planned=len(cases), mode=manifest.mode)
         benchmark = benchmark_json(
             measures,
             manifest,
             n_planned=Counter((case.suite, case.model) for case in cases),
+            statistics=statistics,
             performance=made,
             now=datetime.now(UTC),
         )
+        paths = writing.result()
+        written(len(cases), len(cases))
+        history.damage.extend(taken.unreadable)
+        limits = write_limits(run_dir, manifest)
+        if bound is not None:
+            manifest = msgspec.structs.replace(manifest, bound=bound)
+            write_manifest(run_dir, manifest)
         path = run_dir / BENCHMARK_FILE
         if benchmark is not None:
             write_whole(path, msgspec.json.encode(benchmark))
         elif not manifest.resumed:
             # One of a resumed run in which nothing was left to do is of an earlier session.
             path.unlink(missing_ok=True)
-        files = [*tables.paths, *([limits] if limits is not None else [])]
+        files = [*paths, *([limits] if limits is not None else [])]
         if path.exists():
             files.append(path)
     known = [(case, history.cases.get(case.case_id, CaseHistory())) for case in cases]
     graded = [(case, found.grade) for case, found in known if found.grade is not None]
-    begun = [found for _, found in known if found.grade is None and found.had_episode]
-    n_ungraded = sum(found.is_finished for found in begun)
+    ungraded = [found for _, found in known if found.grade is None and found.had_episode]
+    n_ungraded = sum(found.is_finished for found in ungraded)
     summary = RunSummary(
         run_id=manifest.run_id,
         mode=manifest.mode,
         rate_mode=manifest.rate_mode,
         simulated=manifest.simulated,
-        statistics=run_statistics(measures, n_planned=len(cases), mode=manifest.mode),
+        statistics=statistics,
         summary_by=manifest.summary_by,
         cells=make_cells(measures),
         resumed=manifest.resumed,
@@ -120,7 +127,7 @@ def compact(run_dir: Path, written: Callable[[int, int], None] = unheard) -> Run
             case.nodeid for case, found in known if found.grade is None and not found.had_episode
         ][:MOST_NOTES],
         n_ungraded=n_ungraded,
-        n_interrupted=len(begun) - n_ungraded,
+        n_interrupted=len(ungraded) - n_ungraded,
         damage=history.damage,
         files=[*(path.name for path in files), SUMMARY_FILE],
         **msgspec.structs.asdict(made),
@@ -133,78 +140,16 @@ def compact(run_dir: Path, written: Callable[[int, int], None] = unheard) -> Run
     return summary
 
 
-def _write_tables(
-    run_dir: Path,
-    manifest: Manifest,
-    cases: Sequence[Case],
-    history: JournalHistory,
-    log: RequestLog,
-    *,
-    written: Callable[[int, int], None],
-) -> tuple[list[CaseMeasure], TableSet]:
-    grades = [found.grade for found in history.cases.values() if found.grade is not None]
-    tables = TableSet(run_dir, manifest, cases, grades)
-    reader = JournalReader(run_dir / "journal")
-    measures: list[CaseMeasure] = []
-    try:
-        for number, case in enumerate(cases):
-            written(number, len(cases))
-            found = history.cases.get(case.case_id)
-            if found is None:
-                continue
-            episode = _add_episodes(tables, log, reader, found, history.damage)
-            if found.grade is None:
-                continue
-            tables.add_graded(case, found.grade, episode, had_episode=found.had_episode)
-            measure = measure_case(
-                case,
-                found.grade,
-                episode,
-                summary_by=manifest.summary_by,
-                part=manifest.measured_part,
-            )
-            measures.append(measure)
-            if episode is not None:
-                log.add(episode, measured=measure.span is not None)
-        planned = {case.case_id for case in cases}
-        for case_id in sorted(history.cases.keys() - planned):
-            # Not in this selection any more, but it was sent and may have been paid for.
-            episode = _add_episodes(tables, log, reader, history.cases[case_id], history.damage)
-            if episode is not None:
-                log.add(episode, measured=False)
-        written(len(cases), len(cases))
-        tables.finish()
-        tables.publish()
-    finally:
-        tables.discard()
-        reader.close()
-    return with_serial_times(measures), tables
-
-
-def _add_episodes(
-    tables: TableSet,
-    log: RequestLog,
-    reader: JournalReader,
-    found: CaseHistory,
-    damage: list[Damage],
-) -> EpisodeEnded | None:
-    """Add the requests of all episodes of a case; returns the graded one, which the caller logs."""
-    final = found.final_episode()
-    graded = None
-    for entry in found.episodes:
-        try:
-            episode = reader.read(entry.position)
-        except ResultsError as error:
-            # Whole by its checksum, so of another version: one case must not cost all tables.
-            damage.append(entry.position.damaged(str(error)))
-            continue
-        assert isinstance(episode, EpisodeEnded)
-        tables.add_requests(episode)
-        if entry is final:
-            graded = episode
-        else:
-            log.add(episode, measured=False)
-    return graded
+def _taken_up(run_dir: Path, begun: Intake | None) -> Intake:
+    """The whole journal, taken up to its end."""
+    if begun is not None:
+        begun.take_up()
+        if begun.fits(read_manifest(run_dir)):
+            return begun
+        begun.close()
+    taken = Intake(run_dir)
+    taken.take_up()
+    return taken
 
 
 _SPEED = (

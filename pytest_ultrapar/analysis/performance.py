@@ -6,8 +6,6 @@ on this pool at best. So it says how good the schedule was, and not whether the 
 
 from __future__ import annotations
 
-import itertools
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,14 +15,19 @@ from pytest_ultrapar.analysis.requests import LimitAudit, audit, peak_in_flight
 from pytest_ultrapar.analysis.statistics import Latency, latency_of, quantile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from pytest_ultrapar.analysis.requests import Request, RequestLog
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pytest_ultrapar.analysis.requests import RequestLog
     from pytest_ultrapar.plan.bound import Bound, RequestClass
     from pytest_ultrapar.pool.model import Limit
     from pytest_ultrapar.records import EngineSpent
     from pytest_ultrapar.store.manifest import Manifest
     from pytest_ultrapar.store.timing import Span
+
+    Floats = NDArray[np.float64]
 
 
 class Performance(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,38 +118,44 @@ def run_bound(log: RequestLog, limits: Iterable[Limit]) -> Bound | None:
     requests = demand(log)
     if not requests:
         return None
-    longest_s = max(_episodes_s(log), default=0.0)
-    return lower_bound(log.lanes, limits, requests, longest_s=longest_s)
+    return lower_bound(log.lanes, limits, requests, longest_s=_longest_episode_s(log))
 
 
 def demand(log: RequestLog) -> tuple[RequestClass, ...]:
     """The measured requests that were served, in classes."""
+    import numpy as np  # noqa: PLC0415 - as above
+
     from pytest_ultrapar.plan.lower_bound import request_classes  # noqa: PLC0415
 
-    services: dict[str, list[float]] = defaultdict(list)
-    for request in log:
-        if request.measured and request.served:
-            services[log.lanes[request.lane].model].append(request.ended_s - request.sent_s)
+    columns = log.columns()
+    counts = columns.measured & columns.served
+    lanes, services_s = columns.lane[counts], (columns.ended_s - columns.sent_s)[counts]
+    services: dict[str, Floats] = {}
+    for model in dict.fromkeys(log.lanes[at].model for at in dict.fromkeys(lanes.tolist())):
+        own = [at for at, lane in enumerate(log.lanes) if lane.model == model]
+        services[model] = services_s[np.isin(lanes, own)]
     return request_classes(services)
 
 
-def _episodes_s(log: RequestLog) -> Iterator[float]:
-    """By measured episode, the seconds of its requests, which follow one another."""
-    episode: list[Request] = []
-    for request in log:
-        if request.first:
-            yield _in_turn_s(episode)
-            episode = []
-        if request.measured and request.served:
-            episode.append(request)
-    yield _in_turn_s(episode)
+def _longest_episode_s(log: RequestLog) -> float:
+    """Of the measured episodes, the most seconds of the requests of one, which follow one another.
 
+    Of requests that overlapped nobody knows which one had to wait for which: the longest.
+    """
+    import numpy as np  # noqa: PLC0415 - as above
 
-def _in_turn_s(episode: list[Request]) -> float:
-    """Of requests that overlapped nobody knows which one had to wait for which: the longest."""
-    services_s = [request.ended_s - request.sent_s for request in episode]
-    overlap = any(late.sent_s < early.ended_s for early, late in itertools.pairwise(episode))
-    return max(services_s, default=0.0) if overlap else sum(services_s)
+    columns = log.columns()
+    counts = columns.measured & columns.served
+    episode = np.cumsum(columns.first)[counts]
+    sent_s, ended_s = columns.sent_s[counts], columns.ended_s[counts]
+    if not len(episode):
+        return 0.0
+    _, begins, of = np.unique(episode, return_index=True, return_inverse=True)
+    sums_s = np.bincount(of, weights=ended_s - sent_s)
+    longest_s = np.maximum.reduceat(ended_s - sent_s, begins)
+    overlaps = (of[1:] == of[:-1]) & (sent_s[1:] < ended_s[:-1])
+    sums_s[of[1:][overlaps]] = longest_s[of[1:][overlaps]]
+    return float(sums_s.max())
 
 
 LEAST_SHARE = 0.1
@@ -161,8 +170,9 @@ and more (3,000 cases of 200 ms on 300 seats, two cores)."""
 
 def dispatch_p95_s(log: RequestLog) -> float:
     """Seconds from a lease to the sending of its request, 95 % are faster; 0 for no request."""
-    delays_s = sorted(one.sent_s - one.granted_s for one in log if one.measured)
-    return quantile(delays_s, 0.95) if delays_s else 0.0
+    columns = log.columns()
+    delays_s = (columns.sent_s - columns.granted_s)[columns.measured].tolist()
+    return quantile(sorted(delays_s), 0.95) if delays_s else 0.0
 
 
 def client_bound(

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 MODULE = "pytest_ultrapar.analysis.compact"
 WAIT = "--wait"
 """Load everything, then wait for a line on the standard input; its end without one means: never."""
+FOLLOW = b"follow"
+"""The run is planned, and its journal begins."""
 _GO = b"go\n"
 
 
@@ -50,6 +52,13 @@ class CompactionProcess:
             cwd: Where the suite stands, since the benchmark JSON names the commit found there.
         """
         return cls(run_dir, _spawn(run_dir, cwd), cwd)
+
+    def follow(self) -> None:
+        """Have it read the journal while the run goes on; the manifest stands as planned.
+
+        It reads at the lowest priority, and at the end little is left to be read.
+        """
+        self._child.tell(FOLLOW + b"\n")
 
     def compact(self, written: Callable[[int, int], None] = unheard) -> RunSummary:
         """Have the run compacted and wait for it.

@@ -207,20 +207,21 @@ def speedup_interval(strata: Sequence[Sequence[Part]]) -> tuple[float, float] | 
         section 5.3 (expanded percentiles). W. G. Cochran, Sampling Techniques (1977), chapter 6
         (derivatives of a ratio).
     """
-    least = min((sum(1 for part in parts if any(part)) for parts in strata), default=0)
+    import numpy as np  # noqa: PLC0415
+
+    columns = [np.array(parts, dtype=float).reshape(-1, len(Part._fields)) for parts in strata]
+    least = min((int(rows.any(axis=1).sum()) for rows in columns), default=0)
     if least < LEAST_CASES:
         return None
     if least < _LEAST_DRAWN:
         return _interval_of_few(strata, least)
-    import numpy as np  # noqa: PLC0415
-
     draw = np.random.default_rng(_SEED)
     sums = np.zeros((_DRAWS, len(Part._fields)))
-    for parts in strata:
+    for rows in columns:
         # Each part in one of the blocks, at random; of few parts each is a block.
-        mixed = draw.permutation(np.array(parts, dtype=float))
-        n_blocks = min(len(parts), _MOST_BLOCKS)
-        blocks = np.add.reduceat(mixed, np.arange(n_blocks) * len(parts) // n_blocks)
+        mixed = draw.permutation(rows)
+        n_blocks = min(len(rows), _MOST_BLOCKS)
+        blocks = np.add.reduceat(mixed, np.arange(n_blocks) * len(rows) // n_blocks)
         sums += blocks[draw.integers(len(blocks), size=(_DRAWS, len(blocks)))].sum(axis=1)
     n_slow, slow_s, n_fast, fast_s = sums[(sums > 0).all(axis=1)].T
     if len(n_slow) < _DRAWS // 2:
@@ -245,30 +246,28 @@ def makespan_shares(spans: Sequence[Span], beside: Sequence[Span] = ()) -> list[
         beside: Of episodes that pay nothing. A moment at which only these are under way is left
             out, and so is a pause before one of these.
     """
+    import numpy as np  # noqa: PLC0415
+
     n = len(spans)
-    events = sorted(
-        event
-        for at, (start_s, end_s) in enumerate([*spans, *_stretches(beside)])
-        for event in ((start_s, _BEGINS, at), (end_s, _ENDS, at))
-    )
-    shares = [0.0] * n
-    paid_s = idle_s = 0.0  # what one episode has to pay that was under way from the beginning
-    n_paying = n_beside = 0
-    before_s = events[0][0] if events else 0.0
-    for now_s, event, at in events:
-        if n_paying:
-            paid_s += (now_s - before_s) / n_paying
-        elif not n_beside:
-            idle_s += now_s - before_s
-        before_s = now_s
-        step = 1 if event == _BEGINS else -1
-        if at >= n:
-            n_beside += step
-        else:
-            n_paying += step
-            shares[at] += idle_s - paid_s if event == _BEGINS else paid_s
-        idle_s = 0.0
-    return shares
+    edges = np.array([*spans, *_stretches(beside)], dtype=float).reshape(-1, 2)
+    at = np.tile(np.arange(len(edges)), 2)
+    kind = np.repeat((_BEGINS, _ENDS), len(edges))
+    times_s = edges.T.ravel()
+    order = np.lexsort((at, kind, times_s))
+    at, kind, times_s = at[order], kind[order], times_s[order]
+    step = np.where(kind == _BEGINS, 1, -1)
+    # What is under way before each event, and how long it has been since the one before.
+    n_paying, n_beside = (np.cumsum(step * pays) - step * pays for pays in (at < n, at >= n))
+    passed_s = np.diff(times_s, prepend=times_s[:1])
+    # What one episode has to pay that was under way from the beginning.
+    paid_s = np.cumsum(np.where(n_paying > 0, passed_s / np.maximum(n_paying, 1), 0.0))
+    idle_s = np.where((n_paying == 0) & (n_beside == 0), passed_s, 0.0)
+    begins, ends = ((kind == which) & (at < n) for which in (_BEGINS, _ENDS))
+    shares = np.zeros(n)
+    shares[at[begins]] = idle_s[begins] - paid_s[begins]
+    shares[at[ends]] += paid_s[ends]
+    found: list[float] = shares.tolist()
+    return found
 
 
 def _stretches(spans: Sequence[Span]) -> list[tuple[float, float]]:
@@ -556,7 +555,7 @@ def _interval(
 
 def count_outcomes(measures: Iterable[CaseMeasure]) -> dict[str, int]:
     """How many cases have each outcome; all six are there."""
-    counts = Counter(each.outcome for each in measures)
+    counts = Counter([each.outcome for each in measures])
     return {
         "solved": counts["solved"],
         "partial": counts["partial"],
@@ -576,6 +575,8 @@ def mean_scores(measures: Iterable[CaseMeasure]) -> dict[str, MeanScore]:
     values: dict[str, list[float]] = {}
     given: set[tuple[str, ...]] = set()
     for each in measures:
+        if not each.scores:
+            continue
         given.add(tuple(each.scores))
         for name, score in each.scores.items():
             values.setdefault(name, []).append(score)

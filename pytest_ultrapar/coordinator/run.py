@@ -283,6 +283,8 @@ class Run:
         except ResultsError as error:
             self.notes.append(str(error))
         write_assignment(self.directory.path, self.assignment)
+        if self.services.compaction is not None:
+            self.services.compaction.follow()
         self.may_have_sent = True
 
     def collected_before(self) -> tuple[float, int] | None:

@@ -30,7 +30,7 @@ with its shortest time, so the bound stays one; it loses half of the factor, 0.5
 only where seats bind."""
 
 
-def request_classes(services: Mapping[str, Sequence[float]]) -> tuple[RequestClass, ...]:
+def request_classes(services: Mapping[str, Sequence[float] | Floats]) -> tuple[RequestClass, ...]:
     """Sort requests into classes.
 
     Args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     import pytest
@@ -17,6 +18,9 @@ thread was spent on looking, and nothing was found."""
 _NOBODYS = 1_000
 """So many frozen objects are no sign of a user's `gc.freeze()`, which takes some 50,000 in any
 pytest process: CPython 3.12 begins with 375."""
+
+_frozen: WeakKeyDictionary[pytest.Config, int] = WeakKeyDictionary()
+"""How many objects were frozen for it."""
 
 
 def collect_seldom(config: pytest.Config) -> None:
@@ -42,24 +46,30 @@ def collect_seldom(config: pytest.Config) -> None:
     config.add_cleanup(restore)
 
 
+def thaw_last(config: pytest.Config) -> None:
+    """Have all that `spare_items` freezes thawed at the very end of `config`.
+
+    Called before any plugin is configured, as what is added first is called last: after pytest's
+    own last look for what was never closed (`_pytest.unraisableexception.cleanup`), which among
+    50,000 items takes a second.
+    """
+
+    def thaw() -> None:
+        if gc.get_freeze_count() <= _frozen.pop(config, 0):
+            gc.unfreeze()
+
+    config.add_cleanup(thaw)
+
+
 def spare_items(config: pytest.Config) -> None:
-    """Leave what lives now out of garbage collection until `config` is unconfigured.
+    """Leave what lives now out of garbage collection until the end of `config` (`thaw_last`).
 
     Called on the main thread when pytest has collected. What somebody else froze is not thawed.
     """
     if gc.get_freeze_count() > _NOBODYS:
         return
     gc.freeze()
-    n_frozen = gc.get_freeze_count()
-
-    def thaw() -> None:
-        # After pytest's own last look for what was never closed
-        # (`_pytest.unraisableexception.pytest_unconfigure`): a process that lives on gets its
-        # memory back.
-        if gc.get_freeze_count() <= n_frozen:
-            gc.unfreeze()
-
-    config.add_cleanup(thaw)
+    _frozen[config] = gc.get_freeze_count()
 
 
 def _freeze_at_exit() -> None:

@@ -289,7 +289,9 @@ decode_record = _decoder.decode
 _BROKEN = "the checksum or the form of this line is wrong"
 
 
-def scan_segment(path: Path, decode: Callable[[bytes], T]) -> Iterator[tuple[Position, T | Damage]]:
+def scan_segment(
+    path: Path, decode: Callable[[bytes], T], *, at: int = 0
+) -> Iterator[tuple[Position, T | Damage]]:
     """The records of one segment, in the order written, with one line in memory at a time.
 
     A last line that ends before its line feed is torn: whoever wrote it died while writing, and
@@ -300,10 +302,11 @@ def scan_segment(path: Path, decode: Callable[[bytes], T]) -> Iterator[tuple[Pos
     Args:
         path: The segment.
         decode: Makes of a line's JSON what is wanted of it, or raises `msgspec.DecodeError`.
+        at: Byte at which the first line that is wanted begins.
     """
-    at = 0
     try:
         with path.open("rb") as file:
+            file.seek(at)
             line = file.readline()
             while line:
                 payload = _leading_payload(line)

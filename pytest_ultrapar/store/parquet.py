@@ -6,9 +6,12 @@ value. So the pages have them, and are read back once with them.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.parquet as pq
 
 from pytest_ultrapar.errors import ResultsError
@@ -32,41 +35,98 @@ _TYPES: dict[Kind, pa.DataType] = {
 }
 
 
+def arrow_column(column: Column, values: Sequence[object]) -> tuple[pa.Field, pa.Array]:
+    """A column with its values."""
+    field = pa.field(column.name, _TYPES[column.kind], column.nullable)
+    return field, pa.array(values, field.type)
+
+
 def arrow_schema(columns: Sequence[Column], *, simulated: bool) -> pa.Schema:
     """The Arrow schema of a table, with the mark of simulated answers in its metadata."""
     fields = [pa.field(each.name, _TYPES[each.kind], each.nullable) for each in columns]
     return pa.schema(fields, {SIMULATED_KEY: "true" if simulated else "false"})
 
 
+_ROWS_PER_BATCH = 500
+"""Converting so many of the widest table takes 3 ms, for which nobody else gets the interpreter."""
+
+
+class Rows:
+    """Rows of a table in the order in which they come, kept as columns; given out in any order.
+
+    Attributes:
+        schema: Of the table.
+        n: Rows so far.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.n = 0
+        self._pending: list[Row] = []
+        self._batches: list[pa.RecordBatch] = []
+        self._begins: list[int] = []
+
+    def add(self, row: Row) -> None:
+        """Take one row; its values are in the order of the columns."""
+        self._pending.append(row)
+        self.n += 1
+        if len(self._pending) >= _ROWS_PER_BATCH:
+            self.convert()
+
+    def take(self, places: Sequence[int]) -> pa.Table:
+        """The rows at these places, in the order given."""
+        self.convert()
+        if not places:
+            return self.schema.empty_table()
+        wanted = np.asarray(places)
+        batch_of = np.searchsorted(self._begins, wanted, side="right") - 1
+        found, order = [], []
+        for at in np.unique(batch_of):
+            here = np.flatnonzero(batch_of == at)
+            found.append(self._batches[at].take(pa.array(wanted[here] - self._begins[at])))
+            order.append(here)
+        # Taking from a column of several chunks would put all of it together first.
+        table = pa.Table.from_batches(found).combine_chunks()
+        return table.take(pa.array(np.argsort(np.concatenate(order))))
+
+    def convert(self) -> int:
+        """Make columns of the rows that are none yet; returns how many there are."""
+        if self._pending:
+            arrays = [
+                pa.array(values, each.type)
+                for values, each in zip(zip(*self._pending, strict=True), self.schema, strict=True)
+            ]
+            self._begins.append(self.n - len(self._pending))
+            self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
+            self._pending.clear()
+        return self.n
+
+    def forget(self, n: int) -> None:
+        """Let go of all rows that came since `convert` returned `n`."""
+        kept = bisect_left(self._begins, n)
+        del self._batches[kept:], self._begins[kept:]
+        self._pending.clear()
+        self.n = n
+
+
 class ParquetTable:
-    """A table as `<name>.parquet`; each `flush` makes one row group."""
+    """A table as `<name>.parquet`; each `write` makes one row group."""
 
     def __init__(self, directory: Path, name: str, schema: pa.Schema) -> None:
         self.path = directory / f"{name}.parquet"
-        self.n_rows = 0
+        self._n_rows = 0
         self._schema = schema
-        self._pending: list[Row] = []
         self._temporary = temporary_for(self.path)
         self._temporary.touch(mode=0o600)
         self._writer = pq.ParquetWriter(
             self._temporary, schema, compression="zstd", write_page_checksum=True
         )
 
-    def add(self, row: Row) -> None:
-        """Take one row."""
-        self._pending.append(row)
-        self.n_rows += 1
-
-    def flush(self) -> None:
-        """Write the rows taken since the last call as one row group."""
-        if not self._pending:
-            return
-        arrays = [
-            pa.array(values, each.type)
-            for values, each in zip(zip(*self._pending, strict=True), self._schema, strict=True)
-        ]
-        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
-        self._pending.clear()
+    def write(self, rows: pa.Table) -> None:
+        """Write rows."""
+        if rows.num_rows:
+            self._writer.write_table(rows, row_group_size=rows.num_rows)
+            self._n_rows += rows.num_rows
 
     def finish(self) -> None:
         """Close the temporary file and read every page of it back.
@@ -74,9 +134,8 @@ class ParquetTable:
         Raises:
             ResultsError: Rows, schema or a page's checksum are not those written.
         """
-        self.flush()
         self._writer.close()
-        verify(self._temporary, self._schema, self.n_rows)
+        verify(self._temporary, self._schema, self._n_rows)
 
     def publish(self) -> None:
         """Let the finished file take the place of an earlier one."""

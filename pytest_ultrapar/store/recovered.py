@@ -1,15 +1,17 @@
 """What a journal says of each case: how it stands, and which episodes need no new request.
 
-Three readers go through whole journals: the compaction (`read_history`), the start of a run that is
-resumed (`recover`), and the controller when a worker has died (`find_finished`,
-`find_started_not_ended`). None of them needs conversations, so they decode the heads of records
-only. What they find again, workers look up in `RecoveredIndex`.
+Whole journals are gone through by the start of a run that is resumed (`recover`), by the controller
+when a worker has died (`find_finished`, `find_started_not_ended`) and by who merges runs
+(`read_history`). None of them needs conversations, so they decode the heads of records only. The
+compaction needs them, and reads while the journal grows (`GrowingJournal`). What is found again,
+workers look up in `RecoveredIndex`.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from bisect import insort
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,12 +19,14 @@ import msgspec
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.publish import write_whole
-from pytest_ultrapar.records import GRADED, EngineSpent, EpisodeStarted, Grade
+from pytest_ultrapar.records import GRADED, EngineSpent, EpisodeEnded, EpisodeStarted, Grade
 from pytest_ultrapar.store.journal import (
     SEGMENT_PATTERN,
     Damage,
     JournalReader,
     Position,
+    cut_off,
+    decode_record,
     frame,
     scan_segment,
     segments,
@@ -30,11 +34,13 @@ from pytest_ultrapar.store.journal import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from pytest_ultrapar.records import JournalRecord
 
-class _EndedHead(msgspec.Struct, frozen=True, tag="ended"):
+
+class EpisodeHead(msgspec.Struct, frozen=True, tag="ended"):
     """Of an `EpisodeEnded`: what it took and said is passed over undecoded."""
 
     case_id: str
@@ -44,7 +50,7 @@ class _EndedHead(msgspec.Struct, frozen=True, tag="ended"):
     ended_at_us: int
 
 
-_Head = EpisodeStarted | _EndedHead | Grade | EngineSpent
+_Head = EpisodeStarted | EpisodeHead | Grade | EngineSpent
 _decode = msgspec.json.Decoder(_Head).decode
 
 
@@ -110,7 +116,7 @@ class CaseHistory(msgspec.Struct):
         """Note an ended episode; returns the entry that it merely repeats, if there is one."""
         earlier = next((one for one in self.episodes if entry.repeats(one)), None)
         if earlier is None:
-            self.episodes.append(entry)
+            insort(self.episodes, entry, key=_ended_at)
         return earlier
 
     def final_episode(self) -> EpisodeEntry | None:
@@ -128,58 +134,110 @@ class CaseHistory(msgspec.Struct):
         return max(before or whole, key=_ended_at, default=None)
 
 
-class JournalHistory(NamedTuple):
-    """Of a whole journal.
+class JournalHistory:
+    """What a journal says of each case; it takes records one by one.
 
     Attributes:
-        cases: What each case id left behind.
+        cases: What each case id left behind: some 500 bytes, episodes in the order of their ends.
         damage: What could not be read.
         engines: How busy each engine was that came to its end.
     """
 
-    cases: dict[str, CaseHistory]
-    damage: list[Damage]
-    engines: list[EngineSpent]
+    def __init__(self) -> None:
+        self.cases: dict[str, CaseHistory] = {}
+        self.damage: list[Damage] = []
+        self.engines: list[EngineSpent] = []
+
+    def add(self, position: Position, record: _Head | EpisodeEnded | Damage) -> EpisodeEntry | None:
+        """Take one record, whole or its head; returns the entry of an ended episode that is new."""
+        if isinstance(record, Damage):
+            self.damage.append(record)
+        elif isinstance(record, Grade):
+            self._case(record.case_id).add_grade(record)
+        elif isinstance(record, EpisodeStarted):
+            self._case(record.case_id).has_started = True
+        elif isinstance(record, EngineSpent):
+            if record not in self.engines:
+                self.engines.append(record)
+        else:
+            entry = EpisodeEntry(
+                record.ended_at_us, position, record.ending, record.worker, record.started_at_us
+            )
+            twin = self._case(record.case_id).add_episode(entry)
+            if twin is None:
+                return entry
+            where = f"{twin.position.segment} at byte {twin.position.offset}"
+            reason = f"it repeats the episode in {where} and counts once"
+            self.damage.append(position.damaged(reason))
+        return None
+
+    def _case(self, case_id: str) -> CaseHistory:
+        case = self.cases.get(case_id)
+        if case is None:
+            case = self.cases[case_id] = CaseHistory()
+        return case
 
 
 def read_history(journal: Path) -> JournalHistory:
-    """Go through all segments of a run's `journal/`, one record in memory at a time.
-
-    Returns:
-        Some 500 bytes for each case; episodes of a case in the order of their ends.
-    """
-    history = JournalHistory({}, [], [])
+    """Go through all segments of a run's `journal/`, one record in memory at a time."""
+    history = JournalHistory()
     for path in segments(journal):
         for position, head in scan_segment(path, _decode):
-            if isinstance(head, Damage):
-                history.damage.append(head)
-            elif isinstance(head, Grade):
-                _case(history, head.case_id).add_grade(head)
-            elif isinstance(head, EpisodeStarted):
-                _case(history, head.case_id).has_started = True
-            elif isinstance(head, _EndedHead):
-                _add_episode(history, head, position)
-            elif head not in history.engines:
-                history.engines.append(head)
-    for case in history.cases.values():
-        case.episodes.sort(key=_ended_at)
+            history.add(position, head)
     return history
 
 
-def _add_episode(history: JournalHistory, head: _EndedHead, position: Position) -> None:
-    entry = EpisodeEntry(head.ended_at_us, position, head.ending, head.worker, head.started_at_us)
-    twin = _case(history, head.case_id).add_episode(entry)
-    if twin is not None:
-        where = f"{twin.position.segment} at byte {twin.position.offset}"
-        reason = f"it repeats the episode in {where} and counts once"
-        history.damage.append(position.damaged(reason))
+class UnreadableEpisode(NamedTuple):
+    """An episode whose record is whole and of another version: no more than its head is known."""
+
+    head: EpisodeHead
+    why: str
 
 
-def _case(history: JournalHistory, case_id: str) -> CaseHistory:
-    case = history.cases.get(case_id)
-    if case is None:
-        case = history.cases[case_id] = CaseHistory()
-    return case
+class GrowingJournal:
+    """Reads a run's `journal/` while it grows, each whole record once.
+
+    Args:
+        directory: The `journal/` directory.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._read: dict[str, int] = {}
+
+    def new(self) -> Iterator[tuple[Position, JournalRecord | UnreadableEpisode | Damage]]:
+        """What was appended since; may be left at any record, and goes on there the next time.
+
+        The line that is being written is left for the next time.
+
+        Raises:
+            ResultsError: The journal cannot be listed.
+        """
+        for path in segments(self._directory):
+            read = self._read.get(path.name, 0)
+            if path.lstat().st_size <= read:
+                continue
+            for position, record in scan_segment(path, _decode_whole, at=read):
+                self._read[path.name] = position.offset + position.length
+                yield position, record
+
+    def lost(self) -> bool:
+        """Whether a segment does not hold any more what was read from it.
+
+        Raises:
+            ResultsError: The journal cannot be listed.
+        """
+        return bool(cut_off(self._directory, self._read))
+
+
+def _decode_whole(payload: bytes) -> JournalRecord | UnreadableEpisode:
+    try:
+        return decode_record(payload)
+    except msgspec.DecodeError as error:
+        head = _decode(payload)
+        if isinstance(head, EpisodeHead):
+            return UnreadableEpisode(head, str(error))
+        raise
 
 
 def _rank(grade: Grade) -> tuple[bool, int]:
@@ -260,7 +318,7 @@ def find_finished(directory: Path) -> dict[str, Position]:
     found: dict[str, tuple[int, Position]] = {}
     for path in segments(directory):
         for position, head in scan_segment(path, _decode):
-            if not isinstance(head, _EndedHead) or head.ending not in FINISHED_ENDINGS:
+            if not isinstance(head, EpisodeHead) or head.ending not in FINISHED_ENDINGS:
                 continue
             before = found.get(head.case_id)
             if before is None or before[0] <= head.ended_at_us:
@@ -289,7 +347,7 @@ def find_started_not_ended(directory: Path, worker: str, pid: int | None = None)
         for _, head in scan_segment(path, _decode):
             if isinstance(head, EpisodeStarted):
                 open_cases.add(head.case_id)
-            elif isinstance(head, _EndedHead):
+            elif isinstance(head, EpisodeHead):
                 open_cases.discard(head.case_id)
     return open_cases
 

@@ -7,16 +7,17 @@ compaction. Readers of Parquet take a flipped byte for a value, so its pages hav
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
 from pytest_ultrapar.broker.adaptive.observation import FILE_NAME, read_changes
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.publish import publish, temporary_for
+from pytest_ultrapar.store.parquet import ParquetTable, Rows, arrow_column, arrow_schema
 from pytest_ultrapar.store.tables import (
     ATTEMPTS_COLUMNS,
+    EPISODE_COLUMNS,
     LIMITS_COLUMNS,
     TRANSCRIPTS_COLUMNS,
     Column,
@@ -25,71 +26,109 @@ from pytest_ultrapar.store.tables import (
     parameter_columns,
     result_row,
     results_columns,
-    score_columns,
     transcript_rows,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    import pyarrow as pa
+
     from pytest_ultrapar.records import Case, EpisodeEnded, Grade
+    from pytest_ultrapar.store.journal import Position
     from pytest_ultrapar.store.manifest import Manifest
-    from pytest_ultrapar.store.tables import Row
 
 
 CASES_PER_GROUP = 2_000
 TEXT_PER_GROUP = 16 * 2**20
 """Characters of conversation; whichever comes first ends a row group, to keep memory bounded."""
+TEXT_KEPT = 64 * 2**20
+"""So many characters of conversation are kept as columns while a run goes on; what came after them
+is read from the journal once more when the tables are written."""
 _CHANGES_PER_GROUP = 20_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class EpisodeRows(NamedTuple):
+    """Where the rows of an episode are.
+
+    Attributes:
+        attempts: In `attempts`.
+        messages: In `transcripts`; None where they are not kept.
+        n_characters: Of its conversation.
+    """
+
+    attempts: range
+    messages: range | None
+    n_characters: int
+
+
+class CaseRows(NamedTuple):
+    """The rows of one case, as they go into the tables.
+
+    Attributes:
+        result: In `results`; None for a case without a grade.
+        episodes: All of it, in the order of `attempts`.
+        graded: The one whose conversation goes into `transcripts`, if there is one.
+        position: Where that stands in the journal.
+    """
+
+    result: int | None
+    episodes: Sequence[EpisodeRows]
+    graded: EpisodeRows | None = None
+    position: Position | None = None
 
 
 class TableSet:
-    """Takes cases and episodes one by one, and makes `results`, `attempts` and `transcripts`.
+    """Takes episodes and grades in any order, and makes `results`, `attempts` and `transcripts`.
 
     Args:
-        run_dir: Where the tables are to stand.
         manifest: Of the run.
         cases: All planned ones: their parameters are columns.
-        grades: All that stand: their scores are columns.
 
     Attributes:
-        n_requests: Rows of `attempts` so far.
-        n_maybe_billed: Those of them that brought no answer and may have been billed.
+        n_maybe_billed: Requests so far that brought no answer and may have been billed.
     """
 
-    def __init__(
-        self, run_dir: Path, manifest: Manifest, cases: Iterable[Case], grades: Iterable[Grade]
-    ) -> None:
+    def __init__(self, manifest: Manifest, cases: Iterable[Case]) -> None:
         self._manifest = manifest
         self._params = parameter_columns(cases)
-        self._scores = score_columns(grades)
-        self.n_requests = self.n_maybe_billed = 0
-        self._n_pending = 0
-        self._text_pending = 0
-        self._tables: list[_Table] = []
-        try:
-            for name, columns in (
-                ("results", results_columns(self._params, self._scores)),
-                ("attempts", ATTEMPTS_COLUMNS),
-                ("transcripts", TRANSCRIPTS_COLUMNS),
-            ):
-                self._tables.append(_open_table(run_dir, manifest, name, columns))
-        except BaseException:
-            self.discard()
-            raise
-        self._results, self._attempts, self._transcripts = self._tables
+        self._results = self._rows(results_columns(self._params, ()))
+        self._attempts = self._rows(ATTEMPTS_COLUMNS)
+        self._transcripts = self._rows(TRANSCRIPTS_COLUMNS)
+        self._grades: list[Grade] = []
+        self._n_characters = 0
+        self.n_maybe_billed = 0
+
+    def _rows(self, columns: Sequence[Column]) -> Rows:
+        return Rows(arrow_schema(columns, simulated=self._manifest.simulated))
 
     @property
-    def paths(self) -> list[Path]:
-        """Where the tables will stand."""
-        return [table.path for table in self._tables]
+    def n_requests(self) -> int:
+        """Requests so far."""
+        return self._attempts.n
 
-    def add_graded(
+    def add_episode(self, episode: EpisodeEnded) -> EpisodeRows:
+        """Take the requests and the conversation of one episode, graded or not."""
+        begin = self._attempts.n
+        for row in attempt_rows(self._manifest, episode):
+            self._attempts.add(row)
+        self.n_maybe_billed += sum(attempt.maybe_billed for attempt in episode.attempts)
+        n_characters = sum(len(message.content) for message in episode.messages)
+        self._n_characters += n_characters
+        messages = self._add_messages(episode) if self._n_characters <= TEXT_KEPT else None
+        return EpisodeRows(range(begin, self._attempts.n), messages, n_characters)
+
+    def _add_messages(self, episode: EpisodeEnded) -> range:
+        begin = self._transcripts.n
+        for row in transcript_rows(self._manifest, episode):
+            self._transcripts.add(row)
+        return range(begin, self._transcripts.n)
+
+    def add_result(
         self, case: Case, grade: Grade, episode: EpisodeEnded | None, *, had_episode: bool
-    ) -> None:
-        """The case's row, and the conversation that was graded.
+    ) -> int:
+        """Take a case's grade; returns its row of `results`.
 
         Args:
             case: The planned case.
@@ -98,53 +137,103 @@ class TableSet:
             had_episode: Whether there was one.
         """
         row = result_row(
-            self._manifest,
-            case,
-            grade,
-            episode,
-            had_episode=had_episode,
-            params=self._params,
-            scores=self._scores,
+            self._manifest, case, grade, episode, had_episode=had_episode, params=self._params
         )
         self._results.add(row)
-        if episode is not None:
-            for message in transcript_rows(self._manifest, episode):
-                self._transcripts.add(message)
-            self._text_pending += sum(len(message.content) for message in episode.messages)
-        self._n_pending += 1
-        if self._n_pending >= CASES_PER_GROUP or self._text_pending >= TEXT_PER_GROUP:
-            self._flush()
+        self._grades.append(grade)
+        return self._results.n - 1
 
-    def add_requests(self, episode: EpisodeEnded) -> None:
-        """All requests of one episode, graded or not."""
-        for row in attempt_rows(self._manifest, episode):
-            self._attempts.add(row)
-        self.n_requests += len(episode.attempts)
-        self.n_maybe_billed += sum(attempt.maybe_billed for attempt in episode.attempts)
+    def write(
+        self,
+        run_dir: Path,
+        cases: Iterable[CaseRows],
+        scores: Sequence[Column],
+        read: Callable[[Position], EpisodeEnded | None],
+    ) -> list[Path]:
+        """Write the tables, read them back, and put them in their places together.
 
-    def finish(self) -> None:
-        """Close all tables and read them back.
+        Args:
+            run_dir: Where they are to stand.
+            cases: In the order of their rows.
+            scores: From `score_columns`, of all grades that stand.
+            read: Gives an episode of the journal, or None where it cannot be read any more.
+
+        Returns:
+            Where they stand.
 
         Raises:
             ResultsError: One does not hold what was written; none was put in place.
         """
-        for table in self._tables:
-            table.finish()
+        tables: list[_Table] = []
+        try:
+            for name, columns in (
+                ("results", results_columns(self._params, scores)),
+                ("attempts", ATTEMPTS_COLUMNS),
+                ("transcripts", TRANSCRIPTS_COLUMNS),
+            ):
+                tables.append(_open_table(run_dir, self._manifest, name, columns))
+            for group in _groups(cases):
+                found = (
+                    self._result_rows(group, scores),
+                    self._attempt_rows(group),
+                    self._message_rows(group, read),
+                )
+                for table, rows in zip(tables, found, strict=True):
+                    table.write(rows)
+            for table in tables:
+                table.finish()
+            for table in tables:
+                table.publish()
+        finally:
+            for table in tables:
+                table.discard()
+        return [table.path for table in tables]
 
-    def publish(self) -> None:
-        """Put the finished tables in their places."""
-        for table in self._tables:
-            table.publish()
+    def _result_rows(self, group: Sequence[CaseRows], scores: Sequence[Column]) -> pa.Table:
+        places = [case.result for case in group if case.result is not None]
+        rows = self._results.take(places)
+        at = rows.schema.get_field_index(EPISODE_COLUMNS[0].name)
+        for number, column in enumerate(scores):
+            name = column.name.partition(".")[2]
+            values = [self._grades[place].scores.get(name) for place in places]
+            rows = rows.add_column(at + number, *arrow_column(column, values))
+        return rows
 
-    def discard(self) -> None:
-        """Remove what was not put in place."""
-        for table in self._tables:
-            table.discard()
+    def _attempt_rows(self, group: Sequence[CaseRows]) -> pa.Table:
+        return self._attempts.take(
+            [place for case in group for rows in case.episodes for place in rows.attempts]
+        )
 
-    def _flush(self) -> None:
-        for table in self._tables:
-            table.flush()
-        self._n_pending = self._text_pending = 0
+    def _message_rows(
+        self, group: Sequence[CaseRows], read: Callable[[Position], EpisodeEnded | None]
+    ) -> pa.Table:
+        n_kept = self._transcripts.convert()
+        places: list[int] = []
+        for case in group:
+            if case.graded is None or case.position is None:
+                continue
+            messages = case.graded.messages
+            if messages is None:
+                episode = read(case.position)
+                messages = self._add_messages(episode) if episode is not None else range(0)
+            places.extend(messages)
+        rows = self._transcripts.take(places)
+        self._transcripts.forget(n_kept)
+        return rows
+
+
+def _groups(cases: Iterable[CaseRows]) -> Iterator[list[CaseRows]]:
+    """The cases of each row group."""
+    group: list[CaseRows] = []
+    n_results = n_characters = 0
+    for case in cases:
+        group.append(case)
+        n_results += case.result is not None
+        n_characters += case.graded.n_characters if case.graded is not None else 0
+        if n_results >= CASES_PER_GROUP or n_characters >= TEXT_PER_GROUP:
+            yield group
+            group, n_results, n_characters = [], 0, 0
+    yield group
 
 
 def write_limits(run_dir: Path, manifest: Manifest) -> Path | None:
@@ -157,11 +246,12 @@ def write_limits(run_dir: Path, manifest: Manifest) -> Path | None:
     if not records:
         return None
     table = _open_table(run_dir, manifest, "limits", LIMITS_COLUMNS)
+    rows = Rows(arrow_schema(LIMITS_COLUMNS, simulated=manifest.simulated))
     try:
-        for n, record in enumerate(records, start=1):
-            table.add(limit_row(manifest, record))
-            if n % _CHANGES_PER_GROUP == 0:
-                table.flush()
+        for record in records:
+            rows.add(limit_row(manifest, record))
+        for begin in range(0, rows.n, _CHANGES_PER_GROUP):
+            table.write(rows.take(range(begin, min(begin + _CHANGES_PER_GROUP, rows.n))))
         table.finish()
         table.publish()
     finally:
@@ -174,18 +264,12 @@ class _Table(Protocol):
 
     Attributes:
         path: Where the table will stand.
-        n_rows: Rows added so far.
     """
 
     path: Path
-    n_rows: int
 
-    def add(self, row: Row) -> None:
-        """Take one row; its values are in the order of the table's columns."""
-        ...
-
-    def flush(self) -> None:
-        """Write the rows taken since the last call as one group, to keep memory bounded."""
+    def write(self, rows: pa.Table) -> None:
+        """Write rows."""
         ...
 
     def finish(self) -> None:
@@ -208,9 +292,6 @@ class _Table(Protocol):
 def _open_table(run_dir: Path, manifest: Manifest, name: str, columns: Sequence[Column]) -> _Table:
     if manifest.storage_format == "json":
         return _JsonLinesTable(run_dir, name, columns)
-    # JSON lines must not pay for pyarrow: 120 ms and 50 MB.
-    from pytest_ultrapar.store.parquet import ParquetTable, arrow_schema  # noqa: PLC0415
-
     return ParquetTable(run_dir, name, arrow_schema(columns, simulated=manifest.simulated))
 
 
@@ -219,25 +300,17 @@ class _JsonLinesTable:
 
     def __init__(self, directory: Path, name: str, columns: Sequence[Column]) -> None:
         self.path = directory / f"{name}.jsonl"
-        self.n_rows = 0
-        self._names = [column.name for column in columns]
-        self._timestamps = [i for i, each in enumerate(columns) if each.kind == "timestamp"]
+        self._n_rows = 0
+        self._names = {column.name for column in columns}
         self._temporary = temporary_for(self.path)
         self._temporary.touch(mode=0o600)
         self._file = self._temporary.open("wb")
 
-    def add(self, row: Row) -> None:
-        """Write one row as one line."""
-        values = dict(zip(self._names, row, strict=True))
-        for i in self._timestamps:
-            if row[i] is not None:
-                values[self._names[i]] = _EPOCH + timedelta(microseconds=_whole(row[i]))
-        self._file.write(msgspec.json.encode(values) + b"\n")
-        self.n_rows += 1
-
-    def flush(self) -> None:
-        """Hand what was written to the system."""
-        self._file.flush()
+    def write(self, rows: pa.Table) -> None:
+        """Write each row as one line."""
+        for row in rows.to_pylist():
+            self._file.write(msgspec.json.encode(row) + b"\n")
+        self._n_rows += rows.num_rows
 
     def finish(self) -> None:
         """Close the temporary file and read every line of it back.
@@ -248,9 +321,9 @@ class _JsonLinesTable:
         self._file.close()
         decode = msgspec.json.Decoder(dict[str, object]).decode
         with self._temporary.open("rb") as file:
-            n_found = sum(decode(line).keys() == set(self._names) for line in file)
-        if n_found != self.n_rows:
-            msg = f"{self._temporary} holds {n_found} rows of {self.n_rows} written"
+            n_found = sum(decode(line).keys() == self._names for line in file)
+        if n_found != self._n_rows:
+            msg = f"{self._temporary} holds {n_found} rows of {self._n_rows} written"
             raise ResultsError(msg)
 
     def publish(self) -> None:
@@ -261,8 +334,3 @@ class _JsonLinesTable:
         """Remove the temporary file; harmless after `publish`."""
         self._file.close()
         self._temporary.unlink(missing_ok=True)
-
-
-def _whole(value: object) -> int:
-    assert isinstance(value, int)
-    return value

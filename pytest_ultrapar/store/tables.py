@@ -293,9 +293,8 @@ def result_row(
     *,
     had_episode: bool,
     params: Sequence[Column],
-    scores: Sequence[Column],
 ) -> Row:
-    """The row of `results` for one graded case.
+    """The row of `results` for one graded case, without scores: at the end it is known of which.
 
     A case that had no episode (skipped by a mark) has zero times, both of its timestamps are those
     of its grade, and the names of its lane are empty. All of that is null where there was an
@@ -312,7 +311,6 @@ def result_row(
     return (
         *_before(manifest, case, grade),
         *(fit(case.params.get(each.name.partition(".")[2]), each.kind) for each in params),
-        *(grade.scores.get(each.name.partition(".")[2]) for each in scores),
         *_after(spent, case, grade),
     )
 

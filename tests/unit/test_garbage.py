@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pytest_ultrapar.session.garbage import collect_seldom, spare_items
+from pytest_ultrapar.session.garbage import collect_seldom, spare_items, thaw_last
 
 CPYTHON = (700, 10, 10)
 
@@ -19,6 +19,7 @@ class Config:
 
     def __init__(self) -> None:
         self.cleanups = []
+        thaw_last(self)
 
     def add_cleanup(self, cleanup) -> None:
         self.cleanups.append(cleanup)

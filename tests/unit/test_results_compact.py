@@ -325,8 +325,10 @@ def test_parquet_flipped_byte_is_found_by_the_page_checksum(tmp_path):
     columns = (Column("text", "string"), Column("n", "int64", nullable=True))
     schema = parquet.arrow_schema(columns, simulated=False)
     table = parquet.ParquetTable(tmp_path, "results", schema)
+    rows = parquet.Rows(schema)
     for i in range(100):
-        table.add((f"row {i}", i))
+        rows.add((f"row {i}", i))
+    table.write(rows.take(range(100)))
     table.finish()
     table.publish()
     parquet.verify(table.path, schema, 100)

@@ -1,0 +1,225 @@
+"""What a run's journal says, taken up record by record as it grows: little is left for the end.
+
+A record is decoded once. What it becomes is kept as columns, in the order in which records come;
+only at the end it is known which episode counts for a case, and rows are put in their order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from pytest_ultrapar.analysis.requests import RequestLog
+from pytest_ultrapar.analysis.statistics import measure_case
+from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.records import NO_VALUE, EpisodeEnded
+from pytest_ultrapar.store.cases_file import read_cases
+from pytest_ultrapar.store.journal import Damage, JournalReader
+from pytest_ultrapar.store.manifest import read_manifest
+from pytest_ultrapar.store.recovered import GrowingJournal, JournalHistory, UnreadableEpisode
+from pytest_ultrapar.store.table_set import CaseRows, EpisodeRows, TableSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pytest_ultrapar.analysis.statistics import CaseMeasure
+    from pytest_ultrapar.records import JournalRecord
+    from pytest_ultrapar.store.journal import Position
+    from pytest_ultrapar.store.manifest import Manifest
+
+
+class _Episode(NamedTuple):
+    """What was kept of one ended episode."""
+
+    rows: EpisodeRows
+    requests: range
+
+
+class _Graded(NamedTuple):
+    """A case as its standing grade makes it.
+
+    Attributes:
+        rows: In the tables.
+        requests: In the log, those of the graded episode last.
+        measure: Its figures.
+    """
+
+    rows: CaseRows
+    requests: list[range]
+    measure: CaseMeasure
+
+
+class Intake:
+    """Takes up what a journal says.
+
+    Args:
+        run_dir: A run directory with manifest and planned cases.
+
+    Attributes:
+        cases: All planned ones.
+        history: What was taken up, by case.
+        unreadable: Records of episodes that are whole and of another version.
+        tables: Their rows.
+
+    Raises:
+        ResultsError: Manifest or cases cannot be read.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self._manifest = read_manifest(run_dir)
+        self.cases = read_cases(run_dir)
+        self._planned = {case.case_id: case for case in self.cases}
+        self._part = self._manifest.measured_part
+        self._journal = GrowingJournal(run_dir / "journal")
+        self._reader = JournalReader(run_dir / "journal")
+        self.history = JournalHistory()
+        self.unreadable: list[Damage] = []
+        self.tables = TableSet(self._manifest, self.cases)
+        self._log = RequestLog(self._manifest.pool_lanes, from_us=self._part.from_us)
+        self._episodes: dict[Position, _Episode] = {}
+        self._ungraded: dict[Position, EpisodeEnded] = {}
+        self._graded: dict[str, _Graded] = {}
+
+    def take_up(self, stop: Callable[[], bool] = lambda: False) -> None:
+        """Take up what was written since the last time.
+
+        Args:
+            stop: Asked before each record whether to leave the rest for the next time.
+
+        Raises:
+            ResultsError: The journal cannot be listed.
+        """
+        for position, record in self._journal.new():
+            self._take(position, record)
+            if stop():
+                return
+
+    def fits(self, manifest: Manifest) -> bool:
+        """Whether all would be the same if it were taken up anew, under this manifest.
+
+        What was damaged, removed or written twice is rare, and what becomes of it may depend on the
+        order in which segments are read.
+
+        Raises:
+            ResultsError: The journal cannot be listed.
+        """
+        if self.history.damage or self.unreadable or self._journal.lost():
+            return False
+        return _plan(manifest) == _plan(self._manifest)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._reader.close()
+
+    def measures(self) -> list[CaseMeasure]:
+        """One for each planned case that was graded, in the order planned."""
+        found = (self._graded.get(case.case_id) for case in self.cases)
+        return [graded.measure for graded in found if graded is not None]
+
+    def requests(self) -> RequestLog:
+        """All requests, by case in the order planned, those of the graded episode last."""
+        parts: list[range] = []
+        measured: list[bool] = []
+        for case_id in self._case_ids():
+            graded = self._graded.get(case_id)
+            if graded is None:
+                parts += [episode.requests for episode in self._kept(case_id)]
+            else:
+                parts += graded.requests
+            measured += [False] * (len(parts) - len(measured))
+            if graded is not None and graded.measure.span is not None:
+                measured[-1] = True
+        return self._log.arranged(parts, measured)
+
+    def rows(self, taken: Callable[[int], None]) -> Iterator[CaseRows]:
+        """The rows of all cases, in the order of the tables.
+
+        Args:
+            taken: Called before each case with how many came before it.
+        """
+        for number, case_id in enumerate(self._case_ids()):
+            taken(number)
+            graded = self._graded.get(case_id)
+            if graded is not None:
+                yield graded.rows
+            else:
+                yield CaseRows(None, [episode.rows for episode in self._kept(case_id)])
+
+    def read(self, position: Position) -> EpisodeEnded | None:
+        """An episode from the journal; None when it cannot be read any more."""
+        try:
+            record = self._reader.read(position)
+        except ResultsError as error:
+            self.unreadable.append(position.damaged(str(error)))
+            return None
+        assert isinstance(record, EpisodeEnded)
+        return record
+
+    def _case_ids(self) -> Iterator[str]:
+        """Those that left something behind: as planned, then those not in this selection any more.
+
+        They were sent and may have been paid for.
+        """
+        known = self.history.cases
+        yield from (case.case_id for case in self.cases if case.case_id in known)
+        yield from sorted(known.keys() - self._planned.keys())
+
+    def _kept(self, case_id: str) -> list[_Episode]:
+        entries = self.history.cases[case_id].episodes
+        found = (self._episodes.get(entry.position) for entry in entries)
+        return [episode for episode in found if episode is not None]
+
+    def _take(self, position: Position, record: JournalRecord | UnreadableEpisode | Damage) -> None:
+        if isinstance(record, UnreadableEpisode):
+            entry = self.history.add(position, record.head)
+            if entry is not None:
+                # Whole by its checksum, so of another version: one case must not cost all tables.
+                where = f"{position.segment} at byte {position.offset}"
+                why = f"the journal record in {where} is of another version: {record.why}"
+                self.unreadable.append(position.damaged(why))
+            self._grade(record.head.case_id)
+            return
+        entry = self.history.add(position, record)
+        if entry is not None:
+            assert isinstance(record, EpisodeEnded)
+            rows = self.tables.add_episode(record)
+            self._episodes[position] = _Episode(rows, self._log.add(record, measured=False))
+            self._ungraded[position] = msgspec.structs.replace(
+                record, value=NO_VALUE, messages=[], stdout="", log="", detail=None
+            )
+        case_id = getattr(record, "case_id", None)
+        if case_id is not None:
+            self._grade(case_id)
+
+    def _grade(self, case_id: str) -> None:
+        """Let a case that has a grade count as it stands now; perhaps not for the last time."""
+        case, found = self._planned.get(case_id), self.history.cases[case_id]
+        if case is None or found.grade is None:
+            return
+        entry = found.final_episode()
+        position = entry.position if entry is not None else None
+        final = self._episodes.get(position) if position is not None else None
+        episode = None
+        if position is not None and final is not None:
+            episode = self._ungraded.pop(position, None) or self.read(position)
+        measure = measure_case(
+            case, found.grade, episode, summary_by=self._manifest.summary_by, part=self._part
+        )
+        kept = self._kept(case_id)
+        rows = CaseRows(
+            self.tables.add_result(case, found.grade, episode, had_episode=found.had_episode),
+            [one.rows for one in kept],
+            final.rows if final is not None else None,
+            position,
+        )
+        requests = [one.requests for one in kept if one is not final]
+        if final is not None:
+            requests.append(final.requests)
+        self._graded[case_id] = _Graded(rows, requests, measure)
+
+
+def _plan(manifest: Manifest) -> Manifest:
+    """What a manifest says before the first request."""
+    return msgspec.structs.replace(manifest, bound=None, lanes=[], segments={}, ended_at=None)

@@ -1,0 +1,49 @@
+"""The end of a run: what is still done after the last report, and what is not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pyarrow.parquet as pq
+
+from pytest_ultrapar.analysis.process import MODULE
+
+TABLES = ("results", "attempts", "transcripts")
+
+
+def test_tables_of_a_run_are_those_that_its_journal_gives_anew(project, workers):
+    project.write_pool(keys=2, models=("m", "n"))
+    project.suite(
+        "@pytest.mark.parametrize('prompt', ['a', 'fail:500', 'b', 'c'])\n"
+        "def test_a(answer, grade, prompt):\n"
+        "    grade('partial', **{f'of_{prompt[0]}': 0.5})\n"
+        "    assert prompt != 'b'\n"
+        "@pytest.mark.skip\n"
+        "@pytest.mark.parametrize('prompt', ['d'])\n"
+        "def test_b(answer): pass\n"
+    )
+    project.run(workers, "--ultrapar-repeats", "3")
+    directory = project.directory.resolve()
+    tables = [pq.read_table(directory / f"{name}.parquet") for name in TABLES]
+    summary = (directory / "summary.json").read_bytes()
+    assert [len(table) >= 24 for table in tables] == [True] * 3
+    subprocess.run([sys.executable, "-m", MODULE, directory], check=True, capture_output=True)
+    assert [pq.read_table(directory / f"{name}.parquet") for name in TABLES] == tables
+    assert (directory / "summary.json").read_bytes() == summary
+
+
+def test_pytests_last_look_for_garbage_spares_the_items(project):
+    project.pytester.makeconftest(
+        "import gc\n"
+        "from _pytest import unraisableexception\n"
+        "look = unraisableexception.gc_collect_harder\n"
+        "def seen(iterations):\n"
+        "    print('frozen' if gc.get_freeze_count() > 10_000 else 'thawed')\n"
+        "    look(iterations)\n"
+        "unraisableexception.gc_collect_harder = seen\n"
+    )
+    project.suite("@pytest.mark.parametrize('prompt', ['a'])\ndef test_a(answer): pass\n")
+    result = project.run_apart("-s")
+    assert result.ret == 0
+    assert result.outlines[-1] == "frozen"

@@ -1,0 +1,156 @@
+"""A journal that is read while it grows gives the tables of one that is read when all is over."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from datetime import UTC, datetime
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+
+from pytest_ultrapar.analysis.compaction import compact
+from pytest_ultrapar.analysis.intake import Intake
+from pytest_ultrapar.analysis.process import CompactionProcess
+from pytest_ultrapar.records import TurnMessage
+from pytest_ultrapar.store import table_set
+from pytest_ultrapar.store.journal import segments
+from pytest_ultrapar.store.manifest import read_manifest, write_manifest
+from tests.unit.finished_run import NOW, case, episode, grade, make_run, run_of_seven, write_journal
+
+TABLES = ("results", "attempts", "transcripts")
+
+
+def made(run, begun=None):
+    """Summary and tables, whole."""
+    summary = compact(run.path, begun=begun)
+    return summary, {name: pq.read_table(run.path / f"{name}.parquet") for name in TABLES}
+
+
+def anew(run):
+    """The same of a copy, by a compaction that sees the journal for the first time."""
+    copy = run.path.with_name("copy")
+    shutil.copytree(run.path, copy)
+    summary = compact(copy)
+    tables = {name: pq.read_table(copy / f"{name}.parquet") for name in TABLES}
+    shutil.rmtree(copy)
+    return summary, tables
+
+
+def growing(run, rng):
+    """Let the journal of a run come anew, in pieces that end anywhere in a line."""
+    left = {path: path.read_bytes() for path in segments(run.journal)}
+    for path in left:
+        path.unlink()
+    while left:
+        path = rng.choice(list(left))
+        n = rng.randint(1, 300)
+        with path.open("ab") as file:
+            file.write(left[path][:n])
+        left[path] = left[path][n:]
+        if not left[path]:
+            del left[path]
+        yield
+
+
+@pytest.fixture
+def run(tmp_path):
+    return run_of_seven(tmp_path / "out")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_journal_read_while_it_grows_gives_the_same_tables(run, seed):
+    write_journal(run, "gw2", episode(99, 1.0, 2.0))
+    rng = random.Random(seed)
+    expected = anew(run)
+    begun = Intake(run.path)
+    for _ in growing(run, rng):
+        # Also left in the middle, as when the run is over.
+        begun.take_up(lambda: rng.random() < 0.3)
+    begun.take_up()
+    assert begun.fits(read_manifest(run.path))
+    assert made(run, begun) == expected
+
+
+def test_case_graded_again_counts_as_it_stands_at_the_end(tmp_path):
+    run = make_run(tmp_path / "out", [case(n) for n in range(3)])
+    begun = Intake(run.path)
+    for records in (
+        [grade(0, "skipped", 5.0, test="skipped"), episode(1, 1.0, 2.0, "infra", kind="timeout")],
+        [grade(1, "infra", 3.0, kind="timeout"), episode(2, 1.0, 2.0), grade(2, at_s=3.0)],
+        [episode(0, 6.0, 7.0), episode(1, 4.0, 5.0), grade(1, at_s=6.0, scores={"luck": 0.5})],
+        [grade(0, "unsolved", 8.0, test="failed"), grade(2, "partial", 9.0, scores={"more": 1.0})],
+    ):
+        write_journal(run, "gw0", *records)
+        begun.take_up()
+    expected = anew(run)
+    assert made(run, begun) == expected
+    assert expected[1]["results"]["outcome"].to_pylist() == ["unsolved", "solved", "partial"]
+
+
+@pytest.mark.parametrize("what", ["changed", "gone", "shorter", "twice", "resumed"])
+def test_what_is_unusual_is_read_anew(run, what):
+    begun = Intake(run.path)
+    path = segments(run.journal)[0]
+    data = path.read_bytes()
+    if what == "changed":
+        path.write_bytes(data.replace(b'"case0"', b'"caseX"', 1))
+    begun.take_up()
+    if what == "gone":
+        path.unlink()
+    elif what == "shorter":
+        path.write_bytes(b"".join(data.splitlines(keepends=True)[:-1]))
+    elif what == "twice":
+        (run.journal / "w-gw7-1-0.jsonl").write_bytes(data)
+    elif what == "resumed":
+        later = datetime.fromtimestamp(NOW.timestamp() + 4.5, UTC)
+        plan = msgspec.structs.replace(read_manifest(run.path), measured_from=later)
+        write_manifest(run.path, plan)
+    begun.take_up()
+    assert not begun.fits(read_manifest(run.path))
+    expected = anew(run)
+    assert made(run, begun) == expected
+
+
+def test_conversations_that_are_not_kept_are_read_again(run, monkeypatch):
+    expected = anew(run)
+    monkeypatch.setattr(table_set, "TEXT_KEPT", 4)
+    monkeypatch.setattr(table_set, "CASES_PER_GROUP", 2)
+    begun = Intake(run.path)
+    begun.take_up()
+    assert made(run, begun) == expected
+
+
+def test_conversation_that_is_gone_when_it_is_read_again_is_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(table_set, "TEXT_KEPT", 1)
+    run = make_run(tmp_path / "out", [case(0), case(1)])
+    said = [TurnMessage(0, "user", "what?")]
+    for n in range(2):
+        write_journal(run, f"gw{n}", episode(n, 1.0, 2.0, worker=f"gw{n}", messages=said), grade(n))
+    begun = Intake(run.path)
+    begun.take_up()
+    path = segments(run.journal)[0]
+    path.write_bytes(path.read_bytes().replace(b"what?", b"that?"))
+    summary, tables = made(run, begun)
+    assert tables["transcripts"]["case_id"].to_pylist() == ["case1"]
+    assert [damage.segment for damage in summary.damage] == [path.name]
+    assert tables["results"]["n_attempts"].to_pylist() == [1, 1]
+
+
+def test_process_that_follows_a_run_has_all_that_was_written_before_its_end(run):
+    expected = anew(run)
+    process = CompactionProcess.start(run.path)
+    process.follow()
+    for _ in growing(run, random.Random(1)):
+        pass
+    assert process.compact() == expected[0]
+    assert {name: pq.read_table(run.path / f"{name}.parquet") for name in TABLES} == expected[1]
+
+
+def test_process_that_follows_a_run_whose_directory_goes_ends_quietly(run, tmp_path):
+    process = CompactionProcess.start(run.path)
+    process.follow()
+    shutil.rmtree(run.path)
+    process.stop()
+    assert list(tmp_path.iterdir()) == []
