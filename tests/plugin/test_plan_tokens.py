@@ -29,11 +29,11 @@ def plan(project):
 def test_plan_plays_the_limit_on_tokens(plan):
     result = plan(30_000, KNOWN)
     assert result.ret == 0
-    # 19 x 1500 tokens at 500 per second and 5 % more, and the last answer.
+    # 19 x 1500 tokens at 500 per second and 0.2 % more, and the last answer.
     result.stdout.fnmatch_lines(
         [
             "p/key0 * 30000 tokens per minute * 60.0 s",
-            "ultra <- * 60.9 s *",
+            "ultra <- * 58.1 s *",
             "WARNING: the lower bound does not count tokens (tpm of p/key0); *",
         ]
     )
