@@ -1,35 +1,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from pathlib import Path
-from pkgutil import walk_packages
 from typing import Any
-from unittest.mock import patch
 
 import pyarrow.parquet as pq
 import pytest
 
-import pytest_ultrapar
 from pytest_ultrapar.analysis.benchmark_json import machine_info
 from tests.light import LIGHT
 from tests.scripted_server import ScriptedServer
-from tests.warm import Warm
-
-# What a run in this process (`run_here`) is the first to import is forgotten after it, but not by
-# its package; half an import is worse than none. numpy does not even allow to be imported twice.
-# And a child that is forked from here (`Warm`) would import it each time, scipy in 0.3 s of CPU.
-for _found in walk_packages(pytest_ultrapar.__path__, "pytest_ultrapar."):
-    import_module(_found.name)
-for _name in (
-    "pyarrow.dataset",
-    "scipy.optimize",
-    "scipy.sparse",
-    "scipy.special",
-    "xdist.dsession",
-    "xdist.remote",
-):
-    import_module(_name)
+from tests.warm import warm_children
 
 CANARY = "sk-canary-4f9a1c77e2b05d"
 SUITE = """
@@ -105,7 +86,7 @@ class Project:
         """Run pytest in this process: ten times as fast where the run ends before any request."""
         options = ["--ultrapar-pool", "pool.toml"] if pool else []
         machine_info()  # kept, for children too
-        with patch("subprocess.Popen", Warm):
+        with warm_children():
             return self.pytester.runpytest_inprocess(*LIGHT, *options, *args)
 
     @property

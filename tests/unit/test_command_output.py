@@ -48,7 +48,8 @@ def test_word_for_what_pytest_does_is_answered_by_its_option(capsys, word):
         cli.main([word, "--pool", "pool.toml"])
     assert ended.value.code == 4
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith(f"ultrapar: error: no subcommand {word}: use pytest ... --ultrapar-{word}")
+    expected = f"ultrapar: error: no subcommand {word}: use pytest ... --ultrapar-{word}"
+    assert said.startswith(expected)
 
 
 def test_readable_output_ends_as_the_rules_say(folder):
