@@ -31,7 +31,7 @@ _OF_PYTEST = {
     "resume": "--ultrapar-resume latest",
     "run": "--ultrapar-pool pool.toml",
 }
-"""Words that people try here, and the option of pytest that does it: only pytest knows the cases."""
+"""Words that people try here, and pytest's option that does it: only pytest knows the cases."""
 _NOBODY_READS = 128 + signal.SIGPIPE
 """What shells say of a process that wrote into a pipe without a reader."""
 _DESCRIPTION = """\

@@ -167,8 +167,8 @@ def warnings(run: Run, workers: Sequence[str], cases: Sequence[Case]) -> Iterato
     yield from _waste(run, cases, n_workers=len(workers), seats=seats)
     if seats is not None and (most := len(workers) * most_connections(seats)) < seats:
         yield (
-            f"about {most} of the {seats} seats can be used at once: the limit on open files allows "
-            "no more connections; raise it (ulimit -n)"
+            f"about {most} of the {seats} seats can be used at once: the limit on open files "
+            "allows no more connections; raise it (ulimit -n)"
         )
 
 
