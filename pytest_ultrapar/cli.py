@@ -26,6 +26,12 @@ SUBCOMMANDS = (
 """Modules that are a `Subcommand`. All are imported at every call, so that `ultrapar --help` can
 show them; so their import must be light, and heavy imports belong into `run`."""
 
+_OF_PYTEST = {
+    "plan": "--ultrapar-plan",
+    "resume": "--ultrapar-resume latest",
+    "run": "--ultrapar-pool pool.toml",
+}
+"""Words that people try here, and pytest's option that does it: only pytest knows the cases."""
 _NOBODY_READS = 128 + signal.SIGPIPE
 """What shells say of a process that wrote into a pipe without a reader."""
 _DESCRIPTION = """\
@@ -134,7 +140,10 @@ def _drop_output() -> None:
 
 def _run(argv: Sequence[str] | None) -> int:
     parser = _parser()
-    arguments, rest = parser.parse_known_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    if words and words[0] in _OF_PYTEST:
+        parser.error(f"no subcommand {words[0]}: use pytest ... {_OF_PYTEST[words[0]]}")
+    arguments, rest = parser.parse_known_args(words)
     if "passed_on" in arguments:
         arguments.passed_on = rest
     elif rest:

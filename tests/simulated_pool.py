@@ -21,6 +21,7 @@ from pytest_ultrapar.pool.model import (
 from pytest_ultrapar.simulator.faults.file import load_faults
 from pytest_ultrapar.simulator.faults.script import FaultScript
 from pytest_ultrapar.simulator.process import SimulatorProcess, default_token
+from tests.warm import warm_children
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -86,7 +87,8 @@ def simulated_pool(
 @contextmanager
 def running(pool: Pool, directory: Path, **options: object) -> Iterator[SimulatorProcess]:
     """A server of the pool whose log is `directory / "server.log"`."""
-    process = SimulatorProcess.start(pool, log_path=directory / "server.log", **options)
+    with warm_children():
+        process = SimulatorProcess.start(pool, log_path=directory / "server.log", **options)
     try:
         yield process
     finally:

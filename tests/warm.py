@@ -1,9 +1,10 @@
 """Children of the tests that start in 10 ms, since this process has imported all that they need.
 
 A run in this process (`run_here`) starts `python -m pytest_ultrapar.analysis.compact`, which spends
-0.6 s of CPU on imports, in some three hundred tests. `Warm` runs the module's `main` in the fork
-that `subprocess` makes anyway, where a new interpreter would take its place. Tests of how a child
-starts, and all runs that are processes of their own, start theirs in the ordinary way.
+0.6 s of CPU on imports, in some three hundred tests, and a simulated provider takes 0.4 s. `Warm`
+runs the module in the fork that `subprocess` makes anyway, where a new interpreter would take its
+place. Tests of how a child starts, and all runs that are processes of their own, start theirs in
+the ordinary way.
 """
 
 from __future__ import annotations
@@ -11,32 +12,42 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import runpy
 import subprocess
 import sys
 import traceback
 import warnings
+from contextlib import AbstractContextManager
 from functools import partial
 from importlib import import_module
-from types import ModuleType
+from importlib.machinery import BuiltinImporter, FrozenImporter, PathFinder
+from pkgutil import walk_packages
 from typing import Any
+from unittest.mock import patch
 
 import uvloop
 
+import pytest_ultrapar
 
-def _main(module: str) -> ModuleType:
-    """What `python -m` runs of a module or package."""
-    found = import_module(module)
-    return import_module(f"{module}.__main__") if hasattr(found, "__path__") else found
-
-
-_WARM = {"pytest_ultrapar.analysis.compact", "pytest_ultrapar.simulator"}
 # Before any test starts a thread: one that is importing at the moment of a fork holds the module's
-# lock for ever in the child. What these import late, `plugin/conftest.py` loads in the same way.
-for _module in _WARM:
-    _main(_module)
+# lock for ever in the child. And what a child would import late, it would each time: scipy in 0.3 s
+# of CPU. So would runs in this process, since pytester forgets what they are the first to import,
+# but not by its package; half an import is worse than none, and numpy does not even allow two.
+for _name in (
+    *(found.name for found in walk_packages(pytest_ultrapar.__path__, "pytest_ultrapar.")),
+    *("pyarrow.dataset", "scipy.optimize", "scipy.sparse", "scipy.special", "uvicorn.lifespan.off"),
+    *("xdist.dsession", "xdist.remote", "xdist.workermanage"),
+):
+    import_module(_name)
 
+_WARM = {f"pytest_ultrapar.{name}" for name in ("analysis.compact", "compare.gate", "simulator")}
 # A test that sets another one wants its children to import something else.
 _PYTHONPATH = os.environ.get("PYTHONPATH")
+
+
+def warm_children() -> AbstractContextManager[object]:
+    """While it is entered, processes of ours start warm."""
+    return patch("subprocess.Popen", Warm)
 
 
 class Warm(subprocess.Popen[bytes]):
@@ -57,7 +68,7 @@ class Warm(subprocess.Popen[bytes]):
 
 def _become(module: str, argv: list[str], env: dict[str, str]) -> None:
     """Run the module in the place of an interpreter; pipes and directory are in place already."""
-    code = 1
+    code: object = 1
     # The parent's garbage would close descriptors that are ours by the time it is collected.
     gc.freeze()
     try:
@@ -69,10 +80,18 @@ def _become(module: str, argv: list[str], env: dict[str, str]) -> None:
         uvloop.new_event_loop = asyncio.new_event_loop
         sys.argv = [module, *argv]
         sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
-        code = _main(module).main()
+        # pytest's finder, which has rewritten asserts of ours as a plugin's, has no code for runpy.
+        sys.meta_path[:] = [BuiltinImporter, FrozenImporter, PathFinder]
+        main = f"{module}.__main__" if f"{module}.__main__" in sys.modules else module
+        # As `python -m` finds it: imported by nobody.
+        sys.modules.pop(main, None)
+        runpy.run_module(main, run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as end:
+        code = end.code or 0
     except BaseException:  # noqa: BLE001 - the fork must not go on as a second run of the tests
         traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)
+        os._exit(code if isinstance(code, int) else 1)

@@ -347,7 +347,8 @@ class DayLedger:
         self.failing_since_s = math.inf
 
     def _forget(self) -> None:
-        for counter in (self._others, self._ours, self._written):
+        # Not in `_written`: what the file still holds of ours would be taken for another run's.
+        for counter in (self._others, self._ours):
             for span in [span for span in counter if span[1] + _KEPT_S <= self._time_s]:
                 del counter[span]
 

@@ -38,8 +38,8 @@ its run (.ultrapar/bench-1/phase); to judge only speed-ups, the bench's benchmar
 Metrics:
 {"".join(f"    {metric.name:<{_WIDTH}}  {metric.says}{chr(10)}" for metric in METRICS)}
 With a baseline and without --rule the rules are {", ".join(DEFAULT_RULES)}
-and, for each model, {DEFAULT_RULE_OF_MODEL}. docs/how-to/compare-and-gate.md says how small an
-effect they see.
+and, for each model, {DEFAULT_RULE_OF_MODEL}. docs/explanation/comparing.md says how small an effect
+they see.
 """
 
 

@@ -456,6 +456,6 @@ DEFAULT_RULES = (
 
 7 % is half way between nothing and a server that takes 15 % longer, by their ratios: on two shared
 cores that others kept busy, runs of the same code differed by up to 5 %
-(docs/how-to/compare-and-gate.md)."""
+(docs/explanation/comparing.md)."""
 DEFAULT_RULE_OF_MODEL = "solved_rate[model=...]>=-0.02"
 """Its intervals hold for all models together."""

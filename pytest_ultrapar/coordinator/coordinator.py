@@ -112,6 +112,10 @@ class Coordinator:
         if self.config.option.verbose >= 0:
             for line in header.assignment_lines(self.run, assignment, workers, cases):
                 reporter.write_line(line)
+        # `-q` leaves out what pytest's header leaves out; who did not ask for silence is warned.
+        if self.config.option.verbose > _SILENT:
+            for line in header.warnings(self.run, workers, cases):
+                reporter.write_line(f"ultrapar: WARNING: {line}")
         if self._live is not None:
             self._live.asking(self.run.to_ask(cases), len(cases), lambda: self.status_source())  # noqa: PLW0108 - it is set after this
 

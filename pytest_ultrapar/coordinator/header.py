@@ -126,7 +126,7 @@ def one_key_lines(lanes: Sequence[Lane]) -> list[str]:
 def assignment_lines(
     run: Run, assignment: Assignment, workers: Sequence[str], cases: Sequence[Case]
 ) -> list[str]:
-    """Who is at home where, workers with the same home together, and whether fewer would do."""
+    """Who is at home where, workers with the same home together, and what a run begins with."""
     by_home: dict[tuple[LaneId, ...], list[str]] = {}
     for worker in workers:
         by_home.setdefault(assignment.home.get(worker, ()), []).append(worker)
@@ -157,16 +157,19 @@ def assignment_lines(
         shown = ", ".join(f"{one.name} ({len(one.cases)})" for one in groups[:_SHOWN])
         text.append(f"ultrapar: cases in {counted(len(groups), 'group')}: {shown}{more}")
     text += [f"ultrapar: {line}" for line in day_lines(run.days)]
-    text += [f"ultrapar: WARNING: {line}" for line in _short_days(run, cases)]
-    seats = run.pool.seats(run.lanes)
-    wasted = _waste(run, cases, n_workers=len(workers), seats=seats)
-    text += [f"ultrapar: WARNING: {line}" for line in wasted]
-    if seats is not None and (most := len(workers) * most_connections(seats)) < seats:
-        text.append(
-            f"ultrapar: about {most} of the {seats} seats can be used at once: the limit on open "
-            "files allows no more connections; raise it (ulimit -n)"
-        )
     return text
+
+
+def warnings(run: Run, workers: Sequence[str], cases: Sequence[Case]) -> Iterator[str]:
+    """What the user would want to change before the first request."""
+    yield from _short_days(run, cases)
+    seats = run.pool.seats(run.lanes)
+    yield from _waste(run, cases, n_workers=len(workers), seats=seats)
+    if seats is not None and (most := len(workers) * most_connections(seats)) < seats:
+        yield (
+            f"about {most} of the {seats} seats can be used at once: the limit on open files "
+            "allows no more connections; raise it (ulimit -n)"
+        )
 
 
 def _span(workers: Sequence[str]) -> str:

@@ -25,6 +25,7 @@ from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.testing import read_server_log
 from tests.faults.test_tls import good, tls_server
 from tests.raw_server import RawServer, json_response
+from tests.warm import warm_children
 
 CANARY = "sk-canary-4f9a1c77e2b05d"
 LAB = """
@@ -72,12 +73,13 @@ def serving(folder, text, faults="", **options):
     if faults:
         (folder / "faults.toml").write_text(faults)
         options["faults"] = load_faults(folder / "faults.toml", pool)
-    process = SimulatorProcess.start(
-        pool,
-        log_path=folder / "server.log",
-        tokens={("lab", f"key{n}"): f"{CANARY}-{n}" for n in range(2)},
-        **options,
-    )
+    with warm_children():
+        process = SimulatorProcess.start(
+            pool,
+            log_path=folder / "server.log",
+            tokens={("lab", f"key{n}"): f"{CANARY}-{n}" for n in range(2)},
+            **options,
+        )
     with process:
         path.write_text(text.replace("BASE_URL", process.base_url("lab")))
         yield process

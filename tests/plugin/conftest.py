@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pyarrow.parquet as pq
 import pytest
@@ -12,16 +10,7 @@ import pytest
 from pytest_ultrapar.analysis.benchmark_json import machine_info
 from tests.light import LIGHT
 from tests.scripted_server import ScriptedServer
-from tests.warm import Warm
-
-# What a run in this process (`run_here`) is the first to import is forgotten after it, but not by
-# its package; half an import is worse than none. numpy does not even allow to be imported twice.
-# The rest is what a child that is forked from here (`Warm`) would import each time.
-for _name in (
-    *("apis.openai", "coordinator.coordinator", "workers.local", "workers.controller"),
-    *("analysis.compaction", "plan.lower_bound", "simulator.server", "store.parquet"),
-):
-    import_module(f"pytest_ultrapar.{_name}")
+from tests.warm import warm_children
 
 CANARY = "sk-canary-4f9a1c77e2b05d"
 SUITE = """
@@ -97,7 +86,7 @@ class Project:
         """Run pytest in this process: ten times as fast where the run ends before any request."""
         options = ["--ultrapar-pool", "pool.toml"] if pool else []
         machine_info()  # kept, for children too
-        with patch("subprocess.Popen", Warm):
+        with warm_children():
             return self.pytester.runpytest_inprocess(*LIGHT, *options, *args)
 
     @property

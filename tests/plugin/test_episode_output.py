@@ -25,7 +25,7 @@ def test_it(spoken):
 @pytest.mark.parametrize("options", [["--capture=sys"], ["-p", "no:logging", "-p", "no:xdist"]])
 def test_episode_output_stands_with_its_item_however_it_is_captured(project, options):
     project.suite(SPEAKING)
-    result = project.run(*options)
+    result = project.run_here(*options)
     output = result.stdout.str()
     result.assert_outcomes(failed=1)
     shown = section(output, "test_it[m-say b-r0]")
@@ -38,7 +38,7 @@ def test_episode_output_stands_with_its_item_however_it_is_captured(project, opt
 
 def test_episode_prints_appear_with_their_item_when_nothing_is_captured(project):
     project.suite(SPEAKING)
-    result = project.run("-s")
+    result = project.run_here("-s")
     for name in "ab":
         result.stdout.fnmatch_lines(
             [f"*<printed by say {name}>", f"<test prints {name}>"], consecutive=True
@@ -102,7 +102,7 @@ def test_talkative(talkative, capsys):
     assert talkative == "b"
 """
     )
-    result = project.run()
+    result = project.run_here()
     output = result.stdout.str()
     result.assert_outcomes(failed=3, passed=3)
     assert "<an episode" not in section(output, "test_subtests [speaks]")

@@ -222,9 +222,10 @@ def test_header_of_a_run_warns_of_the_same_waste_as_its_plan(project, planned):
     assert in_plan == [
         "pool: 10 workers, but its servers and keys take 2 requests at once; 2 would do"
     ]
-    ran = project.run_here("-n0", "--ultrapar-max-workers=10")
-    assert ran.ret == 0
-    assert warned(ran.stdout.str(), "ultrapar: WARNING: ") == in_plan
+    for quiet, shown in (("-v", in_plan), ("-q", in_plan), ("-qq", [])):
+        ran = project.run_here("-n0", quiet, "--ultrapar-max-workers=10")
+        assert ran.ret == 0
+        assert warned(ran.stdout.str(), "ultrapar: WARNING: ") == shown
 
 
 def test_header_of_a_run_takes_service_times_from_the_pool(project, planned):

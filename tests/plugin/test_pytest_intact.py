@@ -255,14 +255,12 @@ def test_selection_sends_only_what_is_selected(project):
     assert project.run("-n0", "-m", "nightly").ret == 0
     assert project.server.prompts == ["say d"]
     project.server.reset()
-    # The cache is on here: --lf needs it.
-    first = project.pytester.runpytest_subprocess(
-        "--ultrapar-pool=pool.toml", "-k", "first or plain"
-    )
+    cache = ("-p", "_pytest.cacheprovider")
+    first = project.run("-n0", *cache, "-k", "first or plain")
     first.assert_outcomes(failed=1, passed=1)
     assert sorted(project.server.prompts) == ["say a", "say b", "say c"]
     project.server.reset()
-    again = project.pytester.runpytest_subprocess("--ultrapar-pool=pool.toml", "--lf", "-n2")
+    again = project.run("-n2", *cache, "--lf")
     again.assert_outcomes(failed=1)
     assert project.server.prompts == ["say c"]
     project.server.reset()

@@ -28,7 +28,7 @@ _DESCRIPTION = f"""\
 Each round draws a small suite and pool from its seed, runs pytest on them against a simulated
 provider whose own log survives, and does one thing to the run at a moment of the round's kind:
 kills, stops or interrupts one process, some or all. Then the run is resumed until it is complete.
-What must hold afterwards (docs/reference/faults.md) is judged by the provider's log, the journal,
+What must hold afterwards (docs/fault-catalogue.md) is judged by the provider's log, the journal,
 the tables and what the suite itself has seen. The exit code is 1 if anything did not hold.
 
     python -m tests.torture --rounds 200

@@ -1,4 +1,4 @@
-"""What `ultrapar` does when nobody can read what it writes."""
+"""What `ultrapar` says to a word that is none of its own, and does when nobody can read it."""
 
 from __future__ import annotations
 
@@ -40,6 +40,16 @@ def ultrapar(folder, *words, **streams):
     return subprocess.run(
         command, cwd=folder, stderr=subprocess.PIPE, text=True, check=False, **streams
     )
+
+
+@pytest.mark.parametrize("word", ["plan", "resume"])
+def test_word_for_what_pytest_does_is_answered_by_its_option(capsys, word):
+    with pytest.raises(SystemExit) as ended:
+        cli.main([word, "--pool", "pool.toml"])
+    assert ended.value.code == 4
+    said = capsys.readouterr().err.splitlines()[-1]
+    expected = f"ultrapar: error: no subcommand {word}: use pytest ... --ultrapar-{word}"
+    assert said.startswith(expected)
 
 
 def test_readable_output_ends_as_the_rules_say(folder):

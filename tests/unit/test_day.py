@@ -293,6 +293,19 @@ def test_run_that_learns_of_a_slower_ones_units_counts_them_by_its_time(tmp_path
     assert spend(first, 2, clocks) <= 1
 
 
+def test_own_units_in_the_file_are_not_taken_for_another_runs(tmp_path):
+    clocks = Clocks()
+    ledger = ledger_of(1, clocks, memory=DayMemory(tmp_path, "x", "x"))
+    assert spend(ledger, 1, clocks) == 1
+    clocks.go(24 * HOUR_S)
+    ledger.left(clocks.now_s)
+    clocks.jump(-40 * HOUR_S)
+    ledger.left(clocks.now_s)
+    clocks.go(24 * HOUR_S)
+    # By the wall clock, and so by the file, it has been eight hours; by what went by, two days.
+    assert spend(ledger, 1, clocks) == 1
+
+
 @pytest.mark.parametrize(("ahead_s", "left"), [(0.0, 0), (-200.0, 0), (5 * HOUR_S, 10)])
 def test_over_a_start_of_the_host_the_wall_clock_counts(tmp_path, ahead_s, left):
     clocks = Clocks()

@@ -12,7 +12,7 @@ N_ROWS = 23
 
 
 def catalogue() -> list[list[str]]:
-    page = (ROOT / "docs" / "reference" / "faults.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "fault-catalogue.md").read_text(encoding="utf-8")
     section = page.split("\n## Fault catalogue\n", 1)[1].split("\n## ", 1)[0]
     lines = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line] for line in lines[2:]]

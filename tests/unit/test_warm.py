@@ -12,15 +12,13 @@ from tests import warm
 CHILD = """
 import gc, os, sys
 
-def main():
-    wanted = int(sys.argv[1])
-    opened = [os.open(os.devnull, os.O_RDONLY)]
-    while opened[-1] < wanted:
-        opened.append(os.open(os.devnull, os.O_RDONLY))
-    gc.collect()
-    os.fstat(wanted)
-    print("kept")
-    return 0
+wanted = int(sys.argv[1])
+opened = [os.open(os.devnull, os.O_RDONLY)]
+while opened[-1] < wanted:
+    opened.append(os.open(os.devnull, os.O_RDONLY))
+gc.collect()
+os.fstat(wanted)
+print("kept")
 """
 
 
