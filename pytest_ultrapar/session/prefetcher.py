@@ -183,6 +183,12 @@ class Prefetcher:
 
     # -- the main thread ---------------------------------------------------------------------------
 
+    def start_episodes(self) -> None:
+        """Start the episodes of what was put so far; unlike `take`, wait for none of them."""
+        with self._changed:
+            arrived, self._inbox = self._inbox, deque()
+        self._accept(arrived)
+
     def take(self) -> int | None:
         """Wait for the next item whose episode has ended; None when there is no more."""
         while True:
