@@ -10,14 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from bench_suites.library_check import check_library, phases_named
-from bench_suites.nothing_selected import reasons
-from bench_suites.selection import selection
-from bench_suites.workflow import TASKS, LibraryError
-from bench_suites.workflow.prompt_digest import prompt_digest
+from bench_suites.phases import phases_named
 from pytest_ultrapar.options import pool_path
 
 _OVERHEAD = Path(__file__).parent / "bench_suites" / "overhead"
+
+_OF_PHASES = (
+    "--prompt-type",
+    "--difficulty",
+    "--task-type",
+    "--tool-success-rate",
+    "--flaw-set",
+    "--flaw-severity",
+)
+"""What is refused where it is wrong, also by a run of other suites."""
 
 pytest_plugins = [
     "pytester",
@@ -54,6 +60,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse what the options of the suites may not say, before anything is collected."""
+    if not phases_named(config) and not any(map(config.getoption, _OF_PHASES)):
+        return
+    # The benchmark's domain: no other suite needs it, and each would wait for it.
+    from bench_suites.library_check import check_library  # noqa: PLC0415
+    from bench_suites.selection import selection  # noqa: PLC0415
+
     chosen = selection(config)
     if not hasattr(config, "workerinput"):
         check_library(config, chosen)
@@ -68,12 +80,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None if any(path.is_relative_to(_OVERHEAD) for path in named) else True
 
 
-def pytest_ultrapar_data() -> dict[str, str]:
+def pytest_ultrapar_data(config: pytest.Config) -> dict[str, str]:
     """What the phases ask depends on the task library and on the prompts' texts and rules.
 
     Raises:
         pytest.UsageError: The library cannot be used: it was edited.
     """
+    if not phases_named(config):
+        return {}
+    from bench_suites.workflow import TASKS, LibraryError  # noqa: PLC0415 - as above
+    from bench_suites.workflow.prompt_digest import prompt_digest  # noqa: PLC0415
+
     edited = ", ".join(TASKS.edited())
     try:
         data = {"task library": TASKS.digest(), "prompts": prompt_digest()}
@@ -83,24 +100,33 @@ def pytest_ultrapar_data() -> dict[str, str]:
     return data | ({"edited files of the task library": edited} if edited else {})
 
 
-def pytest_report_header() -> list[str]:
+def pytest_report_header(config: pytest.Config) -> list[str]:
     """Say so when the task library is not the one that its generator made."""
-    return _edited()
+    return _edited(config)
 
 
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
 ) -> None:
     """Say it again, since with `-q` the header is not shown, and why phases have no cases."""
-    for line in _edited():
+    for line in _edited(config):
         terminalreporter.write_line(line)
     if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and pool_path(config) is not None:
+        phases = phases_named(config)
+        if not phases:
+            return
+        from bench_suites.nothing_selected import reasons  # noqa: PLC0415 - as above
+        from bench_suites.selection import selection  # noqa: PLC0415
         from pytest_ultrapar.session.process import models  # noqa: PLC0415 - heavy, read already here
 
-        for reason in reasons(phases_named(config), selection(config), models(config)):
+        for reason in reasons(phases, selection(config), models(config)):
             terminalreporter.write_line(f"nothing selected: {reason}")
 
 
-def _edited() -> list[str]:
+def _edited(config: pytest.Config) -> list[str]:
+    if not phases_named(config):
+        return []
+    from bench_suites.workflow import TASKS  # noqa: PLC0415 - as above
+
     edited = TASKS.edited()
     return [f"workflow: the task library was edited: {', '.join(edited)}"] if edited else []

@@ -6,29 +6,17 @@ Before collection: what is raised there would be shown with tracebacks, by each 
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from bench_suites import workflow
+from bench_suites.phases import phases_named
 
 if TYPE_CHECKING:
     from bench_suites.selection import Selection
 
-_SUITES = Path(__file__).resolve().parent
 _RESTORE = "git restore bench_suites/workflow/data brings the library back"
-
-
-def phases_named(config: pytest.Config) -> tuple[str, ...]:
-    """Phases in which the arguments of the command line may find tests, in their order."""
-    start = config.invocation_params.dir
-    named = [(start / argument.split("::")[0]).resolve() for argument in config.args]
-    return tuple(
-        path.name
-        for path in sorted(_SUITES.glob("phase5?"))
-        if any(each.is_relative_to(path) or path.is_relative_to(each) for each in named)
-    )
 
 
 def check_library(config: pytest.Config, chosen: Selection) -> None:

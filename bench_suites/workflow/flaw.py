@@ -159,25 +159,28 @@ def draw_flawed(chosen: Flaw, task_type: str, repeat: int, run_seed: int) -> Fla
         FlawError: No task of the type can be spoilt so.
         ValueError: There is no such type.
     """
-    tasks = _flawed_tasks(chosen, task_type, run_seed)
-    return tasks[repeat % len(tasks)]
+    order = TASKS.in_order(task_type, run_seed)
+    place = repeat % len(order)
+    plan = _spoilt(chosen, order[place].task_id, run_seed)
+    if plan is not None:
+        return FlawedTask(order[place], plan, is_substitute=False)
+    # Looked for from the end and no further than needed: all plans with all flaws take 1.4 s, and
+    # the prompts' digest, which needs one of each type, is made before a run's first request.
+    n_before = sum(_spoilt(chosen, task.task_id, run_seed) is None for task in order[:place])
+    spoilt = ((task, _spoilt(chosen, task.task_id, run_seed)) for task in reversed(order))
+    others = itertools.cycle((task, plan) for task, plan in spoilt if plan is not None)
+    for task, other in itertools.islice(others, n_before, None):
+        return FlawedTask(task, other, is_substitute=True)
+    raise FlawError(_no_room(chosen, task_type))
 
 
 @cache
-def _flawed_tasks(chosen: Flaw, task_type: str, run_seed: int) -> tuple[FlawedTask, ...]:
-    order = TASKS.in_order(task_type, run_seed)
-    plans: dict[str, Plan] = {}
-    for task in order:
-        with suppress(FlawError):
-            plans[task.task_id] = chosen.apply(task.plan, seed=run_seed)
-    if not plans:
-        raise FlawError(_no_room(chosen, task_type))
-    others = itertools.cycle([task for task in reversed(order) if task.task_id in plans])
-    found = [task if task.task_id in plans else next(others) for task in order]
-    return tuple(
-        FlawedTask(task, plans[task.task_id], is_substitute=task is not own)
-        for task, own in zip(found, order, strict=True)
-    )
+def _spoilt(chosen: Flaw, task_id: str, run_seed: int) -> Plan | None:
+    """A task's plan spoilt so; None where it leaves the flaw no room."""
+    try:
+        return chosen.apply(TASKS.by_id[task_id].plan, seed=run_seed)
+    except FlawError:
+        return None
 
 
 def _no_room(chosen: Flaw, task_type: str) -> str:

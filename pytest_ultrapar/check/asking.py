@@ -17,10 +17,10 @@ from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.protocol import Feedback, LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.clock import MonotonicClock
-from pytest_ultrapar.engine.answers import feedback_from, read_answer
+from pytest_ultrapar.engine.answers import Answer, feedback_from, read_answer
 from pytest_ultrapar.engine.descriptors import connections_allowed
 from pytest_ultrapar.engine.endpoints import chat_url, models_url, request_body
-from pytest_ultrapar.engine.http import Answer, HttpClient
+from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import InfraError
 from pytest_ultrapar.pool.model import Lane

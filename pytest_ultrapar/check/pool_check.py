@@ -28,7 +28,8 @@ from pytest_ultrapar.session import process
 from pytest_ultrapar.session.ctrl_c import CtrlC
 from pytest_ultrapar.session.lane_endpoints import lane_endpoints
 from pytest_ultrapar.session.settings import selected_models
-from pytest_ultrapar.simulator.process import SimulatorProcess, running_simulator
+from pytest_ultrapar.simulator.address import running_simulator
+from pytest_ultrapar.simulator.process import SimulatorProcess
 
 if TYPE_CHECKING:
     import argparse

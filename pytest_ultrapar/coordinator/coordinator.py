@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_ultrapar.coordinator import finish, header
-from pytest_ultrapar.coordinator.finish import show, show_failures
+from pytest_ultrapar.coordinator import header
 from pytest_ultrapar.coordinator.live import LiveProgress
 from pytest_ultrapar.coordinator.run import Run
 from pytest_ultrapar.errors import UltraparError
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from pytest_ultrapar.broker.protocol import BrokerStatus
+    from pytest_ultrapar.coordinator.finish import FinishedRun
     from pytest_ultrapar.coordinator.run_gate import RunGate
     from pytest_ultrapar.records import Case
 
@@ -39,7 +39,7 @@ class Coordinator:
         self._gate = gate
         self._run: Run | None = None
         self._live: LiveProgress | None = None
-        self._finished: finish.FinishedRun | None = None
+        self._finished: FinishedRun | None = None
         self._ctrl_c = CtrlC(self._end_at_once)
         self.status_source: Callable[[], BrokerStatus | None] = lambda: None
 
@@ -119,6 +119,10 @@ class Coordinator:
         if self._live is not None:
             self._live.asking(self.run.to_ask(cases), len(cases), lambda: self.status_source())  # noqa: PLW0108 - it is set after this
 
+    def prepare_end(self) -> None:
+        """Load what only the end needs. Called when the first requests are on their way."""
+        from pytest_ultrapar.coordinator import finish  # noqa: F401, PLC0415
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count a case's outcome."""
         outcome = reports.outcome_of(report)
@@ -158,7 +162,7 @@ class Coordinator:
                 self._run.services.compaction.kill()
             said = (
                 "ultrapar: ended before the tables were written; no finished episode is lost, go "
-                f"on with {finish.how_to_resume(self._run)}"
+                f"on with {self._run.how_to_resume()}"
             )
             # Not through `sys.stderr`: it may be in the middle of a line.
             os.write(_STDERR_FD, f"\n{said}\n".encode())
@@ -174,6 +178,8 @@ class Coordinator:
             return
         try:
             if self.run.manifest is not None:
+                from pytest_ultrapar.coordinator import finish  # noqa: PLC0415 - see `prepare_end`
+
                 if self._live is not None:
                     self._live.writing_tables()
                 stopped = session.exitstatus == pytest.ExitCode.INTERRUPTED or bool(
@@ -195,7 +201,7 @@ class Coordinator:
                 self._live.stop()
             self.run.close()
 
-    def _tell_of(self, finished: finish.FinishedRun, session: pytest.Session) -> None:
+    def _tell_of(self, finished: FinishedRun, session: pytest.Session) -> None:
         try:
             self.config.hook.pytest_ultrapar_finish(run=finished)
         except Exception:  # noqa: BLE001 - whatever a plugin raises; the results are there
@@ -211,12 +217,14 @@ class Coordinator:
         """Say what has happened."""
         if self._finished is None:
             return
+        from pytest_ultrapar.coordinator import finish  # noqa: PLC0415 - as above
+
         if self.config.option.verbose > _SILENT:
             summary = self._finished.summary
             days = () if summary is None else finish.days_after(self.run, summary)
-            show(self._finished, terminalreporter, self.run.services.unused_faults(), days)
+            finish.show(self._finished, terminalreporter, self.run.services.unused_faults(), days)
         else:
-            show_failures(self._finished, terminalreporter)
+            finish.show_failures(self._finished, terminalreporter)
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:

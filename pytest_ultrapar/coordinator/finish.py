@@ -132,9 +132,8 @@ def finish(
         except ResultsError as error:
             return FinishedRun(path, manifest, None, (str(error),))
         if stopped and summary.n_without_grade:
-            said = f"{stopped_early(summary)}; go on with " + how_to_resume(
-                run, at_failure=at_failure
-            )
+            how = run.how_to_resume(at_failure=at_failure)
+            said = f"{stopped_early(summary)}; go on with {how}"
             return FinishedRun(path, manifest, summary, (), said)
         found = failures(summary, run.options.coverage)
         judged = None
@@ -168,7 +167,7 @@ def days_after(run: Run, summary: RunSummary) -> Iterator[str]:
             ", which comes later than --ultrapar-episode-timeout "
             f"({run.options.episode_timeout_s:g} s) lets a case wait; then"
         )
-        how = how_to_resume(run)
+        how = run.how_to_resume()
         if run.unfinished_before and not summary.statistics.n_graded:
             # This run has nothing that the one before lacks.
             how = f"the same command and --ultrapar-resume {run.unfinished_before}"
@@ -189,18 +188,6 @@ def stopped_early(summary: RunSummary) -> str:
     if summary.n_interrupted:
         said.append(f"{summary.n_interrupted:,} interrupted and will be asked again")
     return "; ".join(said)
-
-
-def how_to_resume(run: Run, *, at_failure: bool = False) -> str:
-    """How to finish a run that was stopped, perhaps at a failure."""
-    # A test that failed fails again on its stored answer, and would stop the run again.
-    same = "the same command without -x or --maxfail" if at_failure else "the same command"
-    if run.options.out is not None:
-        # A directory elsewhere is found by no id, and the option that named it must go.
-        return f"{same} and --ultrapar-resume {run.options.out} instead of --ultrapar-out"
-    if run.options.resume is not None:
-        return same
-    return f"{same} and --ultrapar-resume {run.directory.run_id}"
 
 
 def failures(summary: RunSummary, least_coverage: float) -> tuple[str, ...]:

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.claims.day_left import day_lines, is_spent, too_few
 from pytest_ultrapar.engine.descriptors import most_connections
 from pytest_ultrapar.plan.expectations import Hint
-from pytest_ultrapar.plan.load import KeyLoad, key_load
 from pytest_ultrapar.plan.waste import Service, waste
 from pytest_ultrapar.pool.environment import effective
 from pytest_ultrapar.pool.model import Latency
 from pytest_ultrapar.pool.providers import mean_s
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
-from pytest_ultrapar.report.plan_report import key_lines
 from pytest_ultrapar.report.text import counted, duration
 from pytest_ultrapar.session import collection, process
 from pytest_ultrapar.session.xdist_options import enough_workers
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.coordinator.run import Run
     from pytest_ultrapar.plan.expectations import Expected
+    from pytest_ultrapar.plan.load import KeyLoad
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
     from pytest_ultrapar.pool.settings import Options
     from pytest_ultrapar.records import Case
@@ -150,7 +149,10 @@ def assignment_lines(
             assignment=assignment,
             mode=run.options.mode,
         )
-        text += key_lines(loads)
+        if loads:
+            from pytest_ultrapar.report.plan_report import key_lines  # noqa: PLC0415 - rare
+
+            text += key_lines(loads)
     groups = assignment.groups
     if groups:
         more = f" and {len(groups) - _SHOWN} more" if len(groups) > _SHOWN else ""
@@ -209,6 +211,8 @@ def process_loads(
     """
     if not assignment.groups or mode in ONE_AT_A_TIME:
         return ()
+    from pytest_ultrapar.plan.load import key_load  # noqa: PLC0415 - with the player of forecasts
+
     names = {
         case.case_id: config.hook.pytest_ultrapar_process(config=config, case=case)
         for case in cases

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.broker.process import sweep
 from pytest_ultrapar.claims.day_left import DayLeft, days_left, run_days
@@ -303,6 +302,8 @@ class Run:
 
     def _requests_before(self) -> float | None:
         """Requests per graded case in the run before, if it had the same models and suites."""
+        from pytest_ultrapar.analysis.run_summary import read_summary  # noqa: PLC0415 - with days only
+
         try:
             directory = resolve_run(self.options.resume or LATEST)
             summary = read_summary(directory)
@@ -317,6 +318,8 @@ class Run:
 
     def _unfinished_before(self) -> str:
         """The id of the run that `latest` names, if some of its cases, not all, lack a grade."""
+        from pytest_ultrapar.analysis.run_summary import read_summary  # noqa: PLC0415 - with days only
+
         if self.options.resume is not None:
             return ""
         try:
@@ -391,6 +394,17 @@ class Run:
             # Before `latest` points at this run.
             self.requests_before = self._requests_before()
             self.unfinished_before = self._unfinished_before()
+
+    def how_to_resume(self, *, at_failure: bool = False) -> str:
+        """How to finish the run when it was stopped, perhaps at a failure."""
+        # A test that failed fails again on its stored answer, and would stop the run again.
+        same = "the same command without -x or --maxfail" if at_failure else "the same command"
+        if self.options.out is not None:
+            # A directory elsewhere is found by no id, and the option that named it must go.
+            return f"{same} and --ultrapar-resume {self.options.out} instead of --ultrapar-out"
+        if self.options.resume is not None:
+            return same
+        return f"{same} and --ultrapar-resume {self.directory.run_id}"
 
     def close(self) -> None:
         """End the services, let go of the keys and unlock the directory. Idempotent."""

@@ -9,7 +9,7 @@ from pytest_ultrapar.analysis.process import CompactionProcess
 from pytest_ultrapar.broker.adaptive.observation import FILE_NAME as HISTORY_NAME
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.simulator.process import SimulatorProcess, running_simulator
+from pytest_ultrapar.simulator.address import running_simulator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.protocol import KnownLane
     from pytest_ultrapar.pool.model import Pool
     from pytest_ultrapar.simulator.faults.script import FaultScript
+    from pytest_ultrapar.simulator.process import SimulatorProcess
 
 
 SERVER_LOG = "simulator.jsonl"
@@ -44,20 +45,20 @@ class Services:
         self.compaction: CompactionProcess | None = None
         self.faults: FaultScript | None = None
         self._server_log: Path | None = None
-        self.base_urls: Mapping[str, str] = {}
+        self._running: Mapping[str, str] = {}
         self.inherited: tuple[int, ...] = ()
         self.days: tuple[DailyLimit, ...] = ()
 
     def start_simulator(self, running_at: str | None, faults: Path | None = None) -> None:
-        """Start the simulated provider if the pool needs it.
+        """Start the simulated provider if the pool needs it; `base_urls` waits for it.
 
         Args:
             running_at: URL of one that runs already; None starts one for this run.
             faults: What goes wrong at the one that is started.
 
         Raises:
-            ConfigError: The URL is no loopback address, nothing listens there, the faults cannot be
-                had, or the process cannot be started.
+            ConfigError: The URL is no loopback address, nothing listens there, or the faults cannot
+                be had.
         """
         names = [provider.name for provider in self._pool.providers if provider.is_simulated]
         if not names:
@@ -76,7 +77,7 @@ class Services:
                     "that runs already takes its faults from `ultrapar simulate --faults FILE`"
                 )
                 raise ConfigError(msg)
-            self.base_urls = running_simulator(running_at, names, "--ultrapar-simulator")
+            self._running = running_simulator(running_at, names, "--ultrapar-simulator")
             return
         log_path = self._directory / SERVER_LOG
         n_sessions = 1
@@ -88,11 +89,25 @@ class Services:
             from pytest_ultrapar.simulator.faults.file import load_faults  # noqa: PLC0415 - only when asked for
 
             self.faults = load_faults(faults, _simulated_part(self._pool))
-        self._simulator = SimulatorProcess.start(
+        from pytest_ultrapar.simulator.process import SimulatorProcess  # noqa: PLC0415 - the settings of a server
+
+        self._simulator = SimulatorProcess.begin(
             self._pool, log_path=log_path, tokens=None, faults=self.faults
         )
         self._server_log = log_path
-        self.base_urls = {name: self._simulator.base_url(name) for name in names}
+
+    @property
+    def base_urls(self) -> Mapping[str, str]:
+        """Base URL by provider of those that are simulated; waits for the one that was started.
+
+        Raises:
+            ConfigError: It cannot be started.
+        """
+        server = self._simulator
+        if server is None:
+            return self._running
+        simulated = (each.name for each in self._pool.providers if each.is_simulated)
+        return {name: server.base_url(name) for name in simulated}
 
     def start_compactor(self, cwd: Path) -> None:
         """Have a process that is ready to compact the run when it is over.

@@ -16,14 +16,14 @@ import asyncio
 import ssl
 import time
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import httpx
 
 from pytest_ultrapar.apis.failure import Failure, beginning
-from pytest_ultrapar.apis.registry import Stream
+from pytest_ultrapar.engine.answers import Answer
 from pytest_ultrapar.engine.transport import (
     Address,
     Body,
@@ -39,6 +39,7 @@ from pytest_ultrapar.pool.network import DEFAULT_TRUST, tls_context
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 
+    from pytest_ultrapar.apis.registry import Stream
     from pytest_ultrapar.engine.endpoints import Endpoint
     from pytest_ultrapar.pool.model import LaneId
 
@@ -46,23 +47,6 @@ LARGEST_BODY_BYTES = 16 * 1024 * 1024
 _REST_S = 0.25
 """How long the end of a body is waited for when its answer is complete: then the connection can be
 used again, else it is closed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A complete HTTP response.
-
-    Attributes:
-        body: Decoded; empty when it was read as a stream.
-        t_first_byte_s: When its headers had arrived, monotonic seconds.
-        stream: What came of a body that was a stream.
-    """
-
-    status: int
-    headers: httpx.Headers
-    body: bytes
-    t_first_byte_s: float
-    stream: Stream | None = None
 
 
 class _Client(httpx.AsyncClient):

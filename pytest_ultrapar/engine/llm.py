@@ -23,14 +23,13 @@ from pytest_ultrapar.broker.protocol import (
     LeaseRequest,
 )
 from pytest_ultrapar.clock import Clock
-from pytest_ultrapar.engine.answers import feedback_from, read_answer
+from pytest_ultrapar.engine.answers import Answer, feedback_from, read_answer
 from pytest_ultrapar.engine.endpoints import (
     Endpoint,
     check_request,
     request_body,
     without_surrogates,
 )
-from pytest_ultrapar.engine.http import Answer
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.engine.watch import Watch

@@ -66,6 +66,8 @@ def will_not_run(item: pytest.Item) -> str | None:
 
     Source: `_pytest.skipping.pytest_runtest_setup`, which asks the same two functions.
     """
+    if not _has_mark(item, _KEEPS_FROM_RUNNING):
+        return None
     skipped = evaluate_skip_marks(item)
     if skipped:
         return skipped.reason or "skipped"
@@ -73,6 +75,24 @@ def will_not_run(item: pytest.Item) -> str | None:
     if xfail and not xfail.run and not item.config.option.runxfail:
         return f"[NOTRUN] {xfail.reason}"
     return None
+
+
+_KEEPS_FROM_RUNNING = frozenset({"skip", "skipif", "xfail"})
+
+
+def _has_mark(item: pytest.Item, names: frozenset[str]) -> bool:
+    """Whether an item or a node above it has one of some marks.
+
+    Asked of each of 12,000 items, most of which have none: three walks of `Node.iter_markers` for
+    it were a sixth of what we add to collecting them.
+    """
+    node: Any = item
+    while node is not None:
+        for mark in node.own_markers:
+            if mark.name in names:
+                return True
+        node = node.parent
+    return False
 
 
 def could_not_run(error: BaseException) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.engine.endpoints import Endpoint, chat_url, endpoints
 from pytest_ultrapar.pool.secret import read_secrets
-from pytest_ultrapar.simulator.served import default_token
+from pytest_ultrapar.simulator.address import default_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -232,8 +232,9 @@ def _is_unwanted(
 ) -> bool:
     parameters = _parameters(item)
     # By identity: a parameter's value may be anything, also what cannot be compared or hashed.
-    if any(value is internals.NO_VALUE for value in parameters.values()):
-        return True
+    for value in parameters.values():
+        if value is internals.NO_VALUE:
+            return True
     model = parameters.get("model")
     if isinstance(model, str) and model in others:
         return True

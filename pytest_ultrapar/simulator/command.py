@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.simulator.address import base_path, default_token
 from pytest_ultrapar.simulator.faults.script import FaultScript
 from pytest_ultrapar.simulator.refuse_option import parse_refusal, refusal_faults
-from pytest_ultrapar.simulator.served import base_path, default_token
 from pytest_ultrapar.simulator.server_settings import Settings
 
 if TYPE_CHECKING:

@@ -1,22 +1,21 @@
-"""The simulated provider as a process of its own: started and held here, or running already."""
+"""The simulated provider as a process of its own, started and held here."""
 
 from __future__ import annotations
 
-import socket
+from functools import cached_property
 from typing import TYPE_CHECKING, Self
-from urllib.parse import urlsplit
 
 import msgspec
 
 from pytest_ultrapar.child import Child
 from pytest_ultrapar.errors import ConfigError, UltraparError
+from pytest_ultrapar.simulator.address import base_path, default_token
 from pytest_ultrapar.simulator.faults.script import FaultScript
 from pytest_ultrapar.simulator.refuse_option import refusal_faults
-from pytest_ultrapar.simulator.served import base_path, default_token
 from pytest_ultrapar.simulator.server_settings import Ready, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
     from types import TracebackType
 
@@ -25,20 +24,17 @@ if TYPE_CHECKING:
 __all__ = ["SimulatorProcess", "default_token"]
 
 _MODULE = "pytest_ultrapar.simulator"
-_REACH_S = 5.0
 
 
 class SimulatorProcess:
     """A running server. It ends with `stop`, and with this process however that ends.
 
     Attributes:
-        port: Where it listens on 127.0.0.1.
         pid: Its process id.
     """
 
-    def __init__(self, child: Child, port: int) -> None:
+    def __init__(self, child: Child) -> None:
         self._child = child
-        self.port = port
         self.pid = child.pid
 
     @classmethod
@@ -54,6 +50,28 @@ class SimulatorProcess:
     ) -> SimulatorProcess:
         """Start a server for all providers of the pool, whatever their API, and wait for it.
 
+        Raises:
+            ConfigError: A refusal names nothing in the pool, or see `port`.
+        """
+        server = cls.begin(
+            pool, log_path=log_path, tokens=tokens, refusals=refusals, faults=faults, port=port
+        )
+        server.port  # noqa: B018 - waits
+        return server
+
+    @classmethod
+    def begin(
+        cls,
+        pool: Pool,
+        *,
+        log_path: Path,
+        tokens: Mapping[tuple[str, str], str] | None = None,
+        refusals: Mapping[str, int] | None = None,
+        faults: FaultScript | None = None,
+        port: int = 0,
+    ) -> SimulatorProcess:
+        """Start a server; returns at once, while the process loads what it needs.
+
         Args:
             pool: Who is served, and the limits that callers are judged by.
             log_path: Where the server's own log goes; emptied if it exists. See
@@ -65,8 +83,7 @@ class SimulatorProcess:
             port: 0 takes any free one.
 
         Raises:
-            ConfigError: The port is taken, the log cannot be written, a refusal names nothing in
-                the pool, or the pool cannot be served.
+            ConfigError: A refusal names nothing in the pool.
         """
         settings = Settings.of(
             pool,
@@ -75,17 +92,25 @@ class SimulatorProcess:
             port=port,
             faults=(faults or FaultScript()).preceded_by(refusal_faults(pool, refusals or {})),
         )
-        child = Child.start(_MODULE, stdin=msgspec.json.encode(settings) + b"\n")
+        return cls(Child.start(_MODULE, stdin=msgspec.json.encode(settings) + b"\n"))
+
+    @cached_property
+    def port(self) -> int:
+        """Where it listens on 127.0.0.1; waits until it does.
+
+        Raises:
+            ConfigError: The port is taken, the log cannot be written, or the pool cannot be served.
+        """
         try:
-            ready = msgspec.json.decode(child.ready_line(), type=Ready)
+            ready = msgspec.json.decode(self._child.ready_line(), type=Ready)
         except UltraparError as error:
             msg = f"the simulated provider {error}"
             raise ConfigError(msg) from None
         if ready.error is not None:
-            child.stop()
+            self._child.stop()
             msg = f"the simulated provider cannot start: {ready.error}"
             raise ConfigError(msg)
-        return cls(child, ready.port)
+        return ready.port
 
     def base_url(self, provider: str) -> str:
         """The provider's base URL, to which clients add `/chat/completions`."""
@@ -105,35 +130,3 @@ class SimulatorProcess:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
-
-
-def running_simulator(url: str, providers: Sequence[str], option: str) -> dict[str, str]:
-    """Base URL by provider at a simulated provider that already runs.
-
-    Args:
-        url: Where it does.
-        providers: Those of the pool that are simulated.
-        option: Which option gave the URL, for messages.
-
-    Raises:
-        ConfigError: The URL is no loopback address, or nothing listens there.
-    """
-    try:
-        parts = urlsplit(url)
-        port = parts.port or 80
-        is_loopback = parts.hostname in {"127.0.0.1", "localhost", "::1"}
-    except ValueError:  # brackets that do not match, a port out of range
-        is_loopback = False
-    if not is_loopback or parts.scheme != "http":
-        msg = (
-            f"{option} must be an http:// URL of the loopback, "
-            f"such as http://127.0.0.1:8123 (got {url!r})"
-        )
-        raise ConfigError(msg)
-    root = url.rstrip("/")
-    try:
-        socket.create_connection((parts.hostname or "", port), _REACH_S).close()
-    except OSError as error:
-        msg = f"{option}: nothing answers at {root} ({error.strerror or error})"
-        raise ConfigError(msg) from error
-    return {name: f"{root}/{name}/v1" for name in providers}

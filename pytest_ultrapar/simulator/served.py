@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
-from urllib.parse import quote
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import Limit, Simulation
+from pytest_ultrapar.simulator.address import default_token
 from pytest_ultrapar.simulator.faults.script import FaultScript
 from pytest_ultrapar.simulator.faults.timeline import Timeline
 from pytest_ultrapar.simulator.limits import Gate, LimitPath, MovingGate
@@ -73,11 +73,6 @@ class ServerModel(Generic[_T]):
 
 Tokens = Mapping[tuple[str, str], str]
 """The token of each (provider, key)."""
-
-
-def default_token(provider: str, key: str) -> str:
-    """The token of a simulated key for which nobody chose one; it opens the simulator only."""
-    return f"sim-{provider}-{key}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,11 +245,6 @@ class Target:
     method: str
     deployment: str | None = None
     metrics: bool = False
-
-
-def base_path(provider: str) -> str:
-    """The path of a provider's base URL, to which clients add `/chat/completions`."""
-    return f"/{quote(provider, safe='')}/v1"
 
 
 def targets(providers: Iterable[ServedProvider]) -> dict[str, Target]:

@@ -201,6 +201,8 @@ class Redactor:
 
     def bytes(self, data: Utf8) -> Utf8:
         """UTF-8 `data` without secrets; the same object when it holds none."""
+        if not self._needles:  # as on a simulated provider
+            return data
         if not any(self._may_hold_secret(_squeezed(piece)) for piece in _pieces(data)):
             return data
         text = data.decode("utf-8", "surrogateescape")
@@ -209,6 +211,8 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """`text` without secrets; the same object when it holds none."""
+        if not self._needles:
+            return text
         squeezed = _squeezed(text.encode("utf-8", "surrogatepass"))
         return self._redacted(text, squeezed) if self._may_hold_secret(squeezed) else text
 

@@ -77,13 +77,14 @@ class ControllerSession:
             self._alone.add(worker)
         with self._coordinator.usage_errors():
             broker = run.services.broker_directory
+            base_urls = dict(run.services.base_urls)
         node.workerinput[INPUT] = {
             "worker": worker,
             "directory": str(run.directory.path),
             "pool_digest": run.pool.digest,
             "socket": str(broker.socket),
             "token": broker.token,
-            "base_urls": dict(run.services.base_urls),
+            "base_urls": base_urls,
             "alone": alone,
             "fault": str(self._fault_path),
         }
@@ -96,6 +97,10 @@ class ControllerSession:
         except ResultsError as error:
             msg = f"pytest-ultrapar: {error}"
             raise pytest.Session.Interrupted(msg) from error
+
+    def prepare_end(self) -> None:
+        """Load what only the end needs, while workers are at work."""
+        self._coordinator.prepare_end()
 
     def is_alone(self, worker: str) -> bool:
         """Whether a worker was started to run one episode at a time."""
@@ -324,6 +329,7 @@ class Scheduling:
         assert self._dispatch is not None
         for worker, indices in self._dispatch.hand_out_to_all().items():
             self._send(worker, indices)
+        self._session.prepare_end()
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:  # noqa: ANN401
         """A worker has reported an item (`worker_runtest_protocol_complete`)."""

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.session import collection, garbage, process, selection
-from pytest_ultrapar.session.prefetcher import Prefetcher, make_prefetcher
 from pytest_ultrapar.session.reports import CaseReports
 from pytest_ultrapar.session.runtime import write_tables
 from pytest_ultrapar.store.cases_file import write_cases, write_shared
 
 if TYPE_CHECKING:
+    from pytest_ultrapar.broker.local import LocalBroker
     from pytest_ultrapar.broker.protocol import BrokerPort, BrokerStatus
     from pytest_ultrapar.coordinator.coordinator import Coordinator
+    from pytest_ultrapar.session.prefetcher import Prefetcher
 
 
 WORKER = "main"
@@ -52,6 +51,10 @@ class LocalSession:
             write_cases(run.directory.path, collected.cases)
             write_tables(run.directory.path, collected.tables)
             write_shared(run.directory.path, selection.shared(config))
+            # The HTTP client, 0.1 s: loaded while the run's own simulated provider starts.
+            from pytest_ultrapar.session.prefetcher import make_prefetcher  # noqa: PLC0415
+
+            base_urls = run.services.base_urls
             self._coordinator.plan([WORKER], collected.cases)
         collected.cases.clear()
         garbage.spare_items(config)
@@ -62,13 +65,17 @@ class LocalSession:
                 collected=collected,
                 directory=run.directory.path,
                 worker=WORKER,
-                base_urls=run.services.base_urls,
+                base_urls=base_urls,
                 connect=self._connect,
             )
         config.pluginmanager.register(CaseReports(self._prefetcher), "ultrapar-reports")
 
     async def _connect(self) -> BrokerPort:
         """Make the broker. Called once on the engine's loop."""
+        import asyncio  # noqa: PLC0415 - as the next, loaded with the engine
+
+        from pytest_ultrapar.broker.local import LocalBroker  # noqa: PLC0415
+
         run = self._coordinator.run
         self._port = LocalBroker(
             run.services.broker_settings(run.options.episode_timeout_s, run.known),
@@ -104,6 +111,8 @@ class LocalSession:
         items = session.items
         prefetcher.put(range(len(items)))
         prefetcher.close()
+        prefetcher.start_episodes()
+        self._coordinator.prepare_end()
         upcoming = prefetcher.take()
         while upcoming is not None:
             item = items[upcoming]

@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterator
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.openai import decode_response
 from pytest_ultrapar.apis.reply import Reply
+from pytest_ultrapar.engine.answers import Answer
 from pytest_ultrapar.engine.endpoints import Endpoint
-from pytest_ultrapar.engine.http import Answer, HttpClient
+from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.pool.model import LaneId
 from tests.raw_server import Peer, RawServer, Request
 

@@ -17,8 +17,9 @@ import pytest
 import respx
 
 from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.engine.answers import Answer
 from pytest_ultrapar.engine.endpoints import Endpoint
-from pytest_ultrapar.engine.http import Answer, HttpClient
+from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.transport import SessionTransport, as_httpx
 from tests.raw_server import RawServer, response
 

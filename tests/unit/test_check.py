@@ -24,8 +24,8 @@ from pytest_ultrapar.check.answers import (
 )
 from pytest_ultrapar.check.asking import ModelList, Seen, SmallestChat
 from pytest_ultrapar.check.run_check import needed_lanes
+from pytest_ultrapar.engine.answers import Answer
 from pytest_ultrapar.engine.endpoints import Endpoint
-from pytest_ultrapar.engine.http import Answer
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.environment import Overrides
 from pytest_ultrapar.pool.network import DEFAULT_TRUST, Proxy, Route

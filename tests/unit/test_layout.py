@@ -197,6 +197,24 @@ def test_coordinating_process_leaves_arithmetic_to_others(module):
     assert loaded & ARITHMETIC == set()
 
 
+def test_names_that_suites_import_load_no_http_client():
+    """`--collect-only` lists the cases of 12,200 without it; a run loads it when it asks them."""
+    loaded = loaded_by("pytest_ultrapar; pytest_ultrapar.Llm, pytest_ultrapar.prefetch")
+    assert "msgspec" in loaded
+    assert loaded & {"aiohttp", "httpx", "uvloop", "pyarrow", *ARITHMETIC} == set()
+
+
+def test_run_asks_before_it_loads_servers_forecasts_and_summaries():
+    loaded = modules_loaded_by(
+        "pytest_ultrapar.coordinator.coordinator, pytest_ultrapar.workers.local,"
+        " pytest_ultrapar.session.prefetcher"
+    )
+    assert "aiohttp" in loaded
+    unused = ("simulator.process", "simulator.served", "simulator.faults.script")
+    unused += ("plan.forecast", "plan.load", "coordinator.finish", "report.summary")
+    assert {f"pytest_ultrapar.{name}" for name in unused} & loaded == set()
+
+
 @pytest.mark.parametrize("host", ["controller", "worker", "local"])
 def test_run_without_a_gate_or_a_check_imports_none(host):
     loaded = modules_loaded_by(

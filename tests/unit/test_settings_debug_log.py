@@ -16,9 +16,9 @@ from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.protocol import Lease, LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.engine.answers import Answer
 from pytest_ultrapar.engine.debug_log import DebugLog, LineFormatter, file_name
 from pytest_ultrapar.engine.endpoints import Endpoint
-from pytest_ultrapar.engine.http import Answer
 from pytest_ultrapar.engine.llm import EngineParts, Llm
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.watch import WatchedPort

@@ -8,12 +8,13 @@ import pytest
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import Instance, Limit
+from pytest_ultrapar.simulator.address import default_token
 from pytest_ultrapar.simulator.faults.book import FaultBook
 from pytest_ultrapar.simulator.faults.kinds import Error
 from pytest_ultrapar.simulator.faults.script import Fault, FaultScript, When
 from pytest_ultrapar.simulator.faults.timeline import Timeline, Where
 from pytest_ultrapar.simulator.refuse_option import parse_refusal, refusal_faults
-from pytest_ultrapar.simulator.served import default_token, served_providers, targets
+from pytest_ultrapar.simulator.served import served_providers, targets
 from pytest_ultrapar.simulator.server_settings import Settings
 from tests.simulated_pool import PROVIDER, simulated_pool
 

@@ -8,6 +8,7 @@ from bench_suites.workflow import (
     SEVERITIES,
     TASK_TYPES,
     TASKS,
+    Flaw,
     FlawError,
     Plan,
     PlanStep,
@@ -112,6 +113,20 @@ def test_task_that_a_flaw_cannot_spoil_is_replaced_for_everybody_alike():
         first = [one.task.task_id for one in drawn[: n_usable // 2]]
         assert len(set(first)) == len(first)
         assert draw_flawed(chosen, task_type, n_tasks + 1, 3) == drawn[1]
+
+
+def test_draw_spoils_no_more_plans_than_it_needs():
+    """A digest of the prompts draws with every flaw before the first request of every run."""
+    spoilt = []
+
+    def change(plan, severity, draw):
+        spoilt.append(plan.task_id)
+        return flaw("missing_step").change(plan, severity, draw)
+
+    counted = Flaw("counted", "structure", change)
+    drawn = draw_flawed(counted, "data_pipeline", 0, 0)
+    assert not drawn.is_substitute
+    assert spoilt == [drawn.task.task_id]
 
 
 def test_flaw_that_no_task_of_a_type_has_room_for_says_so(monkeypatch):

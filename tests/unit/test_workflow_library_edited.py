@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench_suites.library_check import check_library, phases_named
+from bench_suites.library_check import check_library
+from bench_suites.phases import phases_named
 from bench_suites.selection import Selection
 from bench_suites.workflow import (
     FLAWS,

@@ -1,0 +1,59 @@
+"""Where a simulated provider is found, and by which token: all that its callers need of it.
+
+Every run on a simulated pool loads this, and none of the server's own modules.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlsplit
+
+from pytest_ultrapar.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_REACH_S = 5.0
+
+
+def default_token(provider: str, key: str) -> str:
+    """The token of a simulated key for which nobody chose one; it opens the simulator only."""
+    return f"sim-{provider}-{key}"
+
+
+def base_path(provider: str) -> str:
+    """The path of a provider's base URL, to which clients add `/chat/completions`."""
+    return f"/{quote(provider, safe='')}/v1"
+
+
+def running_simulator(url: str, providers: Sequence[str], option: str) -> dict[str, str]:
+    """Base URL by provider at a simulated provider that already runs.
+
+    Args:
+        url: Where it does.
+        providers: Those of the pool that are simulated.
+        option: Which option gave the URL, for messages.
+
+    Raises:
+        ConfigError: The URL is no loopback address, or nothing listens there.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port or 80
+        is_loopback = parts.hostname in {"127.0.0.1", "localhost", "::1"}
+    except ValueError:  # brackets that do not match, a port out of range
+        is_loopback = False
+    if not is_loopback or parts.scheme != "http":
+        msg = (
+            f"{option} must be an http:// URL of the loopback, "
+            f"such as http://127.0.0.1:8123 (got {url!r})"
+        )
+        raise ConfigError(msg)
+    root = url.rstrip("/")
+    try:
+        socket.create_connection((parts.hostname or "", port), _REACH_S).close()
+    except OSError as error:
+        msg = f"{option}: nothing answers at {root} ({error.strerror or error})"
+        raise ConfigError(msg) from error
+    return {name: f"{root}/{name}/v1" for name in providers}
