@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from pytest_ultrapar.claims.day_left import day_lines, days_left, run_days, too_few
@@ -276,7 +276,7 @@ def said_of(item: pytest.Item, hint: Hint) -> Hint:
     said = mark.kwargs.get("expect") if mark is not None else None
     if said is None:
         return hint
-    return replace(
+    return msgspec.structs.replace(
         hint,
         turns=float(said.get("turns", hint.turns)),
         tokens_in=said.get("tokens_in", hint.tokens_in),

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane, Limit
 
 
-@dataclass(frozen=True, slots=True)
-class RequestClass:
+class RequestClass(msgspec.Struct, frozen=True):
     """Requests that are alike.
 
     Attributes:
@@ -33,8 +33,7 @@ class RequestClass:
     n: int
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(msgspec.Struct, frozen=True):
     """One number of one limit, as a bound on what can pass in `T` seconds.
 
     In `T` seconds `workers` seats hold `workers x T` seconds of service; a rate lets
@@ -79,8 +78,7 @@ def resources(limits: Iterable[Limit]) -> tuple[Resource, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class LaneClass:
+class LaneClass(msgspec.Struct, frozen=True):
     """Lanes of one model that differ in nothing but their names.
 
     Attributes:
@@ -92,8 +90,7 @@ class LaneClass:
     on: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceClass:
+class ResourceClass(msgspec.Struct, frozen=True):
     """Resources that differ in nothing but their names; they have the same price."""
 
     members: tuple[Resource, ...]
@@ -162,8 +159,7 @@ def _renumbered(signatures: Sequence[object]) -> list[int]:
     return [numbers.setdefault(signature, len(numbers)) for signature in signatures]
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(msgspec.Struct, frozen=True):
     """What one resource costs.
 
     Attributes:
@@ -184,8 +180,7 @@ class Price:
         return LIMIT_KINDS[self.kind].is_rate
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True):
     """A lower bound of the makespan.
 
     Attributes:

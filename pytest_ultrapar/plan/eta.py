@@ -11,9 +11,10 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from pytest_ultrapar.broker.protocol import BIN, ModelProgress
 from pytest_ultrapar.plan.bound import RequestClass, fold, given_away, resources, spread
@@ -110,8 +111,7 @@ LEAST_USE = 0.001
 """Of the limits that bind; below it nothing was asked of them yet, and nothing can be said."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToAsk:
+class ToAsk(msgspec.Struct, frozen=True):
     """What a session has to ask, and where.
 
     Attributes:
@@ -129,8 +129,7 @@ class ToAsk:
     restricted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Used:
+class Used(msgspec.Struct, frozen=True):
     """What had been taken of the lanes at one moment.
 
     Attributes:
@@ -157,8 +156,7 @@ MOST_LOOKS = 32
 """In the second half of a run so far."""
 
 
-@dataclass(frozen=True, slots=True)
-class Looks:
+class Looks(msgspec.Struct, frozen=True):
     """What had been taken of the lanes at some moments of a run.
 
     Attributes:

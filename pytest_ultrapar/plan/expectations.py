@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
@@ -62,8 +61,7 @@ ASSUMED_WITHIN = 2.0
 """What nobody measured is given as half to twice what was supposed. No statistics: a reminder."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hint:
+class Hint(msgspec.Struct, frozen=True):
     """What is supposed of an episode where none like it was ever seen.
 
     Attributes:
@@ -105,8 +103,7 @@ class EpisodeLike(Protocol):
         """Of the whole episode."""
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
+class Expected(msgspec.Struct, frozen=True):
     """What is expected of a case's episode, and on what that stands.
 
     Attributes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from pytest_ultrapar.plan.bound import resources
 
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
 _ROUNDING = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
+class Service(msgspec.Struct, frozen=True):
     """How long a model's requests take.
 
     Attributes:
@@ -31,8 +31,7 @@ class Service:
     is_assumed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SeatUse:
+class SeatUse(msgspec.Struct, frozen=True):
     """Seats of a limit's lanes that rates bound as well.
 
     Attributes:

@@ -50,8 +50,6 @@ _MOST_YIELDS = 40
 """The engine is given up to 40 times 5 ms before each report, for as long as its loop lags."""
 _MOST_OPEN = 1000
 """Episodes open at once in one process where no limit says less."""
-_MADE_AT_ONCE = 250
-"""Episodes that are made ready and then started together."""
 _LONGEST_FAILURE = 300
 """Characters that are kept of what a server says of a failure."""
 
@@ -326,10 +324,8 @@ class Prefetcher:
             work.append(index)
         if self._alone:
             self._backlog.extend(work)
-        else:
-            # The first are sent while the others are made: 3,000 take 45 ms.
-            for first in range(0, len(work), _MADE_AT_ONCE):
-                self._submit(work[first : first + _MADE_AT_ONCE])
+        elif work:
+            self._submit(work)
 
     def _skip(self, index: int, stored: Position | None = None) -> None:
         """A case that needs no episode of its own: skipped by a mark, or ended before."""

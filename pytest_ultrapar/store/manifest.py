@@ -134,7 +134,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 def describe_machine() -> Machine:
     """This machine."""
-    return Machine(len(os.sched_getaffinity(0)), platform.platform(terse=True))
+    system = os.uname()
+    libc = "".join(platform.libc_ver())
+    # As `platform.platform()` has it, which starts a process (`uname -p`) and waits for it.
+    parts = [system.sysname, system.release, system.machine, *(["with", libc] if libc else ())]
+    return Machine(len(os.sched_getaffinity(0)), "-".join(parts).replace(" ", "_"))
 
 
 def describe_versions() -> dict[str, str]:

@@ -11,6 +11,7 @@ import httpx
 import psutil
 import pytest
 
+from pytest_ultrapar.coordinator.services import Services
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.simulator.process import SimulatorProcess
 from pytest_ultrapar.testing import read_server_log
@@ -182,3 +183,13 @@ def test_server_that_cannot_even_begin_is_a_config_error_with_its_last_words(tmp
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(ConfigError, match="broken on purpose"):
         SimulatorProcess.start(simulated_pool(), log_path=tmp_path / "log")
+
+
+def test_server_of_a_run_is_waited_for_where_its_address_is_needed(tmp_path):
+    services = Services(simulated_pool(), tmp_path / "nowhere")
+    services.start_simulator(None)
+    try:
+        with pytest.raises(ConfigError, match=r"provider cannot start: .*nowhere"):
+            services.base_urls  # noqa: B018 - waits
+    finally:
+        services.stop()

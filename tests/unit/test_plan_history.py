@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 
 import msgspec
@@ -175,7 +174,7 @@ def test_what_is_supposed_is_said(pool):
 
 def test_suites_of_the_same_supposed_turns_share_a_line(pool):
     hint = pool_hints(pool(real()))["m"]
-    longer = dataclasses.replace(hint, turns=6.5)
+    longer = msgspec.structs.replace(hint, turns=6.5)
     names = ["phase51", "phase52", "other", "phase53"]
     cases = [Expected(one, one, "m", (1.0,), None, None, "hint") for one in names]
     hints = {one: hint if one == "other" else longer for one in names}

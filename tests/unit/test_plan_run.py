@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import msgspec
 import pytest
 
 from pytest_ultrapar.broker.assignment import Assignment, Group
@@ -138,7 +139,7 @@ def test_every_case_of_many_counts_with_its_own_time(load):
     pool = load(POOL.replace(", qps = 10", ""))
     expected, before = run(4200, services=(1.0,))
     expected = [
-        dataclasses.replace(one, services_s=(7.0 if number % 6 == 5 else 1.0,))
+        msgspec.structs.replace(one, services_s=(7.0 if number % 6 == 5 else 1.0,))
         for number, one in enumerate(expected)
     ]
     plan = planned(pool, expected, before)
@@ -160,7 +161,7 @@ def test_bound_names_the_first_of_the_limits_that_bind_alike(pool):
     line = next(line for line in text(plan) if line.startswith("lower bound"))
     assert line.endswith(f", by {top.name} and 1 alike")
     first, second, *others = plan.bound.prices
-    turned = dataclasses.replace(plan.bound, prices=(second, first, *others))
+    turned = msgspec.structs.replace(plan.bound, prices=(second, first, *others))
     said = text(dataclasses.replace(plan, bound=turned))
     assert line in said
 

@@ -69,24 +69,3 @@ def test_cases_whose_episodes_ended_are_counted_until_they_are_taken(prefetcher)
     prefetcher._on_ended([(SimpleNamespace(index=2), "journal")])
     assert prefetcher.take() == 0
     assert prefetcher.n_ready() == {"2": 1}
-
-
-def test_first_episodes_start_while_the_others_are_made_ready():
-    said: list[tuple[str, int]] = []
-
-    class Told(StillPrefetcher):
-        def submit(self, works: list[Any]) -> None:
-            said.extend(("started", work.index) for work in works)
-
-        def _work(self, index: int) -> Any:
-            said.append(("made ready", index))
-            return super()._work(index)
-
-    n_cases = 1000
-    collected = Collected(case_ids={index: f"case {index}" for index in range(n_cases)})
-    runtime = SimpleNamespace(recovered=SimpleNamespace(lookup=lambda _: None))
-    prefetcher = Told([], collected, runtime, SimpleNamespace(worker="gw0"))  # type: ignore[arg-type]
-    prefetcher.put(range(n_cases))
-    prefetcher.start_episodes()
-    assert [index for what, index in said if what == "started"] == list(range(n_cases))
-    assert said.index(("started", 0)) < said.index(("made ready", n_cases - 1))
