@@ -50,6 +50,9 @@ _MOST_YIELDS = 40
 """The engine is given up to 40 times 5 ms before each report, for as long as its loop lags."""
 _MOST_OPEN = 1000
 """Episodes open at once in one process where no limit says less."""
+_AT_ONCE = 500
+"""Cases that are made ready before the engine gets them: 50,000 take more than a second, in which
+the first could have been asked."""
 _LONGEST_FAILURE = 300
 """Characters that are kept of what a server says of a failure."""
 
@@ -137,7 +140,7 @@ class Prefetcher:
         self._alone = alone
         # Guarded by `_changed`: what other threads leave for the main thread.
         self._changed = threading.Condition()
-        self._inbox: deque[int] = deque()
+        self._inbox: list[int] = []
         self._finished: deque[tuple[int, Position]] = deque()
         self._lost: BaseException | None = None
         self._closing = False
@@ -191,7 +194,7 @@ class Prefetcher:
         while True:
             self._wait_for_news()
             with self._changed:
-                arrived, self._inbox = self._inbox, deque()
+                arrived, self._inbox = self._inbox, []
                 finished, self._finished = self._finished, deque()
                 lost, self._lost = self._lost, None
                 if self._abandoned:
@@ -201,7 +204,10 @@ class Prefetcher:
                 if index in self._running:
                     self._running.remove(index)
                     self._make_ready(index, stored)
-            self._accept(arrived)
+            for first in range(0, len(arrived), _AT_ONCE):
+                if first:
+                    self._let_engine_run()
+                self._accept(arrived[first : first + _AT_ONCE])
             if lost is not None:
                 self._engine_error = lost
                 self._give_all_up(lost)
