@@ -140,7 +140,7 @@ class Prefetcher:
         self._alone = alone
         # Guarded by `_changed`: what other threads leave for the main thread.
         self._changed = threading.Condition()
-        self._inbox: list[int] = []
+        self._inbox: deque[int] = deque()
         self._finished: deque[tuple[int, Position]] = deque()
         self._lost: BaseException | None = None
         self._closing = False
@@ -194,7 +194,7 @@ class Prefetcher:
         while True:
             self._wait_for_news()
             with self._changed:
-                arrived, self._inbox = self._inbox, []
+                arrived, self._inbox = self._inbox, deque()
                 finished, self._finished = self._finished, deque()
                 lost, self._lost = self._lost, None
                 if self._abandoned:
@@ -204,10 +204,7 @@ class Prefetcher:
                 if index in self._running:
                     self._running.remove(index)
                     self._make_ready(index, stored)
-            for first in range(0, len(arrived), _AT_ONCE):
-                if first:
-                    self._let_engine_run()
-                self._accept(arrived[first : first + _AT_ONCE])
+            self._accept(arrived)
             if lost is not None:
                 self._engine_error = lost
                 self._give_all_up(lost)
@@ -322,6 +319,10 @@ class Prefetcher:
                 self._skip(index, stored)
                 continue
             work.append(index)
+            if len(work) == _AT_ONCE and not self._alone:
+                self._submit(work)
+                work = []
+                self._let_engine_run()
         if self._alone:
             self._backlog.extend(work)
         elif work:
