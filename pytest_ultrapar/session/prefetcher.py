@@ -50,6 +50,9 @@ _MOST_YIELDS = 40
 """The engine is given up to 40 times 5 ms before each report, for as long as its loop lags."""
 _MOST_OPEN = 1000
 """Episodes open at once in one process where no limit says less."""
+_AT_ONCE = 500
+"""Cases that are made ready before the engine gets them: 50,000 take more than a second, in which
+the first could have been asked."""
 _LONGEST_FAILURE = 300
 """Characters that are kept of what a server says of a failure."""
 
@@ -322,6 +325,10 @@ class Prefetcher:
                 self._skip(index, stored)
                 continue
             work.append(index)
+            if len(work) == _AT_ONCE and not self._alone:
+                self._submit(work)
+                work = []
+                self._let_engine_run()
         if self._alone:
             self._backlog.extend(work)
         elif work:

@@ -69,3 +69,23 @@ def test_cases_whose_episodes_ended_are_counted_until_they_are_taken(prefetcher)
     prefetcher._on_ended([(SimpleNamespace(index=2), "journal")])
     assert prefetcher.take() == 0
     assert prefetcher.n_ready() == {"2": 1}
+
+
+def test_first_cases_are_asked_while_the_last_are_still_made_ready(prefetcher, monkeypatch):
+    events = []
+
+    def made_ready(index):
+        events.append(index)
+        return SimpleNamespace(index=index)
+
+    def asked(works):
+        events.append("asked")
+        prefetcher._on_ended([(work, "journal") for work in works])
+
+    monkeypatch.setattr("pytest_ultrapar.session.prefetcher._AT_ONCE", 2)
+    monkeypatch.setattr(prefetcher, "_work", made_ready)
+    monkeypatch.setattr(prefetcher, "submit", asked)
+    prefetcher.put([0, 1, 2])
+    prefetcher.close()
+    assert [prefetcher.take() for _ in range(4)] == [0, 1, 2, None]
+    assert events == [0, 1, "asked", 2, "asked"]
