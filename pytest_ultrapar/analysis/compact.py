@@ -103,6 +103,7 @@ _LOWEST = 19
 _LOOK_EVERY_S = 0.1
 _LOADED = (
     "pytest_ultrapar.analysis.compaction",
+    "pytest_ultrapar.analysis.occupancy",
     "pytest_ultrapar.plan.lower_bound",
     "scipy.special",
     "scipy.optimize",

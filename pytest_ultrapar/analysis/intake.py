@@ -121,16 +121,15 @@ class Intake:
     def requests(self) -> RequestLog:
         """All requests, by case in the order planned, those of the graded episode last."""
         parts: list[range] = []
-        measured: list[bool] = []
+        measured: list[int] = []
         for case_id in self._case_ids():
             graded = self._graded.get(case_id)
             if graded is None:
                 parts += [episode.requests for episode in self._kept(case_id)]
-            else:
-                parts += graded.requests
-            measured += [False] * (len(parts) - len(measured))
-            if graded is not None and graded.measure.span is not None:
-                measured[-1] = True
+                continue
+            parts += graded.requests
+            if graded.measure.span is not None:
+                measured.append(len(parts) - 1)
         return self._log.arranged(parts, measured)
 
     def rows(self, taken: Callable[[int], None]) -> Iterator[CaseRows]:

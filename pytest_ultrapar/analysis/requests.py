@@ -160,12 +160,12 @@ class RequestLog:
             sent_at_s=np.array(self._sent_at_s),
         )
 
-    def arranged(self, parts: Sequence[range], measured: Sequence[bool]) -> RequestLog:
+    def arranged(self, parts: Sequence[range], measured: Sequence[int]) -> RequestLog:
         """The same requests in another order.
 
         Args:
             parts: Those of each episode, as `add` returned them; all that are wanted.
-            measured: Of each episode, whether it counts in the makespan.
+            measured: Indexes of those episodes that count in the makespan.
         """
         import numpy as np  # noqa: PLC0415 - as above
 
@@ -174,8 +174,10 @@ class RequestLog:
         place = np.fromiter(chain.from_iterable(parts), dtype=np.int64, count=sum(sizes))
         for own, other in zip(log._arrays, self._arrays, strict=True):
             own.frombytes(np.array(other)[place].tobytes())
+        counts = np.zeros(len(parts), dtype=np.int8)
+        counts[list(measured)] = _MEASURED
         marks = np.frombuffer(log._marks, dtype=np.int8)
-        marks |= np.repeat(np.asarray(measured, dtype=np.int8) * _MEASURED, sizes)
+        marks |= np.repeat(counts, sizes)
         log.first_token_s = self.first_token_s
         return log
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.analysis.attribution import Bins
+from pytest_ultrapar.analysis.occupancy import Bins
 
 times = st.floats(-5, 15, allow_nan=False)
 
