@@ -42,8 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         WAIT,
         action="store_true",
-        help="for programs: load all, wait for a line of input, then print as JSON how far it is "
-        "([cases, of cases]) and at the end the summary",
+        help="for programs: load all, read the journal as it grows from the line `follow` on, at "
+        "the next line print as JSON how far it is ([cases, of cases]) and at the end the summary",
     )
     options = parser.parse_args(arguments)
     # Neither modules nor records form cycles worth looking for in a process that ends soon: 0.1 s.
@@ -127,7 +127,8 @@ class _Beside(threading.Thread):
     def run(self) -> None:
         """Load what the end needs, then take up the journal as it grows."""
         if sys.platform == "linux":
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)
+            with suppress(OSError):  # a sandbox may forbid even this
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)
         _ask_machine()
         for module in _LOADED:
             if self._ended.is_set():
