@@ -46,7 +46,8 @@ def test_broker_is_woken_when_a_rate_lets_the_next_request_go():
 
     first, second, third = asyncio.run(play())
     assert second - first >= 1 / 50
-    assert third - second >= 1 / 50
+    # A grant that comes late by a timer does not put off the next one.
+    assert third - first >= 2 / 50
 
 
 def fail(*_):
