@@ -63,7 +63,10 @@ def as_httpx(
     )
     if is_refused and not isinstance(error, aiohttp.ClientProxyConnectionError):
         kind = RefusedError
-    if isinstance(error, aiohttp.ClientConnectorError):
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        # It has no `os_error` before aiohttp 3.13.
+        said = getattr(error.certificate_error, "verify_message", said)
+    elif isinstance(error, aiohttp.ClientConnectorError):
         said = _no_connection(error)
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         host = request.url.netloc.decode("ascii", "replace")
@@ -77,8 +80,6 @@ def as_httpx(
         said = said.partition(": <")[0]
     if isinstance(error, aiohttp.ClientHttpProxyError):
         said = f"the proxy answered {error.status} {error.message}".rstrip()
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        said = getattr(error.certificate_error, "verify_message", said)
     return kind(said, request=request)
 
 
