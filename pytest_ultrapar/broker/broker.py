@@ -260,6 +260,10 @@ class LaneBroker:
             held.lane.terms.end(lease_id)
             if held.probes is not None:
                 held.probes.probe_lost(now_s)
+            # It may have died between a send that was late and its word of it.
+            late_s = now_s - held.granted_s
+            if late_s <= held.lane.send_by_s(0.0):
+                held.sent_late(late_s)
             self._table.orphan(held.lane, now_s)
             verdict = held.lane.health.decide("lost", None, held.granted_s, now_s)
             if verdict is not None:
@@ -387,11 +391,8 @@ class LaneBroker:
             After a refusal: seconds that the lane should pause, None for a back-off.
         """
         lane = held.lane
-        if outcome == "rate" and feedback.exceeded != "in_flight":
-            # It may have come too early only since the one before it came late.
-            answers = [limit.give_headroom(held.granted_s, now_s) for limit in lane.rated]
-            if any(answers):
-                return 0.0
+        if outcome in LIMITED and self._table.give_headroom(held, feedback, now_s):
+            return 0.0
         if (limit := lane.counted) is None or limit.controller is None:
             if outcome not in LIMITED:
                 return None

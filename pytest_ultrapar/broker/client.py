@@ -117,6 +117,8 @@ class BrokerClient(asyncio.Protocol):
     def sent_late(self, lease: Lease, late_s: float) -> None:
         """Say that a request is sent so long after its grant."""
         self._send(wire.SentLate(lease.lease_id, late_s))
+        # The request goes out in this round of the loop.
+        self._flush()
 
     def episode_ended(self, case_id: str, group: str) -> None:
         """Say that a case needs no further lease."""

@@ -40,8 +40,11 @@ OF_WAKE = 0.5
 REFUSED_SHARE, REFUSED_AGAIN_SHARE = 0.05, 0.1
 """Shares of the window that are spare after a refusal: one for the rest of the run; where as much
 was spare already, the other for a while."""
-AGAIN_WINDOWS = 10
-"""So many windows: what made sends late, such as fifteen processes that start, is over by then."""
+AGAIN_WINDOWS, AGAIN_TIMES = 10, 2
+"""So many windows: what made sends late, such as fifteen processes that start, is over by then. A
+provider that refuses still, after so many times, allows less than is declared."""
+SLICE_S = 1.0
+"""The shortest slice in which a provider may count: after a refusal its share is what is spare."""
 
 
 Promise = Callable[[float], float]
@@ -98,6 +101,7 @@ class Headroom:
         "_counts",
         "_first_s",
         "_n",
+        "_n_again",
         "_revised_s",
         "_taught_s",
         "interval_s",
@@ -116,6 +120,7 @@ class Headroom:
         self._taught_s = self._again_until_s = -math.inf
         self._revised_s = -math.inf
         self._n = 0.0
+        self._n_again = 0
         self._counts = [0.0] * len(SEEN_S)
 
     def send_by_s(self) -> float:
@@ -143,7 +148,8 @@ class Headroom:
             self._revised_s = now_s
             self.spare_s = REFUSED_SHARE * self.window_s
             return True
-        if self.is_taught or now_s < self._revised_s + max(self.window_s, AT_LEAST_EVERY_S):
+        since_s = self.window_s + self.spare_s
+        if self.is_taught or now_s < self._revised_s + max(since_s, AT_LEAST_EVERY_S):
             return False
         self._revised_s = now_s
         before_s = self.spare_s
@@ -164,17 +170,17 @@ class Headroom:
         if granted_s <= self._taught_s:
             # Of the same burst as the refusal that was heeded.
             return True
-        if self.spare_s >= REFUSED_AGAIN_SHARE * self.window_s:
+        if self.spare_s >= REFUSED_AGAIN_SHARE * self.window_s or self._n_again == AGAIN_TIMES:
             return False
         if self.spare_s < REFUSED_SHARE * self.window_s:
             self.is_taught = True
             self.spare_s = REFUSED_SHARE * self.window_s
         else:
+            self._n_again += 1
             self.spare_s = REFUSED_AGAIN_SHARE * self.window_s
             self._again_until_s = now_s + AGAIN_WINDOWS * self.window_s
         self._taught_s = now_s
-        # If the provider counts by the second, that much of it is spare.
-        self.late_s = self._aim_s = min(self.late_s, self._first_s, REFUSED_SHARE)
+        self.late_s = self._aim_s = min(self.late_s, self._first_s, REFUSED_SHARE * SLICE_S)
         return True
 
     def _cheapest_s(self) -> float:

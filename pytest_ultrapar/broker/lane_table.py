@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.health import Verdict
     from pytest_ultrapar.broker.lanes import HeldLease, WorkerState
-    from pytest_ultrapar.broker.protocol import KnownLane, LeaseOutcome
+    from pytest_ultrapar.broker.protocol import Feedback, KnownLane, LeaseOutcome
     from pytest_ultrapar.broker.wakes import LeaseTerms
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
 
@@ -205,9 +205,9 @@ class LaneTable:
         Returns:
             How long ago the time of the send was (`LimitState.take`).
         """
-        behind_s = 0.0
+        behind_s, wake_s = 0.0, lane.on_time_s()
         for limit in lane.path:
-            behind_s = max(behind_s, limit.take(now_s))
+            behind_s = max(behind_s, limit.take(now_s, wake_s))
         self._touched += lane.path
         self._n_grants += 1
         lane.used_order = self._n_grants
@@ -274,6 +274,28 @@ class LaneTable:
         failed = self.lanes.get(after)
         if failed is not None and failed is not lane:
             failed.n_moved += 1
+
+    def give_headroom(self, held: HeldLease, feedback: Feedback, now_s: float) -> bool:
+        """Space sends wider if that may be the answer to a refusal.
+
+        A request may have come too early only since the one before it came late, or since the
+        provider counts in slices of what it declares. That is no matter of limits that are
+        estimated already, and none of those by which the run bounds itself.
+
+        Returns:
+            Whether it is the answer: nothing need be lowered.
+        """
+        lane = held.lane
+        if not feedback.is_too_many or feedback.exceeded == "in_flight" or not lane.is_declared:
+            return False
+        if lane.counted is not None and lane.counted.controller is not None:
+            return False
+        counted = [limit for limit in lane.rated if not _is_the_runs_own(limit.declared)]
+        # All are told, whatever the first of them says.
+        is_answer = False
+        for limit in counted:
+            is_answer |= limit.give_headroom(feedback.exceeded, held.granted_s, now_s)
+        return is_answer
 
     def estimate(self, lane: LaneState, at_grant: int, now_s: float) -> LimitState:
         """Begin to estimate the limit of a lane that was refused: it is lower than declared.

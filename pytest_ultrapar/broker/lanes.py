@@ -31,6 +31,7 @@ from pytest_ultrapar.broker.wakes import LeaseTerms, Wake, WakeQueue
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from pytest_ultrapar.apis.outcome import Exceeded
     from pytest_ultrapar.broker.adaptive.controller import AdaptiveController
     from pytest_ultrapar.broker.adaptive.observation import LimitChange, Observation
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
@@ -186,20 +187,22 @@ class LimitState(Wake):
         self.lanes: list[LaneState] = []
         self.was_full = False
 
-    def take(self, now_s: float) -> float:
+    def take(self, now_s: float, wake_s: float = 0.0) -> float:
         """Take a seat and a send; both must be free.
+
+        Args:
+            now_s: The time.
+            wake_s: So long after its time the send counts as on time.
 
         Returns:
             How long ago the time of the send was, as far as it has to come as if sent then.
         """
         self.seats.take()
-        if not self.rates and self.controller is None:
-            return 0.0
-        wake_s = math.inf if self.headrooms else 0.0
         for headroom, pacers in self.headrooms:
             if headroom.revise(now_s):
                 _stretch(pacers, headroom)
-            wake_s = min(wake_s, OF_WAKE * headroom.late_s)
+        if not self.rates and self.controller is None:
+            return 0.0
         behind_s = 0.0
         for rate in self.rates:
             behind_s = max(behind_s, rate.take(now_s, wake_s))
@@ -245,14 +248,22 @@ class LimitState(Wake):
         """Whether a refusal made its sends keep more distance."""
         return any(headroom.is_taught for headroom, _ in self.headrooms)
 
-    def give_headroom(self, granted_s: float, now_s: float) -> bool:
+    def give_headroom(self, exceeded: Exceeded | None, granted_s: float, now_s: float) -> bool:
         """Space sends wider after one was refused for its rate.
+
+        Args:
+            exceeded: Of what there was too much, if the provider says so.
+            granted_s: When that send was granted.
+            now_s: Now.
 
         Returns:
             Whether that is the answer; else there is as much headroom as helps.
         """
         is_answer = False
         for headroom, pacers in self.headrooms:
+            counts = {"tokens" if isinstance(one, TokenPacer) else "rate" for one in pacers}
+            if exceeded is not None and exceeded not in counts:
+                continue
             if headroom.refused(granted_s, now_s):
                 is_answer = True
                 _stretch(pacers, headroom)
@@ -490,6 +501,14 @@ class LaneState(Wake):
         for headroom in self.headrooms:
             late_s = min(late_s, headroom.send_by_s())
         return granted_s + late_s
+
+    def on_time_s(self) -> float:
+        """So long after its time a send counts as on time: the same for all limits of the path.
+
+        A looser limit that kept its own time would fall behind the one that binds, and its sends
+        would look late there.
+        """
+        return OF_WAKE * min((one.late_s for one in self.headrooms), default=0.0)
 
     def late_after_s(self, granted_s: float) -> float:
         """When a request whose time that is becomes late."""

@@ -53,6 +53,7 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True):
         allowance: The provider's own limits.
         is_wordless: Whether it is a 503 or a refused connection that names no time to come back.
         late_s: How long after its grant the request was sent, or could not be sent any more.
+        is_too_many: Whether it is a 429.
     """
 
     retry_after_s: float | None = None
@@ -62,6 +63,7 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True):
     tokens_out: int | None = None
     is_wordless: bool = False
     late_s: float | None = None
+    is_too_many: bool = False
 
 
 NO_FEEDBACK = Feedback()

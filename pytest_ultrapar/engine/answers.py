@@ -84,4 +84,11 @@ def feedback_from(
         return Feedback(
             exceeded=result.exceeded, allowance=allowance, is_wordless=True, late_s=late_s
         )
-    return Feedback(result.retry_after_s, result.exceeded, allowance=allowance, late_s=late_s)
+    is_too_many = isinstance(answer, Answer) and answer.status == HTTPStatus.TOO_MANY_REQUESTS
+    return Feedback(
+        result.retry_after_s,
+        result.exceeded,
+        allowance=allowance,
+        late_s=late_s,
+        is_too_many=is_too_many,
+    )

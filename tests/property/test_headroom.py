@@ -33,7 +33,10 @@ class LatePlay(Play):
     """Clients send late and say late that they did, and the broker's timer is late, too."""
 
     def __init__(self, limit: Limit, rng: random.Random) -> None:
-        super().__init__(pool([lane("i", "k0", "k0")], limit), self._send, late_s=first_late_s)
+        # The wider limit above it is the run's own.
+        above = Limit("p", "provider", rpm=60 * 40)
+        lanes = [lane("i", "k0", "p", "k0")]
+        super().__init__(pool(lanes, above, limit), self._send, late_s=first_late_s)
         self._rng = rng
         self.mode = "prompt"
         self.is_refused = False
@@ -68,7 +71,13 @@ class LatePlay(Play):
             self.is_refused = False
             if self.now_s > lease.late_after_s:
                 self.later(self._rng.uniform(0.0, 0.1), self._say_late, request_id, late_s)
-        self.later(0.2, self.answer, request_id, outcome, Feedback(late_s=late_s))
+        self.later(
+            0.2,
+            self.answer,
+            request_id,
+            outcome,
+            Feedback(late_s=late_s, is_too_many=outcome == "rate"),
+        )
 
     def _say_late(self, request_id: int, late_s: float) -> None:
         self.sent_late("gw0", self.leases[request_id].lease_id, late_s)

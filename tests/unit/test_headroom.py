@@ -41,6 +41,7 @@ def send(play: Play, late_s: float, outcome: str = "ok", **said: object) -> floa
         outcome = "unsent"
     elif play.now_s > lease.late_after_s:
         play.sent_late("gw0", lease.lease_id, late_s)
+    said.setdefault("is_too_many", outcome == "rate")
     play.answer(request, outcome, Feedback(late_s=late_s, **said))
     return lease.granted_s
 
@@ -185,7 +186,7 @@ def test_what_a_refusal_taught_is_kept_however_prompt_the_sends_are():
 def test_refusals_of_one_burst_are_one_piece_of_news_and_the_third_lowers_the_limit():
     play = one_key(rpm=600)
     for request in [granted(play) for _ in range(3)]:
-        play.answer(request, "rate", Feedback())
+        play.answer(request, "rate", Feedback(is_too_many=True))
     assert spacing_s(play) == pytest.approx(0.105)
     send(play, 0.001, "rate")
     assert spacing_s(play) == pytest.approx(0.11)
@@ -223,3 +224,61 @@ def test_refusal_of_too_many_at_once_says_nothing_of_the_rate():
     status = play.status("p/i/k0")
     assert status.widened == ()
     assert status.estimated is not None
+
+
+def test_looser_limit_above_the_one_that_binds_costs_nothing():
+    above, own = Limit("p", "provider", rpm=660), Limit("k0", "key", qps=10)
+    play = Play(pool([lane("i", "k0", "p", "k0")], above, own), late_s=first_late_s)
+    for _ in range(300):
+        send(play, 0.001)
+    assert spacing_s(play) == pytest.approx(0.101)
+
+
+@pytest.mark.parametrize("level", ["pool", "provider"])
+def test_refusal_says_nothing_of_the_runs_own_limits(level):
+    above, own = Limit("mine", level, rpm=6000), Limit("k0", "key", workers=5)
+    play = Play(pool([lane("i", "k0", "mine", "k0")], above, own), late_s=first_late_s)
+    send(play, 0.001, "rate")
+    status = play.status("p/i/k0")
+    assert status.widened == ()
+    assert status.estimated is not None
+
+
+@pytest.mark.parametrize("said", [{"is_too_many": False}, {"exceeded": "tokens"}])
+def test_overloaded_server_and_too_many_tokens_say_nothing_of_the_rate(said):
+    play = one_key(rpm=600)
+    send(play, 0.001, "rate", **said)
+    status = play.status("p/i/k0")
+    assert status.widened == ()
+    assert status.estimated is not None
+
+
+def test_refusal_of_too_many_tokens_spaces_tokens_wider_and_only_for_a_while():
+    play = one_key(tpm=6000)
+    for outcome in ("rate", "rate"):
+        request = granted(play, tokens=100)
+        play.answer(request, outcome, Feedback(is_too_many=True, exceeded="tokens"))
+    assert play.status("p/i/k0").estimated is None
+    play.wait(601)
+    granted(play, tokens=6000)
+    began_s = play.now_s
+    granted(play, tokens=6000)
+    assert play.now_s - began_s == pytest.approx(63.0)
+
+
+def test_worker_that_dies_with_a_lease_may_have_sent_late():
+    play = one_key(qps=10)
+    request = granted(play, worker="gw1")
+    first_s = play.leases[request].granted_s
+    play.wait(0.08)
+    play.leave("gw1")
+    assert play.leases[granted(play)].granted_s - first_s == pytest.approx(0.105 + 0.03)
+
+
+def test_provider_that_refuses_again_and_again_allows_less_than_declared():
+    play = one_key(qps=10)
+    for _ in range(3):
+        send(play, 0.001, "rate")
+        for _ in range(120):
+            send(play, 0.001)
+    assert play.status("p/i/k0").estimated is not None
