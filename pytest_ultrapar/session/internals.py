@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Callable
 
+    import pluggy
+
 
 _PYTESTS_OWN = str(Path(pytest_pyfunc_call.__code__.co_filename).parent)
 """Where pytest's own code stands."""
@@ -155,6 +157,31 @@ def know_once(session: pytest.Session) -> None:
     session.config.add_cleanup(restore)
     # Asked fourteen times per item which conftests are there for its file (`Node.ihook`): 5 %.
     session.gethookproxy = cache(session.gethookproxy)  # type: ignore[method-assign,assignment]
+    # The first result ends the call: with ours in front, another plugin's would not be called.
+    # Those that come later stand in front of ours.
+    others = session.config.hook.pytest_fixture_setup.get_hookimpls()
+    if all(_is_wrapper(one) or one.function.__module__.startswith("_pytest.") for one in others):
+        session.config.pluginmanager.register(_Parameters(), "ultrapar-parameters")
+
+
+class _Parameters:
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+    ) -> object | None:
+        """Hand over a parametrised value the short way. Main thread, some three times per item.
+
+        None: it is another fixture, or the value is None; `_pytest.fixtures.pytest_fixture_setup`
+        does the same, looking thrice at the kind of function that it is about to call.
+        """
+        if not is_direct_parameter(fixturedef):
+            return None
+        fixturedef.cached_result = (request.param, request.param, None)
+        value: object = request.param
+        return value
+
+
+def _is_wrapper(implementation: pluggy.HookImpl) -> bool:
+    return implementation.wrapper or implementation.hookwrapper
 
 
 def locate(item: pytest.Item, known: dict[int, tuple[str, int | None]]) -> None:
@@ -174,21 +201,6 @@ def locate(item: pytest.Item, known: dict[int, tuple[str, int | None]]) -> None:
     else:
         # As `PyobjMixin.reportinfo` and `Item.location`, a cached property.
         item.__dict__["location"] = (*place, item.getmodpath())
-
-
-def set_up_parameter(
-    definition: pytest.FixtureDef[Any], request: pytest.FixtureRequest
-) -> object | None:
-    """The value of a fixture that only hands over a parametrised value, kept as pytest keeps it.
-
-    None: it is another fixture, or the value is None; `_pytest.fixtures.pytest_fixture_setup` does
-    the same, looking thrice at the kind of function that it is about to call.
-    """
-    if not is_direct_parameter(definition):
-        return None
-    definition.cached_result = (request.param, request.param, None)
-    value: object = request.param
-    return value
 
 
 def rename(item: pytest.Item, name: str, nodeid: str) -> None:
