@@ -401,21 +401,20 @@ class Engine:
         if not noted:
             return
         try:
+            ended = []
             positions = self._record([record for record, _ in noted])
+            for (record, work), position in zip(noted, positions, strict=True):
+                if isinstance(record, EpisodeStarted):
+                    continue
+                if self._settings.watch is not None:
+                    self._settings.watch.episode_ended(record)
+                if record.ending != "interrupted":
+                    self._tell_ended(work.case_id, work.group)
+                    ended.append((work, position))
+            if ended:
+                self._announce(ended)
         except Exception as error:  # noqa: BLE001 - a case that nobody announces would be waited for for ever
             self._end_early(error)
-            return
-        ended = []
-        for (record, work), position in zip(noted, positions, strict=True):
-            if isinstance(record, EpisodeStarted):
-                continue
-            if self._settings.watch is not None:
-                self._settings.watch.episode_ended(record)
-            if record.ending != "interrupted":
-                self._tell_ended(work.case_id, work.group)
-                ended.append((work, position))
-        if ended:
-            self._announce(ended)
 
     def _tell_ended(self, case_id: str, group: str) -> None:
         if self._port is not None:
