@@ -256,6 +256,9 @@ class Engine:
             self._record([self._loop_lag.spent(settings.worker)])
         finally:
             self._stopping = True
+            # A task that is cancelled before its first step never takes one: each gets here the
+            # chance to give its lease back.
+            await asyncio.sleep(0)
             for episode in list(self._tasks):
                 episode.cancel()
             if self._tasks:
@@ -359,6 +362,7 @@ class Engine:
         self.n_open += 1
         try:
             if self._stopping:
+                self._parts.port.release(lease, "unsent")
                 return
             if self._settings.watch is not None:
                 self._settings.watch.episode_began(work.case_id, work.model, lease)

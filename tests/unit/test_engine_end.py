@@ -15,6 +15,7 @@ from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.pool.model import LaneId
 
 LANE = LaneId("p/a/k0")
+FULL = OSError("the disk is full")
 
 
 class Port:
@@ -52,7 +53,7 @@ class Watching:
         return lambda *_: None
 
     def episode_ended(self, ended):
-        raise OSError("the log is full")
+        raise FULL
 
 
 def engine_on(port, *, record=lambda records: records, ended=lambda _: None, watch=None):
@@ -90,7 +91,7 @@ def work(index):
 
 
 def refuse(_):
-    raise OSError("the log is full")
+    raise FULL
 
 
 @pytest.mark.parametrize("how", [{"ended": refuse}, {"watch": Watching()}], ids=["ended", "watch"])
@@ -99,4 +100,54 @@ def test_engine_that_cannot_announce_an_episode_ends_early_and_says_so(how):
     engine.submit([work(0)])
     assert is_lost.wait(60)
     engine.stop()
-    assert lost == ["the log is full"]
+    assert lost == [str(FULL)]
+
+
+def test_leases_of_episodes_that_never_began_are_given_back():
+    refusals = [FULL]
+
+    def record(records):
+        if refusals:
+            raise refusals.pop()
+        return records
+
+    port = Port()
+    engine, lost, is_lost = engine_on(port, record=record)
+    engine.submit([work(0), work(1)])
+    assert is_lost.wait(60)
+    engine.stop()
+    assert lost == [str(FULL)]
+    assert port.given_back == ["unsent"] * port.n_granted == ["unsent"] * 2
+
+
+class LatePort(Port):
+    """Grants some rounds of the loop after the engine is told to stop."""
+
+    def __init__(self, n_rounds):
+        super().__init__()
+        self.n_rounds = n_rounds
+        self.asked = threading.Event()
+
+    def acquire(self, request):
+        del request
+        self.future = asyncio.get_running_loop().create_future()
+        self.asked.set()
+        return self.future
+
+    def grant_later(self, n_rounds):
+        if n_rounds:
+            asyncio.get_running_loop().call_soon(self.grant_later, n_rounds - 1)
+        else:
+            self.grant(self.future)
+
+
+@pytest.mark.parametrize("n_rounds", range(6))
+def test_lease_that_comes_while_the_engine_stops_is_given_back(n_rounds):
+    port = LatePort(n_rounds)
+    engine, lost, _ = engine_on(port)
+    engine.submit([work(0)])
+    assert port.asked.wait(60)
+    engine._loop.call_soon_threadsafe(port.grant_later, n_rounds)
+    engine.stop()
+    assert port.given_back == ["unsent"] * port.n_granted
+    assert lost == []
