@@ -105,10 +105,25 @@ class JournalWriter:
     def append_all(self, records: Sequence[JournalRecord]) -> list[Position]:
         """Write records one after the other; when this returns, they outlive this process.
 
+        A record that JSON cannot hold raises what its encoder says, after all others were written:
+        each of them was paid for.
+
         Raises:
             ResultsError: They could not be written whole, or an earlier write or sync failed.
         """
-        lines = [frame(self._payload(record)) for record in records]
+        lines = []
+        unfit = None
+        for record in records:
+            try:
+                lines.append(frame(self._payload(record)))
+            except Exception as error:  # noqa: BLE001 - of msgspec, `frame` or the redactor
+                unfit = unfit or error
+        positions = self._append_lines(lines)
+        if unfit is not None:
+            raise unfit
+        return positions
+
+    def _append_lines(self, lines: Sequence[bytes]) -> list[Position]:
         text = b"".join(lines)
         with self._append_lock:
             self._refuse_after_failure()
