@@ -15,7 +15,7 @@ import pytest
 from _pytest import fixtures
 from _pytest.capture import CaptureFixture
 from _pytest.compat import NOTSET
-from _pytest.fixtures import FixtureRequest, RequestFixtureDef, SubRequest
+from _pytest.fixtures import FixtureRequest, SubRequest
 from _pytest.python import DirectParamFixtureDef, pytest_pyfunc_call
 from _pytest.scope import Scope
 from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
@@ -137,11 +137,22 @@ def session_fixture(item: pytest.Item, name: str) -> object:
         manager.suspend_global_capture()
 
 
-class _Request(RequestFixtureDef):
+class _Request(pytest.FixtureDef[FixtureRequest]):
     """What stands for `request` where a fixture asks for it: no more than pytest reads of it."""
+
+    argname = "request"  # type: ignore[misc]
+    _scope = Scope.Function  # type: ignore[misc]
 
     def __init__(self, request: FixtureRequest) -> None:
         self.cached_result = (request, [0], None)
+
+    @property  # type: ignore[misc]
+    def baseid(self) -> str:
+        request: Any = self.cached_result[0]  # type: ignore[index]
+        return str(request.node.nodeid)
+
+    def addfinalizer(self, finalizer: Callable[[], object]) -> None:
+        """Nothing is torn down with it (`RequestFixtureDef`)."""
 
 
 def know_once(session: pytest.Session) -> None:
@@ -152,9 +163,10 @@ def know_once(session: pytest.Session) -> None:
     # Each parametrised value is a fixture that asks for `request`, and for each of them, twice per
     # item, pytest makes a definition of `request` and looks at the signature of a function that has
     # none (`FixtureRequest._get_active_fixturedef`, 9.2.0): 14 % of what an item takes.
-    fixtures.RequestFixtureDef = _Request  # type: ignore[misc]
-    restore = partial(setattr, fixtures, "RequestFixtureDef", RequestFixtureDef)
-    session.config.add_cleanup(restore)
+    name = "RequestFixtureDef"
+    if hasattr(fixtures, name):
+        session.config.add_cleanup(partial(setattr, fixtures, name, getattr(fixtures, name)))
+        setattr(fixtures, name, _Request)
     # Asked fourteen times per item which conftests are there for its file (`Node.ihook`): 5 %.
     session.gethookproxy = cache(session.gethookproxy)  # type: ignore[method-assign,assignment]
     # The first result ends the call: with ours in front, another plugin's would not be called.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
@@ -455,3 +457,22 @@ def test_it(answer, n): pass
         "n": 2,
         "answer": 2,
     }
+
+
+def test_what_stands_for_request_can_be_shown(project):
+    project.suite("""
+@pytest.mark.parametrize("prompt", ["say a"])
+def test_it(answer, request):
+    shown = repr(request._get_active_fixturedef("request"))
+    assert shown.startswith("<FixtureDef argname='request' scope='function' baseid=")
+    assert request.node.nodeid in shown
+""")
+    project.run("-n0").assert_outcomes()
+
+
+def test_pytest_without_a_definition_of_request_is_no_obstacle():
+    code = (
+        "from _pytest import fixtures; del fixtures.RequestFixtureDef;"
+        "from pytest_ultrapar.session import internals; internals.check()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
