@@ -364,6 +364,19 @@ def segments(directory: Path) -> list[Path]:
         raise ResultsError(msg) from error
 
 
+def segment_size(path: Path) -> int:
+    """Bytes that a segment holds.
+
+    Raises:
+        ResultsError: It is not there any more, or cannot be asked.
+    """
+    try:
+        return path.lstat().st_size
+    except OSError as error:
+        msg = f"cannot read {path}: {error.strerror}"
+        raise ResultsError(msg) from error
+
+
 def largest_sizes(directory: Path, known: Mapping[str, int]) -> dict[str, int]:
     """Bytes of each segment of a journal when it was largest, by its name.
 
@@ -375,9 +388,9 @@ def largest_sizes(directory: Path, known: Mapping[str, int]) -> dict[str, int]:
         known: Sizes that segments once had, those that are gone among them.
 
     Raises:
-        ResultsError: The directory cannot be read.
+        ResultsError: The directory, or a segment that it lists, cannot be read.
     """
-    sizes = {path.name: path.lstat().st_size for path in segments(directory)}
+    sizes = {path.name: segment_size(path) for path in segments(directory)}
     return {name: max(sizes.get(name, 0), known.get(name, 0)) for name in {**known, **sizes}}
 
 
@@ -389,7 +402,7 @@ def cut_off(directory: Path, known: Mapping[str, int]) -> list[Damage]:
         known: Sizes that segments once had, in bytes; they only grow.
 
     Raises:
-        ResultsError: The directory cannot be read.
+        ResultsError: The directory, or a segment that it lists, cannot be read.
     """
     left = largest_sizes(directory, {})
     found = []
