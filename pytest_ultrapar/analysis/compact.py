@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import logging
 import os
 import sys
 import threading
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 
 _SAY_EVERY_S = 0.5
+_log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -113,7 +115,7 @@ _LOADED = (
 class _Beside(threading.Thread):
     """What can be done before a run is over, at the lowest priority: the run needs the CPU.
 
-    A thread has a priority of its own on Linux, and what a process has lowered it may not raise
+    A thread has a priority of its own on Linux, and what a process has lowered it may seldom raise
     again: the tables themselves are made on the main thread, since somebody waits for them.
     """
 
@@ -139,8 +141,10 @@ class _Beside(threading.Thread):
                 return
         # Whatever goes wrong here goes wrong once more at the end, when somebody is there to hear
         # of it; or it was because the run went on.
-        with suppress(Exception):
+        try:
             self._follow()
+        except Exception as error:  # noqa: BLE001 - the run is read anew at its end
+            _log.warning("the journal was not read ahead: %r", error)
 
     def _follow(self) -> None:
         from pytest_ultrapar.analysis.intake import Intake  # noqa: PLC0415 - as above
@@ -154,6 +158,11 @@ class _Beside(threading.Thread):
         """Stop; returns what was taken up, None where nothing was or anything went wrong."""
         self.follow.set()
         self._ended.set()
+        if sys.platform == "linux" and self.is_alive():
+            # Only the privileged may raise what was lowered; else its last steps stay slow.
+            with suppress(OSError):
+                own = os.getpriority(os.PRIO_PROCESS, 0)
+                os.setpriority(os.PRIO_PROCESS, self.native_id or 0, own)
         self.join()
         return self._begun
 

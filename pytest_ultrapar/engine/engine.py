@@ -256,6 +256,9 @@ class Engine:
             self._record([self._loop_lag.spent(settings.worker)])
         finally:
             self._stopping = True
+            # A task that is cancelled before its first step never takes one: each gets here the
+            # chance to give its lease back.
+            await asyncio.sleep(0)
             for episode in list(self._tasks):
                 episode.cancel()
             if self._tasks:
@@ -359,6 +362,7 @@ class Engine:
         self.n_open += 1
         try:
             if self._stopping:
+                self._parts.port.release(lease, "unsent")
                 return
             if self._settings.watch is not None:
                 self._settings.watch.episode_began(work.case_id, work.model, lease)
@@ -401,21 +405,20 @@ class Engine:
         if not noted:
             return
         try:
+            ended = []
             positions = self._record([record for record, _ in noted])
+            for (record, work), position in zip(noted, positions, strict=True):
+                if isinstance(record, EpisodeStarted):
+                    continue
+                if self._settings.watch is not None:
+                    self._settings.watch.episode_ended(record)
+                if record.ending != "interrupted":
+                    self._tell_ended(work.case_id, work.group)
+                    ended.append((work, position))
+            if ended:
+                self._announce(ended)
         except Exception as error:  # noqa: BLE001 - a case that nobody announces would be waited for for ever
             self._end_early(error)
-            return
-        ended = []
-        for (record, work), position in zip(noted, positions, strict=True):
-            if isinstance(record, EpisodeStarted):
-                continue
-            if self._settings.watch is not None:
-                self._settings.watch.episode_ended(record)
-            if record.ending != "interrupted":
-                self._tell_ended(work.case_id, work.group)
-                ended.append((work, position))
-        if ended:
-            self._announce(ended)
 
     def _tell_ended(self, case_id: str, group: str) -> None:
         if self._port is not None:

@@ -15,7 +15,7 @@ import pytest
 from _pytest import fixtures
 from _pytest.capture import CaptureFixture
 from _pytest.compat import NOTSET
-from _pytest.fixtures import FixtureRequest, RequestFixtureDef, SubRequest
+from _pytest.fixtures import FixtureRequest, SubRequest
 from _pytest.python import DirectParamFixtureDef, pytest_pyfunc_call
 from _pytest.scope import Scope
 from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
@@ -25,6 +25,8 @@ from pytest_ultrapar.engine.output import EpisodeLogHandler, RoutedStream, is_ou
 if TYPE_CHECKING:
     import logging
     from collections.abc import Callable
+
+    import pluggy
 
 
 _PYTESTS_OWN = str(Path(pytest_pyfunc_call.__code__.co_filename).parent)
@@ -135,11 +137,22 @@ def session_fixture(item: pytest.Item, name: str) -> object:
         manager.suspend_global_capture()
 
 
-class _Request(RequestFixtureDef):
+class _Request(pytest.FixtureDef[FixtureRequest]):
     """What stands for `request` where a fixture asks for it: no more than pytest reads of it."""
+
+    argname = "request"  # type: ignore[misc]
+    _scope = Scope.Function  # type: ignore[misc]
 
     def __init__(self, request: FixtureRequest) -> None:
         self.cached_result = (request, [0], None)
+
+    @property  # type: ignore[misc]
+    def baseid(self) -> str:
+        request: Any = self.cached_result[0]  # type: ignore[index]
+        return str(request.node.nodeid)
+
+    def addfinalizer(self, finalizer: Callable[[], object]) -> None:
+        """Nothing is torn down with it (`RequestFixtureDef`)."""
 
 
 def know_once(session: pytest.Session) -> None:
@@ -150,11 +163,37 @@ def know_once(session: pytest.Session) -> None:
     # Each parametrised value is a fixture that asks for `request`, and for each of them, twice per
     # item, pytest makes a definition of `request` and looks at the signature of a function that has
     # none (`FixtureRequest._get_active_fixturedef`, 9.2.0): 14 % of what an item takes.
-    fixtures.RequestFixtureDef = _Request  # type: ignore[misc]
-    restore = partial(setattr, fixtures, "RequestFixtureDef", RequestFixtureDef)
-    session.config.add_cleanup(restore)
+    name = "RequestFixtureDef"
+    if hasattr(fixtures, name):
+        session.config.add_cleanup(partial(setattr, fixtures, name, getattr(fixtures, name)))
+        setattr(fixtures, name, _Request)
     # Asked fourteen times per item which conftests are there for its file (`Node.ihook`): 5 %.
     session.gethookproxy = cache(session.gethookproxy)  # type: ignore[method-assign,assignment]
+    # The first result ends the call: with ours in front, another plugin's would not be called.
+    # Those that come later stand in front of ours.
+    others = session.config.hook.pytest_fixture_setup.get_hookimpls()
+    if all(_is_wrapper(one) or one.function.__module__.startswith("_pytest.") for one in others):
+        session.config.pluginmanager.register(_Parameters(), "ultrapar-parameters")
+
+
+class _Parameters:
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+    ) -> object | None:
+        """Hand over a parametrised value the short way. Main thread, some three times per item.
+
+        None: it is another fixture, or the value is None; `_pytest.fixtures.pytest_fixture_setup`
+        does the same, looking thrice at the kind of function that it is about to call.
+        """
+        if not is_direct_parameter(fixturedef):
+            return None
+        fixturedef.cached_result = (request.param, request.param, None)
+        value: object = request.param
+        return value
+
+
+def _is_wrapper(implementation: pluggy.HookImpl) -> bool:
+    return implementation.wrapper or implementation.hookwrapper
 
 
 def locate(item: pytest.Item, known: dict[int, tuple[str, int | None]]) -> None:
@@ -174,21 +213,6 @@ def locate(item: pytest.Item, known: dict[int, tuple[str, int | None]]) -> None:
     else:
         # As `PyobjMixin.reportinfo` and `Item.location`, a cached property.
         item.__dict__["location"] = (*place, item.getmodpath())
-
-
-def set_up_parameter(
-    definition: pytest.FixtureDef[Any], request: pytest.FixtureRequest
-) -> object | None:
-    """The value of a fixture that only hands over a parametrised value, kept as pytest keeps it.
-
-    None: it is another fixture, or the value is None; `_pytest.fixtures.pytest_fixture_setup` does
-    the same, looking thrice at the kind of function that it is about to call.
-    """
-    if not is_direct_parameter(definition):
-        return None
-    definition.cached_result = (request.param, request.param, None)
-    value: object = request.param
-    return value
 
 
 def rename(item: pytest.Item, name: str, nodeid: str) -> None:

@@ -55,12 +55,6 @@ class CaseReports:
             if ended.log:
                 item.add_report_section("setup", "log", ended.log)
 
-    def pytest_fixture_setup(
-        self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
-    ) -> object | None:
-        """Hand over parametrised values the short way. Main thread, some three times per item."""
-        return internals.set_up_parameter(fixturedef, request)
-
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]

@@ -105,10 +105,25 @@ class JournalWriter:
     def append_all(self, records: Sequence[JournalRecord]) -> list[Position]:
         """Write records one after the other; when this returns, they outlive this process.
 
+        A record that JSON cannot hold raises what its encoder says, after all others were written:
+        each of them was paid for.
+
         Raises:
             ResultsError: They could not be written whole, or an earlier write or sync failed.
         """
-        lines = [frame(self._payload(record)) for record in records]
+        lines = []
+        unfit = None
+        for record in records:
+            try:
+                lines.append(frame(self._payload(record)))
+            except Exception as error:  # noqa: BLE001 - of msgspec, `frame` or the redactor
+                unfit = unfit or error
+        positions = self._append_lines(lines)
+        if unfit is not None:
+            raise unfit
+        return positions
+
+    def _append_lines(self, lines: Sequence[bytes]) -> list[Position]:
         text = b"".join(lines)
         with self._append_lock:
             self._refuse_after_failure()
@@ -349,6 +364,19 @@ def segments(directory: Path) -> list[Path]:
         raise ResultsError(msg) from error
 
 
+def segment_size(path: Path) -> int:
+    """Bytes that a segment holds.
+
+    Raises:
+        ResultsError: It is not there any more, or cannot be asked.
+    """
+    try:
+        return path.lstat().st_size
+    except OSError as error:
+        msg = f"cannot read {path}: {error.strerror}"
+        raise ResultsError(msg) from error
+
+
 def largest_sizes(directory: Path, known: Mapping[str, int]) -> dict[str, int]:
     """Bytes of each segment of a journal when it was largest, by its name.
 
@@ -360,9 +388,9 @@ def largest_sizes(directory: Path, known: Mapping[str, int]) -> dict[str, int]:
         known: Sizes that segments once had, those that are gone among them.
 
     Raises:
-        ResultsError: The directory cannot be read.
+        ResultsError: The directory, or a segment that it lists, cannot be read.
     """
-    sizes = {path.name: path.lstat().st_size for path in segments(directory)}
+    sizes = {path.name: segment_size(path) for path in segments(directory)}
     return {name: max(sizes.get(name, 0), known.get(name, 0)) for name in {**known, **sizes}}
 
 
@@ -374,7 +402,7 @@ def cut_off(directory: Path, known: Mapping[str, int]) -> list[Damage]:
         known: Sizes that segments once had, in bytes; they only grow.
 
     Raises:
-        ResultsError: The directory cannot be read.
+        ResultsError: The directory, or a segment that it lists, cannot be read.
     """
     left = largest_sizes(directory, {})
     found = []

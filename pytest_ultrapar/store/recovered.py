@@ -29,6 +29,7 @@ from pytest_ultrapar.store.journal import (
     decode_record,
     frame,
     scan_segment,
+    segment_size,
     segments,
     unframe,
 )
@@ -211,11 +212,11 @@ class GrowingJournal:
         The line that is being written is left for the next time.
 
         Raises:
-            ResultsError: The journal cannot be listed.
+            ResultsError: The journal cannot be listed, or a segment is gone since.
         """
         for path in segments(self._directory):
             read = self._read.get(path.name, 0)
-            if path.lstat().st_size <= read:
+            if segment_size(path) <= read:
                 continue
             for position, record in scan_segment(path, _decode_whole, at=read):
                 self._read[path.name] = position.offset + position.length
@@ -225,7 +226,7 @@ class GrowingJournal:
         """Whether a segment does not hold any more what was read from it.
 
         Raises:
-            ResultsError: The journal cannot be listed.
+            ResultsError: The journal cannot be listed, or a segment is gone since.
         """
         return bool(cut_off(self._directory, self._read))
 

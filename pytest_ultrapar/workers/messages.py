@@ -22,7 +22,8 @@ class Outbox:
     """Stands in for `WorkerInteractor.sendevent`. Worker, main thread.
 
     An item's messages leave together with the word that the next one starts, so that whatever kills
-    the worker, the controller knows which item ran.
+    the worker, the controller knows which item ran. A failure leaves at once: it may be what ends
+    the run (`-x`), and other workers go on sending until the controller hears of it.
     """
 
     def __init__(self, send: Callable[..., None]) -> None:
@@ -33,12 +34,13 @@ class Outbox:
         """
         self._send = send
         self._held: list[Message] = []
+        self._holds = True
 
     def sendevent(self, name: str, **kwargs: Any) -> None:  # noqa: ANN401 - as xdist's own
         """Send a message, now or with those that follow; all arrive in their order."""
         if name in _HELD and _can_be_packed(kwargs):
             self._held.append((name, kwargs))
-            if name == "logstart":
+            if name == "logstart" or not self._holds or _tells_failure(kwargs):
                 self.flush()
         else:
             self.flush()
@@ -49,6 +51,11 @@ class Outbox:
         if self._held:
             self._send(_PACKED, messages=marshal.dumps(self._held))
             self._held.clear()
+
+    def stop_holding(self) -> None:
+        """From now on send everything at once: no item follows the one that runs next."""
+        self._holds = False
+        self.flush()
 
 
 def receive_packed(node: Any) -> None:  # noqa: ANN401 - xdist ships no types
@@ -64,6 +71,13 @@ def receive_packed(node: Any) -> None:  # noqa: ANN401 - xdist ships no types
             process(message)
 
     node.process_from_remote = process_from_remote
+
+
+def _tells_failure(arguments: dict[str, Any]) -> bool:
+    match arguments:
+        case {"data": {"outcome": "failed"}}:
+            return True
+    return False
 
 
 def _can_be_packed(arguments: dict[str, Any]) -> bool:

@@ -35,6 +35,7 @@ class WorkerSession:
         self._config = config
         self._given = given
         self._prefetcher: Prefetcher | None = None
+        self._outbox: Outbox | None = None
         # To the process's end: what it then still does is little and ends by itself.
         self._ctrl_c = CtrlC(lambda: None)
         self._ctrl_c.install()
@@ -95,14 +96,17 @@ class WorkerSession:
         )
         config.pluginmanager.register(CaseReports(self._prefetcher), "ultrapar-reports")
         interactor = _interactor(config)
-        outbox = Outbox(interactor.sendevent)
-        interactor.sendevent = outbox.sendevent
-        interactor.torun = PrefetchQueue(self._prefetcher, dispatched, outbox)
+        self._outbox = Outbox(interactor.sendevent)
+        interactor.sendevent = self._outbox.sendevent
+        interactor.torun = PrefetchQueue(self._prefetcher, dispatched, self._outbox)
         self._prefetcher.start()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """End the engine before the worker says that it has finished. Worker, main thread."""
+        if self._outbox is not None:
+            # The loop may have ended early, and ending the engine takes seconds.
+            self._outbox.flush()
         if self._prefetcher is not None and (fault := self._prefetcher.stop()):
             # xdist has copied `session.shouldstop` by now: what `WorkerInteractor` does before the
             # `yield` of its wrapper runs before any other plugin. It sends this after all of us.
@@ -156,6 +160,7 @@ class PrefetchQueue:
             self._outbox.flush()
         index = self._prefetcher.take()
         if index is None:
+            self._outbox.stop_holding()
             return self._marker
         self._n_given += 1
         return index

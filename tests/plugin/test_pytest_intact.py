@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
@@ -433,3 +435,44 @@ class TestGroup:
     assert {(one[2], one[3]) for one in said if one[:2] == ("set up", name)} == {*fixtures.items()}
     assert {one[2] for one in said if one[:2] == ("torn down", name)} == {*fixtures}
     assert seen["set up"] == seen["torn down"] == 2 * 5 + 2 * 3
+
+
+def test_conftest_that_only_watches_fixtures_sees_parametrised_values_too(project):
+    project.pytester.makeconftest("""
+from pathlib import Path
+
+def pytest_fixture_setup(fixturedef):
+    with Path("seen").open("a") as file:
+        file.write(fixturedef.argname + "\\n")
+""")
+    project.suite("""
+@pytest.mark.parametrize(("prompt", "n"), [("say a", 1), ("say b", None)])
+def test_it(answer, n): pass
+""")
+    project.run("-n0").assert_outcomes()
+    seen = Counter((project.pytester.path / "seen").read_text().split())
+    assert {name: seen[name] for name in ("model", "prompt", "n", "answer")} == {
+        "model": 2,
+        "prompt": 2,
+        "n": 2,
+        "answer": 2,
+    }
+
+
+def test_what_stands_for_request_can_be_shown(project):
+    project.suite("""
+@pytest.mark.parametrize("prompt", ["say a"])
+def test_it(answer, request):
+    shown = repr(request._get_active_fixturedef("request"))
+    assert shown.startswith("<FixtureDef argname='request' scope='function' baseid=")
+    assert request.node.nodeid in shown
+""")
+    project.run("-n0").assert_outcomes()
+
+
+def test_pytest_without_a_definition_of_request_is_no_obstacle():
+    code = (
+        "from _pytest import fixtures; del fixtures.RequestFixtureDef;"
+        "from pytest_ultrapar.session import internals; internals.check()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

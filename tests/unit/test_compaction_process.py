@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
+from pytest_ultrapar.analysis import compact as compact_module
 from pytest_ultrapar.analysis.process import CompactionProcess
 from pytest_ultrapar.errors import ResultsError
 from tests.unit.finished_run import run_of_seven
@@ -76,3 +79,32 @@ def test_compaction_by_hand_says_in_one_sentence_what_was_written(tmp_path):
     (line,) = child.stdout.splitlines()
     assert line.startswith("wrote results.parquet, ")
     assert line.endswith(f" of run {run.run_id}: 4 of 7 cases graded")
+
+
+def test_reading_ahead_that_fails_is_logged(tmp_path, caplog):
+    beside = compact_module._Beside(tmp_path / "gone")
+    beside.follow.set()
+    beside.start()
+    beside.join(300)
+    assert beside.end() is None
+    (record,) = caplog.records
+    assert record.message.startswith("the journal was not read ahead: ResultsError(")
+    assert str(tmp_path / "gone") in record.message
+
+
+def test_reading_ahead_is_of_ordinary_priority_once_somebody_waits(run, monkeypatch):
+    given, is_low = [], threading.Event()
+
+    def give(*how):
+        given.append(how)
+        is_low.set()
+
+    monkeypatch.setattr(os, "setpriority", give)
+    beside = compact_module._Beside(run.path)
+    beside.follow.set()
+    beside.start()
+    assert is_low.wait(60)
+    beside.end()
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    thread = beside.native_id
+    assert given == [(os.PRIO_PROCESS, thread, 19), (os.PRIO_PROCESS, thread, own)]

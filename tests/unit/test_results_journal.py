@@ -85,6 +85,18 @@ def test_journal_writes_many_records_at_once_each_in_its_place(tmp_path, monkeyp
     }
 
 
+def test_journal_record_that_cannot_be_written_down_costs_no_other(tmp_path):
+    writer = JournalWriter(tmp_path, "gw0", unchanged)
+    records = [ended("a" * 16), ended("b" * 16, detail=object()), ended("c" * 16)]
+    with pytest.raises(TypeError, match="object"):
+        writer.append_all(records)
+    last = writer.append(ended("d" * 16))
+    writer.close()
+    kept = dict(scan_journal(tmp_path))
+    assert [record.case_id[0] for record in kept.values()] == ["a", "c", "d"]
+    assert kept[last].case_id == "d" * 16
+
+
 def test_journal_short_write_is_an_error_and_the_last_word(tmp_path, monkeypatch):
     writer = JournalWriter(tmp_path, "gw0", unchanged)
     writer.append(EpisodeStarted("a" * 16, "gw0", 1))

@@ -7,8 +7,11 @@ import pytest
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, Grade
+from pytest_ultrapar.store import journal as journal_module
+from pytest_ultrapar.store import recovered
 from pytest_ultrapar.store.journal import JournalWriter, Position, segments
 from pytest_ultrapar.store.recovered import (
+    GrowingJournal,
     RecoveredIndex,
     find_finished,
     find_started_not_ended,
@@ -138,3 +141,19 @@ def test_find_started_not_ended_leaves_an_earlier_process_of_the_name_out(tmp_pa
     journal(tmp_path, "gw0", EpisodeStarted("new", "gw0", 1))
     assert find_started_not_ended(tmp_path, "gw0") == {"new"}
     assert find_started_not_ended(tmp_path, "gw0", pid=1) == {"old"}
+
+
+@pytest.mark.parametrize("ask", ["new", "lost"])
+def test_segment_that_goes_while_a_growing_journal_is_read_is_named(tmp_path, monkeypatch, ask):
+    def listed_and_removed(directory):
+        found = segments(directory)
+        for path in found:
+            path.unlink()
+        return found
+
+    journal(tmp_path, "gw0", ended("a", "returned"))
+    growing = GrowingJournal(tmp_path)
+    for module in (recovered, journal_module):
+        monkeypatch.setattr(module, "segments", listed_and_removed)
+    with pytest.raises(ResultsError, match=r"cannot read .*w-gw0-.*\.jsonl: No such file"):
+        list(growing.new()) if ask == "new" else growing.lost()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,9 @@ from execnet.gateway_base import DumpError, dumps, loads
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_ultrapar.workers import worker
 from pytest_ultrapar.workers.messages import Outbox, receive_packed
+from pytest_ultrapar.workers.worker import PrefetchQueue
 
 DATA = {
     "nodeid": "test_x.py::test[\u00e9]",
@@ -80,6 +83,40 @@ def test_what_is_held_goes_before_the_worker_waits(wire):
     wire.outbox.flush()
     assert wire.arrived == ITEM
     assert wire.n_sent == 1
+
+
+def test_a_failure_is_told_at_once(wire):
+    failed = ("testreport", {"data": {**DATA, "outcome": "failed"}})
+    said(wire, [ITEM[0], failed])
+    assert wire.arrived == [ITEM[0], failed]
+    said(wire, ITEM[2:])
+    assert wire.arrived == [ITEM[0], failed]
+
+
+def test_nothing_of_the_last_item_is_held(wire):
+    said(wire, ITEM)
+    nothing_ready = SimpleNamespace(has_ready=True, take=lambda: None)
+    queue = PrefetchQueue(nothing_ready, Future(), wire.outbox)
+    queue.get()
+    assert wire.arrived == ITEM
+    for n, one in enumerate([START, *ITEM]):
+        said(wire, [one])
+        assert wire.arrived[len(ITEM) :] == [START, *ITEM][: n + 1]
+
+
+def test_what_is_held_goes_before_the_engine_is_ended(wire, monkeypatch):
+    # The loop of a worker that stops early (`-x`) asks for no further item.
+    def stop():
+        assert wire.arrived == ITEM
+        return "stopped"
+
+    monkeypatch.setattr(worker, "CtrlC", lambda _: SimpleNamespace(install=lambda: None))
+    config = SimpleNamespace(workeroutput={})
+    session = worker.WorkerSession(config, {})
+    session._outbox, session._prefetcher = wire.outbox, SimpleNamespace(stop=stop)
+    said(wire, ITEM)
+    session.pytest_sessionfinish(SimpleNamespace(config=config))
+    assert config.workeroutput == {"shouldstop": "stopped"}
 
 
 def test_other_messages_go_at_once_and_overtake_none(wire):
