@@ -476,3 +476,23 @@ def test_pytest_without_a_definition_of_request_is_no_obstacle():
         "from pytest_ultrapar.session import internals; internals.check()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.slow
+def test_worker_that_dies_after_its_last_test_has_told_of_it(project):
+    project.pytester.makeconftest("""
+import os, pytest
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session):
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        os._exit(3)
+    return (yield)
+""")
+    project.suite("""
+@pytest.mark.parametrize("prompt", ["say a"])
+def test_it(answer): pass
+""")
+    result = project.run("-n1")
+    assert result.parseoutcomes() == {"solved": 1}
+    assert [row["outcome"] for row in project.rows()] == ["solved"]
