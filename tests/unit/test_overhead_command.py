@@ -263,7 +263,7 @@ def test_comparison_of_checkouts_has_an_interval_and_leaves_out_what_one_side_la
 
 
 def test_processes_are_the_command_and_its_children_by_role():
-    script = "import sys; held = bytearray(32 << 20); print(); sys.stdin.read()"
+    script = "import sys; held = bytearray(32 << 20); print(flush=True); sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
