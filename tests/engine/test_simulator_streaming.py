@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from http import HTTPStatus
 
 import aiohttp
 import httpx
@@ -63,7 +64,7 @@ def test_azures_path_streams_too(tmp_path):
     assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
 
 
-def test_client_that_leaves_in_the_middle_frees_its_seat_at_once(tmp_path):
+def test_client_that_leaves_in_the_middle_frees_its_seat(tmp_path):
     pool = simulated_pool(per_key=Limit("", "key", workers=1))
     text = '[[fault]]\nkind = "hang"\nat = "body"\nfor_requests = 1'
 
@@ -75,16 +76,22 @@ def test_client_that_leaves_in_the_middle_frees_its_seat_at_once(tmp_path):
             async with session.post(url, json=question()) as refused:
                 statuses = [refused.status]
             response.close()
-            async with session.post(url, json=question()) as following:
-                statuses.append(following.status)
+            # The server hears of it from the kernel, which tells of the next request at the same
+            # time: either may come first.
+            async with asyncio.timeout(10):
+                while statuses[-1] == HTTPStatus.TOO_MANY_REQUESTS:
+                    async with session.post(url, json=question()) as following:
+                        statuses.append(following.status)
             return first, statuses
 
     with running(pool, tmp_path, faults=faults_of(pool, tmp_path, text)) as server:
         first, statuses = asyncio.run(run(server.base_url(PROVIDER) + PATH))
     assert first.startswith(b"data: {")
-    assert statuses == [429, 200]
-    rows = read_server_log(tmp_path / "server.log").requests
-    assert [row.disconnected for row in rows] == [True, False, False]
+    assert (statuses[0], statuses[-1]) == (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.OK)
+    left, *others = read_server_log(tmp_path / "server.log").requests
+    assert left.disconnected
+    assert [row.status for row in others] == statuses
+    assert not any(row.disconnected for row in others)
 
 
 def test_client_that_leaves_before_the_first_piece_frees_its_seat(tmp_path):
