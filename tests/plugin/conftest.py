@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,9 @@ def project(
         monkeypatch.delenv(name, raising=False)
     for n in range(3):
         monkeypatch.setenv(f"TEST_KEY_{n}", f"{CANARY}-{n}")
+    # Bytecode is taken for that of a suite of the same length that was written in the same second.
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     project = Project(pytester, server)
     monkeypatch.setenv("ULTRAPAR_LOCK_DIR", str(project.locks))
     monkeypatch.setenv("ULTRAPAR_STATE_DIR", f"{project.locks}-state")
