@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from runpy import run_path
 
+import pytest_ultrapar
 from bench_suites.workflow import TASKS, flaws_logic
 from pytest_ultrapar import plugin
 from pytest_ultrapar.apis import failure_classes
@@ -20,6 +21,7 @@ from tests.unit import policy_play
 from tests.unit.test_lanes_health import health
 
 ROOT = Path(__file__).parents[2]
+PACKAGE = Path(pytest_ultrapar.__file__).parent
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 TABLE = PAGE.split("## What a change takes")[1].split("\n## ")[0]
 
@@ -28,7 +30,7 @@ def test_every_file_is_there():
     named = re.findall(r"`([a-z_]+(?:/[a-z_*]+)*(?:\.py|/))`", TABLE.partition("| --- ")[2])
     assert len(named) >= 12
     for name in named:
-        base = ROOT if name.startswith("bench_suites") else ROOT / "pytest_ultrapar"
+        base = ROOT if name.startswith("bench_suites") else PACKAGE
         assert list(base.glob(name)), name
 
 
