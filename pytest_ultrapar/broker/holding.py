@@ -1,9 +1,11 @@
-"""Waiting for a lease without ever losing one."""
+"""Waiting for a lease without ever losing one, and using it in time."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
+
+from pytest_ultrapar.broker.protocol import Feedback
 
 if TYPE_CHECKING:
     from pytest_ultrapar.broker.protocol import BrokerPort, Lease, LeaseRequest
@@ -26,3 +28,18 @@ async def acquire_lease(port: BrokerPort, request: LeaseRequest) -> Lease:
         if future.done() and not future.cancelled() and future.exception() is None:
             port.release(future.result(), "unsent")
         raise
+
+
+def may_send(port: BrokerPort, lease: Lease, now_s: float) -> bool:
+    """Whether a request may be sent on a lease now; to be asked right before it is.
+
+    A lease that is too old is given back as `unsent`. The broker hears of a send that is later than
+    was promised.
+    """
+    late_s = now_s - lease.granted_s
+    if now_s > lease.send_by_s:
+        port.release(lease, "unsent", Feedback(late_s=late_s))
+        return False
+    if now_s > lease.late_after_s:
+        port.sent_late(lease, late_s)
+    return True

@@ -12,9 +12,9 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Self
 
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.broker.holding import acquire_lease
+from pytest_ultrapar.broker.holding import acquire_lease, may_send
 from pytest_ultrapar.broker.local import LocalBroker
-from pytest_ultrapar.broker.protocol import Feedback, LeaseRequest
+from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.answers import Answer, feedback_from, read_answer
@@ -272,13 +272,8 @@ class Asking:
         while True:
             lease = await acquire_lease(port, wish())
             now_s = self._clock.now_s()
-            late_s = now_s - lease.granted_s
-            if now_s <= lease.send_by_s:
-                break
-            port.release(lease, "unsent", Feedback(late_s=late_s))
-        if now_s > lease.late_after_s:
-            port.sent_late(lease, late_s)
-        return lease, now_s
+            if may_send(port, lease, now_s):
+                return lease, now_s
 
 
 def _each_lane_alone(pool: Pool) -> Pool:

@@ -14,10 +14,9 @@ import msgspec
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.failure_classes import CLASSES
 from pytest_ultrapar.apis.reply import Messages, Reply
-from pytest_ultrapar.broker.holding import acquire_lease
+from pytest_ultrapar.broker.holding import acquire_lease, may_send
 from pytest_ultrapar.broker.protocol import (
     BrokerPort,
-    Feedback,
     Lease,
     LeaseOutcome,
     LeaseRequest,
@@ -331,12 +330,8 @@ class Llm:
         """One attempt; None when the lease had grown too old to send on."""
         parts = self._parts
         t_send_s = parts.clock.now_s()
-        late_s = t_send_s - lease.granted_s
-        if t_send_s > lease.send_by_s:
-            parts.port.release(lease, "unsent", Feedback(late_s=late_s))
+        if not may_send(parts.port, lease, t_send_s):
             return None
-        if t_send_s > lease.late_after_s:
-            parts.port.sent_late(lease, late_s)
         if parts.watch is not None:
             parts.watch.sent(self._case_id, turn, attempt, lease)
         outcome: LeaseOutcome = "cancelled"
@@ -354,7 +349,9 @@ class Llm:
             if result is None and self._is_overdue(t_send_s, t_end_s, endpoint.timeout_s):
                 outcome = "timeout"
             retry_after_s = result.retry_after_s if isinstance(result, Failure) else None
-            parts.port.release(lease, outcome, feedback_from(result, endpoint, answer, late_s))
+            parts.port.release(
+                lease, outcome, feedback_from(result, endpoint, answer, t_send_s - lease.granted_s)
+            )
             reply = result if isinstance(result, Reply) else None
             stream = answer.stream if isinstance(answer, Answer) else None
             record = Attempt(
