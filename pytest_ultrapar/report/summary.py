@@ -62,8 +62,8 @@ def _widened_line(names: Sequence[str]) -> str:
     more = len(names) - _MOST_NAMES
     shown = ", ".join(names[:_MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
     return (
-        f"sends on {shown} were spaced 5 % wider after refusals at the declared rate: some "
-        "providers count a minute in slices of seconds"
+        f"sends on {shown} were spaced 5 % wider after refusals at the declared rate: they arrived "
+        "closer together than they were sent, or the provider counts in slices of what it declares"
     )
 
 

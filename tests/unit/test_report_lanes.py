@@ -79,3 +79,9 @@ def test_lanes_with_trouble_have_a_bounded_number_of_lines():
 
 def test_refusals_are_for_too_much_of_anything():
     assert lines(lane(n_rate_limited=7)) == ["7 of 40 requests were refused for rate limits"]
+
+
+def test_wider_sends_are_said_once_per_limit():
+    one, other = lane("p/a/k", widened=("p/k",)), lane("p/b/k", widened=("p/k",))
+    (line,) = lines(one, other)
+    assert line.startswith("sends on p/k were spaced 5 % wider after refusals")
