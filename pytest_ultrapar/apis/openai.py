@@ -6,24 +6,31 @@ errors in either, and the shapes on the wire.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from pytest_ultrapar.apis.events import EventReader
+from pytest_ultrapar.apis.events import EventStream
 from pytest_ultrapar.apis.failure import Failure, classify_status, parse_retry_after
 from pytest_ultrapar.apis.rate_headers import parse_allowance
+from pytest_ultrapar.apis.reading import (
+    MOST_TOOL_CALLS,
+    NOTHING,
+    UNREADABLE,
+    count,
+    decoded,
+    failure_in_answer,
+    malformed,
+    part_of,
+)
 from pytest_ultrapar.apis.reply import Messages, Reply, ToolCall
-from pytest_ultrapar.apis.sanitise import MOST_OBJECTS, has_too_many_objects, sanitised
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_ultrapar.apis.outcome import Allowance
 
-T = TypeVar("T")
 CHAT_PATH = "/chat/completions"
 MODELS_PATH = "/models"
 
@@ -82,7 +89,7 @@ class OpenAi:
         """The ids in a list of models."""
         try:
             return [one.id for one in msgspec.json.decode(body, type=_Models).data]
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except UNREADABLE:
             return None
 
 
@@ -104,18 +111,18 @@ def encode_request(model: str | None, messages: Messages, parameters: Mapping[st
 
 def decode_response(body: bytes, lane: str, latency_s: float) -> Reply | Failure:
     """The reply in a 200 response, or what is wrong with it."""
-    completion = parse_completion(body)
+    completion = decoded(body, _decoder, "chat completion")
     if isinstance(completion, Failure):
         return completion
     if (failure := error_of(completion, body)) is not None:
         return failure
     if not completion.choices:
-        return _malformed("the answer has no choices")
+        return malformed("the answer has no choices")
     choice = completion.choices[0]
     if choice.message is None:
-        return _malformed("the answer's choice has no message")
+        return malformed("the answer's choice has no message")
     if choice.message.is_blank and not _may_be_blank(choice, completion.counted):
-        return _malformed("the answer's message has no content, not even an empty one")
+        return malformed("the answer's message has no content, not even an empty one")
     calls: tuple[ToolCall, ...] = ()
     if choice.message.tool_calls:
         calls = tuple(
@@ -139,7 +146,7 @@ def _may_be_blank(choice: Choice, usage: Usage | None) -> bool:
 
 def error_of(completion: Completion, content: bytes) -> Failure | None:
     """The failure for which an answer of status 200 or a piece of it stands, if it is an error."""
-    if completion.error is not _NOTHING and bytes(completion.error) != b"null":
+    if completion.error is not NOTHING and bytes(completion.error) != b"null":
         return failure_in_answer(bytes(completion.error))
     return failure_in_answer(content) if completion.object == "error" else None
 
@@ -164,31 +171,16 @@ def reply_of(
         reasoning=message.reasoning_content or message.reasoning,
         tool_calls=tool_calls,
         finish_reason=choice.finish_reason,
-        tokens_in=_count(usage.prompt_tokens),
-        tokens_out=_count(usage.completion_tokens),
+        tokens_in=count(usage.prompt_tokens),
+        tokens_out=count(usage.completion_tokens),
         lane=lane,
         latency_s=latency_s,
         refusal=message.refusal or None,
-        reasoning_tokens=None if details is None else _count(details.reasoning_tokens),
+        reasoning_tokens=None if details is None else count(details.reasoning_tokens),
     )
 
 
-def _count(figure: msgspec.Raw) -> int | None:
-    """A number of tokens; None where none is said that can be believed."""
-    try:
-        number = float(bytes(figure))
-    except ValueError:
-        return None
-    return int(number) if 0 <= number <= MOST_TOKENS else None
-
-
-def _malformed(reason: str) -> Failure:
-    return Failure("malformed", reason, maybe_billed=True)
-
-
 _LAST = b"[DONE]"
-_MOST_TOOL_CALLS = 1_000
-"""OpenAI allows 128 tools; a bound keeps a hostile stream from growing by calls without content."""
 
 
 @dataclass(slots=True)
@@ -198,38 +190,19 @@ class _Call:
     arguments: list[str] = field(default_factory=list)
 
 
-class ChatStream:
-    """The pieces of one answer so far; fed by whoever reads it, until `done` or its end.
-
-    Attributes:
-        done: Nothing that comes now matters: the server said that this was all, or it cannot be
-            read.
-        t_first_token_s: When the first content, reasoning or tool call came, by the clock of
-            whoever feeds; None before.
-    """
+class ChatStream(EventStream):
+    """The pieces of one answer so far."""
 
     def __init__(self) -> None:
-        self.done = False
-        self.t_first_token_s: float | None = None
-        self._events = EventReader()
+        super().__init__()
         self._texts: list[str] = []
         self._reasonings: list[str] = []
         self._refusals: list[str] = []
         self._calls: dict[int, _Call] = {}
         self._finish_reason: str | None = None
         self._usage: Usage | None = None
-        self._failure: Failure | None = None
         self._has_answer = False
         self._said_done = False
-
-    def feed(self, piece: bytes, now_s: float) -> None:
-        """Take the next bytes of the body, which came at `now_s`."""
-        self._take_all(self._events.feed(piece), now_s)
-
-    def end(self, now_s: float) -> None:
-        """Take note that the body came to its end as HTTP has it."""
-        self._take_all(self._events.end(), now_s)
-        self.done = True
 
     def reply(self, lane: str, latency_s: float) -> Reply | Failure:
         """The reply, or why there is none: an error in the stream, or an end before its end."""
@@ -251,17 +224,11 @@ class ChatStream:
         whole = Choice(message=message, finish_reason=self._finish_reason)
         return reply_of(whole, calls, self._usage, lane, latency_s)
 
-    def _take_all(self, events: list[bytes], now_s: float) -> None:
-        for data in events:
-            if self.done:
-                return
-            if data.strip() == _LAST:
-                self._said_done = self.done = True
-            elif data.strip():
-                self._take(data, now_s)
-
     def _take(self, data: bytes, now_s: float) -> None:
-        completion = parse_completion(data)
+        if data == _LAST:
+            self._said_done = self.done = True
+            return
+        completion = decoded(data, _decoder, "chat completion")
         failure = completion if isinstance(completion, Failure) else error_of(completion, data)
         if failure is not None or isinstance(completion, Failure):
             self._fail(failure)
@@ -297,8 +264,8 @@ class ChatStream:
             # Servers that number no calls send each whole, or its further pieces without an id.
             last = max(self._calls, default=-1)
             index = last + 1 if piece.id or last < 0 else last
-        if index not in self._calls and len(self._calls) >= _MOST_TOOL_CALLS:
-            reason = f"the stream has more than {_MOST_TOOL_CALLS} tool calls"
+        if index not in self._calls and len(self._calls) >= MOST_TOOL_CALLS:
+            reason = f"the stream has more than {MOST_TOOL_CALLS} tool calls"
             self._fail(Failure("malformed", reason, maybe_billed=True))
             return
         call = self._calls.setdefault(index, _Call())
@@ -306,77 +273,6 @@ class ChatStream:
         call.name = call.name or piece.function.name or ""
         if arguments := piece.function.arguments_text:
             call.arguments.append(arguments)
-
-    def _note_token(self, now_s: float) -> None:
-        if self.t_first_token_s is None:
-            self.t_first_token_s = now_s
-
-    def _fail(self, failure: Failure | None) -> None:
-        self._failure = failure
-        self.done = True
-
-
-_STATUS_OF_WORD = {
-    "rate_limit_exceeded": 429,
-    "rate_limit_error": 429,
-    "too_many_requests": 429,
-    "insufficient_quota": 429,
-    "context_length_exceeded": 400,
-    "content_filter": 400,
-    "invalid_request_error": 400,
-    "badrequesterror": 400,
-    "authentication_error": 401,
-    "invalid_api_key": 401,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "deploymentnotfound": 404,
-    "model_not_found": 404,
-    "overloaded_error": 529,
-}
-"""HTTP statuses that the words in `code` and `type` stand for."""
-
-
-class _ErrorCode(msgspec.Struct):
-    code: str | int | None = None
-    type: str | None = None
-
-
-_error_decoder = msgspec.json.Decoder(_ErrorCode)
-
-
-def failure_in_answer(error: bytes) -> Failure:
-    """The failure that an error object stands for, by the rules for HTTP errors.
-
-    vLLM puts the HTTP status into `code`, OpenAI a word there and into `type`; what says neither is
-    an error of the server. It may have been billed, since the provider had begun to answer.
-
-    Args:
-        error: The object as JSON.
-    """
-    status = _status(error)
-    failure = classify_status(status, error, None)
-    message = failure.message.replace("HTTP ", "an error in the answer, as HTTP ", 1)
-    return replace(failure, message=message, maybe_billed=True)
-
-
-def _status(error: bytes) -> int:
-    try:
-        found = _error_decoder.decode(error)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return HTTPStatus.INTERNAL_SERVER_ERROR
-    code = str(found.code)
-    # An int of more than 4300 digits cannot be one; three digits are all that a status has.
-    if len(code) == len("500") and code.isascii() and code.isdigit() and code[0] in "45":
-        return int(code)
-    for word in (code, found.type or ""):
-        if (status := _STATUS_OF_WORD.get(word.lower())) is not None:
-            return status
-    return HTTPStatus.INTERNAL_SERVER_ERROR
-
-
-MOST_TOKENS = 10**9
-"""Larger counts of one answer are not believed: a thousand times the longest context there is, and
-sums of 10^9 such counts still fit in 64 bits."""
 
 
 class Function(msgspec.Struct):
@@ -442,26 +338,23 @@ class Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
-_NOTHING = msgspec.Raw(b"null")
-
-
 class TokenDetails(msgspec.Struct):
     """Of which tokens there were how many."""
 
-    reasoning_tokens: msgspec.Raw = _NOTHING
+    reasoning_tokens: msgspec.Raw = NOTHING
 
 
 class Usage(msgspec.Struct):
     """What the API counted, unread: some gateways write 12.0, and no figure spoils an answer."""
 
-    prompt_tokens: msgspec.Raw = _NOTHING
-    completion_tokens: msgspec.Raw = _NOTHING
-    completion_tokens_details: msgspec.Raw = _NOTHING
+    prompt_tokens: msgspec.Raw = NOTHING
+    completion_tokens: msgspec.Raw = NOTHING
+    completion_tokens_details: msgspec.Raw = NOTHING
 
     @property
     def details(self) -> TokenDetails | None:
         """The details, where that is what stands there."""
-        return _read(self.completion_tokens_details, TokenDetails)
+        return part_of(self.completion_tokens_details, TokenDetails)
 
 
 _NO_USAGE = Usage()
@@ -472,14 +365,14 @@ class Completion(msgspec.Struct):
     """A whole answer or a piece of a stream. Azure's first and OpenAI's last have no choices."""
 
     choices: list[Choice] | None = None
-    usage: msgspec.Raw = _NOTHING
-    error: msgspec.Raw = _NOTHING
+    usage: msgspec.Raw = NOTHING
+    error: msgspec.Raw = NOTHING
     object: str | None = None
 
     @property
     def counted(self) -> Usage | None:
         """The usage, if that is what stands there: an answer counts also without."""
-        return _read(self.usage, Usage)
+        return part_of(self.usage, Usage)
 
 
 class _Listed(msgspec.Struct):
@@ -488,32 +381,6 @@ class _Listed(msgspec.Struct):
 
 class _Models(msgspec.Struct):
     data: list[_Listed]
-
-
-def parse_completion(content: bytes) -> Completion | Failure:
-    """A completion or a piece of one, or what is wrong with it.
-
-    Text that no file can hold comes back with it escaped (`sanitise.sanitised`).
-    """
-    if has_too_many_objects(content):
-        return _malformed(f"the answer holds more than {MOST_OBJECTS} objects")
-    try:
-        return _decoder.decode(content)
-    except RecursionError:
-        return _malformed("the answer is no chat completion: it is nested too deeply")
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        whole = sanitised(content)
-        if whole is not None:
-            return parse_completion(whole)
-        return _malformed(f"the answer is no chat completion: {error}")
-
-
-def _read(text: msgspec.Raw, kind: type[T]) -> T | None:
-    """What a part of an answer says; None where it is something else or nothing."""
-    try:
-        return msgspec.json.decode(text, type=kind)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        return None
 
 
 _decoder = msgspec.json.Decoder(Completion)
