@@ -331,7 +331,7 @@ class Failure:
         outcome: What the lease is returned with.
         message: One sentence for people. May quote the server at length, and with it a secret:
             whoever shows or keeps it takes that out and cuts it afterwards
-            (`engine.llm.EngineParts.shown`).
+            (`engine.sender.EngineParts.shown`).
         refused_kind: `context_length` or `content_filter` when `outcome` is `refused`.
         retry_after_s: What the server asked for, seconds.
         maybe_billed: Whether the provider may have charged for it although no answer came.

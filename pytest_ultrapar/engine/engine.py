@@ -21,8 +21,8 @@ from pytest_ultrapar.engine.admission import Admission, Line
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.episode import Work, run_episode
 from pytest_ultrapar.engine.http import HttpClient
-from pytest_ultrapar.engine.llm import EngineParts
 from pytest_ultrapar.engine.retry import RetryPolicy
+from pytest_ultrapar.engine.sender import EngineParts
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.engine.watch import Watch, WatchedPort
 from pytest_ultrapar.errors import InfraError

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pytest_ultrapar.clock import utc_now_us
-from pytest_ultrapar.engine.llm import EngineParts, Llm
+from pytest_ultrapar.engine.llm import Llm
 from pytest_ultrapar.engine.output import EpisodeOutput, current_output
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused
 from pytest_ultrapar.records import NO_VALUE, Ending, EpisodeEnded
 
 if TYPE_CHECKING:
     from pytest_ultrapar.broker.protocol import Lease
+    from pytest_ultrapar.engine.sender import EngineParts
 
 _OUR_FOLDER = str(Path(__file__).parents[1])
 _encoder = msgspec.json.Encoder()

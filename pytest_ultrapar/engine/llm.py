@@ -4,131 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any, NoReturn, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.failure_classes import CLASSES
 from pytest_ultrapar.apis.reply import Messages, Reply
-from pytest_ultrapar.broker.holding import acquire_lease, may_send
-from pytest_ultrapar.broker.protocol import (
-    BrokerPort,
-    Lease,
-    LeaseOutcome,
-    LeaseRequest,
-)
-from pytest_ultrapar.clock import Clock
-from pytest_ultrapar.engine.answers import Answer, feedback_from, read_answer
-from pytest_ultrapar.engine.endpoints import (
-    Endpoint,
-    check_request,
-    request_body,
-    without_surrogates,
-)
-from pytest_ultrapar.engine.retry import RetryPolicy
-from pytest_ultrapar.engine.token_estimate import TokenEstimates
-from pytest_ultrapar.engine.watch import Watch
-from pytest_ultrapar.errors import BadRequestError, InfraError, NoLaneError, PromptRefused
-from pytest_ultrapar.pool.model import LaneId
-from pytest_ultrapar.records import Attempt, TurnMessage
+from pytest_ultrapar.engine.conversation import Conversation
+from pytest_ultrapar.engine.endpoints import Endpoint, check_request, request_body
+from pytest_ultrapar.engine.sender import EngineParts, Sender
+from pytest_ultrapar.records import TurnMessage
 
+if TYPE_CHECKING:
+    from pytest_ultrapar.broker.protocol import Lease
 
-class Conversation(msgspec.Struct):
-    """What an episode has said and spent so far: the raw material of its record.
-
-    Attributes:
-        failure: What ends the episode, whatever it does next.
-        last_trouble: Why the request that is under way has to be sent again; empty if it has not.
-    """
-
-    attempts: list[Attempt] = []
-    messages: list[TurnMessage] = []
-    n_turns: int = 0
-    backoff_s: float = 0.0
-    failure: InfraError | PromptRefused | BadRequestError | None = None
-    last_trouble: str = ""
-    _said: list[Mapping[str, Any]] = []
-
-    def note(self, turn: int, messages: Messages) -> None:
-        """Keep what is new: a conversation that grows is stored once, not once per turn.
-
-        Args:
-            turn: Which call of the client it is, from 0.
-            messages: The whole conversation so far.
-        """
-        said, noted = self._said, self.messages
-        known = len(said) if list(messages[: len(said)]) == said else 0
-        new = [
-            TurnMessage(turn, str(message.get("role", "")), _as_text(message.get("content")))
-            for message in messages[known:]
-        ]
-        # Callers append the last answer to their own list; it was noted when it came.
-        if (
-            known
-            and new
-            and noted
-            and (new[0].role, new[0].content) == ("assistant", noted[-1].content)
-        ):
-            del new[0]
-        noted.extend(new)
-        self._said = [dict(message) for message in messages]
-
-
-def _as_text(content: object) -> str:
-    if isinstance(content, str):
-        return content if content.isascii() else str(without_surrogates(content))
-    if content is None:
-        return ""
-    try:
-        return msgspec.json.encode(content).decode()
-    except UnicodeEncodeError:
-        return msgspec.json.encode(without_surrogates(content)).decode()
-
-
-_HOLD_FIRST_LEASE_S = 1.0
 RESERVED = frozenset({"model", "messages", "stream", "stream_options"})
 """Parameters that a suite may not set, whatever the API: they are the client's own business."""
-MOST_CROWDED = 10
-"""A request that was refused so often while others were answered is refused for its own sake: it
-may bring its server down each time. From then on a 503 is a failure of the request."""
-_CLOCK_STEP_S = 0.05
-"""The loop's clock may be behind the engine's by a few of its steps of 1 ms."""
 
 
-class Exchange(Protocol):
-    """Sends one request; `http.HttpClient` in a run."""
+class _Chat(msgspec.Struct, frozen=True):
+    """A conversation to be answered."""
 
-    async def exchange(
-        self, endpoint: Endpoint, body: bytes, *, timeout_s: float
-    ) -> Answer | Failure:
-        """The whole answer, or what went wrong; ends within `timeout_s` seconds."""
-        ...
+    messages: Messages
+    parameters: dict[str, Any]
+    tokens: int
 
-
-class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the clients of all episodes of an engine share.
-
-    Attributes:
-        shown: Makes one line, without secrets and not too long, of what servers and networks say of
-            a failure.
-        watch: Told of every request and retry; None in most runs, which then pay for two or three
-            comparisons per request (4 ns each).
-        tokens: Says what requests may take; None where no limit counts tokens.
-    """
-
-    port: BrokerPort
-    exchange: Exchange
-    endpoints: Mapping[LaneId, Endpoint]
-    retry: RetryPolicy
-    clock: Clock
-    next_request_id: Callable[[], int]
-    shown: Callable[[str], str]
-    watch: Watch | None = None
-    tokens: TokenEstimates | None = None
+    def body(self, endpoint: Endpoint) -> bytes:
+        return request_body(endpoint, self.messages, self.parameters)
 
 
 class Llm:
@@ -157,18 +58,17 @@ class Llm:
             until_s: The episode's deadline, monotonic seconds.
         """
         self.model = model
-        self._since_s, self._until_s = parts.clock.now_s(), until_s
-        self._case_id = case_id
         self.conversation = Conversation()
-        self._group = group
-        self._parts = parts
-        self._rng = random.Random(seed)
-        self._lane = first.lane
-        self._first: Lease | None = first
-        # A seat is scarce: an episode that prepares for long before its first request gives it
-        # back.
-        self._first_timer = asyncio.get_running_loop().call_later(
-            _HOLD_FIRST_LEASE_S, self.return_unused
+        self._tokens = parts.tokens
+        self._sender = Sender(
+            self.conversation,
+            model=model,
+            group=group,
+            case_id=case_id,
+            seed=seed,
+            parts=parts,
+            first=first,
+            until_s=until_s,
         )
         self._chatting: set[asyncio.Task[Any] | None] = set()
         self._closed = False
@@ -212,12 +112,20 @@ class Llm:
         turn = conversation.n_turns
         conversation.n_turns += 1
         conversation.note(turn, messages)
+        estimates, tokens = self._tokens, 0
+        if estimates is not None:
+            tokens = estimates.of_request(self.model, messages, parameters)
         task = asyncio.current_task()
         self._chatting.add(task)
         try:
-            reply = await self._answer(turn, messages, parameters)
+            reply, _ = await self._sender.answer(turn, _Chat(messages, parameters, tokens))
         finally:
             self._chatting.discard(task)
+        if not isinstance(reply, Reply):
+            conversation.failure = reply
+            raise reply
+        if estimates is not None:
+            estimates.learn(self.model, messages, parameters, reply, is_first=turn == 0)
         calls = None
         if reply.tool_calls:
             calls = msgspec.json.encode(
@@ -237,199 +145,6 @@ class Llm:
             await asyncio.wait(left)
         self.return_unused()
 
-    async def _answer(self, turn: int, messages: Messages, parameters: dict[str, Any]) -> Reply:
-        retry, estimates = self._parts.retry, self._parts.tokens
-        tokens = 0
-        if estimates is not None:
-            tokens = estimates.of_request(self.model, messages, parameters)
-        # By lane: names of models and parameters differ. Encoded once, however often it is tried.
-        body: dict[LaneId, bytes] = {}
-        failed: list[LeaseOutcome] = []
-        after: LaneId | None = None
-        # Refusals for too much are tried again without a count: the episode's deadline ends that.
-        while True:
-            t_ready_s = self._parts.clock.now_s()
-            lease = await self._lease(tokens, after)
-            # The retry is drawn with its lease: one that is too old to send on draws none again.
-            after = None
-            endpoint = self._parts.endpoints[lease.lane]
-            if lease.lane not in body:
-                try:
-                    body[lease.lane] = request_body(endpoint, messages, parameters)
-                except BaseException:
-                    self._parts.port.release(lease, "unsent")
-                    raise
-            result = await self._send(
-                turn,
-                len(failed),
-                n_crowded=failed.count("congestion"),
-                lease=lease,
-                endpoint=endpoint,
-                body=body[lease.lane],
-                t_ready_s=t_ready_s,
-            )
-            if result is None:
-                continue
-            if isinstance(result, Reply):
-                self.conversation.last_trouble = ""
-                if estimates is not None:
-                    estimates.learn(self.model, messages, parameters, result, is_first=turn == 0)
-                return result
-            result = replace(result, message=self._parts.shown(result.message))
-            self.conversation.last_trouble = result.message
-            failed.append(result.outcome)
-            its_class = CLASSES[result.outcome]
-            verdict = retry.decide(result, failed)
-            is_own = verdict == "again" and its_class.costs_attempt
-            backoff_s = retry.own_backoff_s(retry.n_own(failed), self._rng) if is_own else 0.0
-            after = lease.lane if its_class.budget else None
-            if self._parts.watch is not None:
-                self._parts.watch.decided(self._case_id, turn, result.outcome, verdict, backoff_s)
-            if verdict != "again":
-                self._give_up(verdict, result)
-            await self._back_off(backoff_s)
-
-    async def _lease(self, tokens: int, after: LaneId | None) -> Lease:
-        first, self._first = self._first, None
-        self._first_timer.cancel()
-        if first is not None:
-            if not 0 < first.tokens < tokens:
-                return first
-            # What the first request needs was not known when the episode asked for its lease.
-            self._parts.port.release(first, "unsent")
-        request = LeaseRequest(
-            self._parts.next_request_id(),
-            self.model,
-            self._group,
-            opens=False,
-            lane=self._lane,
-            case_id=self._case_id,
-            tokens=tokens,
-            after=after,
-        )
-        try:
-            lease = await acquire_lease(self._parts.port, request)
-        except InfraError as error:
-            self._fail(self._with_trouble(error), error)
-        except ConnectionError as error:
-            self._fail(InfraError("broker", f"the broker is gone: {error}"), error)
-        self._lane = lease.lane
-        return lease
-
-    async def _send(
-        self,
-        turn: int,
-        attempt: int,
-        *,
-        n_crowded: int,
-        lease: Lease,
-        endpoint: Endpoint,
-        body: bytes,
-        t_ready_s: float,
-    ) -> Reply | Failure | None:
-        """One attempt; None when the lease had grown too old to send on."""
-        parts = self._parts
-        t_send_s = parts.clock.now_s()
-        if not may_send(parts.port, lease, t_send_s):
-            return None
-        if parts.watch is not None:
-            parts.watch.sent(self._case_id, turn, attempt, lease)
-        outcome: LeaseOutcome = "cancelled"
-        answer: Answer | Failure | None = None
-        result: Reply | Failure | None = None
-        try:
-            answer = await parts.exchange.exchange(endpoint, body, timeout_s=endpoint.timeout_s)
-            result = read_answer(answer, endpoint, parts.clock.now_s() - t_send_s)
-            if lease.is_answering and n_crowded < MOST_CROWDED and _is_wordless(result):
-                result = replace(result, outcome="congestion")
-            outcome = "ok" if isinstance(result, Reply) else result.outcome
-        finally:
-            # Taken before the release, so that the records never show two requests on one seat.
-            t_end_s = parts.clock.now_s()
-            if result is None and self._is_overdue(t_send_s, t_end_s, endpoint.timeout_s):
-                outcome = "timeout"
-            retry_after_s = result.retry_after_s if isinstance(result, Failure) else None
-            parts.port.release(
-                lease, outcome, feedback_from(result, endpoint, answer, t_send_s - lease.granted_s)
-            )
-            reply = result if isinstance(result, Reply) else None
-            stream = answer.stream if isinstance(answer, Answer) else None
-            record = Attempt(
-                turn=turn,
-                attempt=attempt,
-                provider=endpoint.provider,
-                instance=endpoint.instance,
-                key=endpoint.key,
-                t_ready_s=t_ready_s,
-                t_lease_s=lease.granted_s,
-                t_send_s=t_send_s,
-                t_end_s=t_end_s,
-                outcome=outcome,
-                in_flight_at_send=lease.in_flight,
-                t_first_byte_s=answer.t_first_byte_s if isinstance(answer, Answer) else None,
-                status=answer.status if isinstance(answer, Answer) else None,
-                retry_after_s=retry_after_s,
-                tokens_in=reply.tokens_in if reply else None,
-                tokens_out=reply.tokens_out if reply else None,
-                maybe_billed=(
-                    result.maybe_billed if isinstance(result, Failure) else result is None
-                ),
-                seat_wait_s=lease.seat_wait_s,
-                rate_wait_s=lease.rate_wait_s,
-                t_first_token_s=stream.t_first_token_s if stream is not None else None,
-            )
-            self.conversation.attempts.append(record)
-            if parts.watch is not None:
-                parts.watch.answered(self._case_id, record, lease.lane)
-        return result
-
-    def _is_overdue(self, t_send_s: float, t_end_s: float, timeout_s: float) -> bool:
-        """Whether a request that the episode's deadline ended says that its lane is silent.
-
-        A server that hangs would else be noticed by nobody where episodes may last less long than
-        requests. What was sent shortly before the deadline says nothing.
-        """
-        if t_end_s <= self._until_s - _CLOCK_STEP_S:
-            return False
-        enough_s = min(timeout_s, self._until_s - self._since_s) / 2
-        return t_end_s - t_send_s >= enough_s - _CLOCK_STEP_S
-
-    def _with_trouble(self, error: InfraError) -> InfraError:
-        trouble = self.conversation.last_trouble
-        if not trouble:
-            return error
-        if isinstance(error, NoLaneError):
-            return NoLaneError(f"{error}; the last try: {trouble}", error.kind)
-        return InfraError(error.kind, f"{error}; the last try ended with: {trouble}")
-
-    async def _back_off(self, seconds: float) -> None:
-        if seconds > 0:
-            self.conversation.backoff_s += seconds
-            await asyncio.sleep(seconds)
-
-    def _give_up(self, verdict: str, failure: Failure) -> NoReturn:
-        if verdict == "refused":
-            self._fail(PromptRefused(failure.refused_kind or "refused", failure.message), None)
-        if verdict == "bad_request":
-            self._fail(BadRequestError(failure.message), None)
-        self._fail(InfraError(failure.outcome, failure.message), None)
-
-    def _fail(
-        self, error: InfraError | PromptRefused | BadRequestError, cause: BaseException | None
-    ) -> NoReturn:
-        self.conversation.failure = error
-        raise error from cause
-
     def return_unused(self) -> None:
-        """Give the first lease back if no request used it.
-
-        Called by the timer and at the episode's end.
-        """
-        first, self._first = self._first, None
-        self._first_timer.cancel()
-        if first is not None:
-            self._parts.port.release(first, "unsent")
-
-
-def _is_wordless(result: Reply | Failure) -> TypeGuard[Failure]:
-    return isinstance(result, Failure) and result.is_wordless
+        """Give the first lease back if no request used it."""
+        self._sender.return_unused()

@@ -7,8 +7,8 @@ for that one. Where too many requests fail at once, the broker parks retries unt
 succeeds (`broker.retry_budget`).
 
 A 503 or refused connection that names no time to come back counts as a refusal by rate while the
-instance answers others, but at most `llm.MOST_CROWDED` times per turn: `Llm._send` says which it is
-before this module is asked.
+instance answers others, but at most `sender.MOST_CROWDED` times per turn: `Sender._send` says which
+it is before this module is asked.
 """
 
 from __future__ import annotations

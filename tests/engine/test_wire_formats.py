@@ -19,8 +19,9 @@ from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.endpoints import endpoints
 from pytest_ultrapar.engine.http import HttpClient
-from pytest_ultrapar.engine.llm import EngineParts, Llm
+from pytest_ultrapar.engine.llm import Llm
 from pytest_ultrapar.engine.retry import RetryPolicy
+from pytest_ultrapar.engine.sender import EngineParts
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from tests.engine import recorded_shapes as shapes

@@ -10,8 +10,8 @@ import pytest
 
 from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.engine import Engine, EngineSettings
-from pytest_ultrapar.engine.llm import EngineParts
 from pytest_ultrapar.engine.retry import RetryPolicy
+from pytest_ultrapar.engine.sender import EngineParts
 
 
 def make_engine(connect, lost):

@@ -12,8 +12,9 @@ import pytest
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Lease, LeaseRequest
 from pytest_ultrapar.engine.answers import Answer
 from pytest_ultrapar.engine.endpoints import Endpoint
-from pytest_ultrapar.engine.llm import EngineParts, Llm
+from pytest_ultrapar.engine.llm import Llm
 from pytest_ultrapar.engine.retry import RetryPolicy
+from pytest_ultrapar.engine.sender import EngineParts
 from pytest_ultrapar.pool.model import LaneId
 
 LANE = LaneId("p/a/k0")

@@ -19,8 +19,9 @@ from pytest_ultrapar.clock import MonotonicClock
 from pytest_ultrapar.engine.answers import Answer
 from pytest_ultrapar.engine.debug_log import DebugLog, LineFormatter, file_name
 from pytest_ultrapar.engine.endpoints import Endpoint
-from pytest_ultrapar.engine.llm import EngineParts, Llm
+from pytest_ultrapar.engine.llm import Llm
 from pytest_ultrapar.engine.retry import RetryPolicy
+from pytest_ultrapar.engine.sender import EngineParts
 from pytest_ultrapar.engine.watch import WatchedPort
 from pytest_ultrapar.errors import BadRequestError, ConfigError, InfraError, ResultsError
 from pytest_ultrapar.pool.environment import parse_which, settle

@@ -1,0 +1,335 @@
+"""One request until it is answered or given up: lease, send, read, decide, again.
+
+Whatever is sent to a provider passes here, so limits, the one retry layer, attempts and their
+attribution hold for all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, NoReturn, Protocol, TypeGuard
+
+import msgspec
+
+from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.apis.failure_classes import CLASSES
+from pytest_ultrapar.apis.reply import Reply
+from pytest_ultrapar.broker.holding import acquire_lease, may_send
+from pytest_ultrapar.broker.protocol import (
+    BrokerPort,
+    Lease,
+    LeaseOutcome,
+    LeaseRequest,
+)
+from pytest_ultrapar.clock import Clock
+from pytest_ultrapar.engine.answers import Answer, feedback_from, read_answer
+from pytest_ultrapar.engine.endpoints import Endpoint
+from pytest_ultrapar.engine.retry import RetryPolicy
+from pytest_ultrapar.engine.token_estimate import TokenEstimates
+from pytest_ultrapar.engine.watch import Watch
+from pytest_ultrapar.errors import BadRequestError, InfraError, NoLaneError, PromptRefused
+from pytest_ultrapar.pool.model import LaneId
+from pytest_ultrapar.records import Attempt
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.engine.conversation import Conversation
+
+_HOLD_FIRST_LEASE_S = 1.0
+MOST_CROWDED = 10
+"""A request that was refused so often while others were answered is refused for its own sake: it
+may bring its server down each time. From then on a 503 is a failure of the request."""
+_CLOCK_STEP_S = 0.05
+"""The loop's clock may be behind the engine's by a few of its steps of 1 ms."""
+
+
+class Exchange(Protocol):
+    """Sends one request; `http.HttpClient` in a run."""
+
+    async def exchange(
+        self, endpoint: Endpoint, body: bytes, *, timeout_s: float
+    ) -> Answer | Failure:
+        """The whole answer, or what went wrong; ends within `timeout_s` seconds."""
+        ...
+
+
+class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the clients of all episodes of an engine share.
+
+    Attributes:
+        shown: Makes one line, without secrets and not too long, of what servers and networks say of
+            a failure.
+        watch: Told of every request and retry; None in most runs, which then pay for two or three
+            comparisons per request (4 ns each).
+        tokens: Says what requests may take; None where no limit counts tokens.
+    """
+
+    port: BrokerPort
+    exchange: Exchange
+    endpoints: Mapping[LaneId, Endpoint]
+    retry: RetryPolicy
+    clock: Clock
+    next_request_id: Callable[[], int]
+    shown: Callable[[str], str]
+    watch: Watch | None = None
+    tokens: TokenEstimates | None = None
+
+
+class Request(Protocol):
+    """What is to be answered, whichever lane answers.
+
+    Attributes:
+        tokens: How many it may take, in and out; 0 where no limit counts them.
+    """
+
+    @property
+    def tokens(self) -> int: ...  # noqa: D102
+
+    def body(self, endpoint: Endpoint) -> bytes:
+        """As that lane wants it; asked once per lane, however often it is tried there."""
+        ...
+
+
+class Sender:
+    """Sends the requests of one episode; used on the engine's loop."""
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        *,
+        model: str,
+        group: str,
+        case_id: str,
+        seed: int,
+        parts: EngineParts,
+        first: Lease,
+        until_s: float = math.inf,
+    ) -> None:
+        """Hold the episode's first lease for its first request.
+
+        Args:
+            conversation: What becomes of requests is noted there.
+            model: See `Llm`, as for all that follows.
+            group: See `Llm`.
+            case_id: See `Llm`.
+            seed: See `Llm`.
+            parts: See `Llm`.
+            first: See `Llm`.
+            until_s: See `Llm`.
+        """
+        self._conversation = conversation
+        self._model = model
+        self._since_s, self._until_s = parts.clock.now_s(), until_s
+        self._case_id = case_id
+        self._group = group
+        self._parts = parts
+        self._rng = random.Random(seed)
+        self._lane = first.lane
+        self._first: Lease | None = first
+        # A seat is scarce: an episode that prepares for long before its first request gives it
+        # back.
+        self._first_timer = asyncio.get_running_loop().call_later(
+            _HOLD_FIRST_LEASE_S, self.return_unused
+        )
+
+    async def answer(
+        self, turn: int, request: Request
+    ) -> tuple[Reply | PromptRefused | BadRequestError, Answer | Failure]:
+        """What the provider answered in the end: a reply, or what is wrong with the request itself.
+
+        Args:
+            turn: Which request of the episode it is, from 0.
+            request: What to send.
+
+        Raises:
+            InfraError: It could not be answered. The case is `infra` from now on.
+        """
+        retry = self._parts.retry
+        # By lane: names of models and parameters differ. Encoded once, however often it is tried.
+        body: dict[LaneId, bytes] = {}
+        failed: list[LeaseOutcome] = []
+        after: LaneId | None = None
+        # Refusals for too much are tried again without a count: the episode's deadline ends that.
+        while True:
+            t_ready_s = self._parts.clock.now_s()
+            lease = await self._lease(request.tokens, after)
+            # The retry is drawn with its lease: one that is too old to send on draws none again.
+            after = None
+            endpoint = self._parts.endpoints[lease.lane]
+            if lease.lane not in body:
+                try:
+                    body[lease.lane] = request.body(endpoint)
+                except BaseException:
+                    self._parts.port.release(lease, "unsent")
+                    raise
+            sent = await self._send(
+                turn,
+                len(failed),
+                n_crowded=failed.count("congestion"),
+                lease=lease,
+                endpoint=endpoint,
+                body=body[lease.lane],
+                t_ready_s=t_ready_s,
+            )
+            if sent is None:
+                continue
+            result, answer = sent
+            if isinstance(result, Reply):
+                self._conversation.last_trouble = ""
+                return result, answer
+            result = replace(result, message=self._parts.shown(result.message))
+            self._conversation.last_trouble = result.message
+            failed.append(result.outcome)
+            its_class = CLASSES[result.outcome]
+            verdict = retry.decide(result, failed)
+            is_own = verdict == "again" and its_class.costs_attempt
+            backoff_s = retry.own_backoff_s(retry.n_own(failed), self._rng) if is_own else 0.0
+            after = lease.lane if its_class.budget else None
+            if self._parts.watch is not None:
+                self._parts.watch.decided(self._case_id, turn, result.outcome, verdict, backoff_s)
+            if verdict == "refused":
+                return PromptRefused(result.refused_kind or "refused", result.message), answer
+            if verdict == "bad_request":
+                return BadRequestError(result.message), answer
+            if verdict == "give_up":
+                self._fail(InfraError(result.outcome, result.message), None)
+            await self._back_off(backoff_s)
+
+    async def _lease(self, tokens: int, after: LaneId | None) -> Lease:
+        first, self._first = self._first, None
+        self._first_timer.cancel()
+        if first is not None:
+            if not 0 < first.tokens < tokens:
+                return first
+            # What the first request needs was not known when the episode asked for its lease.
+            self._parts.port.release(first, "unsent")
+        request = LeaseRequest(
+            self._parts.next_request_id(),
+            self._model,
+            self._group,
+            opens=False,
+            lane=self._lane,
+            case_id=self._case_id,
+            tokens=tokens,
+            after=after,
+        )
+        try:
+            lease = await acquire_lease(self._parts.port, request)
+        except InfraError as error:
+            self._fail(self._with_trouble(error), error)
+        except ConnectionError as error:
+            self._fail(InfraError("broker", f"the broker is gone: {error}"), error)
+        self._lane = lease.lane
+        return lease
+
+    async def _send(
+        self,
+        turn: int,
+        attempt: int,
+        *,
+        n_crowded: int,
+        lease: Lease,
+        endpoint: Endpoint,
+        body: bytes,
+        t_ready_s: float,
+    ) -> tuple[Reply | Failure, Answer | Failure] | None:
+        """One attempt; None when the lease had grown too old to send on."""
+        parts = self._parts
+        t_send_s = parts.clock.now_s()
+        if not may_send(parts.port, lease, t_send_s):
+            return None
+        if parts.watch is not None:
+            parts.watch.sent(self._case_id, turn, attempt, lease)
+        outcome: LeaseOutcome = "cancelled"
+        answer: Answer | Failure | None = None
+        result: Reply | Failure | None = None
+        try:
+            answer = await parts.exchange.exchange(endpoint, body, timeout_s=endpoint.timeout_s)
+            result = read_answer(answer, endpoint, parts.clock.now_s() - t_send_s)
+            if lease.is_answering and n_crowded < MOST_CROWDED and _is_wordless(result):
+                result = replace(result, outcome="congestion")
+            outcome = "ok" if isinstance(result, Reply) else result.outcome
+        finally:
+            # Taken before the release, so that the records never show two requests on one seat.
+            t_end_s = parts.clock.now_s()
+            if result is None and self._is_overdue(t_send_s, t_end_s, endpoint.timeout_s):
+                outcome = "timeout"
+            retry_after_s = result.retry_after_s if isinstance(result, Failure) else None
+            parts.port.release(
+                lease, outcome, feedback_from(result, endpoint, answer, t_send_s - lease.granted_s)
+            )
+            reply = result if isinstance(result, Reply) else None
+            stream = answer.stream if isinstance(answer, Answer) else None
+            record = Attempt(
+                turn=turn,
+                attempt=attempt,
+                provider=endpoint.provider,
+                instance=endpoint.instance,
+                key=endpoint.key,
+                t_ready_s=t_ready_s,
+                t_lease_s=lease.granted_s,
+                t_send_s=t_send_s,
+                t_end_s=t_end_s,
+                outcome=outcome,
+                in_flight_at_send=lease.in_flight,
+                t_first_byte_s=answer.t_first_byte_s if isinstance(answer, Answer) else None,
+                status=answer.status if isinstance(answer, Answer) else None,
+                retry_after_s=retry_after_s,
+                tokens_in=reply.tokens_in if reply else None,
+                tokens_out=reply.tokens_out if reply else None,
+                maybe_billed=(
+                    result.maybe_billed if isinstance(result, Failure) else result is None
+                ),
+                seat_wait_s=lease.seat_wait_s,
+                rate_wait_s=lease.rate_wait_s,
+                t_first_token_s=stream.t_first_token_s if stream is not None else None,
+            )
+            self._conversation.attempts.append(record)
+            if parts.watch is not None:
+                parts.watch.answered(self._case_id, record, lease.lane)
+        return result, answer
+
+    def _is_overdue(self, t_send_s: float, t_end_s: float, timeout_s: float) -> bool:
+        """Whether a request that the episode's deadline ended says that its lane is silent.
+
+        A server that hangs would else be noticed by nobody where episodes may last less long than
+        requests. What was sent shortly before the deadline says nothing.
+        """
+        if t_end_s <= self._until_s - _CLOCK_STEP_S:
+            return False
+        enough_s = min(timeout_s, self._until_s - self._since_s) / 2
+        return t_end_s - t_send_s >= enough_s - _CLOCK_STEP_S
+
+    def _with_trouble(self, error: InfraError) -> InfraError:
+        trouble = self._conversation.last_trouble
+        if not trouble:
+            return error
+        if isinstance(error, NoLaneError):
+            return NoLaneError(f"{error}; the last try: {trouble}", error.kind)
+        return InfraError(error.kind, f"{error}; the last try ended with: {trouble}")
+
+    async def _back_off(self, seconds: float) -> None:
+        if seconds > 0:
+            self._conversation.backoff_s += seconds
+            await asyncio.sleep(seconds)
+
+    def _fail(self, error: InfraError, cause: BaseException | None) -> NoReturn:
+        self._conversation.failure = error
+        raise error from cause
+
+    def return_unused(self) -> None:
+        """Give the first lease back if no request used it.
+
+        Called by the timer and at the episode's end.
+        """
+        first, self._first = self._first, None
+        self._first_timer.cancel()
+        if first is not None:
+            self._parts.port.release(first, "unsent")
+
+
+def _is_wordless(result: Reply | Failure) -> TypeGuard[Failure]:
+    return isinstance(result, Failure) and result.is_wordless
