@@ -61,10 +61,13 @@ class ErrorSaid:
     Attributes:
         codes: Its code, type and status, and those of the error within it.
         message: Its message, without addresses and without what it quotes of the request.
+        back_s: After how many seconds to come back, as Google's `RetryInfo` says it; None: it does
+            not.
     """
 
     codes: frozenset[str]
     message: str
+    back_s: float | None = None
 
     @property
     def text(self) -> str:
@@ -83,11 +86,25 @@ class _Fields(msgspec.Struct):
     status: msgspec.Raw = _NOT_THERE
     innererror: msgspec.Raw = _NOT_THERE
     inner_error: msgspec.Raw = _NOT_THERE
+    details: msgspec.Raw = _NOT_THERE
+
+
+class _Violation(msgspec.Struct, rename="camel"):
+    quota_id: str = ""
+
+
+class _Detail(msgspec.Struct, rename="camel"):
+    """What google.rpc adds to an error: ErrorInfo, QuotaFailure or RetryInfo."""
+
+    reason: str = ""
+    violations: list[_Violation] = []
+    retry_delay: str = ""
 
 
 _body_decoder = msgspec.json.Decoder(_Fields | list[_Fields])
 _fields_decoder = msgspec.json.Decoder(_Fields)
 _word_decoder = msgspec.json.Decoder(str | int)
+_details_decoder = msgspec.json.Decoder(list[_Detail])
 
 
 def read_error(body: bytes) -> ErrorSaid:
@@ -113,9 +130,22 @@ def read_error(body: bytes) -> ErrorSaid:
         if source is not None
         for raw in (source.code, source.type, source.status)
     ]
+    details = _details(error.details)
+    for detail in details:
+        words += [detail.reason, *(one.quota_id for one in detail.violations)]
     codes = frozenset(word.lower() for word in words if word)
     texts = (_word(raw) for raw in (error.message, error.detail, error.error))
-    return ErrorSaid(codes, " ".join(_plain(text) for text in texts if text))
+    delays = (_number(detail.retry_delay.removesuffix("s")) for detail in details)
+    back_s = max((_bounded(delay) or 0.0 for delay in delays if delay), default=0.0)
+    message = " ".join(_plain(text) for text in texts if text)
+    return ErrorSaid(codes, message, back_s or None)
+
+
+def _details(raw: msgspec.Raw) -> list[_Detail]:
+    try:
+        return _details_decoder.decode(raw)
+    except _UNREADABLE:
+        return []
 
 
 def _object(raw: msgspec.Raw) -> _Fields | None:
@@ -147,6 +177,7 @@ _NO_MONEY_CODES = frozenset(
         "insufficient_credits",
         "account_deactivated",
         "arrearage",
+        "billing_error",
     }
 )
 # In this order: a text that names the day's quota may also speak of the plan's, and one that names
@@ -156,6 +187,7 @@ _WORDS: tuple[tuple[Excess, re.Pattern[str]], ...] = (
         "quota",
         re.compile(
             r"billing hard limit|credit balance is too low|insufficient (?:balance|credit|funds)"
+            r"|specified api usage limits"
         ),
     ),
     (
@@ -166,7 +198,7 @@ _WORDS: tuple[tuple[Excess, re.Pattern[str]], ...] = (
     (
         "tokens",
         re.compile(
-            r"tokens?[ _-](?:per[ _-]|/ ?)(?:min|sec)|token rate limit|\btpm\b|tokensperminute"
+            r"tokens?[ _-](?:per[ _-]|/ ?)(?:min|sec)|token rate limit|\btpm\b|tokens\w*perminute"
         ),
     ),
     (
@@ -192,7 +224,7 @@ _LEFT: tuple[tuple[Exceeded, tuple[str, ...]], ...] = (
 )
 _COMES_BACK = re.compile(
     r"(?:try again|retry|come back|reset)s? (?:in|after) "
-    r"((?:\d{1,7}(?:\.\d{1,6})? ?(?:ms|milliseconds?|hours?|h|minutes?|m|seconds?|s) ?)+)"
+    r"((?:\d{1,7}(?:\.\d{1,9})? ?(?:ms|milliseconds?|hours?|h|minutes?|m|seconds?|s) ?)+)"
 )
 _PART = re.compile(r"(\d+(?:\.\d+)?) ?(ms|mil|h|m|s)")
 _UNIT_S = {"ms": 0.001, "mil": 0.001, "h": 3600.0, "m": 60.0, "s": 1.0}
@@ -314,8 +346,23 @@ _BY_STATUS: dict[int, FailedOutcome] = {
     429: "rate",
     529: "rate",
 }
-_CONTEXT_WORDS = ("context_length_exceeded", "maximum context length", "context window")
-_FILTER_WORDS = ("content_filter", "content management policy", "responsibleaipolicyviolation")
+_CONTEXT_WORDS = (
+    "context_length_exceeded",
+    "maximum context length",
+    "context window",
+    # Anthropic's two, and Gemini's.
+    "prompt is too long",
+    "exceed context limit",
+    "exceeds the maximum number of tokens allowed",
+)
+_FILTER_WORDS = (
+    "content_filter",
+    "content management policy",
+    "responsibleaipolicyviolation",
+    "content_policy_violation",
+    "flagged as potentially violating",
+    "content filtering policy",
+)
 _NO_ACCESS_WORDS = ("do not have access", "does not have access", "no access to")
 _KEY_CODES = frozenset({"api_key_invalid", "invalid_api_key"})
 _KEY_WORDS = ("api key not valid", "api key expired")

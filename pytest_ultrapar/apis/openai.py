@@ -21,10 +21,11 @@ from pytest_ultrapar.apis.reading import (
     count,
     decoded,
     failure_in_answer,
+    is_nothing,
     malformed,
     part_of,
 )
-from pytest_ultrapar.apis.reply import Messages, Reply, ToolCall
+from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,9 +105,16 @@ def encode_request(model: str | None, messages: Messages, parameters: Mapping[st
     Raises:
         TypeError: A message or parameter is nothing that JSON can hold.
     """
-    if model is None:
-        return _encoder.encode({"messages": list(messages), **parameters})
-    return _encoder.encode({"model": model, "messages": list(messages), **parameters})
+    named = {} if model is None else {"model": model}
+    return _encoder.encode({**named, "messages": _without_native(messages), **parameters})
+
+
+def _without_native(messages: Messages) -> list[Message]:
+    """The messages without what a turn of another API brought along."""
+    return [
+        {name: value for name, value in one.items() if name != NATIVE} if NATIVE in one else one
+        for one in messages
+    ]
 
 
 def decode_response(body: bytes, lane: str, latency_s: float) -> Reply | Failure:
@@ -146,7 +154,7 @@ def _may_be_blank(choice: Choice, usage: Usage | None) -> bool:
 
 def error_of(completion: Completion, content: bytes) -> Failure | None:
     """The failure for which an answer of status 200 or a piece of it stands, if it is an error."""
-    if completion.error is not NOTHING and bytes(completion.error) != b"null":
+    if not is_nothing(completion.error):
         return failure_in_answer(bytes(completion.error))
     return failure_in_answer(content) if completion.object == "error" else None
 

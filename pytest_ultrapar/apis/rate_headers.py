@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import email.utils
 import math
 import re
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.apis.outcome import Allowance
@@ -45,6 +47,46 @@ def parse_allowance(headers: Mapping[str, str]) -> Allowance | None:
         requests = (None, *requests[1:])
     found = (*requests, *_bucket(headers, "tokens"))
     return None if all(one is None for one in found) else Allowance(*found)
+
+
+def parse_anthropic_allowance(headers: Mapping[str, str]) -> Allowance | None:
+    """What `anthropic-ratelimit-*` says, or None when it says nothing that can be used.
+
+    Resets are moments, and seconds to them are counted from the answer's own `date`, so that no
+    difference of clocks counts. Tokens in and out have limits apart; `tokens` is the one of them
+    that is the closest now.
+
+    Args:
+        headers: Response headers with lower-case lookup.
+
+    Source: docs.claude.com, "Rate limits", section "Response headers".
+    """
+    found: list[float | None] = []
+    for what in ("requests", "tokens"):
+        name = f"anthropic-ratelimit-{what}-"
+        limit = _number(headers.get(f"{name}limit")) or None
+        left = _number(headers.get(f"{name}remaining"))
+        reset_s = None
+        if limit is not None or left is not None:
+            reset_s = _seconds_until(headers.get(f"{name}reset"), headers.get("date"))
+        found += (limit, left, reset_s)
+    return None if all(one is None for one in found) else Allowance(*found)
+
+
+def _seconds_until(moment: str | None, now: str | None) -> float | None:
+    if moment is None or now is None or max(len(moment), len(now)) > _LONGEST_TEXT:
+        return None
+    try:
+        until, since = datetime.fromisoformat(moment), email.utils.parsedate_to_datetime(now)
+        seconds = (_with_zone(until) - _with_zone(since)).total_seconds()
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+    # It is said to the second, and answers take their time.
+    return min(max(seconds, 0.0), _LONGEST_S)
+
+
+def _with_zone(moment: datetime) -> datetime:
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def _bucket(headers: Mapping[str, str], what: str) -> _Bucket:

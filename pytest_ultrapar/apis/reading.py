@@ -57,6 +57,11 @@ def part_of(text: msgspec.Raw, kind: type[T]) -> T | None:
         return None
 
 
+def is_nothing(field: msgspec.Raw) -> bool:
+    """Whether a field is not there, or null."""
+    return field is NOTHING or bytes(field) == b"null"
+
+
 def count(figure: msgspec.Raw) -> int | None:
     """A number of tokens; None where none is said that can be believed.
 
@@ -83,20 +88,43 @@ _STATUS_OF_WORD = {
     "content_filter": 400,
     "invalid_request_error": 400,
     "badrequesterror": 400,
+    "invalid_prompt": 400,
     "authentication_error": 401,
+    "billing_error": 402,
     "invalid_api_key": 401,
     "permission_error": 403,
     "not_found_error": 404,
     "deploymentnotfound": 404,
     "model_not_found": 404,
+    "conflict_error": 409,
+    "request_too_large": 413,
+    "timeout_error": 504,
     "overloaded_error": 529,
+    "invalid_argument": 400,
+    "failed_precondition": 400,
+    "unauthenticated": 401,
+    "permission_denied": 403,
+    "not_found": 404,
+    "resource_exhausted": 429,
+    "unavailable": 503,
+    "deadline_exceeded": 504,
 }
-"""HTTP statuses that the words in `code` and `type` stand for."""
+"""HTTP statuses that the words in `code`, `type` and `status` stand for. Responses' words for an
+image that cannot be used begin alike; the last ones are google.rpc's."""
+
+_IMAGE_WORDS = (
+    "image_",
+    "invalid_image",
+    "invalid_base64_image",
+    "unsupported_image",
+    "empty_image",
+)
 
 
 class _ErrorCode(msgspec.Struct):
     code: str | int | None = None
     type: str | None = None
+    status: str | None = None
 
 
 _error_decoder = msgspec.json.Decoder(_ErrorCode)
@@ -126,7 +154,9 @@ def _status(error: bytes) -> int:
     # An int of more than 4300 digits cannot be one; three digits are all that a status has.
     if len(code) == len("500") and code.isascii() and code.isdigit() and code[0] in "45":
         return int(code)
-    for word in (code, found.type or ""):
+    for word in (code, found.type or "", found.status or ""):
         if (status := _STATUS_OF_WORD.get(word.lower())) is not None:
             return status
+        if word.startswith(_IMAGE_WORDS):
+            return HTTPStatus.BAD_REQUEST
     return HTTPStatus.INTERNAL_SERVER_ERROR

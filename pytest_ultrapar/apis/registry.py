@@ -22,6 +22,9 @@ SIMULATED = "simulated"
 MODULES = {
     "openai": "pytest_ultrapar.apis.openai",
     "azure-openai": "pytest_ultrapar.apis.azure",
+    "anthropic": "pytest_ultrapar.apis.anthropic",
+    "openai-responses": "pytest_ultrapar.apis.responses",
+    "gemini": "pytest_ultrapar.apis.gemini",
     SIMULATED: "pytest_ultrapar.apis.openai",
 }
 """The module of each API, by the word in `pool.toml`. Imported when a pool asks for it: reading

@@ -10,6 +10,8 @@ from typing import Any
 Message = Mapping[str, Any]
 """One message as the chat-completions API has it: `role`, `content`, perhaps `tool_calls`."""
 Messages = Sequence[Message]
+NATIVE = "native"
+"""The field of an assistant's message that holds `Reply.native`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,12 @@ class Reply:
         latency_s: Send to last byte of the attempt that succeeded, in seconds.
         refusal: The model's own words for not answering where the API sends them apart, else None.
         reasoning_tokens: How many of `tokens_out` were reasoning; None when the API does not say.
+        id: What the API calls the answer.
+        model: Which model answered, in the API's own words.
+        cached_tokens: How many of `tokens_in` came from a cache; None when the API does not say.
+        stop_reason: Why the model ended, in the API's own word.
+        native: The model's turn as its API has it: `api`, and `turn` with its blocks or items. None
+            where text and calls say all: chat completions, and answers without reasoning.
     """
 
     text: str
@@ -55,17 +63,25 @@ class Reply:
     latency_s: float
     refusal: str | None = None
     reasoning_tokens: int | None = None
+    id: str | None = None
+    model: str | None = None
+    cached_tokens: int | None = None
+    stop_reason: str | None = None
+    native: Mapping[str, Any] | None = None
 
     @property
     def message(self) -> dict[str, Any]:
         """The reply as the next message of its conversation, tool calls and their ids included.
 
-        Reasoning is not part of it: some APIs refuse to get it back.
+        Reasoning is part of it where its API wants it back, as `native`: what another API gets is
+        text and calls.
         """
         said: dict[str, Any] = {"role": "assistant", "content": self.text}
         if self.tool_calls:
             said["content"] = self.text or None
             said["tool_calls"] = [_sent_back(call) for call in self.tool_calls]
+        if self.native is not None:
+            said[NATIVE] = self.native
         return said
 
 

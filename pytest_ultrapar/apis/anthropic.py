@@ -1,0 +1,565 @@
+"""Anthropic's Messages: chat completions translated, answers and streams read.
+
+First the API as the rest of the package sees it, then the way of a request, of an answer, of a
+stream, and the shapes on the wire.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from pytest_ultrapar.apis.events import EventStream
+from pytest_ultrapar.apis.failure import Failure, classify_status, parse_retry_after
+from pytest_ultrapar.apis.rate_headers import parse_anthropic_allowance
+from pytest_ultrapar.apis.reading import (
+    MOST_TOOL_CALLS,
+    NOTHING,
+    UNREADABLE,
+    count,
+    decoded,
+    failure_in_answer,
+    is_nothing,
+    malformed,
+    part_of,
+)
+from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
+from pytest_ultrapar.apis.translation import Function, Translator, object_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_ultrapar.apis.outcome import Allowance
+
+NAME = "anthropic"
+MESSAGES_PATH = "/v1/messages"
+_MODELS_PATH = "/v1/models?limit=1000"
+_VERSION = "2023-06-01"
+MAX_TOKENS = 4096
+"""Asked for where neither suite nor pool say how long an answer may be: the API wants a bound, and
+no model refuses this one."""
+
+
+class Anthropic:
+    """`api = "anthropic"`; see `registry.Api` for what each attribute and method means."""
+
+    version_example: ClassVar[str | None] = None
+    endpoint_noun: ClassVar[str] = "model"
+    # Aliases such as those without a date answer and are not listed.
+    lists_endpoints: ClassVar[bool] = False
+    base_url_hint: ClassVar[str] = ""
+    streamed: ClassVar[Mapping[str, Any]] = {"stream": True}
+
+    def flaw_of(self, base_url: str) -> str | None:
+        """A path that is ours to write."""
+        if urlsplit(base_url).path.rstrip("/").endswith(("/v1", "/messages")):
+            return 'must be the address without "/v1" and what follows'
+        return None
+
+    def url(self, base_url: str, name: str, version: str | None) -> str:
+        """The same for all models."""
+        return base_url.rstrip("/") + MESSAGES_PATH
+
+    def models_url(self, base_url: str, version: str | None) -> str:
+        """The server's list of models."""
+        return base_url.rstrip("/") + _MODELS_PATH
+
+    def headers(self, token: str) -> dict[str, str]:
+        """The header with the key, and the version of the API that we speak."""
+        return {"x-api-key": token, "anthropic-version": _VERSION}
+
+    def request(self, name: str, messages: Messages, parameters: Mapping[str, Any]) -> bytes:
+        """The body, translated."""
+        return _encoder.encode(_request(name, messages, parameters))
+
+    def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
+        """The reply in a whole answer."""
+        return decode_response(body, lane, latency_s)
+
+    def stream(self) -> MessageStream:
+        """An empty stream."""
+        return MessageStream()
+
+    def failure(
+        self, status: int, body: bytes, headers: Mapping[str, str], *, epoch_s: float
+    ) -> Failure:
+        """By the status, the error's own words, and the headers."""
+        return classify_status(status, body, parse_retry_after(headers, epoch_s=epoch_s), headers)
+
+    def allowance(self, headers: Mapping[str, str]) -> Allowance | None:
+        """What the headers `anthropic-ratelimit-*` say."""
+        return parse_anthropic_allowance(headers)
+
+    def models(self, body: bytes) -> list[str] | None:
+        """The ids in a list of models."""
+        try:
+            return [one.id for one in msgspec.json.decode(body, type=_Models).data]
+        except UNREADABLE:
+            return None
+
+
+_translate = Translator(
+    NAME,
+    {
+        "n": 1,
+        "seed": None,
+        "logit_bias": None,
+        "logprobs": False,
+        "top_logprobs": 0,
+        "presence_penalty": 0,
+        "frequency_penalty": 0,
+        "functions": None,
+        "function_call": None,
+        "modalities": ["text"],
+        "audio": None,
+        "prediction": None,
+        "store": False,
+        "web_search_options": None,
+        "verbosity": None,
+        "reasoning_effort": None,
+        "prompt_cache_key": None,
+        "safety_identifier": None,
+    },
+)
+_TOOL_CHOICES = {"auto": "auto", "required": "any", "none": "none"}
+_FOREIGN_PARTS = frozenset({"input_audio", "file", "refusal"})
+"""Parts that chat completions know; of all others the API itself is the judge."""
+
+
+def _request(name: str, messages: Messages, given: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = _translate.parameters(given)
+    most = _translate.bound(parameters)
+    system, turns = _turns(messages)
+    body: dict[str, Any] = {"model": name, "max_tokens": most, "messages": turns}
+    if system:
+        if "system" in parameters:
+            msg = "llm.chat() got system beside messages of the system: give only one of them"
+            raise TypeError(msg)
+        one_text = len(system) == 1 and system[0].keys() == {"type", "text"}
+        body["system"] = system[0]["text"] if one_text else system
+    if (stop := parameters.pop("stop", None)) is not None:
+        body["stop_sequences"] = [stop] if isinstance(stop, str) else stop
+    if (tools := parameters.pop("tools", None)) is not None:
+        body["tools"] = [_tool(tool) for tool in _translate.functions(tools)]
+    choice = _tool_choice(
+        parameters.pop("tool_choice", None), parameters.pop("parallel_tool_calls", True)
+    )
+    if choice is not None:
+        body["tool_choice"] = choice
+    if (user := parameters.pop("user", None)) is not None:
+        body["metadata"] = {"user_id": user}
+    if (wanted := parameters.pop("response_format", None)) is not None:
+        schema = _translate.schema(wanted)
+        if schema is not None:
+            as_json = {"type": "json_schema", "schema": schema["schema"]}
+            body["output_config"] = {**parameters.pop("output_config", {}), "format": as_json}
+        elif wanted["type"] != "text":
+            _translate.refuse("response_format of type 'json_object'")
+    if most is None:
+        body["max_tokens"] = MAX_TOKENS + _thinking_budget(parameters.get("thinking"))
+    return body | parameters
+
+
+def _thinking_budget(thinking: object) -> int:
+    """Tokens of thinking, which the bound on the answer has to leave room for."""
+    match thinking:
+        case {"budget_tokens": int(n)}:
+            return n
+    return 0
+
+
+def _tool(tool: Mapping[str, Any] | Function) -> Mapping[str, Any]:
+    if not isinstance(tool, Function):
+        return tool
+    said: dict[str, Any] = {"name": tool.name, "input_schema": tool.schema}
+    if tool.description is not None:
+        said["description"] = tool.description
+    if tool.strict:
+        said["strict"] = True
+    return said
+
+
+def _tool_choice(choice: object, in_parallel: object) -> Mapping[str, Any] | None:
+    said: dict[str, Any]
+    match choice:
+        case None:
+            if in_parallel is not False:
+                return None
+            said = {"type": "auto"}
+        case {"type": "function", "function": {"name": str(name)}}:
+            said = {"type": "tool", "name": name}
+        case str(word) if word in _TOOL_CHOICES:
+            said = {"type": _TOOL_CHOICES[word]}
+        case {"type": "auto" | "any" | "tool" | "none"}:
+            said = dict(choice)  # type: ignore[call-overload]
+        case _:
+            _translate.refuse("this tool_choice")
+    if in_parallel is False and said["type"] != "none":
+        said["disable_parallel_tool_use"] = True
+    return said
+
+
+def _turns(messages: Messages) -> tuple[list[Mapping[str, Any]], list[dict[str, Any]]]:
+    """What stands at the head as the system's, and the turns of the conversation."""
+    system: list[Mapping[str, Any]] = []
+    turns: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] | None = None
+    for number, message in enumerate(messages):
+        place = f"messages[{number}]"
+        match message.get("role"):
+            case "tool":
+                # Results in a row are answers to one turn of the model, and one turn themselves.
+                if results is None:
+                    results = []
+                    turns.append({"role": "user", "content": results})
+                results.append(_result(message, place))
+                continue
+            case "system" | "developer":
+                _translate.only(message, place)
+                parts = _blocks(message, place)
+                if turns:
+                    # Newer models take one in the midst; where a model does not, the API says so.
+                    turns.append({"role": "system", "content": parts})
+                else:
+                    system += parts
+            case "user":
+                _translate.only(message, place)
+                turns.append({"role": "user", "content": _content(message, place)})
+            case "assistant":
+                _translate.only(message, place, "tool_calls", "refusal")
+                turns.append({"role": "assistant", "content": _said(message, place)})
+            case role:
+                _translate.refuse(f"{place}.role {role!r}")
+        results = None
+    return system, turns
+
+
+def _content(message: Message, place: str) -> str | list[Mapping[str, Any]]:
+    content = message.get("content")
+    return content if isinstance(content, str) else _blocks(message, place)
+
+
+def _blocks(message: Message, place: str) -> list[Mapping[str, Any]]:
+    return [
+        _block(part, f"{place}.content[{number}]")
+        for number, part in enumerate(_translate.parts(message.get("content"), place))
+    ]
+
+
+def _block(part: Mapping[str, Any], place: str) -> Mapping[str, Any]:
+    kind = part.get("type")
+    if kind == "image_url":
+        image = _translate.image(part, place)
+        if image.detail not in {None, "auto"}:
+            _translate.refuse(f"{place}.image_url.detail")
+        source = {"type": "url", "url": image.url}
+        if image.media_type:
+            source = {"type": "base64", "media_type": image.media_type, "data": image.content}
+        return {"type": "image", "source": source}
+    if kind in _FOREIGN_PARTS:
+        _translate.refuse(f"{place} of type {kind!r}")
+    return part
+
+
+def _result(message: Message, place: str) -> dict[str, Any]:
+    # The call has said which function it was.
+    _translate.only(message, place, "tool_call_id", "name")
+    call_id = _translate.id_of(message.get("tool_call_id"), f"{place}.tool_call_id")
+    return {"type": "tool_result", "tool_use_id": call_id, "content": _content(message, place)}
+
+
+def _said(message: Message, place: str) -> str | Sequence[Mapping[str, Any]]:
+    """A turn of the model: as it came where that is still what it says, else its text and calls."""
+    calls = [
+        {"type": "tool_use", "id": call_id, "name": name, "input": object_of(arguments)}
+        for call_id, name, arguments in _translate.calls(message, place)
+    ]
+    text = _translate.said(message, place)
+    match message.get(NATIVE):
+        case {"api": str(api), "turn": list(turn)} if api == NAME:
+            used = [{name: one.get(name) for name in _CALL} for one in _of(turn, "tool_use")]
+            whole = "".join(one.get("text") or "" for one in _of(turn, "text"))
+            if used == calls and whole == text:
+                # The API takes no text without a character.
+                return [one for one in turn if one != _NO_TEXT]
+    if not calls:
+        return text
+    return [{"type": "text", "text": text}, *calls] if text else calls
+
+
+_NO_TEXT = {"type": "text", "text": ""}
+_CALL = ("type", "id", "name", "input")
+
+
+def _of(turn: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [block for block in turn if block.get("type") == kind]
+
+
+_FINISH_REASONS = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+}
+"""Of what chat completions have no word for, `pause_turn`, the API's own word stands."""
+_PLAIN_BLOCKS = frozenset({"text", "tool_use"})
+
+
+def decode_response(body: bytes, lane: str, latency_s: float) -> Reply | Failure:
+    """The reply in a 200 response, or what is wrong with it."""
+    message = decoded(body, _message_decoder, "message")
+    if isinstance(message, Failure):
+        return message
+    if message.type == "error" or not is_nothing(message.error):
+        return failure_in_answer(body if is_nothing(message.error) else bytes(message.error))
+    if is_nothing(message.content):
+        return malformed("the answer's message has no content, not even an empty one")
+    blocks = decoded(bytes(message.content), _blocks_decoder, "message")
+    if isinstance(blocks, Failure):
+        return blocks
+    usage = part_of(message.usage, _Usage) or _Usage()
+    reply = _reply(message, blocks, usage, lane, latency_s)
+    if isinstance(reply, Failure) or all(block.type in _PLAIN_BLOCKS for block in blocks):
+        return reply
+    turn = decoded(bytes(message.content), _turn_decoder, "message")
+    return turn if isinstance(turn, Failure) else _with_turn(reply, turn)
+
+
+def _with_turn(reply: Reply, turn: list[dict[str, Any]]) -> Reply:
+    return replace(reply, native={"api": NAME, "turn": turn})
+
+
+def _reply(
+    message: _Message, blocks: Sequence[_Block], usage: _Usage, lane: str, latency_s: float
+) -> Reply | Failure:
+    if message.stop_reason == "refusal":
+        said = part_of(message.stop_details, _StopDetails) or _StopDetails()
+        reason = "the provider's content filter stopped the answer"
+        if said.explanation:
+            reason += f": {said.explanation}"
+        return Failure("refused", reason, "content_filter")
+    details = part_of(usage.output_tokens_details, _TokenDetails) or _TokenDetails()
+    cached = count(usage.cache_read_input_tokens)
+    tokens_in = count(usage.input_tokens)
+    if tokens_in is not None:
+        # What goes into a cache or comes out of it is counted apart.
+        tokens_in += (cached or 0) + (count(usage.cache_creation_input_tokens) or 0)
+    return Reply(
+        text="".join(block.text or "" for block in blocks if block.type == "text"),
+        reasoning="\n".join(block.thinking for block in blocks if block.thinking) or None,
+        tool_calls=tuple(
+            ToolCall(block.id or "", block.name or "", bytes(block.input).decode())
+            for block in blocks
+            if block.type == "tool_use"
+        ),
+        finish_reason=_FINISH_REASONS.get(message.stop_reason or "", message.stop_reason),
+        tokens_in=tokens_in,
+        tokens_out=count(usage.output_tokens),
+        lane=lane,
+        latency_s=latency_s,
+        reasoning_tokens=count(details.thinking_tokens),
+        id=part_of(message.id, str),
+        model=part_of(message.model, str),
+        cached_tokens=cached,
+        stop_reason=message.stop_reason,
+    )
+
+
+class MessageStream(EventStream):
+    """The events of one answer so far.
+
+    Source: docs.claude.com, "Streaming messages": a block begins, grows by deltas and ends; the
+    reason of the end and the last usage come apart; `message_stop` is the end.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._message = _Message()
+        self._usage = _Usage()
+        self._growing: dict[int, _Growing] = {}
+        self._said_stop = False
+
+    def reply(self, lane: str, latency_s: float) -> Reply | Failure:
+        """The reply, or why there is none: an error in the stream, or an end before its end."""
+        if self._failure is not None:
+            return self._failure
+        if not (self._said_stop or self._message.stop_reason):
+            came = "before its end" if self._growing else "without an answer"
+            return malformed(f"the stream ended {came}")
+        grown = [one for _, one in sorted(self._growing.items())]
+        blocks = [one.block() for one in grown]
+        reply = _reply(self._message, blocks, self._usage, lane, latency_s)
+        if isinstance(reply, Failure) or all(block.type in _PLAIN_BLOCKS for block in blocks):
+            return reply
+        return _with_turn(reply, [one.whole() for one in grown])
+
+    def _take(self, data: bytes, now_s: float) -> None:
+        event = decoded(data, _event_decoder, "event of a message")
+        if isinstance(event, Failure):
+            self._fail(event)
+            return
+        match event.type:
+            case "error":
+                error = data if is_nothing(event.error) else bytes(event.error)
+                self._fail(failure_in_answer(error))
+            case "message_start" if event.message is not None:
+                self._message = event.message
+                self._take_usage(event.message.usage)
+            case "content_block_start":
+                self._begin(event.index, event.content_block, now_s)
+            case "content_block_delta" if event.delta is not None:
+                self._grow(event.index, event.delta, now_s)
+            case "message_delta":
+                self._take_usage(event.usage)
+                if event.delta is not None:
+                    message = self._message
+                    message.stop_reason = event.delta.stop_reason or message.stop_reason
+                    message.stop_details = event.delta.stop_details
+            case "message_stop":
+                self._said_stop = self.done = True
+
+    def _take_usage(self, usage: msgspec.Raw) -> None:
+        """The counts of the end are totals and take the place of those of the beginning."""
+        for name, figure in msgspec.structs.asdict(part_of(usage, _Usage) or _Usage()).items():
+            if not is_nothing(figure):
+                setattr(self._usage, name, figure)
+
+    def _begin(self, index: int, begin: msgspec.Raw, now_s: float) -> None:
+        block = decoded(bytes(begin), _block_decoder, "block of a message")
+        if isinstance(block, Failure):
+            self._fail(block)
+        elif len(self._growing) >= MOST_TOOL_CALLS:
+            self._fail(malformed(f"the stream has more than {MOST_TOOL_CALLS} blocks"))
+        else:
+            self._growing[index] = _Growing(block, bytes(begin))
+            if block.type not in {"text", "thinking"} or block.text or block.thinking:
+                self._note_token(now_s)
+
+    def _grow(self, index: int, delta: _Delta, now_s: float) -> None:
+        growing = self._growing.get(index)
+        if growing is None:
+            self._fail(malformed("the stream has a piece of a block that did not begin"))
+            return
+        for pieces, piece in (
+            (growing.texts, delta.text),
+            (growing.thoughts, delta.thinking),
+            (growing.signatures, delta.signature),
+            (growing.inputs, delta.partial_json),
+        ):
+            if piece:
+                pieces.append(piece)
+                self._note_token(now_s)
+
+
+@dataclass(slots=True)
+class _Growing:
+    """A block of a stream: how it began, and what was added."""
+
+    begin: _Block
+    begin_json: bytes
+    texts: list[str] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
+    signatures: list[str] = field(default_factory=list)
+    inputs: list[str] = field(default_factory=list)
+
+    def block(self) -> _Block:
+        return msgspec.structs.replace(
+            self.begin,
+            text=(self.begin.text or "") + "".join(self.texts),
+            thinking=(self.begin.thinking or "") + "".join(self.thoughts),
+            input=msgspec.Raw("".join(self.inputs).encode()) if self.inputs else self.begin.input,
+        )
+
+    def whole(self) -> dict[str, Any]:
+        """The block as it would have come at once."""
+        said: dict[str, Any] = msgspec.json.decode(self.begin_json, type=dict[str, Any])
+        grown = self.block()
+        said |= {"text": grown.text} if self.texts else {}
+        said |= {"thinking": grown.thinking} if self.thoughts else {}
+        said |= {"signature": "".join(self.signatures)} if self.signatures else {}
+        said |= {"input": object_of("".join(self.inputs))} if self.inputs else {}
+        return said
+
+
+class _Block(msgspec.Struct):
+    """A block of content. Those of no type that we know are sent back, and say nothing to us."""
+
+    type: str | None = None
+    text: str | None = None
+    thinking: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Message(msgspec.Struct):
+    """A whole answer, or the beginning of a stream."""
+
+    type: str | None = None
+    error: msgspec.Raw = NOTHING
+    content: msgspec.Raw = NOTHING
+    id: msgspec.Raw = NOTHING
+    model: msgspec.Raw = NOTHING
+    usage: msgspec.Raw = NOTHING
+    stop_reason: str | None = None
+    stop_details: msgspec.Raw = NOTHING
+
+
+class _Delta(msgspec.Struct):
+    """What an event adds to a block, or to the message."""
+
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    partial_json: str | None = None
+    stop_reason: str | None = None
+    stop_details: msgspec.Raw = NOTHING
+
+
+class _Event(msgspec.Struct):
+    type: str | None = None
+    index: int = 0
+    message: _Message | None = None
+    content_block: msgspec.Raw = NOTHING
+    delta: _Delta | None = None
+    usage: msgspec.Raw = NOTHING
+    error: msgspec.Raw = NOTHING
+
+
+class _StopDetails(msgspec.Struct):
+    explanation: str | None = None
+
+
+class _Usage(msgspec.Struct):
+    """What the API counted, unread."""
+
+    input_tokens: msgspec.Raw = NOTHING
+    output_tokens: msgspec.Raw = NOTHING
+    cache_creation_input_tokens: msgspec.Raw = NOTHING
+    cache_read_input_tokens: msgspec.Raw = NOTHING
+    output_tokens_details: msgspec.Raw = NOTHING
+
+
+class _TokenDetails(msgspec.Struct):
+    thinking_tokens: msgspec.Raw = NOTHING
+
+
+class _Listed(msgspec.Struct):
+    id: str
+
+
+class _Models(msgspec.Struct):
+    data: list[_Listed]
+
+
+_message_decoder = msgspec.json.Decoder(_Message)
+_blocks_decoder = msgspec.json.Decoder(list[_Block])
+_block_decoder = msgspec.json.Decoder(_Block)
+_turn_decoder = msgspec.json.Decoder(list[dict[str, Any]])
+_event_decoder = msgspec.json.Decoder(_Event)
+_encoder = msgspec.json.Encoder()
+API = Anthropic()

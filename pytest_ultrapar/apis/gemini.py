@@ -1,0 +1,494 @@
+"""Gemini's generateContent: chat completions translated, answers and streams read.
+
+A turn is a list of parts here: texts, thoughts, images, calls of functions and their results. Calls
+need no id: where the server gives none we do, and take it back by the function's name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from pytest_ultrapar.apis.events import EventStream
+from pytest_ultrapar.apis.failure import Failure, classify_status, parse_retry_after, read_error
+from pytest_ultrapar.apis.reading import (
+    MOST_TOOL_CALLS,
+    NOTHING,
+    UNREADABLE,
+    count,
+    decoded,
+    failure_in_answer,
+    is_nothing,
+    malformed,
+    part_of,
+)
+from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
+from pytest_ultrapar.apis.translation import Function, Translator, object_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_ultrapar.apis.outcome import Allowance
+
+NAME = "gemini"
+_MODELS_PATH = "/v1beta/models"
+
+
+class Gemini:
+    """`api = "gemini"`; see `registry.Api` for what each attribute and method means."""
+
+    version_example: ClassVar[str | None] = None
+    endpoint_noun: ClassVar[str] = "model"
+    lists_endpoints: ClassVar[bool] = True
+    base_url_hint: ClassVar[str] = ""
+    # A stream is another address and not another body.
+    streamed: ClassVar[Mapping[str, Any]] = {}
+
+    def flaw_of(self, base_url: str) -> str | None:
+        """A path that is ours to write."""
+        if "/v1" in urlsplit(base_url).path:
+            return 'must be the address without "/v1beta" and what follows'
+        return None
+
+    def url(self, base_url: str, name: str, version: str | None) -> str:
+        """That of the model."""
+        model = quote(name.removeprefix("models/"), safe="")
+        return f"{base_url.rstrip('/')}{_MODELS_PATH}/{model}:generateContent"
+
+    def models_url(self, base_url: str, version: str | None) -> str:
+        """The server's list of models."""
+        return f"{base_url.rstrip('/')}{_MODELS_PATH}?pageSize=1000"
+
+    def headers(self, token: str) -> dict[str, str]:
+        """The authentication header."""
+        return {"x-goog-api-key": token}
+
+    def request(self, name: str, messages: Messages, parameters: Mapping[str, Any]) -> bytes:
+        """The body, translated; it names no model."""
+        return _encoder.encode(_request(messages, parameters))
+
+    def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
+        """The reply in a whole answer."""
+        return decode_response(body, lane, latency_s)
+
+    def stream(self) -> ContentStream:
+        """An empty stream."""
+        return ContentStream()
+
+    def failure(
+        self, status: int, body: bytes, headers: Mapping[str, str], *, epoch_s: float
+    ) -> Failure:
+        """By the status, the error's own words and the time that it asks for."""
+        asked_s = parse_retry_after(headers, epoch_s=epoch_s) or read_error(body).back_s
+        return classify_status(status, body, asked_s, headers)
+
+    def allowance(self, headers: Mapping[str, str]) -> Allowance | None:
+        """None: the API says nothing of its limits."""
+        return None
+
+    def models(self, body: bytes) -> list[str] | None:
+        """The names in a list of models, as pools have them."""
+        try:
+            found = msgspec.json.decode(body, type=_Models).models
+        except UNREADABLE:
+            return None
+        return [one.name.removeprefix("models/") for one in found]
+
+
+_translate = Translator(
+    NAME,
+    {
+        "n": 1,
+        "logit_bias": None,
+        "logprobs": False,
+        "top_logprobs": 0,
+        "parallel_tool_calls": True,
+        "functions": None,
+        "function_call": None,
+        "modalities": ["text"],
+        "audio": None,
+        "prediction": None,
+        "store": False,
+        "user": None,
+        "metadata": None,
+        "web_search_options": None,
+        "verbosity": None,
+        "reasoning_effort": None,
+        "service_tier": "auto",
+        "prompt_cache_key": None,
+        "safety_identifier": None,
+    },
+)
+_SETTINGS = {
+    "temperature": "temperature",
+    "top_p": "topP",
+    "top_k": "topK",
+    "seed": "seed",
+    "presence_penalty": "presencePenalty",
+    "frequency_penalty": "frequencyPenalty",
+}
+_MODES = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
+_FOREIGN_PARTS = frozenset({"input_audio", "file", "refusal"})
+
+
+def _request(messages: Messages, given: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = _translate.parameters(given)
+    settings: dict[str, Any] = {}
+    if (most := _translate.bound(parameters)) is not None:
+        settings["maxOutputTokens"] = most
+    for name, own in _SETTINGS.items():
+        if name in parameters:
+            settings[own] = parameters.pop(name)
+    if (stop := parameters.pop("stop", None)) is not None:
+        settings["stopSequences"] = [stop] if isinstance(stop, str) else stop
+    if (wanted := parameters.pop("response_format", None)) is not None:
+        schema = _translate.schema(wanted)
+        if wanted["type"] != "text":
+            settings["responseMimeType"] = "application/json"
+        if schema is not None:
+            settings["responseJsonSchema"] = schema["schema"]
+    system, turns = _turns(messages)
+    body: dict[str, Any] = {"contents": turns}
+    if system:
+        body["systemInstruction"] = {"parts": system}
+    if (tools := parameters.pop("tools", None)) is not None:
+        body["tools"] = _tools(tools)
+    if (choice := parameters.pop("tool_choice", None)) is not None:
+        body["toolConfig"] = {"functionCallingConfig": _calling(choice)}
+    settings = parameters.pop("generationConfig", {}) | settings
+    if settings:
+        body["generationConfig"] = settings
+    return body | parameters
+
+
+def _tools(tools: Sequence[Any]) -> list[Mapping[str, Any]]:
+    functions: list[Mapping[str, Any]] = []
+    others: list[Mapping[str, Any]] = []
+    for tool in _translate.functions(tools):
+        if not isinstance(tool, Function):
+            others.append(tool)
+            continue
+        said: dict[str, Any] = {"name": tool.name, "parametersJsonSchema": tool.schema}
+        if tool.description is not None:
+            said["description"] = tool.description
+        functions.append(said)
+    return [*([{"functionDeclarations": functions}] if functions else []), *others]
+
+
+def _calling(choice: object) -> dict[str, Any]:
+    match choice:
+        case {"type": "function", "function": {"name": str(name)}}:
+            return {"mode": "ANY", "allowedFunctionNames": [name]}
+        case str(word) if word in _MODES:
+            return {"mode": _MODES[word]}
+    return _translate.refuse("this tool_choice")
+
+
+def _turns(messages: Messages) -> tuple[list[Mapping[str, Any]], list[dict[str, Any]]]:
+    """What stands at the head as the system's, and the turns of the conversation."""
+    system: list[Mapping[str, Any]] = []
+    turns: list[dict[str, Any]] = []
+    called: dict[str, str] = {}
+    results: list[dict[str, Any]] | None = None
+    for number, message in enumerate(messages):
+        place = f"messages[{number}]"
+        role = message.get("role")
+        if role == "tool":
+            # Results in a row are answers to one turn of the model, and one turn themselves.
+            if results is None:
+                results = []
+                turns.append({"role": "user", "parts": results})
+            results.append(_result(message, place, called))
+            continue
+        results = None
+        if role in {"system", "developer"} and not turns:
+            _translate.only(message, place)
+            system += _parts(message, place)
+        elif role == "user":
+            _translate.only(message, place)
+            turns.append({"role": "user", "parts": _parts(message, place)})
+        elif role == "assistant":
+            _translate.only(message, place, "tool_calls", "refusal")
+            turns.append({"role": "model", "parts": _said(message, place, called)})
+        else:
+            _translate.refuse(f"{place}.role {role!r}" + (" after the first turn" if turns else ""))
+    return system, turns
+
+
+def _parts(message: Message, place: str) -> list[Mapping[str, Any]]:
+    return [
+        _part(part, f"{place}.content[{number}]")
+        for number, part in enumerate(_translate.parts(message.get("content"), place))
+    ]
+
+
+def _part(part: Mapping[str, Any], place: str) -> Mapping[str, Any]:
+    kind = part.get("type")
+    if kind == "text":
+        return {"text": part.get("text")}
+    if kind == "image_url":
+        image = _translate.image(part, place)
+        if image.detail not in {None, "auto"}:
+            _translate.refuse(f"{place}.image_url.detail")
+        if image.media_type:
+            return {"inlineData": {"mimeType": image.media_type, "data": image.content}}
+        return {"fileData": {"fileUri": image.url}}
+    if kind in _FOREIGN_PARTS:
+        _translate.refuse(f"{place} of type {kind!r}")
+    return part
+
+
+def _result(message: Message, place: str, called: Mapping[str, str]) -> dict[str, Any]:
+    _translate.only(message, place, "tool_call_id", "name")
+    call_id = _translate.id_of(message.get("tool_call_id"), f"{place}.tool_call_id")
+    if call_id not in called:
+        _translate.refuse(f"{place}.tool_call_id {call_id!r} of no call before it")
+    parts = _translate.parts(message.get("content"), place)
+    if any(part.get("type") != "text" for part in parts):
+        _translate.refuse(f"{place}.content with another part than text")
+    output = {"output": "".join(str(part.get("text")) for part in parts)}
+    return {"functionResponse": {**_own_id(call_id), "name": called[call_id], "response": output}}
+
+
+def _own_id(call_id: str) -> dict[str, str]:
+    """The id as the server knows it, if it does."""
+    return {} if call_id.startswith(_OUR_ID) else {"id": call_id}
+
+
+_OUR_ID = "ultrapar-"
+
+
+def _said(message: Message, place: str, called: dict[str, str]) -> Sequence[Mapping[str, Any]]:
+    """A turn of the model: as it came where that is still what it says, else its text and calls."""
+    calls: list[dict[str, Any]] = []
+    for call_id, name, arguments in _translate.calls(message, place):
+        called[call_id] = name
+        call = {**_own_id(call_id), "name": name, "args": object_of(arguments)}
+        calls.append({"functionCall": call})
+    text = _translate.said(message, place)
+    match message.get(NATIVE):
+        case {"api": str(api), "turn": list(turn)} if api == NAME:
+            used = [
+                {"functionCall": {"args": {}, **part["functionCall"]}}
+                for part in turn
+                if "functionCall" in part
+            ]
+            whole = "".join(part.get("text") or "" for part in turn if not part.get("thought"))
+            if used == calls and whole == text:
+                return turn
+    return [*([{"text": text}] if text or not calls else []), *calls]
+
+
+_FINISH_REASONS = {"STOP": "stop", "MAX_TOKENS": "length"}
+_FILTERED = frozenset(
+    {
+        "SAFETY",
+        "RECITATION",
+        "BLOCKLIST",
+        "PROHIBITED_CONTENT",
+        "SPII",
+        "LANGUAGE",
+        "IMAGE_SAFETY",
+    }
+)
+
+
+def decode_response(body: bytes, lane: str, latency_s: float) -> Reply | Failure:
+    """The reply in a 200 response, or what is wrong with it."""
+    content = ContentStream()
+    content.take(body, 0.0)
+    return content.reply(lane, latency_s)
+
+
+class ContentStream(EventStream):
+    """The events of one answer so far: each is an answer with some of the parts.
+
+    Source: ai.google.dev, "Generating content", GenerateContentResponse.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last = _Response()
+        self._parts: list[_Part] = []
+        self._turn: list[dict[str, Any]] = []
+        self._texts: list[list[str]] = []
+        self._stop_reason: str | None = None
+        self._has_answer = False
+
+    def reply(self, lane: str, latency_s: float) -> Reply | Failure:
+        """The reply, or why there is none: an error, or an end before its end."""
+        if self._failure is not None:
+            return self._failure
+        feedback = part_of(self._last.prompt_feedback, _Feedback) or _Feedback()
+        if feedback.block_reason or self._stop_reason in _FILTERED:
+            why = feedback.block_reason or self._stop_reason
+            reason = f"the provider's content filter stopped the answer: {why}"
+            return Failure("refused", reason, "content_filter")
+        if not self._has_answer:
+            return malformed("the answer has no candidate")
+        if not self._stop_reason:
+            return malformed("the answer ended before its end: it gives no reason for it")
+        usage = part_of(self._last.usage_metadata, _Usage) or _Usage()
+        thought = count(usage.thoughts_token_count)
+        if not self._parts and self._stop_reason == "STOP" and not thought:
+            return malformed("the answer has no part, not even an empty text")
+        return self._reply(usage, thought, lane, latency_s)
+
+    def _reply(self, usage: _Usage, thought: int | None, lane: str, latency_s: float) -> Reply:
+        texts = ["".join(pieces) for pieces in self._texts]
+        thoughts = [part.thought for part in self._parts]
+        calls = [part.function_call for part in self._parts if part.function_call is not None]
+        tokens_in, tokens_out = count(usage.prompt_token_count), count(usage.candidates_token_count)
+        if tokens_in is not None:
+            tokens_in += count(usage.tool_use_prompt_token_count) or 0
+        if thought is not None:
+            tokens_out = (tokens_out or 0) + thought
+        turn: list[dict[str, Any]] = [
+            {**whole, "text": text} if "text" in whole else whole
+            for whole, text in zip(self._turn, texts, strict=True)
+        ]
+        finish_reason = _FINISH_REASONS.get(self._stop_reason or "", self._stop_reason)
+        is_plain = all(
+            whole.keys() <= {"text"} or whole.keys() <= {"functionCall"} for whole in turn
+        )
+        return Reply(
+            text="".join(one for one, own in zip(texts, thoughts, strict=True) if not own),
+            reasoning="".join(one for one, own in zip(texts, thoughts, strict=True) if own) or None,
+            tool_calls=tuple(
+                ToolCall(call.id or f"{_OUR_ID}{number}", call.name or "", call.arguments)
+                for number, call in enumerate(calls)
+            ),
+            finish_reason="tool_calls" if calls and finish_reason == "stop" else finish_reason,
+            tokens_in=tokens_in,
+            tokens_out=tokens_out,
+            lane=lane,
+            latency_s=latency_s,
+            reasoning_tokens=thought,
+            id=part_of(self._last.response_id, str),
+            model=part_of(self._last.model_version, str),
+            cached_tokens=count(usage.cached_content_token_count),
+            stop_reason=self._stop_reason,
+            native=None if is_plain else {"api": NAME, "turn": turn},
+        )
+
+    def take(self, data: bytes, now_s: float) -> None:
+        """Take an event, or a whole answer, which came at `now_s`."""
+        self._take(data, now_s)
+
+    def _take(self, data: bytes, now_s: float) -> None:
+        response = decoded(data, _response_decoder, "answer of generateContent")
+        if isinstance(response, Failure):
+            self._fail(response)
+            return
+        if not is_nothing(response.error):
+            self._fail(failure_in_answer(bytes(response.error)))
+            return
+        for name, field in msgspec.structs.asdict(response).items():
+            if name != "candidates" and not is_nothing(field):
+                setattr(self._last, name, field)
+        for candidate in response.candidates or ():
+            if not candidate.index:
+                self._take_candidate(candidate, now_s)
+
+    def _take_candidate(self, candidate: _Candidate, now_s: float) -> None:
+        self._has_answer = True
+        self._stop_reason = candidate.finish_reason or self._stop_reason
+        for raw in (candidate.content or _NO_CONTENT).parts or ():
+            part = decoded(bytes(raw), _part_decoder, "part of an answer")
+            whole = decoded(bytes(raw), _whole_decoder, "part of an answer")
+            if isinstance(part, Failure) or isinstance(whole, Failure):
+                self._fail(part if isinstance(part, Failure) else malformed("a part is no table"))
+                return
+            self._add(part, whole)
+            self._note_token(now_s)
+
+    def _add(self, part: _Part, whole: dict[str, Any]) -> None:
+        """Take a part; pieces of one text become one."""
+        last = self._turn[-1] if self._turn else {}
+        if whole.keys() == last.keys() <= _TEXT and last.get("thought") == whole.get("thought"):
+            self._texts[-1].append(part.text or "")
+            return
+        if len(self._turn) >= MOST_TOOL_CALLS:
+            self._fail(malformed(f"the answer has more than {MOST_TOOL_CALLS} parts"))
+            return
+        self._parts.append(part)
+        self._turn.append(whole)
+        self._texts.append([part.text or ""])
+
+
+_TEXT = {"text", "thought"}
+
+
+class _Call(msgspec.Struct):
+    id: str | None = None
+    name: str | None = None
+    args: msgspec.Raw = NOTHING
+
+    @property
+    def arguments(self) -> str:
+        return "{}" if is_nothing(self.args) else bytes(self.args).decode()
+
+
+class _Part(msgspec.Struct, rename="camel"):
+    """A part of a turn. Those that we do not know are sent back, and say nothing to us."""
+
+    text: str | None = None
+    thought: bool | None = None
+    function_call: _Call | None = None
+
+
+class _Content(msgspec.Struct):
+    parts: list[msgspec.Raw] | None = None
+
+
+_NO_CONTENT = _Content()
+
+
+class _Candidate(msgspec.Struct, rename="camel"):
+    """One of the answers; we ask for one."""
+
+    index: int | None = None
+    content: _Content | None = None
+    finish_reason: str | None = None
+
+
+class _Response(msgspec.Struct, rename="camel"):
+    """A whole answer, or an event of a stream."""
+
+    candidates: list[_Candidate] | None = None
+    error: msgspec.Raw = NOTHING
+    prompt_feedback: msgspec.Raw = NOTHING
+    usage_metadata: msgspec.Raw = NOTHING
+    response_id: msgspec.Raw = NOTHING
+    model_version: msgspec.Raw = NOTHING
+
+
+class _Feedback(msgspec.Struct, rename="camel"):
+    block_reason: str | None = None
+
+
+class _Usage(msgspec.Struct, rename="camel"):
+    """What the API counted, unread."""
+
+    prompt_token_count: msgspec.Raw = NOTHING
+    tool_use_prompt_token_count: msgspec.Raw = NOTHING
+    cached_content_token_count: msgspec.Raw = NOTHING
+    candidates_token_count: msgspec.Raw = NOTHING
+    thoughts_token_count: msgspec.Raw = NOTHING
+
+
+class _Listed(msgspec.Struct):
+    name: str
+
+
+class _Models(msgspec.Struct):
+    models: list[_Listed]
+
+
+_response_decoder = msgspec.json.Decoder(_Response)
+_part_decoder = msgspec.json.Decoder(_Part)
+_whole_decoder = msgspec.json.Decoder(dict[str, Any])
+_encoder = msgspec.json.Encoder()
+API = Gemini()

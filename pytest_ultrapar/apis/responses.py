@@ -1,0 +1,425 @@
+"""OpenAI's Responses: chat completions translated, answers and streams read.
+
+A conversation is a list of items here: messages, calls, results of calls, reasoning. We keep none
+of it with the provider: every request has the whole conversation, reasoning that is to be sent back
+comes encrypted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from pytest_ultrapar.apis.events import EventStream
+from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.apis.openai import OpenAi
+from pytest_ultrapar.apis.reading import (
+    NOTHING,
+    count,
+    decoded,
+    failure_in_answer,
+    is_nothing,
+    malformed,
+    part_of,
+)
+from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
+from pytest_ultrapar.apis.translation import Function, Translator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NAME = "openai-responses"
+RESPONSES_PATH = "/responses"
+
+
+class Responses(OpenAi):
+    """`api = "openai-responses"`: another resource of the same servers."""
+
+    streamed: ClassVar[Mapping[str, Any]] = {"stream": True}
+
+    def url(self, base_url: str, name: str, version: str | None) -> str:
+        """The same for all models."""
+        return base_url.rstrip("/") + RESPONSES_PATH
+
+    def request(self, name: str, messages: Messages, parameters: Mapping[str, Any]) -> bytes:
+        """The body, translated."""
+        return _encoder.encode(_request(name, messages, parameters))
+
+    def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
+        """The reply in a whole answer."""
+        return decode_response(body, lane, latency_s)
+
+    def stream(self) -> ResponseStream:  # type: ignore[override]
+        """An empty stream."""
+        return ResponseStream()
+
+
+_translate = Translator(
+    NAME,
+    {
+        "n": 1,
+        "seed": None,
+        "stop": None,
+        "logit_bias": None,
+        "presence_penalty": 0,
+        "frequency_penalty": 0,
+        "functions": None,
+        "function_call": None,
+        "modalities": ["text"],
+        "audio": None,
+        "prediction": None,
+        "web_search_options": None,
+    },
+)
+_OF_THE_PROVIDER = ("previous_response_id", "conversation", "background")
+_FOREIGN_PARTS = frozenset({"input_audio"})
+_ENCRYPTED = "reasoning.encrypted_content"
+_LOGPROBS = "message.output_text.logprobs"
+
+
+def _request(name: str, messages: Messages, given: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = _translate.parameters(given)
+    for one in _OF_THE_PROVIDER:
+        if parameters.get(one):
+            msg = (
+                f"llm.chat() got {one!r}: it hands over the whole conversation as messages and"
+                " waits for its answer; what the provider keeps or does later is for its own client"
+            )
+            raise TypeError(msg)
+    items = [
+        item
+        for number, message in enumerate(messages)
+        for item in _items(message, f"messages[{number}]")
+    ]
+    body: dict[str, Any] = {"model": name, "input": items, "store": False}
+    if (most := _translate.bound(parameters)) is not None:
+        body["max_output_tokens"] = most
+    if (tools := parameters.pop("tools", None)) is not None:
+        body["tools"] = [_tool(tool) for tool in _translate.functions(tools)]
+    match parameters.get("tool_choice"):
+        case {"type": "function", "function": {"name": str(function)}}:
+            parameters["tool_choice"] = {"type": "function", "name": function}
+        case {"type": "allowed_tools", "allowed_tools": _} | {"custom": _}:
+            _translate.refuse("this tool_choice")
+    include = list(parameters.pop("include", ()))
+    if parameters.pop("logprobs", False):
+        include.append(_LOGPROBS)
+    effort = parameters.pop("reasoning_effort", None)
+    if effort is not None:
+        body["reasoning"] = {**parameters.pop("reasoning", {}), "effort": effort}
+    # Models that do not reason refuse it.
+    if effort is not None or "reasoning" in parameters:
+        include.append(_ENCRYPTED)
+    if include:
+        body["include"] = list(dict.fromkeys(include))
+    text = _text_settings(parameters)
+    if text:
+        body["text"] = {**parameters.pop("text", {}), **text}
+    return body | parameters
+
+
+def _text_settings(parameters: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if (verbosity := parameters.pop("verbosity", None)) is not None:
+        found["verbosity"] = verbosity
+    if (wanted := parameters.pop("response_format", None)) is not None:
+        schema = _translate.schema(wanted)
+        found["format"] = {"type": wanted["type"], **(schema or {})}
+    return found
+
+
+def _tool(tool: Mapping[str, Any] | Function) -> Mapping[str, Any]:
+    if not isinstance(tool, Function):
+        return tool
+    said: dict[str, Any] = {"type": "function", "name": tool.name, "parameters": tool.schema}
+    if tool.description is not None:
+        said["description"] = tool.description
+    # Chat completions are not strict unless told so, Responses are.
+    return said | {"strict": bool(tool.strict)}
+
+
+def _items(message: Message, place: str) -> Sequence[Mapping[str, Any]]:
+    role = message.get("role")
+    if role == "assistant":
+        _translate.only(message, place, "tool_calls", "refusal")
+        return _said(message, place)
+    if role == "tool":
+        # The call has said which function it was.
+        _translate.only(message, place, "tool_call_id", "name")
+        call_id = _translate.id_of(message.get("tool_call_id"), f"{place}.tool_call_id")
+        output = _content(message, place)
+        return [{"type": "function_call_output", "call_id": call_id, "output": output}]
+    if role not in {"system", "developer", "user"}:
+        _translate.refuse(f"{place}.role {role!r}")
+    _translate.only(message, place)
+    return [{"role": role, "content": _content(message, place)}]
+
+
+def _content(message: Message, place: str) -> str | list[Mapping[str, Any]]:
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    return [
+        _part(part, f"{place}.content[{number}]")
+        for number, part in enumerate(_translate.parts(content, place))
+    ]
+
+
+def _part(part: Mapping[str, Any], place: str) -> Mapping[str, Any]:
+    match part:
+        case {"type": "text", **more}:
+            return {"type": "input_text", **more}
+        case {"type": "image_url"}:
+            image = _translate.image(part, place)
+            return {
+                "type": "input_image",
+                "image_url": image.url,
+                "detail": image.detail or "auto",
+            }
+        case {"type": "file", "file": Mapping() as file}:
+            return {"type": "input_file", **file}
+        case {"type": kind} if kind in _FOREIGN_PARTS:
+            _translate.refuse(f"{place} of type {kind!r}")
+    return part
+
+
+def _said(message: Message, place: str) -> Sequence[Mapping[str, Any]]:
+    """A turn of the model: as it came where that is still what it says, else its text and calls."""
+    calls = [
+        {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
+        for call_id, name, arguments in _translate.calls(message, place)
+    ]
+    text = _translate.said(message, place)
+    match message.get(NATIVE):
+        case {"api": str(api), "turn": list(turn)} if api == NAME:
+            used = [{name: one.get(name) for name in _CALL} for one in _of(turn, "function_call")]
+            said = [part for one in _of(turn, "message") for part in one.get("content") or ()]
+            whole = "".join(part.get("text") or part.get("refusal") or "" for part in said)
+            if used == calls and whole == text:
+                return turn
+    if text or not calls:
+        return [{"role": "assistant", "content": text}, *calls]
+    return calls
+
+
+_CALL = ("type", "call_id", "name", "arguments")
+
+
+def _of(turn: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [item for item in turn if item.get("type") == kind]
+
+
+def decode_response(body: bytes, lane: str, latency_s: float) -> Reply | Failure:
+    """The reply in a 200 response, or what is wrong with it."""
+    response = decoded(body, _response_decoder, "response")
+    if isinstance(response, Failure):
+        return response
+    if not is_nothing(response.error):
+        return failure_in_answer(bytes(response.error))
+    if response.status not in {None, "completed", "incomplete"}:
+        return malformed(f"the response is not complete: its status is {response.status[:40]!r}")
+    if is_nothing(response.output):
+        return malformed("the response has no output, not even an empty one")
+    items = decoded(bytes(response.output), _items_decoder, "response")
+    if isinstance(items, Failure):
+        return items
+    if not items and response.status != "incomplete":
+        return malformed("the response has no item in its output, not even an empty message")
+    if all(item.is_plain for item in items):
+        return _reply(response, items, None, lane, latency_s)
+    turn = decoded(bytes(response.output), _turn_decoder, "response")
+    if isinstance(turn, Failure):
+        return turn
+    # What is neither kept by the provider nor encrypted cannot be sent back.
+    kept = [one for one in turn if one.get("type") != "reasoning" or one.get("encrypted_content")]
+    return _reply(response, items, kept, lane, latency_s)
+
+
+def _reply(
+    response: _Response,
+    items: Sequence[_Item],
+    turn: list[dict[str, Any]] | None,
+    lane: str,
+    latency_s: float,
+) -> Reply | Failure:
+    stop_reason = response.status
+    if response.status == "incomplete":
+        reason = part_of(response.incomplete_details, _Incomplete) or _Incomplete()
+        stop_reason = reason.reason or stop_reason
+    if stop_reason == "content_filter":
+        return Failure(
+            "refused", "the provider's content filter stopped the answer", "content_filter"
+        )
+    usage = part_of(response.usage, _Usage) or _Usage()
+    details = part_of(usage.output_tokens_details, _OutputDetails) or _OutputDetails()
+    cached = part_of(usage.input_tokens_details, _InputDetails) or _InputDetails()
+    calls = tuple(item.call for item in items if item.type == "function_call")
+    if response.status == "incomplete":
+        finish_reason: str | None = "length"
+    else:
+        finish_reason = "tool_calls" if calls else "stop"
+    text, refusal = _answer(items)
+    return Reply(
+        text=text or refusal or "",
+        reasoning=_reasoning(items),
+        tool_calls=calls,
+        finish_reason=finish_reason,
+        tokens_in=count(usage.input_tokens),
+        tokens_out=count(usage.output_tokens),
+        lane=lane,
+        latency_s=latency_s,
+        refusal=refusal,
+        reasoning_tokens=count(details.reasoning_tokens),
+        id=part_of(response.id, str),
+        model=part_of(response.model, str),
+        cached_tokens=count(cached.cached_tokens),
+        stop_reason=stop_reason,
+        native=None if not turn else {"api": NAME, "turn": turn},
+    )
+
+
+def _answer(items: Sequence[_Item]) -> tuple[str, str | None]:
+    """The text of all messages, and the refusal in them."""
+    parts = [part for item in items if item.type == "message" for part in item.parts]
+    refusal = "".join(part.refusal or "" for part in parts)
+    return "".join(part.text or "" for part in parts), refusal or None
+
+
+def _reasoning(items: Sequence[_Item]) -> str | None:
+    """What models reasoned where they say it, else its summary."""
+    said: list[str] = []
+    for item in items:
+        if item.type == "reasoning":
+            thoughts = [part.text for part in item.parts if part.text]
+            summary = part_of(item.summary, list[_Part]) or ()
+            said += thoughts or [part.text for part in summary if part.text]
+    return "\n".join(said) or None
+
+
+class ResponseStream(EventStream):
+    """The events of one answer so far: the last has all of it, the others say when what came.
+
+    Source: developers.openai.com, "Streaming events" of Responses.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._response = b""
+
+    def reply(self, lane: str, latency_s: float) -> Reply | Failure:
+        """The reply, or why there is none: an error in the stream, or an end before its end."""
+        if self._failure is not None:
+            return self._failure
+        if not self._response:
+            came = "without an answer" if self.t_first_token_s is None else "before its end"
+            return malformed(f"the stream ended {came}")
+        return decode_response(self._response, lane, latency_s)
+
+    def _take(self, data: bytes, now_s: float) -> None:
+        if data == _DONE:
+            self.done = True
+            return
+        event = decoded(data, _event_decoder, "event of a response")
+        if isinstance(event, Failure):
+            self._fail(event)
+            return
+        kind = event.type or ""
+        if kind.endswith(".delta"):
+            self._note_token(now_s)
+        elif kind == "error" or not kind:
+            error = data if is_nothing(event.error) else bytes(event.error)
+            self._fail(failure_in_answer(error))
+        elif kind in _ENDS:
+            self._response = bytes(event.response)
+            self.done = True
+
+
+_DONE = b"[DONE]"
+"""Not said by OpenAI; gateways that also speak chat completions may."""
+_ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
+
+
+class _Part(msgspec.Struct):
+    """A part of a message, of reasoning or of its summary."""
+
+    text: str | None = None
+    refusal: str | None = None
+
+
+class _Item(msgspec.Struct):
+    """An item of the output. Those that we do not know are sent back, and say nothing to us."""
+
+    type: str | None = None
+    content: msgspec.Raw = NOTHING
+    summary: msgspec.Raw = NOTHING
+    call_id: msgspec.Raw = NOTHING
+    name: msgspec.Raw = NOTHING
+    arguments: msgspec.Raw = NOTHING
+    phase: msgspec.Raw = NOTHING
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether text and calls say all of it."""
+        if self.type == "message":
+            return is_nothing(self.phase)
+        return self.type == "function_call"
+
+    @property
+    def parts(self) -> Sequence[_Part]:
+        """The parts of its content."""
+        return part_of(self.content, list[_Part]) or ()
+
+    @property
+    def call(self) -> ToolCall:
+        """What it calls, if it does."""
+        words = (part_of(raw, str) or "" for raw in (self.call_id, self.name, self.arguments))
+        return ToolCall(*words)
+
+
+class _Response(msgspec.Struct):
+    """A whole answer."""
+
+    status: str | None = None
+    error: msgspec.Raw = NOTHING
+    incomplete_details: msgspec.Raw = NOTHING
+    output: msgspec.Raw = NOTHING
+    id: msgspec.Raw = NOTHING
+    model: msgspec.Raw = NOTHING
+    usage: msgspec.Raw = NOTHING
+
+
+class _Event(msgspec.Struct):
+    type: str | None = None
+    response: msgspec.Raw = NOTHING
+    error: msgspec.Raw = NOTHING
+
+
+class _Incomplete(msgspec.Struct):
+    reason: str | None = None
+
+
+class _Usage(msgspec.Struct):
+    """What the API counted, unread."""
+
+    input_tokens: msgspec.Raw = NOTHING
+    output_tokens: msgspec.Raw = NOTHING
+    input_tokens_details: msgspec.Raw = NOTHING
+    output_tokens_details: msgspec.Raw = NOTHING
+
+
+class _InputDetails(msgspec.Struct):
+    cached_tokens: msgspec.Raw = NOTHING
+
+
+class _OutputDetails(msgspec.Struct):
+    reasoning_tokens: msgspec.Raw = NOTHING
+
+
+_response_decoder = msgspec.json.Decoder(_Response)
+_items_decoder = msgspec.json.Decoder(list[_Item])
+_turn_decoder = msgspec.json.Decoder(list[dict[str, Any]])
+_event_decoder = msgspec.json.Decoder(_Event)
+_encoder = msgspec.json.Encoder()
+API = Responses()

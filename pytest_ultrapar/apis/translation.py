@@ -1,0 +1,233 @@
+"""Chat completions taken apart, for APIs that say the same otherwise.
+
+`llm.chat()` takes messages and parameters as chat completions have them. An API of another shape
+writes them as its own; what it has no counterpart for is refused by its name before anything is
+sent, since leaving it out would ask for something else. What chat completions do not know is the
+API's own, and goes as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+import msgspec
+
+from pytest_ultrapar.apis.reply import NATIVE, Message
+
+
+class Translator(NamedTuple):
+    """Names the API in what it refuses.
+
+    Attributes:
+        api: As `pool.toml` has it.
+        no_counterpart: The parameters of chat completions that it has nothing for, each with the
+            value that asks for nothing: with that, or None, it is left out.
+    """
+
+    api: str
+    no_counterpart: Mapping[str, Any]
+
+    def refuse(self, what: str) -> NoReturn:
+        """Say what of a call has no counterpart.
+
+        Raises:
+            TypeError: Always.
+        """
+        msg = f'llm.chat() got {what}, which api = "{self.api}" has no counterpart for'
+        raise TypeError(msg)
+
+    def parameters(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters that ask for something, once all of them may.
+
+        Raises:
+            TypeError: One of them has no counterpart.
+        """
+        asked = {name: value for name, value in given.items() if value is not None}
+        for name, nothing in self.no_counterpart.items():
+            if name in asked and asked.pop(name) != nothing:
+                self.refuse(
+                    f"{name!r} (parameters = {{ {name} = false }} in pool.toml leaves it out)"
+                )
+        return asked
+
+    def bound(self, parameters: dict[str, Any]) -> int | None:
+        """Takes out of the parameters how long an answer may be, under its new or old name."""
+        newer: int | None = parameters.pop("max_completion_tokens", None)
+        older: int | None = parameters.pop("max_tokens", None)
+        if newer is not None and older is not None:
+            msg = "llm.chat() got max_tokens and max_completion_tokens: give only one of them"
+            raise TypeError(msg)
+        return older if newer is None else newer
+
+    def parts(self, content: object, place: str) -> list[Mapping[str, Any]]:
+        """A content as parts: a text is one, no content is none.
+
+        Raises:
+            TypeError: It is neither a text nor a list of parts.
+        """
+        if content is None:
+            return []
+        if isinstance(content, str):
+            return [{"type": "text", "text": content}]
+        if isinstance(content, list | tuple) and all(isinstance(one, Mapping) for one in content):
+            return list(content)
+        msg = f"llm.chat() got {place}.content, which must be a text or a list of parts"
+        raise TypeError(msg)
+
+    def said(self, message: Message, place: str) -> str:
+        """What the model said in a message of its own: its text, or its refusal.
+
+        Raises:
+            TypeError: It has parts of another kind.
+        """
+        texts: list[str] = []
+        for number, part in enumerate(self.parts(message.get("content"), place)):
+            match part:
+                case {"type": "text", "text": str(text)} | {
+                    "type": "refusal",
+                    "refusal": str(text),
+                }:
+                    texts.append(text)
+                case _:
+                    self.refuse(f"{place}.content[{number}] of type {part.get('type')!r}")
+        refusal = message.get("refusal")
+        return "".join(texts) or (refusal if isinstance(refusal, str) else "")
+
+    def only(self, message: Message, place: str, *fields: str) -> None:
+        """Pass a message only if it holds no more than these fields, the role and the content.
+
+        Raises:
+            TypeError: It does.
+        """
+        known = {"role", "content", NATIVE, *fields}
+        for name, value in message.items():
+            if name not in known and value is not None:
+                self.refuse(f"{place}.{name}")
+
+    def calls(self, message: Message, place: str) -> Iterator[tuple[str, str, str]]:
+        """Id, function and arguments of each tool call in a message.
+
+        Raises:
+            TypeError: One has another shape.
+        """
+        for number, call in enumerate(message.get("tool_calls") or ()):
+            where = f"{place}.tool_calls[{number}]"
+            match call:
+                case {"function": {"name": str(name), "arguments": str(arguments)}}:
+                    yield self.id_of(call.get("id"), f"{where}.id"), name, arguments
+                case _:
+                    self.refuse(f"{where} that calls no function")
+
+    def id_of(self, given: object, place: str) -> str:
+        """The id by which a call and its result find each other.
+
+        Raises:
+            TypeError: There is none.
+        """
+        if not isinstance(given, str) or not given:
+            msg = f'llm.chat() needs {place} for api = "{self.api}": a text that is not empty'
+            raise TypeError(msg)
+        return given
+
+    def image(self, part: Mapping[str, Any], place: str) -> Image:
+        """The image of a part of type `image_url`.
+
+        Raises:
+            TypeError: It is neither a data URL in base64 nor an address.
+        """
+        said: Any = part.get("image_url")
+        url, detail = "", None
+        if isinstance(said, str):
+            url = said
+        elif isinstance(said, Mapping):
+            url, detail = str(said.get("url")), said.get("detail")
+            for name in said.keys() - {"url", "detail"}:
+                self.refuse(f"{place}.image_url.{name}")
+        head, comma, content = url.partition(",")
+        if head.startswith("data:") and head.endswith(";base64") and comma:
+            media_type = head.removeprefix("data:").removesuffix(";base64").partition(";")[0]
+            return Image(url, detail, media_type, content)
+        if url.startswith(("https://", "http://")):
+            return Image(url, detail, "", "")
+        msg = (
+            f'llm.chat() got {place}.image_url, which must have the URL of an image: "https://..."'
+            ' or "data:image/png;base64,..."'
+        )
+        raise TypeError(msg)
+
+    def functions(self, tools: Sequence[Any]) -> Iterator[Mapping[str, Any] | Function]:
+        """The tools, those that chat completions know as what they are, and others as given.
+
+        Raises:
+            TypeError: One is no table, or of chat completions' type `custom`.
+        """
+        for number, tool in enumerate(tools):
+            match tool:
+                case {"type": "function", "function": {"name": str(name)} as said}:
+                    schema = said.get("parameters") or {"type": "object", "properties": {}}
+                    yield Function(name, said.get("description"), schema, said.get("strict"))
+                case {"custom": _}:
+                    self.refuse(f"tools[{number}] of type 'custom'")
+                case Mapping():
+                    yield tool
+                case _:
+                    msg = f"llm.chat() got tools[{number}], which must be a table"
+                    raise TypeError(msg)
+
+    def schema(self, response_format: object) -> Mapping[str, Any] | None:
+        """The `json_schema` of a `response_format`; None: it asks for text, or for any JSON.
+
+        Raises:
+            TypeError: It is something else.
+        """
+        wanted: Mapping[str, Any] | None = None
+        match response_format:
+            case {"type": "text" | "json_object"}:
+                pass
+            case {"type": "json_schema", "json_schema": {"schema": Mapping()} as wanted}:
+                pass
+            case _:
+                self.refuse("this response_format")
+        return wanted
+
+
+def object_of(arguments: str) -> dict[str, Any]:
+    """The arguments of a call as an object, where chat completions have JSON text.
+
+    Source for what is broken: docs.claude.com, "Fine-grained tool streaming", on invalid JSON.
+    """
+    try:
+        return msgspec.json.decode(arguments or "{}", type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError):
+        return {"INVALID_JSON": arguments}
+
+
+class Image(NamedTuple):
+    """An image in a message.
+
+    Attributes:
+        url: As it was given.
+        detail: How closely to look, if that was said.
+        media_type: Of a data URL; empty: it is an address.
+        content: Of a data URL, in base64.
+    """
+
+    url: str
+    detail: str | None
+    media_type: str
+    content: str
+
+
+class Function(NamedTuple):
+    """A function that a model may call.
+
+    Attributes:
+        schema: JSON schema of its parameters.
+        strict: Whether calls must match it; None: not said.
+    """
+
+    name: str
+    description: str | None
+    schema: Mapping[str, Any]
+    strict: bool | None

@@ -1,0 +1,98 @@
+"""The same conversations over all APIs: each request in its API's shape, all replies alike.
+
+`golden/chat.json` has what a suite hands to `llm.chat()` and what it gets, `golden/API.json` what
+goes over the wire: requests, whole answers and streams in the shapes that the providers document.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.apis.registry import api_named, api_names
+from pytest_ultrapar.apis.reply import Reply
+
+GOLDEN = Path(__file__).with_name("golden")
+LANE = "p/i/k"
+
+
+def golden(name: str) -> dict[str, Any]:
+    return json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
+
+
+CHAT = golden("chat")
+APIS = sorted(path.stem for path in GOLDEN.glob("*.json") if path.stem != "chat")
+CASES = [(api, name) for api in APIS for name in CHAT]
+
+
+def sent(api: str, name: str, messages: list[dict[str, Any]]) -> dict[str, Any]:
+    parameters = {**CHAT[name]["parameters"], **golden(api)[name].get("parameters", {})}
+    return json.loads(api_named(api).request("m-1", messages, parameters))
+
+
+def answers(api: str, name: str) -> list[Reply | Failure]:
+    """The reply in the whole answer, and in the stream by several ways of cutting it."""
+    wire, its_api = golden(api)[name], api_named(api)
+    found = [its_api.reply(json.dumps(wire["answer"]).encode(), LANE, 1.0)]
+    events = b"".join(
+        f"event: {event.get('type', '')}\ndata: {json.dumps(event)}\n\n".encode()
+        for event in wire["events"]
+    )
+    for step in (1, 7, 100_000):
+        stream = its_api.stream()
+        for start in range(0, len(events), step):
+            stream.feed(events[start : start + step], float(start))
+        stream.end(1e6)
+        assert (stream.t_first_token_s is not None) == isinstance(found[0], Reply)
+        found.append(stream.reply(LANE, 1.0))
+    return found
+
+
+def test_every_api_has_every_conversation():
+    assert [set(golden(api)) ^ set(CHAT) for api in APIS] == [set()] * len(APIS)
+    # Azure is chat completions at other addresses, and so is the simulated provider.
+    assert {*APIS} | {"azure-openai", "simulated"} == {*api_names()}
+
+
+@pytest.mark.parametrize(("api", "name"), CASES)
+def test_request_is_in_the_shape_of_its_api(api, name):
+    assert sent(api, name, CHAT[name]["messages"]) == golden(api)[name]["request"]
+
+
+@pytest.mark.parametrize(("api", "name"), [case for case in CASES if "reply" in CHAT[case[1]]])
+def test_replies_are_alike_over_all_apis_whole_and_streamed(api, name):
+    for reply in answers(api, name):
+        said = msgspec.to_builtins(reply)
+        said["tool_calls"] = [
+            {**call, "arguments": json.loads(call["arguments"])} for call in said["tool_calls"]
+        ]
+        expected = CHAT[name]["reply"]
+        assert {field: said[field] for field in expected} == expected
+        assert reply.stop_reason == golden(api)[name]["stop_reason"]
+        assert reply.model.startswith("m-1-2026")
+        answer = golden(api)[name]["answer"]
+        assert reply.id == answer.get("id", answer.get("responseId"))
+
+
+@pytest.mark.parametrize(("api", "name"), [case for case in CASES if "failure" in CHAT[case[1]]])
+def test_filtered_answers_are_results_of_the_case_over_all_apis(api, name):
+    for failure in answers(api, name):
+        assert isinstance(failure, Failure)
+        expected = CHAT[name]["failure"]
+        assert {field: getattr(failure, field) for field in expected} == expected
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_reasoning_is_sent_back_as_its_api_wants_it(api):
+    first = CHAT["reasoning"]["messages"]
+    for reply in answers(api, "reasoning"):
+        (call,) = reply.tool_calls
+        result = {"role": "tool", "tool_call_id": call.call_id, "content": "2026-03-01"}
+        body = sent(api, "reasoning", [*first, reply.message, result])
+        turns = next(body[name] for name in ("messages", "input", "contents") if name in body)
+        assert turns == golden(api)["reasoning"]["sent_back"]
