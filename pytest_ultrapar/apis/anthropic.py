@@ -23,6 +23,7 @@ from pytest_ultrapar.apis.reading import (
     decoded,
     failure_in_answer,
     is_nothing,
+    json_text,
     malformed,
     part_of,
 )
@@ -352,7 +353,7 @@ def _reply(
         text="".join(block.text or "" for block in blocks if block.type == "text"),
         reasoning="\n".join(block.thinking for block in blocks if block.thinking) or None,
         tool_calls=tuple(
-            ToolCall(block.id or "", block.name or "", bytes(block.input).decode())
+            ToolCall(block.id or "", block.name or "", json_text(block.input))
             for block in blocks
             if block.type == "tool_use"
         ),
@@ -402,10 +403,11 @@ class MessageStream(EventStream):
         if isinstance(event, Failure):
             self._fail(event)
             return
+        if event.type == "error" or not is_nothing(event.error):
+            error = data if is_nothing(event.error) else bytes(event.error)
+            self._fail(failure_in_answer(error))
+            return
         match event.type:
-            case "error":
-                error = data if is_nothing(event.error) else bytes(event.error)
-                self._fail(failure_in_answer(error))
             case "message_start" if event.message is not None:
                 self._message = event.message
                 self._take_usage(event.message.usage)

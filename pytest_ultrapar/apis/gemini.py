@@ -21,6 +21,7 @@ from pytest_ultrapar.apis.reading import (
     decoded,
     failure_in_answer,
     is_nothing,
+    json_text,
     malformed,
     part_of,
 )
@@ -428,7 +429,7 @@ class _Call(msgspec.Struct):
 
     @property
     def arguments(self) -> str:
-        return "{}" if is_nothing(self.args) else bytes(self.args).decode()
+        return "{}" if is_nothing(self.args) else json_text(self.args)
 
 
 class _Part(msgspec.Struct, rename="camel"):

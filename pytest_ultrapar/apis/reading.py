@@ -62,6 +62,14 @@ def is_nothing(field: msgspec.Raw) -> bool:
     return field is NOTHING or bytes(field) == b"null"
 
 
+def json_text(part: msgspec.Raw) -> str:
+    """A part of an answer as the JSON that it is, mended: what is skipped is not looked at."""
+    try:
+        return bytes(part).decode()
+    except UnicodeDecodeError:
+        return (sanitised(bytes(part)) or bytes(part)).decode("utf-8", "backslashreplace")
+
+
 def count(figure: msgspec.Raw) -> int | None:
     """A number of tokens; None where none is said that can be believed.
 
@@ -124,7 +132,7 @@ _IMAGE_WORDS = (
 class _ErrorCode(msgspec.Struct):
     code: str | int | None = None
     type: str | None = None
-    status: str | None = None
+    status: str | int | None = None
 
 
 _error_decoder = msgspec.json.Decoder(_ErrorCode)
@@ -154,7 +162,7 @@ def _status(error: bytes) -> int:
     # An int of more than 4300 digits cannot be one; three digits are all that a status has.
     if len(code) == len("500") and code.isascii() and code.isdigit() and code[0] in "45":
         return int(code)
-    for word in (code, found.type or "", found.status or ""):
+    for word in (code, found.type or "", str(found.status)):
         if (status := _STATUS_OF_WORD.get(word.lower())) is not None:
             return status
         if word.startswith(_IMAGE_WORDS):

@@ -22,8 +22,8 @@ SIMULATED = "simulated"
 MODULES = {
     "openai": "pytest_ultrapar.apis.openai",
     "azure-openai": "pytest_ultrapar.apis.azure",
-    "anthropic": "pytest_ultrapar.apis.anthropic",
     "openai-responses": "pytest_ultrapar.apis.responses",
+    "anthropic": "pytest_ultrapar.apis.anthropic",
     "gemini": "pytest_ultrapar.apis.gemini",
     SIMULATED: "pytest_ultrapar.apis.openai",
 }

@@ -8,6 +8,7 @@ comes encrypted.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -227,22 +228,36 @@ def decode_response(body: bytes, lane: str, latency_s: float) -> Reply | Failure
         return items
     if not items and response.status != "incomplete":
         return malformed("the response has no item in its output, not even an empty message")
-    if all(item.is_plain for item in items):
-        return _reply(response, items, None, lane, latency_s)
+    read: list[_Item] = []
+    for raw in items:
+        item = _item(bytes(raw))
+        if isinstance(item, Failure):
+            return item
+        read.append(item)
+    reply = _reply(response, read, lane, latency_s)
+    if isinstance(reply, Failure) or all(item.is_plain for item in read):
+        return reply
     turn = decoded(bytes(response.output), _turn_decoder, "response")
     if isinstance(turn, Failure):
         return turn
     # What is neither kept by the provider nor encrypted cannot be sent back.
     kept = [one for one in turn if one.get("type") != "reasoning" or one.get("encrypted_content")]
-    return _reply(response, items, kept, lane, latency_s)
+    return replace(reply, native={"api": NAME, "turn": kept}) if kept else reply
+
+
+def _item(content: bytes) -> _Item | Failure:
+    """An item of the output; of one that we do not know no more than its type."""
+    kind = decoded(content, _kind_decoder, "item of a response")
+    if isinstance(kind, Failure) or kind.type not in _KNOWN_ITEMS:
+        return kind if isinstance(kind, Failure) else _Item(kind.type)
+    return decoded(content, _item_decoder, "item of a response")
+
+
+_KNOWN_ITEMS = frozenset({"message", "function_call", "reasoning"})
 
 
 def _reply(
-    response: _Response,
-    items: Sequence[_Item],
-    turn: list[dict[str, Any]] | None,
-    lane: str,
-    latency_s: float,
+    response: _Response, items: Sequence[_Item], lane: str, latency_s: float
 ) -> Reply | Failure:
     stop_reason = response.status
     if response.status == "incomplete":
@@ -255,14 +270,19 @@ def _reply(
     usage = part_of(response.usage, _Usage) or _Usage()
     details = part_of(usage.output_tokens_details, _OutputDetails) or _OutputDetails()
     cached = part_of(usage.input_tokens_details, _InputDetails) or _InputDetails()
-    calls = tuple(item.call for item in items if item.type == "function_call")
+    calls = tuple(
+        ToolCall(item.call_id or "", item.name or "", item.arguments or "")
+        for item in items
+        if item.type == "function_call"
+    )
     if response.status == "incomplete":
-        finish_reason: str | None = "length"
+        finish_reason = "length"
     else:
         finish_reason = "tool_calls" if calls else "stop"
-    text, refusal = _answer(items)
+    said = [part for item in items if item.type == "message" for part in item.content or ()]
+    refusal = "".join(part.refusal or "" for part in said)
     return Reply(
-        text=text or refusal or "",
+        text="".join(part.text or "" for part in said) or refusal,
         reasoning=_reasoning(items),
         tool_calls=calls,
         finish_reason=finish_reason,
@@ -270,21 +290,13 @@ def _reply(
         tokens_out=count(usage.output_tokens),
         lane=lane,
         latency_s=latency_s,
-        refusal=refusal,
+        refusal=refusal or None,
         reasoning_tokens=count(details.reasoning_tokens),
         id=part_of(response.id, str),
         model=part_of(response.model, str),
         cached_tokens=count(cached.cached_tokens),
         stop_reason=stop_reason,
-        native=None if not turn else {"api": NAME, "turn": turn},
     )
-
-
-def _answer(items: Sequence[_Item]) -> tuple[str, str | None]:
-    """The text of all messages, and the refusal in them."""
-    parts = [part for item in items if item.type == "message" for part in item.parts]
-    refusal = "".join(part.refusal or "" for part in parts)
-    return "".join(part.text or "" for part in parts), refusal or None
 
 
 def _reasoning(items: Sequence[_Item]) -> str | None:
@@ -292,9 +304,7 @@ def _reasoning(items: Sequence[_Item]) -> str | None:
     said: list[str] = []
     for item in items:
         if item.type == "reasoning":
-            thoughts = [part.text for part in item.parts if part.text]
-            summary = part_of(item.summary, list[_Part]) or ()
-            said += thoughts or [part.text for part in summary if part.text]
+            said += [part.text for part in item.content or item.summary or () if part.text]
     return "\n".join(said) or None
 
 
@@ -326,11 +336,11 @@ class ResponseStream(EventStream):
             self._fail(event)
             return
         kind = event.type or ""
-        if kind.endswith(".delta"):
-            self._note_token(now_s)
-        elif kind == "error" or not kind:
+        if kind == "error" or not is_nothing(event.error):
             error = data if is_nothing(event.error) else bytes(event.error)
             self._fail(failure_in_answer(error))
+        elif kind.endswith(".delta"):
+            self._note_token(now_s)
         elif kind in _ENDS:
             self._response = bytes(event.response)
             self.done = True
@@ -348,34 +358,25 @@ class _Part(msgspec.Struct):
     refusal: str | None = None
 
 
+class _Kind(msgspec.Struct):
+    type: str | None = None
+
+
 class _Item(msgspec.Struct):
-    """An item of the output. Those that we do not know are sent back, and say nothing to us."""
+    """A message, a call or reasoning."""
 
     type: str | None = None
-    content: msgspec.Raw = NOTHING
-    summary: msgspec.Raw = NOTHING
-    call_id: msgspec.Raw = NOTHING
-    name: msgspec.Raw = NOTHING
-    arguments: msgspec.Raw = NOTHING
-    phase: msgspec.Raw = NOTHING
+    content: list[_Part] | None = None
+    summary: list[_Part] | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    phase: str | None = None
 
     @property
     def is_plain(self) -> bool:
         """Whether text and calls say all of it."""
-        if self.type == "message":
-            return is_nothing(self.phase)
-        return self.type == "function_call"
-
-    @property
-    def parts(self) -> Sequence[_Part]:
-        """The parts of its content."""
-        return part_of(self.content, list[_Part]) or ()
-
-    @property
-    def call(self) -> ToolCall:
-        """What it calls, if it does."""
-        words = (part_of(raw, str) or "" for raw in (self.call_id, self.name, self.arguments))
-        return ToolCall(*words)
+        return self.type == "function_call" or (self.type == "message" and self.phase is None)
 
 
 class _Response(msgspec.Struct):
@@ -418,7 +419,9 @@ class _OutputDetails(msgspec.Struct):
 
 
 _response_decoder = msgspec.json.Decoder(_Response)
-_items_decoder = msgspec.json.Decoder(list[_Item])
+_items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
+_kind_decoder = msgspec.json.Decoder(_Kind)
+_item_decoder = msgspec.json.Decoder(_Item)
 _turn_decoder = msgspec.json.Decoder(list[dict[str, Any]])
 _event_decoder = msgspec.json.Decoder(_Event)
 _encoder = msgspec.json.Encoder()

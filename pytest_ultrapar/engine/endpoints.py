@@ -28,6 +28,7 @@ class Endpoint:
         api_name: The model or deployment name to send.
         timeout_s: Total deadline of one request.
         stream: Whether answers are asked for as streams.
+        max_tokens: How long an answer may be where a suite does not say.
         parameters: Under which name a suite's parameter is sent, where not under its own; None: it
             is not sent.
         reads_allowance: Whether the headers of all its answers are read for the provider's own
@@ -47,6 +48,7 @@ class Endpoint:
     timeout_s: float
     api: Api = field(default_factory=lambda: api_named("openai"))
     stream: bool = False
+    max_tokens: int | None = None
     parameters: Mapping[str, str | None] = field(default_factory=dict)
     reads_allowance: bool = False
     route: Route = DIRECT
@@ -113,11 +115,16 @@ def endpoints(
             timeout_s=provider.timeout_s,
             api=api_named(provider.api),
             stream=model.stream,
+            max_tokens=model.max_tokens,
             parameters=model.parameters,
             reads_allowance=provider.rate_mode == "adaptive",
             route=route,
         )
     return found
+
+
+BOUNDS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"})
+"""Under which names a suite may say how long an answer may be."""
 
 
 def without_surrogates(value: Any) -> Any:  # noqa: ANN401 - any plain data
@@ -170,6 +177,8 @@ def request_body(endpoint: Endpoint, messages: Messages, parameters: dict[str, A
         TypeError: A message or parameter is nothing that JSON can hold, or two parameters would be
             sent under one name.
     """
+    if endpoint.max_tokens is not None and not BOUNDS & parameters.keys():
+        parameters = {**parameters, "max_tokens": endpoint.max_tokens}
     if endpoint.stream:
         parameters = {**parameters, **endpoint.api.streamed}
     if endpoint.parameters:

@@ -183,6 +183,7 @@ class Model:
 
     Attributes:
         stream: Whether answers are asked for as streams.
+        max_tokens: How long an answer may be where a suite does not say; None: not said either.
         parameters: Under which name a suite's parameter is sent, where not under its own; None: it
             is not sent.
     """
@@ -194,6 +195,7 @@ class Model:
     price_per_mtok_out: float | None = None
     simulation: Simulation = field(default_factory=Simulation)
     stream: bool = False
+    max_tokens: int | None = None
     parameters: Mapping[str, str | None] = field(default_factory=dict)
 
 

@@ -12,6 +12,7 @@ from pytest_ultrapar.apis.registry import SIMULATED, api_named, api_names
 from pytest_ultrapar.pool.bounds import (
     DEADLINE_S,
     LATENCY_S,
+    MAX_TOKENS,
     PRICE,
     SEED,
     SIGMA,
@@ -377,6 +378,12 @@ def build_model(
         refuse_simulation(location, table, provider.api)
     stream = table.stream if table.stream is not None else provider.stream
     sources.note(f"{label} stream", stream)
+    max_tokens = None
+    for place, given in ((location, table.max_tokens), (provider_place, provider.max_tokens)):
+        if given is not None:
+            MAX_TOKENS.check(place.at("max_tokens"), given)
+            max_tokens = max_tokens or given
+    sources.note(f"{label} max_tokens", max_tokens)
     parameters = build_parameters(location, table, provider_place, provider)
     for name, sent_as in parameters.items():
         sources.note(f"{label} parameter {name}", "not sent" if sent_as is None else sent_as)
@@ -388,6 +395,7 @@ def build_model(
         price_per_mtok_out=price_out,
         simulation=simulation,
         stream=stream or False,
+        max_tokens=max_tokens,
         parameters=parameters,
     )
 

@@ -107,8 +107,8 @@ def test_unknown_api_is_refused_with_the_names_of_the_registry(toy_project, toys
     result = toy_project.run("-n0")
     assert result.ret == 4
     assert (
-        'provider[0].api must be "openai" or "azure-openai" or "simulated" or "toy" (got "tow"); '
-        'did you mean "toy"?'
+        'provider[0].api must be "openai" or "azure-openai" or "openai-responses" or '
+        '"anthropic" or "gemini" or "simulated" or "toy" (got "tow"); did you mean "toy"?'
     ) in result.stderr.str()
     assert toys.seen == []
 

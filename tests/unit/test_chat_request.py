@@ -73,6 +73,87 @@ def test_stream_is_asked_for_with_usage(load, fields):
     assert EffectiveValue("p/m stream", True, "pool.toml") in pool.effective
 
 
+@pytest.mark.parametrize(
+    ("api", "url", "address", "headers"),
+    [
+        (
+            "anthropic",
+            "https://api.anthropic.com/",
+            "https://api.anthropic.com/v1/messages",
+            {"x-api-key": "sk-secret", "anthropic-version": "2023-06-01"},
+        ),
+        (
+            "openai-responses",
+            "https://api.example.com/v1",
+            "https://api.example.com/v1/responses",
+            {"authorization": "Bearer sk-secret"},
+        ),
+        (
+            "gemini",
+            "https://ai.example.com",
+            "https://ai.example.com/v1beta/models/m:generateContent",
+            {"x-goog-api-key": "sk-secret"},
+        ),
+    ],
+)
+def test_request_goes_to_its_apis_address_with_its_headers(load, api, url, address, headers):
+    endpoint = only(load(real(api=api, url=f'base_url = "{url}"')))
+    assert endpoint.url == address
+    assert endpoint.authentication == headers
+
+
+@pytest.mark.parametrize(
+    ("api", "url"),
+    [
+        ("anthropic", "https://api.anthropic.com/v1"),
+        ("anthropic", "https://api.anthropic.com/v1/messages/"),
+        ("gemini", "https://ai.example.com/v1beta"),
+    ],
+)
+def test_base_url_with_what_is_ours_to_write_is_refused(load, api, url):
+    with pytest.raises(ConfigError, match=r"provider\[0\].base_url must be the address without"):
+        load(real(api=api, url=f'base_url = "{url}"'))
+
+
+BOUNDED = [
+    ("max_tokens = 50", "", {}, 50),
+    ("max_tokens = 50", "max_tokens = 60", {}, 60),
+    ("max_tokens = 50", "max_tokens = 60", {"max_tokens": 5}, 5),
+    ("max_tokens = 50", "", {"max_completion_tokens": 5}, 5),
+    ("", "", {}, 4096),
+    ("", "", {"thinking": {"type": "enabled", "budget_tokens": 2000}}, 6096),
+]
+
+
+@pytest.mark.parametrize(("provider", "model", "parameters", "most"), BOUNDED)
+def test_answer_is_bounded_by_the_suite_else_by_the_pool_else_as_the_api_wants(
+    load, provider, model, parameters, most
+):
+    url = 'base_url = "https://api.anthropic.com"'
+    endpoint = only(load(real(provider, model=model, api="anthropic", url=url)))
+    assert sent(endpoint, **parameters)["max_tokens"] == most
+
+
+def test_bound_of_the_pool_is_sent_under_the_name_that_the_model_knows(load):
+    provider = 'max_tokens = 50\nparameters = { max_tokens = "max_completion_tokens" }'
+    pool = load(real(provider))
+    assert sent(only(pool)) == {"model": "m", "messages": MESSAGES, "max_completion_tokens": 50}
+    assert EffectiveValue("p/m max_tokens", 50, "pool.toml") in pool.effective
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "place"),
+    [
+        ("max_tokens = 0", "", "provider[0].max_tokens must be >= 1 (got 0)"),
+        ("max_tokens = 5", "max_tokens = -1", "provider[0].model[0].max_tokens must be >= 1"),
+    ],
+)
+def test_bound_that_is_none_is_refused(load, provider, model, place):
+    with pytest.raises(ConfigError) as error:
+        load(real(provider, model=model))
+    assert place in str(error.value)
+
+
 def test_model_goes_before_its_provider(load):
     endpoint = only(load(real("stream = true", model="stream = false")))
     assert sent(endpoint) == {"model": "m", "messages": MESSAGES}

@@ -29,8 +29,9 @@ REFUSED = [
         (
             "provider[0].per_keys is not a known field; did you mean per_key? (allowed: api, "
             "api_version, base_url, ca_file, client_cert, client_key, day, keys, latency, "
-            "metrics_url, model, name, parameters, per_key, per_key_model, proxy, proxy_env, qps, "
-            "rate_mode, rpd, rpm, simulation_seed, stream, timeout_s, tpd, tpm, trust_env, workers)"
+            "max_tokens, metrics_url, model, name, parameters, per_key, per_key_model, proxy, "
+            "proxy_env, qps, rate_mode, rpd, rpm, simulation_seed, stream, timeout_s, tpd, tpm, "
+            "trust_env, workers)"
         ),
         id="unknown",
     ),
@@ -38,9 +39,9 @@ REFUSED = [
         simulated("zzz = 3"),
         (
             "provider[0].zzz is not a known field (allowed: api, api_version, base_url, "
-            "ca_file, client_cert, client_key, day, keys, latency, metrics_url, model, name, "
-            "parameters, per_key, per_key_model, proxy, proxy_env, qps, rate_mode, rpd, "
-            "rpm, simulation_seed, stream, timeout_s, tpd, tpm, trust_env, workers)"
+            "ca_file, client_cert, client_key, day, keys, latency, max_tokens, metrics_url, "
+            "model, name, parameters, per_key, per_key_model, proxy, proxy_env, qps, rate_mode, "
+            "rpd, rpm, simulation_seed, stream, timeout_s, tpd, tpm, trust_env, workers)"
         ),
         id="unknown_far",
     ),
@@ -77,8 +78,8 @@ REFUSED = [
         simulated(model="per_model = { workers = 3 }"),
         "provider[0].model[0].per_model is not a known field; did you mean per_key_model of the "
         "provider? (allowed: api_name, family, instances, keys, latency, latency_hint_s, "
-        "multiply_by_prompt_types, name, parameters, per_instance, per_lane, persona, ports, "
-        "ports_env, price_per_mtok_in, price_per_mtok_out, skill, stream)",
+        "max_tokens, multiply_by_prompt_types, name, parameters, per_instance, per_lane, persona, "
+        "ports, ports_env, price_per_mtok_in, price_per_mtok_out, skill, stream)",
         id="field_of_the_provider",
     ),
     pytest.param(
@@ -199,13 +200,15 @@ REFUSED = [
     ),
     pytest.param(
         'schema = 1\n[[provider]]\nname = "simulated"',
-        'provider[0].api is missing; it must be "openai" or "azure-openai" or "simulated"',
+        'provider[0].api is missing; it must be "openai" or "azure-openai" or "openai-responses" '
+        'or "anthropic" or "gemini" or "simulated"',
         id="noapi",
     ),
     pytest.param(
         real(api="openia"),
         (
-            'provider[0].api must be "openai" or "azure-openai" or "simulated" (got "openia"); '
+            'provider[0].api must be "openai" or "azure-openai" or "openai-responses" or '
+            '"anthropic" or "gemini" or "simulated" (got "openia"); '
             'did you mean "openai"?'
         ),
         id="badapi",
