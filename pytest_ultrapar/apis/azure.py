@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, urlsplit
 
-from pytest_ultrapar.apis.openai import CHAT_PATH, MODELS_PATH, OpenAi, encode_request
+from pytest_ultrapar.apis.openai import MODELS_PATH, RESPONSES_PATH, OpenAi, encode_request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,9 +32,10 @@ class Azure(OpenAi):
             )
         return None
 
-    def url(self, base_url: str, name: str, version: str | None) -> str:
-        """That of the deployment."""
-        return _resource(base_url, f"/deployments/{quote(name, safe='')}{CHAT_PATH}", version)
+    def resource_url(self, base_url: str, name: str, version: str | None, path: str) -> str:
+        """That of the deployment, but for responses, whose body names it."""
+        of = "" if path == RESPONSES_PATH else f"/deployments/{quote(name, safe='')}"
+        return _resource(base_url, of + path, version)
 
     def models_url(self, base_url: str, version: str | None) -> str:
         """The account's list of models."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.apis.outcome import Allowance
 
 CHAT_PATH = "/chat/completions"
+RESPONSES_PATH = "/responses"
 MODELS_PATH = "/models"
 
 
@@ -48,13 +49,25 @@ class OpenAi:
         "stream_options": {"include_usage": True},
     }
 
+    serves: ClassVar[Mapping[str, str]] = {
+        CHAT_PATH: "openai",
+        "/completions": "completions",
+        "/embeddings": "embeddings",
+    }
+    # Azure's SDK names the deployment before the path, Mistral's writes the version itself.
+    base_paths: ClassVar[str] = r"/v1|/openai/v1|/openai|/openai/deployments/(?P<model>[^/]+)"
+
     def flaw_of(self, base_url: str) -> str | None:
         """None: gateways serve this API below all sorts of paths."""
         return None
 
     def url(self, base_url: str, name: str, version: str | None) -> str:
         """The same for all models."""
-        return base_url.rstrip("/") + CHAT_PATH
+        return self.resource_url(base_url, name, version, CHAT_PATH)
+
+    def resource_url(self, base_url: str, name: str, version: str | None, path: str) -> str:
+        """Below the base URL."""
+        return base_url.rstrip("/") + path
 
     def models_url(self, base_url: str, version: str | None) -> str:
         """The server's list of models."""

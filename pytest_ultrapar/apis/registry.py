@@ -29,6 +29,11 @@ MODULES = {
 }
 """The module of each API, by the word in `pool.toml`. Imported when a pool asks for it: reading
 answers takes 5 ms to load, and a run that has no use for an API should not pay for it."""
+READERS = {
+    "completions": "pytest_ultrapar.apis.completions",
+    "embeddings": "pytest_ultrapar.apis.embeddings",
+}
+"""The module of what reads the answers of resources that only SDKs ask."""
 
 
 def api_names() -> tuple[str, ...]:
@@ -41,10 +46,37 @@ def api_named(name: str) -> Api:
     return cast("Api", import_module(MODULES[name]).API)
 
 
-class Api(Protocol):
+def reader_named(name: str) -> Reader:
+    """What reads answers of that kind: an API, or one of `READERS`."""
+    return cast("Reader", import_module(READERS.get(name) or MODULES[name]).API)
+
+
+class Reader(Protocol):
+    """How the answers of one resource of a server look."""
+
+    def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
+        """The reply in the body of a 200 response, usage included, or what is wrong with it.
+
+        Args:
+            body: Of any content; at most as long as the client reads.
+            lane: Which lane answered.
+            latency_s: How long it took, seconds.
+        """
+        ...
+
+    def stream(self) -> Stream:
+        """What takes the pieces of one answer that comes as a stream."""
+        ...
+
+
+class Api(Reader, Protocol):
     """One wire format, without any state.
 
     Attributes:
+        serves: What SDKs may ask of its lanes: by path below `base_url`, the name of what reads the
+            answers (`reader_named`). A path with `{model}` names the model there.
+        base_paths: Of an SDK's address and path, what may stand before such a path; regular
+            expressions.
         version_example: What `api_version` may look like; None: the API has none, and
             a pool may not say one.
         endpoint_noun: What an instance of a pool is there, for people.
@@ -63,6 +95,10 @@ class Api(Protocol):
     def base_url_hint(self) -> str: ...  # noqa: D102
     @property
     def streamed(self) -> Mapping[str, Any]: ...  # noqa: D102
+    @property
+    def serves(self) -> Mapping[str, str]: ...  # noqa: D102
+    @property
+    def base_paths(self) -> str: ...  # noqa: D102
 
     def flaw_of(self, base_url: str) -> str | None:
         """What is wrong with a `base_url`, to stand behind the field's name; None: nothing."""
@@ -76,6 +112,10 @@ class Api(Protocol):
             name: The instance's `api_name`.
             version: The provider's `api_version`.
         """
+        ...
+
+    def resource_url(self, base_url: str, name: str, version: str | None, path: str) -> str:
+        """Where one of `serves` is; arguments as of `url`."""
         ...
 
     def models_url(self, base_url: str, version: str | None) -> str:
@@ -99,20 +139,6 @@ class Api(Protocol):
             UnicodeEncodeError: A text holds a lone surrogate; the caller writes it out and tries
                 again.
         """
-        ...
-
-    def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply in the body of a 200 response, usage included, or what is wrong with it.
-
-        Args:
-            body: Of any content; at most as long as the client reads.
-            lane: Which lane answered.
-            latency_s: How long it took, seconds.
-        """
-        ...
-
-    def stream(self) -> Stream:
-        """What takes the pieces of one answer that comes as a stream."""
         ...
 
     def failure(

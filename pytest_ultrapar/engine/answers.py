@@ -5,7 +5,9 @@ Suites load it with `Llm`: without the HTTP client (0.1 s), which nobody needs t
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -26,7 +28,7 @@ class Answer:
 
     Attributes:
         headers: Looked up in any case of letters.
-        body: Decoded; empty when it was read as a stream.
+        body: Decoded; of a stream, all that came.
         t_first_byte_s: When its headers had arrived, monotonic seconds.
         stream: What came of a body that was a stream.
     """
@@ -36,6 +38,53 @@ class Answer:
     body: bytes
     t_first_byte_s: float
     stream: Stream | None = None
+
+
+class Pieces:
+    """A streamed answer on its way to whoever asked for the stream.
+
+    Reading it from the server is the engine's own business, at the server's pace: a reader who is
+    slow or gone would else hold a seat that the provider has given back long ago.
+
+    Attributes:
+        status: Of the answer.
+        headers: Of the answer, with lower-case lookup; None until its first piece is here, and
+            up to then the request may be tried again.
+        is_whole: Nothing of the answer is missing, though its connection may be open still.
+    """
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: Mapping[str, str] | None = None
+        self.is_whole = False
+        self._pieces: deque[bytes] = deque()
+        self._news = asyncio.Event()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the reader may have seen some of it."""
+        return self.headers is not None
+
+    def put(self, status: int, headers: Mapping[str, str], piece: bytes) -> None:
+        """Hand the next bytes of the body on, decoded."""
+        self.status, self.headers = status, headers
+        self._pieces.append(piece)
+        self._news.set()
+
+    def wake(self, _: object = None) -> None:
+        """Have the reader look whether that was all."""
+        self._news.set()
+
+    def take(self) -> bytes:
+        """What has come and was not taken yet; empty for nothing."""
+        taken = b"".join(self._pieces)
+        self._pieces.clear()
+        return taken
+
+    async def news(self) -> None:
+        """Wait for a piece or a call of `wake`, one that was missed included."""
+        await self._news.wait()
+        self._news.clear()
 
 
 def read_answer(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) -> Reply | Failure:
@@ -51,7 +100,7 @@ def read_answer(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) 
     if answer.stream is not None:
         return answer.stream.reply(endpoint.lane, latency_s)
     if answer.status == HTTPStatus.OK:
-        return endpoint.api.reply(answer.body, endpoint.lane, latency_s)
+        return endpoint.reader.reply(answer.body, endpoint.lane, latency_s)
     return endpoint.api.failure(answer.status, answer.body, answer.headers, epoch_s=time.time())
 
 

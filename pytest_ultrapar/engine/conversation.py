@@ -12,7 +12,7 @@ from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused
 from pytest_ultrapar.records import Attempt, TurnMessage
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.apis.reply import Messages
+    from pytest_ultrapar.apis.reply import Messages, Reply
 
 
 class Conversation(msgspec.Struct):
@@ -54,6 +54,15 @@ class Conversation(msgspec.Struct):
             del new[0]
         noted.extend(new)
         self._said = [dict(message) for message in messages]
+
+    def heard(self, turn: int, reply: Reply) -> None:
+        """Keep what the model said; an answer without words, such as embeddings, says nothing."""
+        calls = None
+        if reply.tool_calls:
+            calls = msgspec.json.encode(
+                [{"name": call.name, "arguments": call.arguments} for call in reply.tool_calls]
+            ).decode()
+        self.messages.append(TurnMessage(turn, "assistant", reply.text, calls))
 
 
 def _as_text(content: object) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_ultrapar.apis.registry import Api, api_named
+from pytest_ultrapar.apis.registry import Api, Reader, api_named, reader_named
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.pool.network import DIRECT, Route, place_of, route_to
 
@@ -36,6 +36,11 @@ class Endpoint:
         route: How its server is reached.
         method: How it is asked.
         api: How requests and answers look there.
+        model: The pool's name of what answers there.
+        base_url: Below which all resources of its API are.
+        version: The provider's `api_version`.
+        headers: More of them to send, names in lower case.
+        read_by: Name of what reads the answers of `url`; None: the API does.
     """
 
     lane: LaneId
@@ -53,6 +58,16 @@ class Endpoint:
     reads_allowance: bool = False
     route: Route = DIRECT
     method: Literal["GET", "POST"] = "POST"
+    model: str = ""
+    base_url: str = ""
+    version: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    read_by: str | None = None
+
+    @property
+    def reader(self) -> Reader:
+        """What reads the answers of `url`: its API itself where that is what `llm.chat()` asks."""
+        return self.api if self.read_by is None else reader_named(self.read_by)
 
     @property
     def authentication(self) -> dict[str, str]:
@@ -119,6 +134,9 @@ def endpoints(
             parameters=model.parameters,
             reads_allowance=provider.rate_mode == "adaptive",
             route=route,
+            model=lane.model,
+            base_url=base_url,
+            version=provider.api_version,
         )
     return found
 

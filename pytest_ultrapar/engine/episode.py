@@ -13,6 +13,7 @@ import msgspec
 from pytest_ultrapar.clock import utc_now_us
 from pytest_ultrapar.engine.llm import Llm
 from pytest_ultrapar.engine.output import EpisodeOutput, current_output
+from pytest_ultrapar.engine.sdk_clients import fault_behind
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused
 from pytest_ultrapar.records import NO_VALUE, Ending, EpisodeEnded
 
@@ -123,10 +124,11 @@ async def _outcome(work: Work, llm: Llm, timeout_s: float) -> _End:
             trouble = llm.conversation.last_trouble
             why = f"; it waited to try again after: {trouble}" if trouble else ""
             return _End("infra", "timeout", f"the episode took longer than {timeout_s:g} s{why}")
-        return _failed(llm.conversation.failure) or _error(error)
+        failure = llm.conversation.failure
+        return _failed(failure) or _failed(fault_behind(error)) or _error(error)
 
 
-def _failed(failure: InfraError | PromptRefused | BadRequestError | None) -> _End | None:
+def _failed(failure: BaseException | None) -> _End | None:
     if isinstance(failure, InfraError):
         return _End("infra", failure.kind, str(failure))
     if isinstance(failure, PromptRefused):

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import httpx
 
 from pytest_ultrapar.apis.failure import Failure, beginning
-from pytest_ultrapar.engine.answers import Answer
+from pytest_ultrapar.engine.answers import Answer, Pieces
 from pytest_ultrapar.engine.transport import (
     Address,
     Body,
@@ -95,7 +95,7 @@ class HttpClient:
         self._addresses: dict[LaneId, Address] = {}
 
     async def exchange(
-        self, endpoint: Endpoint, body: bytes, *, timeout_s: float
+        self, endpoint: Endpoint, body: bytes, *, timeout_s: float, pieces: Pieces | None = None
     ) -> Answer | Failure:
         """Send `body` and read the whole answer, or say what went wrong.
 
@@ -103,6 +103,7 @@ class HttpClient:
             endpoint: Where to, and by which method.
             body: JSON, or nothing for a GET; asks for a stream if the endpoint is one of streams.
             timeout_s: Total deadline, whatever the socket does.
+            pieces: Gets a stream as it comes, but no part that makes it a failure of the server's.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -111,7 +112,8 @@ class HttpClient:
                 try:
                     stream, content = None, b""
                     if _is_stream(endpoint, response):
-                        stream = await _follow(endpoint.api.stream(), response, self._largest_bytes)
+                        stream = endpoint.reader.stream()
+                        content = await _follow(stream, response, self._largest_bytes, pieces)
                     else:
                         content = await _read(response, self._largest_bytes)
                 finally:
@@ -129,7 +131,7 @@ class HttpClient:
 
     def _address(self, endpoint: Endpoint) -> Address:
         address = self._addresses.get(endpoint.lane)
-        if address is None:
+        if address is None or address.endpoint is not endpoint:
             tls = self._contexts.get(endpoint.route.trust, self._default)
             address = self._addresses[endpoint.lane] = Address.of(endpoint, tls)
         return address
@@ -155,16 +157,31 @@ def _is_stream(endpoint: Endpoint, response: httpx.Response) -> bool:
     return kind.lower().startswith("text/event-stream")
 
 
-async def _follow(chat: Stream, response: httpx.Response, largest_bytes: int) -> Stream:
+async def _follow(
+    chat: Stream, response: httpx.Response, largest_bytes: int, reader: Pieces | None
+) -> bytes:
+    """Feed a stream to its end; returns all that came of it."""
+    came: list[bytes] = []
     async with aclosing(_decoded(response, largest_bytes)) as pieces:
         async for piece in pieces:
+            came.append(piece)
             chat.feed(piece, time.monotonic())
+            if reader is not None:
+                if chat.done and _is_servers_fault(chat):
+                    break
+                reader.put(response.status_code, response.headers, piece)
+                reader.is_whole = chat.done
             if chat.done:
                 with suppress(TimeoutError, httpx.HTTPError, _TooLargeError):
                     await asyncio.wait_for(_drain(pieces), _REST_S)
-                return chat
+                return b"".join(came)
     chat.end(time.monotonic())
-    return chat
+    return b"".join(came)
+
+
+def _is_servers_fault(chat: Stream) -> bool:
+    result = chat.reply("", 0.0)
+    return isinstance(result, Failure) and result.outcome not in {"refused", "bad_request"}
 
 
 async def _drain(pieces: AsyncIterator[bytes]) -> None:

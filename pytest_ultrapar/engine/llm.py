@@ -11,10 +11,16 @@ import msgspec
 from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.engine.conversation import Conversation
 from pytest_ultrapar.engine.endpoints import Endpoint, check_request, request_body
+from pytest_ultrapar.engine.native import POOL_KEY, NativeClient
+from pytest_ultrapar.engine.sdk_clients import anthropic_client, httpx_client, openai_client
 from pytest_ultrapar.engine.sender import EngineParts, Sender
-from pytest_ultrapar.records import TurnMessage
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
+    import anthropic
+    import openai
+
     from pytest_ultrapar.broker.protocol import Lease
 
 RESERVED = frozenset({"model", "messages", "stream", "stream_options"})
@@ -27,9 +33,10 @@ class _Chat(msgspec.Struct, frozen=True):
     messages: Messages
     parameters: dict[str, Any]
     tokens: int
+    pieces: None = None
 
-    def body(self, endpoint: Endpoint) -> bytes:
-        return request_body(endpoint, self.messages, self.parameters)
+    def on(self, endpoint: Endpoint) -> tuple[Endpoint, bytes]:
+        return endpoint, request_body(endpoint, self.messages, self.parameters)
 
 
 class Llm:
@@ -59,7 +66,8 @@ class Llm:
         """
         self.model = model
         self.conversation = Conversation()
-        self._tokens = parts.tokens
+        self._parts = parts
+        self._native_client: NativeClient | None = None
         self._sender = Sender(
             self.conversation,
             model=model,
@@ -112,7 +120,7 @@ class Llm:
         turn = conversation.n_turns
         conversation.n_turns += 1
         conversation.note(turn, messages)
-        estimates, tokens = self._tokens, 0
+        estimates, tokens = self._parts.tokens, 0
         if estimates is not None:
             tokens = estimates.of_request(self.model, messages, parameters)
         task = asyncio.current_task()
@@ -126,13 +134,58 @@ class Llm:
             raise reply
         if estimates is not None:
             estimates.learn(self.model, messages, parameters, reply, is_first=turn == 0)
-        calls = None
-        if reply.tool_calls:
-            calls = msgspec.json.encode(
-                [{"name": call.name, "arguments": call.arguments} for call in reply.tool_calls]
-            ).decode()
-        conversation.messages.append(TurnMessage(turn, "assistant", reply.text, calls))
+        conversation.heard(turn, reply)
         return reply
+
+    @property
+    def api_key(self) -> str:
+        """What to give SDKs as their key: a word without worth, for they never see the pool's."""
+        return POOL_KEY
+
+    def httpx_client(self, library: ModuleType | None = None) -> Any:  # noqa: ANN401 - of either library
+        """An HTTP client for SDKs, whose every request is sent on the pool's lanes.
+
+        Each waits as long as the limits ask, goes to the lane's address with the lane's key, and is
+        tried again where that may help, up to the first piece of a stream. Keys, addresses, and
+        names of models that an SDK has from elsewhere are refused. It is for the episode's own
+        event loop, and ends with the episode.
+
+        Args:
+            library: `httpx`, where an SDK takes clients of that; None: httpx2.
+
+        Raises:
+            ConfigError: httpx2 is not installed.
+        """
+        return httpx_client(self._native(), library)
+
+    def openai(self) -> openai.AsyncOpenAI:
+        """OpenAI's client, as `httpx_client` says; on Azure's lanes, too.
+
+        Raises:
+            ConfigError: The package `openai` is not installed.
+            BadRequestError: A lane of the model has an API that this client does not speak; the
+                case becomes an `error`.
+        """
+        client: openai.AsyncOpenAI = openai_client(self._native())
+        return client
+
+    def anthropic(self) -> anthropic.AsyncAnthropic:
+        """Anthropic's client, as `httpx_client` says.
+
+        Raises:
+            ConfigError: The package `anthropic` is not installed.
+            BadRequestError: A lane of the model has an API that this client does not speak; the
+                case becomes an `error`.
+        """
+        client: anthropic.AsyncAnthropic = anthropic_client(self._native())
+        return client
+
+    def _native(self) -> NativeClient:
+        if self._native_client is None:
+            self._native_client = NativeClient(
+                self.model, self.conversation, self._parts, self._sender
+            )
+        return self._native_client
 
     async def close(self) -> None:
         """End all requests that the episode left behind, so that its record has each of them."""
@@ -143,6 +196,8 @@ class Llm:
             task.cancel()
         if left:
             await asyncio.wait(left)
+        if self._native_client is not None:
+            await self._native_client.close()
         self.return_unused()
 
     def return_unused(self) -> None:

@@ -26,7 +26,7 @@ from pytest_ultrapar.broker.protocol import (
     LeaseRequest,
 )
 from pytest_ultrapar.clock import Clock
-from pytest_ultrapar.engine.answers import Answer, feedback_from, read_answer
+from pytest_ultrapar.engine.answers import Answer, Pieces, feedback_from, read_answer
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
@@ -50,7 +50,7 @@ class Exchange(Protocol):
     """Sends one request; `http.HttpClient` in a run."""
 
     async def exchange(
-        self, endpoint: Endpoint, body: bytes, *, timeout_s: float
+        self, endpoint: Endpoint, body: bytes, *, timeout_s: float, pieces: Pieces | None = None
     ) -> Answer | Failure:
         """The whole answer, or what went wrong; ends within `timeout_s` seconds."""
         ...
@@ -83,13 +83,20 @@ class Request(Protocol):
 
     Attributes:
         tokens: How many it may take, in and out; 0 where no limit counts them.
+        pieces: Gets the answer as it comes where somebody waits for a stream. What has begun to
+            reach them is not tried again.
     """
 
     @property
     def tokens(self) -> int: ...  # noqa: D102
+    @property
+    def pieces(self) -> Pieces | None: ...  # noqa: D102
 
-    def body(self, endpoint: Endpoint) -> bytes:
-        """As that lane wants it; asked once per lane, however often it is tried there."""
+    def on(self, endpoint: Endpoint) -> tuple[Endpoint, bytes]:
+        """Where to send it on a lane, and the body that is sent there.
+
+        Asked once per lane, however often it is tried there.
+        """
         ...
 
 
@@ -149,7 +156,7 @@ class Sender:
         """
         retry = self._parts.retry
         # By lane: names of models and parameters differ. Encoded once, however often it is tried.
-        body: dict[LaneId, bytes] = {}
+        on: dict[LaneId, tuple[Endpoint, bytes]] = {}
         failed: list[LeaseOutcome] = []
         after: LaneId | None = None
         # Refusals for too much are tried again without a count: the episode's deadline ends that.
@@ -158,20 +165,21 @@ class Sender:
             lease = await self._lease(request.tokens, after)
             # The retry is drawn with its lease: one that is too old to send on draws none again.
             after = None
-            endpoint = self._parts.endpoints[lease.lane]
-            if lease.lane not in body:
+            if lease.lane not in on:
                 try:
-                    body[lease.lane] = request.body(endpoint)
+                    on[lease.lane] = request.on(self._parts.endpoints[lease.lane])
                 except BaseException:
                     self._parts.port.release(lease, "unsent")
                     raise
+            endpoint, body = on[lease.lane]
             sent = await self._send(
                 turn,
                 len(failed),
                 n_crowded=failed.count("congestion"),
                 lease=lease,
                 endpoint=endpoint,
-                body=body[lease.lane],
+                body=body,
+                pieces=request.pieces,
                 t_ready_s=t_ready_s,
             )
             if sent is None:
@@ -185,6 +193,8 @@ class Sender:
             failed.append(result.outcome)
             its_class = CLASSES[result.outcome]
             verdict = retry.decide(result, failed)
+            if verdict == "again" and request.pieces is not None and request.pieces.has_begun:
+                verdict = "give_up"
             is_own = verdict == "again" and its_class.costs_attempt
             backoff_s = retry.own_backoff_s(retry.n_own(failed), self._rng) if is_own else 0.0
             after = lease.lane if its_class.budget else None
@@ -234,6 +244,7 @@ class Sender:
         lease: Lease,
         endpoint: Endpoint,
         body: bytes,
+        pieces: Pieces | None,
         t_ready_s: float,
     ) -> tuple[Reply | Failure, Answer | Failure] | None:
         """One attempt; None when the lease had grown too old to send on."""
@@ -247,7 +258,10 @@ class Sender:
         answer: Answer | Failure | None = None
         result: Reply | Failure | None = None
         try:
-            answer = await parts.exchange.exchange(endpoint, body, timeout_s=endpoint.timeout_s)
+            to = {} if pieces is None else {"pieces": pieces}
+            answer = await parts.exchange.exchange(
+                endpoint, body, timeout_s=endpoint.timeout_s, **to
+            )
             result = read_answer(answer, endpoint, parts.clock.now_s() - t_send_s)
             if lease.is_answering and n_crowded < MOST_CROWDED and _is_wordless(result):
                 result = replace(result, outcome="congestion")

@@ -14,12 +14,12 @@ import aiohttp
 import httpx
 from aiohttp.http import HttpProcessingError
 
+from pytest_ultrapar.engine.endpoints import Endpoint
+
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterator, Callable, Iterator
     from types import SimpleNamespace
-
-    from pytest_ultrapar.engine.endpoints import Endpoint
 
 
 _SPEAKS_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"})
@@ -216,6 +216,7 @@ server that closes one idle connection closes all of that age, and by then we wi
 class Address:
     """Where a lane's requests go, in the words of both libraries, for each to parse once."""
 
+    endpoint: Endpoint
     method: str
     url: httpx.URL
     headers: httpx.Headers
@@ -232,8 +233,9 @@ class Address:
         proxy = endpoint.route.proxy
         # A proxy that compresses a stream keeps tokens back until it has enough of them.
         coding = {"accept-encoding": "identity" if endpoint.stream else ACCEPTED}
-        headers = {**_HEADERS, **coding, **endpoint.authentication}
+        headers = {**_HEADERS, **endpoint.headers, **coding, **endpoint.authentication}
         return cls(
+            endpoint=endpoint,
             method=endpoint.method,
             url=httpx.URL(endpoint.url),
             headers=httpx.Headers(headers),

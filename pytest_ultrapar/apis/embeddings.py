@@ -1,0 +1,54 @@
+"""What SDKs get of `/embeddings`: vectors, which are theirs to read; we read what they cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.apis.openai import ChatStream, Usage
+from pytest_ultrapar.apis.reading import (
+    NOTHING,
+    UNREADABLE,
+    count,
+    failure_in_answer,
+    malformed,
+    part_of,
+)
+from pytest_ultrapar.apis.reply import Reply
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.apis.failure import Failure
+
+
+class Embeddings:
+    """A `registry.Reader`."""
+
+    def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
+        """A reply without words. The vectors stay unread: there may be 2,000 of 3,072 numbers."""
+        try:
+            found = _decoder.decode(body)
+        except UNREADABLE as error:
+            return malformed(f"the answer is no list of embeddings: {error}")
+        if bytes(found.error) != b"null":
+            return failure_in_answer(bytes(found.error))
+        if bytes(found.data[:1]) != b"[":
+            return malformed("the answer has no list of embeddings")
+        usage = part_of(found.usage, Usage) or Usage()
+        tokens_in = count(usage.prompt_tokens)
+        tokens_out = None if tokens_in is None else 0
+        return Reply("", None, (), None, tokens_in, tokens_out, lane, latency_s)
+
+    def stream(self) -> ChatStream:
+        """None is ever asked for; what comes all the same is no answer."""
+        return ChatStream()
+
+
+class _Embeddings(msgspec.Struct):
+    data: msgspec.Raw = NOTHING
+    usage: msgspec.Raw = NOTHING
+    error: msgspec.Raw = NOTHING
+
+
+_decoder = msgspec.json.Decoder(_Embeddings)
+API = Embeddings()

@@ -1,0 +1,162 @@
+"""Clients of providers, made so that all they send is sent by us.
+
+The SDKs take an HTTP client of the caller's. It gets a transport here that hands requests to
+`NativeClient` instead of a network. No SDK is imported before a suite asks for it: each takes 1 to
+2.5 s to load.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pytest_ultrapar.engine.native import HOME, POOL_KEY, Pump
+from pytest_ultrapar.errors import ConfigError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from pytest_ultrapar.engine.native import NativeClient
+
+FAULT = "ultrapar.fault"
+"""Extension of a response: the `BadRequestError` or `PromptRefused` that it stands for."""
+_RETRIES = "x-stainless-retry-count"
+_log = logging.getLogger(__name__)
+
+
+def httpx_client(native: NativeClient, library: ModuleType | None) -> Any:  # noqa: ANN401 - of either library
+    """A client whose every request goes through `native`.
+
+    Args:
+        native: The episode's.
+        library: `httpx` or `httpx2`; None: httpx2.
+
+    Raises:
+        ConfigError: It is not installed.
+        TypeError: It is another module.
+    """
+    if library is None:
+        library = _imported("httpx2", "llm.httpx_client()")
+    if not hasattr(library, "AsyncBaseTransport"):
+        msg = f"llm.httpx_client() takes httpx or httpx2 (got {library!r})"
+        raise TypeError(msg)
+    # A time-out of the client's own would count the time that a request waits for the pool.
+    return library.AsyncClient(transport=_transport(library)(native), timeout=None, trust_env=False)
+
+
+def openai_client(native: NativeClient) -> Any:  # noqa: ANN401 - the SDK may be absent
+    """OpenAI's `AsyncOpenAI`, on Azure's lanes too.
+
+    Raises:
+        ConfigError: The package is not installed.
+        BadRequestError: A lane of the model has another API; the case is an `error`.
+    """
+    native.must_serve("/chat/completions", "llm.openai()")
+    openai = _imported("openai", "llm.openai()")
+    return openai.AsyncOpenAI(
+        api_key=POOL_KEY,
+        base_url=f"{HOME}/v1",
+        http_client=httpx_client(native, None),
+        max_retries=0,
+    )
+
+
+def anthropic_client(native: NativeClient) -> Any:  # noqa: ANN401 - the SDK may be absent
+    """Anthropic's `AsyncAnthropic`; errors as of `openai_client`."""
+    native.must_serve("/v1/messages", "llm.anthropic()")
+    anthropic = _imported("anthropic", "llm.anthropic()")
+    client = anthropic.AsyncAnthropic(
+        api_key=POOL_KEY,
+        base_url=HOME,
+        http_client=httpx_client(native, None),
+        max_retries=0,
+    )
+    # Else it would also send what stands in ANTHROPIC_AUTH_TOKEN.
+    client.auth_token = None
+    return client
+
+
+def _imported(package: str, whose: str) -> Any:  # noqa: ANN401
+    try:
+        return import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        msg = f"{whose} needs the package {package}, which is not installed: pip install {package}"
+        raise ConfigError(msg) from None
+
+
+@functools.cache
+def _transport(library: Any) -> Any:  # noqa: ANN401 - types of whichever library it is
+    class Stream(library.AsyncByteStream):  # type: ignore[misc]
+        def __init__(self, pump: Pump) -> None:
+            self._pump = pump
+            self._loop = asyncio.get_running_loop()
+
+        async def __aiter__(self) -> Any:  # noqa: ANN401
+            while piece := await self._pump.next():
+                yield piece
+
+        async def aclose(self) -> None:
+            self._pump.close()
+
+        def __del__(self) -> None:
+            # Garbage may be collected in any thread, and after the run.
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._pump.close)
+
+    class Transport(library.AsyncBaseTransport):  # type: ignore[misc]
+        def __init__(self, native: NativeClient) -> None:
+            self._native = native
+            self._has_warned = False
+
+        async def handle_async_request(self, request: Any) -> Any:  # noqa: ANN401
+            n_retries = request.headers.get(_RETRIES, "0")
+            if n_retries != "0" and not self._has_warned:
+                self._has_warned = True
+                _log.warning(
+                    "the SDK tried a request again (%s: %s); the pool tries again where that "
+                    "helps, so give the client max_retries=0",
+                    _RETRIES,
+                    n_retries,
+                )
+            handed = await self._native.answer(
+                request.method, str(request.url), dict(request.headers), await request.aread()
+            )
+            extensions = {} if handed.fault is None else {FAULT: handed.fault}
+            if isinstance(handed.body, Pump):
+                return library.Response(
+                    handed.status,
+                    headers=handed.headers,
+                    stream=Stream(handed.body),
+                    extensions=extensions,
+                    request=request,
+                )
+            return library.Response(
+                handed.status,
+                headers=handed.headers,
+                content=handed.body,
+                extensions=extensions,
+                request=request,
+            )
+
+    return Transport
+
+
+def fault_behind(error: BaseException) -> BaseException | None:
+    """What a provider found wrong with a request, where that is what an SDK raised."""
+    seen: set[int] = set()
+    found: BaseException | None = error
+    while found is not None and id(found) not in seen:
+        seen.add(id(found))
+        for name in ("response", "raw_response"):
+            extensions = getattr(getattr(found, name, None), "extensions", None)
+            if isinstance(extensions, dict) and isinstance(
+                fault := extensions.get(FAULT), BaseException
+            ):
+                return fault
+        found = found.__cause__ or found.__context__
+    return None
