@@ -32,7 +32,7 @@ class Embeddings:
             return malformed(f"the answer is no list of embeddings: {error}")
         if bytes(found.error) != b"null":
             return failure_in_answer(bytes(found.error))
-        if bytes(found.data[:1]) != b"[":
+        if not bytes(found.data).startswith(b"["):
             return malformed("the answer has no list of embeddings")
         usage = part_of(found.usage, Usage) or Usage()
         tokens_in = count(usage.prompt_tokens)

@@ -56,7 +56,7 @@ class Conversation(msgspec.Struct):
         self._said = [dict(message) for message in messages]
 
     def heard(self, turn: int, reply: Reply) -> None:
-        """Keep what the model said; an answer without words, such as embeddings, says nothing."""
+        """Keep what the model said."""
         calls = None
         if reply.tool_calls:
             calls = msgspec.json.encode(

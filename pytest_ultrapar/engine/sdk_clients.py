@@ -127,18 +127,11 @@ def _transport(library: Any) -> Any:  # noqa: ANN401 - types of whichever librar
                 request.method, str(request.url), dict(request.headers), await request.aread()
             )
             extensions = {} if handed.fault is None else {FAULT: handed.fault}
-            if isinstance(handed.body, Pump):
-                return library.Response(
-                    handed.status,
-                    headers=handed.headers,
-                    stream=Stream(handed.body),
-                    extensions=extensions,
-                    request=request,
-                )
+            body = handed.body
             return library.Response(
                 handed.status,
                 headers=handed.headers,
-                content=handed.body,
+                stream=Stream(body) if isinstance(body, Pump) else library.ByteStream(body),
                 extensions=extensions,
                 request=request,
             )

@@ -1,0 +1,131 @@
+"""An episode's client against a server of the test, on one seat."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from pytest_ultrapar.broker.holding import acquire_lease
+from pytest_ultrapar.broker.local import LocalBroker
+from pytest_ultrapar.broker.protocol import LeaseRequest
+from pytest_ultrapar.broker.settings import BrokerSettings
+from pytest_ultrapar.clock import MonotonicClock
+from pytest_ultrapar.engine.endpoints import endpoints
+from pytest_ultrapar.engine.http import HttpClient
+from pytest_ultrapar.engine.llm import Llm
+from pytest_ultrapar.engine.retry import RetryPolicy
+from pytest_ultrapar.engine.sender import EngineParts
+from pytest_ultrapar.engine.token_estimate import TokenEstimates
+from pytest_ultrapar.pool.config import Overrides, load_pool
+from tests.raw_server import RawServer
+from tests.unit.pool_texts import real
+
+TOKEN = "sk-secret-0123456789"
+CHAT = "https://pool.invalid/v1/chat/completions"
+EVENT_STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+
+
+def event(text: str | None = None, **more: Any) -> bytes:
+    """An event of a chat's stream."""
+    choice = {"index": 0, "delta": {} if text is None else {"content": text}, **more}
+    return b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n"
+
+
+LAST = event(finish_reason="stop") + b"data: [DONE]\n\n"
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Wait for what another thread brings about, at most a second."""
+    async with asyncio.timeout(1):
+        while not holds():  # noqa: ASYNC110 - it is another loop's
+            await asyncio.sleep(0.01)
+
+
+class Play:
+    """What an episode sees and does.
+
+    Attributes:
+        llm: Its client.
+        server: Who answers.
+    """
+
+    def __init__(self, llm: Llm, server: RawServer, broker: LocalBroker) -> None:
+        self.llm = llm
+        self.server = server
+        self._broker = broker
+        self.client = llm.httpx_client(httpx)
+
+    async def n_in_flight(self) -> int:
+        """Seats taken, as the broker knows it."""
+        return sum(lane.in_flight for lane in (await self._broker.status()).lanes)
+
+    async def free(self) -> None:
+        """Wait until no seat is taken, at most a second."""
+        async with asyncio.timeout(1):
+            while await self.n_in_flight():  # noqa: ASYNC110 - the broker tells nobody
+                await asyncio.sleep(0.01)
+
+    @property
+    def outcomes(self) -> list[str]:
+        return [attempt.outcome for attempt in self.llm.conversation.attempts]
+
+    def body(self, **fields: Any) -> dict[str, Any]:
+        return {"model": "m", "messages": [{"role": "user", "content": "Hi"}], **fields}
+
+    async def ask(self, **fields: Any) -> httpx.Response:
+        return await self.client.post(CHAT, json=self.body(**fields))
+
+    def stream(self, **fields: Any) -> Any:
+        return self.client.stream("POST", CHAT, json=self.body(stream=True, **fields))
+
+
+def play(
+    directory: Path,
+    answer: Callable[..., Awaitable[object]],
+    scene: Callable[[Play], Awaitable[Any]],
+    *,
+    provider: str = "",
+    api: str = "openai",
+    model: str = "",
+    path: str = "/v1",
+) -> Any:
+    """Play a scene to its end, and make sure that no seat is taken then."""
+
+    async def go(server: RawServer) -> Any:
+        fields = f"per_key = {{ workers = 1 }}\ntimeout_s = 5\n{provider}"
+        text = real(fields, api=api, model=model, url=f'base_url = "{server.url}{path}"')
+        file = directory / "pool.toml"
+        file.write_text(text, encoding="utf-8")
+        pool = load_pool(file, environ={}, overrides=Overrides())
+        found = endpoints(pool, token_of=lambda *_: TOKEN, base_url_of={})
+        clock = MonotonicClock()
+        broker = LocalBroker(BrokerSettings(pool), clock, asyncio.get_running_loop())
+        http = HttpClient(found.values(), max_connections=4)
+        parts = EngineParts(
+            port=broker,
+            exchange=http,
+            endpoints=found,
+            retry=RetryPolicy(3),
+            clock=clock,
+            next_request_id=iter(range(2, 100)).__next__,
+            shown=str,
+            tokens=TokenEstimates.of(pool),
+        )
+        first = await acquire_lease(broker, LeaseRequest(1, "m", opens=True, case_id="c1"))
+        llm = Llm(model="m", group="", case_id="c1", seed=1, parts=parts, first=first)
+        told = Play(llm, server, broker)
+        try:
+            return await scene(told)
+        finally:
+            await llm.close()
+            await told.free()
+            await http.close()
+            await broker.close()
+
+    with RawServer(answer) as server:
+        return asyncio.run(go(server))

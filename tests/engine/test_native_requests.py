@@ -1,0 +1,279 @@
+"""Requests of SDKs: what is sent of them, what is refused, and what is handed back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+
+import pytest
+
+from pytest_ultrapar.engine import native
+from pytest_ultrapar.errors import BadRequestError, ConfigError, InfraError, PromptRefused
+from tests.engine.native_play import CHAT, TOKEN, play
+from tests.raw_server import json_response
+
+HOME = "https://pool.invalid"
+EMBEDDINGS = {"data": [{"index": 0, "embedding": [0.5, 1e-3]}], "usage": {"prompt_tokens": 7}}
+COMPLETION = {
+    "choices": [{"text": "more", "index": 0, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 4},
+}
+CHATTED = {
+    "id": "c-1",
+    "choices": [{"message": {"content": "fine"}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 5, "completion_tokens": 6},
+    "of_the_provider": [1, 2],
+}
+
+
+def saying(*answers: bytes):
+    given = iter(answers)
+
+    async def answer(peer, _):
+        await peer.send(next(given))
+
+    return answer
+
+
+def test_request_goes_to_the_lane_with_its_key_and_its_name_for_the_model(tmp_path):
+    async def scene(told):
+        headers = {
+            "authorization": "Bearer pool",
+            "openai-organization": "org-mine",
+            "x-stainless-lang": "python",
+            "openai-beta": "some=1",
+        }
+        answer = await told.client.post(
+            f"{CHAT}?deep=1", json=told.body(logprobs=True), headers=headers
+        )
+        assert answer.json() == CHATTED
+        (request,) = told.server.requests
+        assert request.target == "/v1/chat/completions?deep=1"
+        assert request.json() == {**told.body(logprobs=True), "model": "theirs"}
+        assert request.headers["authorization"] == f"Bearer {TOKEN}"
+        assert request.headers["openai-beta"] == "some=1"
+        assert not {"openai-organization", "x-stainless-lang"} & request.headers.keys()
+        (attempt,) = told.llm.conversation.attempts
+        assert (attempt.outcome, attempt.tokens_in, attempt.tokens_out) == ("ok", 5, 6)
+        said = [(one.role, one.content) for one in told.llm.conversation.messages]
+        assert said == [("user", "Hi"), ("assistant", "fine")]
+
+    play(tmp_path, saying(json_response(CHATTED)), scene, model='instances = ["theirs"]')
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "tokens"),
+    [("/embeddings", EMBEDDINGS, (7, 0)), ("/completions", COMPLETION, (3, 4))],
+)
+def test_other_resources_are_served_and_counted(tmp_path, path, answer, tokens):
+    async def scene(told):
+        url = f"https://api.openai.com/v1{path}"
+        given = await told.client.post(url, json={"model": "m", "input": ["a"], "prompt": "a"})
+        assert given.json() == answer
+        (attempt,) = told.llm.conversation.attempts
+        assert (attempt.tokens_in, attempt.tokens_out) == tokens
+
+    play(tmp_path, saying(json_response(answer)), scene)
+
+
+@pytest.mark.parametrize(
+    ("url", "target"),
+    [
+        (f"{HOME}/openai/deployments/m/chat/completions?api-version=mine", "chat/completions"),
+        (f"{HOME}/v1/chat/completions", "chat/completions"),
+        (f"{HOME}/v1/embeddings", "embeddings"),
+    ],
+)
+def test_deployment_and_version_are_the_lanes(tmp_path, url, target):
+    async def scene(told):
+        await told.client.post(url, json=told.body(input="a"), headers={"api-key": "pool"})
+        (request,) = told.server.requests
+        assert request.target == f"/openai/deployments/theirs/{target}?api-version=2024-10-21"
+        assert request.headers["api-key"] == TOKEN
+
+    answer = EMBEDDINGS if target == "embeddings" else CHATTED
+    play(
+        tmp_path,
+        saying(json_response(answer)),
+        scene,
+        api="azure-openai",
+        provider='api_version = "2024-10-21"',
+        model='instances = ["theirs"]',
+        path="",
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "headers", "fields", "sentence"),
+    [
+        ("https://other.example/v1/chat/completions", {}, {}, "other.example"),
+        ("http://127.0.0.1:9/v1/chat/completions", {}, {}, "127.0.0.1"),
+        (CHAT, {"authorization": "Bearer sk-own-canary"}, {}, "key of its own"),
+        (CHAT, {"x-api-key": "sk-own-canary"}, {}, "key of its own"),
+        (f"{CHAT}?key=sk-own-canary", {}, {}, "key of its own"),
+        (f"{HOME}/v1/files", {}, {}, "/v1/files"),
+        (f"{HOME}/v1/messages", {}, {}, "/chat/completions"),
+        (CHAT, {}, {"model": "another"}, "'another'"),
+        (CHAT, {}, {"model": 3}, "model 3"),
+    ],
+)
+def test_what_may_not_be_sent_is_refused_with_one_sentence(
+    tmp_path, url, headers, fields, sentence
+):
+    async def scene(told):
+        with pytest.raises(BadRequestError) as refused:
+            await told.client.post(url, json=told.body(**fields), headers=headers)
+        said = str(refused.value)
+        assert sentence in said
+        assert "canary" not in said
+        assert "\n" not in said
+        assert told.llm.conversation.failure is refused.value
+        with pytest.raises(BadRequestError):
+            await told.ask()
+        assert told.server.requests == []
+
+    play(tmp_path, saying(), scene)
+
+
+@pytest.mark.parametrize("content", [b"", b"no json", b"[1]", b"{", b'{"model": "m"} {}'])
+def test_body_that_is_no_object_is_refused(tmp_path, content):
+    async def scene(told):
+        with pytest.raises(BadRequestError, match="JSON"):
+            await told.client.post(CHAT, content=content)
+        assert told.server.requests == []
+
+    play(tmp_path, saying(), scene)
+
+
+def test_huge_body_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(native, "LARGEST_REQUEST_BYTES", 1000)
+
+    async def scene(told):
+        with pytest.raises(BadRequestError, match="at most 1000"):
+            await told.ask(user="x" * 1000)
+        assert told.server.requests == []
+
+    play(tmp_path, saying(), scene)
+
+
+def test_get_is_refused(tmp_path):
+    async def scene(told):
+        with pytest.raises(BadRequestError, match="GET /v1/models"):
+            await told.client.get(f"{HOME}/v1/models")
+
+    play(tmp_path, saying(), scene)
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "fault"),
+    [
+        (400, {"message": "no such field"}, BadRequestError),
+        (422, {"message": "no such field"}, BadRequestError),
+        (400, {"message": "too long", "code": "context_length_exceeded"}, PromptRefused),
+        (400, {"message": "filtered", "code": "content_filter"}, PromptRefused),
+    ],
+)
+def test_fault_of_the_request_is_handed_over_as_the_provider_said_it(
+    tmp_path, status, error, fault
+):
+    said = {"error": {**error, "param": TOKEN}}
+
+    async def scene(told):
+        answer = await told.ask()
+        assert answer.status_code == status
+        assert answer.json()["error"]["message"] == error["message"]
+        assert TOKEN not in answer.text
+        assert answer.headers["x-should-retry"] == "false"
+        assert isinstance(answer.extensions["ultrapar.fault"], fault)
+        # The agent may know what to do about it.
+        assert told.llm.conversation.failure is None
+        assert (await told.ask()).status_code == 200
+
+    play(tmp_path, saying(json_response(said, status=status), json_response(CHATTED)), scene)
+
+
+def test_final_failure_ends_all_further_requests(tmp_path):
+    refused = json_response({"error": {"message": f"wrong key {TOKEN}"}}, status=401)
+
+    async def scene(told):
+        with pytest.raises(InfraError):
+            await told.ask()
+        with pytest.raises(InfraError):
+            await told.ask()
+        with pytest.raises(InfraError):
+            await told.llm.chat([{"role": "user", "content": "Hi"}])
+        assert len(told.server.requests) == 1
+
+    play(tmp_path, saying(refused), scene)
+
+
+def test_retry_of_an_sdk_is_said_once(tmp_path, caplog):
+    async def scene(told):
+        for _ in range(2):
+            headers = {"x-stainless-retry-count": "2"}
+            await told.client.post(CHAT, json=told.body(), headers=headers)
+
+    with caplog.at_level(logging.WARNING):
+        play(tmp_path, saying(json_response(CHATTED), json_response(CHATTED)), scene)
+    (line,) = caplog.messages
+    assert "max_retries=0" in line
+
+
+def test_client_serves_its_own_loop_and_its_own_episode_only(tmp_path):
+    async def scene(told):
+        async def asks() -> None:
+            with pytest.raises(RuntimeError, match="event loop"):
+                await told.ask()
+
+        await asyncio.to_thread(asyncio.run, asks())
+        await told.llm.close()
+        with pytest.raises(RuntimeError, match="had ended"):
+            await told.ask()
+        assert told.server.requests == []
+
+    play(tmp_path, saying(), scene)
+
+
+def test_client_of_another_api_is_refused(tmp_path):
+    async def scene(told):
+        with pytest.raises(BadRequestError, match=r"llm.anthropic\(\) does not fit the lane p/m/"):
+            told.llm.anthropic()
+
+    play(tmp_path, saying(), scene)
+
+
+def test_missing_package_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "openai", None)
+
+    async def scene(told):
+        with pytest.raises(ConfigError, match="pip install openai"):
+            told.llm.openai()
+        with pytest.raises(TypeError, match="httpx or httpx2"):
+            told.llm.httpx_client(json)
+
+    play(tmp_path, saying(), scene)
+
+
+def test_tokens_are_reserved_for_what_a_body_asks(tmp_path):
+    asked = []
+
+    async def scene(told):
+        estimate = told.llm._parts.tokens.of_request
+        told.llm._parts.tokens.of_request = lambda *given: (
+            asked.append(estimate(*given)) or asked[-1]
+        )
+        await told.ask(max_tokens=100)
+        await told.client.post(
+            f"{HOME}/v1/embeddings", json={"model": "m", "input": ["word " * 30] * 10}
+        )
+
+    play(
+        tmp_path,
+        saying(json_response(CHATTED), json_response(EMBEDDINGS)),
+        scene,
+        provider="tpm = 100000",
+    )
+    chat, embeddings = asked
+    assert 100 < chat < 200
+    assert 400 < embeddings < 1000

@@ -1,0 +1,214 @@
+"""Streams that an SDK asks for: who reads them, what a failure means, and whose seat is free."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import pytest
+
+from pytest_ultrapar.errors import InfraError
+from tests.engine.native_play import EVENT_STREAM, LAST, event, play, until
+from tests.raw_server import json_response, response
+
+WHOLE = {"choices": [{"message": {"content": "whole"}, "finish_reason": "stop"}]}
+
+
+class Server:
+    """Answers requests in turn with what it is given; notes who has left.
+
+    An item `...` stands for a server that says no more and waits until its client leaves, a number
+    for seconds of silence: what is sent without a pause may come as one piece.
+    """
+
+    def __init__(self, *answers: tuple[object, ...]) -> None:
+        self._answers = iter(answers)
+        self.n_left = 0
+
+    async def __call__(self, peer, _):
+        for piece in next(self._answers):
+            if piece is ...:
+                await peer.gone()
+                self.n_left += 1
+            elif isinstance(piece, float):
+                await asyncio.sleep(piece)
+            else:
+                await peer.send(piece)
+        peer.close()
+
+
+async def read(response) -> bytes:
+    return b"".join([piece async for piece in response.aiter_raw()])
+
+
+def test_stream_comes_as_the_server_sends_it(tmp_path):
+    server = Server((EVENT_STREAM, event("Hel"), event("lo"), LAST))
+
+    async def scene(told):
+        async with told.stream() as answer:
+            assert answer.status_code == 200
+            assert answer.headers["content-type"] == "text/event-stream"
+            assert await read(answer) == event("Hel") + event("lo") + LAST
+        assert told.outcomes == ["ok"]
+        assert told.llm.conversation.messages[-1].content == "Hello"
+
+    play(tmp_path, server, scene)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        (EVENT_STREAM,),
+        (EVENT_STREAM, b'data: {"error": {"code": "503", "message": "full"}}\n\n'),
+        (response(b"", status=b"503 Busy"),),
+        (response(b"", b"retry-after: 0.05", status=b"429 Too Many"),),
+    ],
+    ids=["cut", "error", "503", "429"],
+)
+def test_failure_before_the_first_piece_is_tried_again(tmp_path, first):
+    server = Server(first, (EVENT_STREAM, event("fine"), LAST))
+
+    async def scene(told):
+        async with told.stream() as answer:
+            assert await read(answer) == event("fine") + LAST
+        assert len(told.outcomes) == 2
+        assert told.outcomes[1] == "ok"
+        assert told.llm.conversation.n_turns == 1
+
+    play(tmp_path, server, scene)
+
+
+@pytest.mark.parametrize(
+    "then", [b"", b'data: {"error": {"code": "503", "message": "full"}}\n\n'], ids=["cut", "error"]
+)
+def test_failure_after_the_first_piece_is_the_cases(tmp_path, then):
+    server = Server((EVENT_STREAM, event("Hel"), 0.1, then))
+
+    async def scene(told):
+        async with told.stream() as answer:
+            with pytest.raises(InfraError):
+                await read(answer)
+        assert isinstance(told.llm.conversation.failure, InfraError)
+        assert len(told.server.requests) == 1
+        with pytest.raises(InfraError):
+            await told.ask()
+        assert len(told.server.requests) == 1
+
+    play(tmp_path, server, scene)
+
+
+def test_whole_answer_to_a_request_for_a_stream_is_handed_over_whole(tmp_path):
+    server = Server((json_response(WHOLE),))
+
+    async def scene(told):
+        async with told.stream() as answer:
+            assert answer.headers["content-type"] == "application/json"
+            assert b"whole" in await read(answer)
+        assert told.outcomes == ["ok"]
+
+    play(tmp_path, server, scene)
+
+
+def test_answer_that_nobody_reads_holds_no_seat(tmp_path):
+    server = Server((EVENT_STREAM, *[event("x" * 1000)] * 100, LAST))
+
+    async def scene(told):
+        async with told.stream():
+            await told.free()
+            assert told.outcomes == ["ok"]
+
+    play(tmp_path, server, scene)
+
+
+def test_slow_reader_holds_no_seat_and_gets_all(tmp_path):
+    server = Server((EVENT_STREAM, *[event("x" * 1000)] * 100, LAST))
+
+    async def scene(told):
+        async with told.stream() as answer:
+            pieces = answer.aiter_raw()
+            begin = await anext(pieces)
+            await told.free()
+            rest = b"".join([piece async for piece in pieces])
+            assert begin + rest == event("x" * 1000) * 100 + LAST
+
+    play(tmp_path, server, scene)
+
+
+async def close_early(told):
+    async with told.stream() as answer:
+        await anext(answer.aiter_raw())
+
+
+async def drop(told):
+    request = told.client.build_request(
+        "POST", "https://pool.invalid/v1/chat/completions", json=told.body(stream=True)
+    )
+    await told.client.send(request, stream=True)
+    del request
+    gc.collect()
+
+
+async def cancel(told):
+    async def reads():
+        async with told.stream() as answer:
+            await read(answer)
+
+    task = asyncio.create_task(reads())
+    await until(lambda: told.server.requests)
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def cancel_before_the_answer(told):
+    task = asyncio.create_task(told.ask())
+    await until(lambda: told.server.requests)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def end_of_episode(told):
+    async with told.stream():
+        await told.llm.close()
+
+
+@pytest.mark.parametrize("leave", [close_early, drop, cancel, end_of_episode])
+def test_stream_that_is_left_gives_its_seat_back_at_once(tmp_path, leave):
+    server = Server((EVENT_STREAM, event("Hel"), ...))
+
+    async def scene(told):
+        await leave(told)
+        await told.free()
+        assert told.outcomes == ["cancelled"]
+        await until(lambda: server.n_left)
+
+    play(tmp_path, server, scene)
+
+
+@pytest.mark.parametrize("leave", [cancel, cancel_before_the_answer])
+def test_request_that_is_cancelled_before_its_answer_gives_its_seat_back(tmp_path, leave):
+    server = Server((...,))
+
+    async def scene(told):
+        await leave(told)
+        await told.free()
+        assert told.outcomes == ["cancelled"]
+
+    play(tmp_path, server, scene)
+
+
+def test_reader_that_leaves_after_the_last_piece_has_read_a_whole_answer(tmp_path):
+    """OpenAI's SDK closes a stream at `[DONE]`, before the connection's own end."""
+    chunked = EVENT_STREAM[:-2] + b"transfer-encoding: chunked\r\n\r\n"
+    body = event("Hello") + LAST
+    server = Server((chunked, b"%x\r\n%s\r\n" % (len(body), body), ...))
+
+    async def scene(told):
+        async with told.stream() as answer:
+            await anext(answer.aiter_raw())
+        await told.free()
+        assert told.outcomes == ["ok"]
+
+    play(tmp_path, server, scene)
