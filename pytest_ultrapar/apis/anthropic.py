@@ -53,6 +53,8 @@ class Anthropic:
     lists_endpoints: ClassVar[bool] = False
     base_url_hint: ClassVar[str] = ""
     streamed: ClassVar[Mapping[str, Any]] = {"stream": True}
+    serves: ClassVar[Mapping[str, str]] = {MESSAGES_PATH: NAME}
+    base_paths: ClassVar[str] = ""
 
     def flaw_of(self, base_url: str) -> str | None:
         """A path that is ours to write."""
@@ -62,7 +64,11 @@ class Anthropic:
 
     def url(self, base_url: str, name: str, version: str | None) -> str:
         """The same for all models."""
-        return base_url.rstrip("/") + MESSAGES_PATH
+        return self.resource_url(base_url, name, version, MESSAGES_PATH)
+
+    def resource_url(self, base_url: str, name: str, version: str | None, path: str) -> str:
+        """Below the base URL."""
+        return base_url.rstrip("/") + path
 
     def models_url(self, base_url: str, version: str | None) -> str:
         """The server's list of models."""

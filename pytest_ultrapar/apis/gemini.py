@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 NAME = "gemini"
 _MODELS_PATH = "/v1beta/models"
+CONTENT_PATH = "/v1beta/models/{model}:generateContent"
+STREAM_PATH = "/v1beta/models/{model}:streamGenerateContent"
 
 
 class Gemini:
@@ -46,6 +48,8 @@ class Gemini:
     base_url_hint: ClassVar[str] = ""
     # A stream is another address and not another body.
     streamed: ClassVar[Mapping[str, Any]] = {}
+    serves: ClassVar[Mapping[str, str]] = {CONTENT_PATH: NAME, STREAM_PATH: NAME}
+    base_paths: ClassVar[str] = ""
 
     def flaw_of(self, base_url: str) -> str | None:
         """A path that is ours to write."""
@@ -55,8 +59,12 @@ class Gemini:
 
     def url(self, base_url: str, name: str, version: str | None) -> str:
         """That of the model."""
+        return self.resource_url(base_url, name, version, CONTENT_PATH)
+
+    def resource_url(self, base_url: str, name: str, version: str | None, path: str) -> str:
+        """That of the model."""
         model = quote(name.removeprefix("models/"), safe="")
-        return f"{base_url.rstrip('/')}{_MODELS_PATH}/{model}:generateContent"
+        return base_url.rstrip("/") + path.replace("{model}", model)
 
     def models_url(self, base_url: str, version: str | None) -> str:
         """The server's list of models."""

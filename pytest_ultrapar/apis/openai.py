@@ -51,6 +51,7 @@ class OpenAi:
 
     serves: ClassVar[Mapping[str, str]] = {
         CHAT_PATH: "openai",
+        RESPONSES_PATH: "openai-responses",
         "/completions": "completions",
         "/embeddings": "embeddings",
     }

@@ -25,7 +25,7 @@ MODULES = {
     "openai-responses": "pytest_ultrapar.apis.responses",
     "anthropic": "pytest_ultrapar.apis.anthropic",
     "gemini": "pytest_ultrapar.apis.gemini",
-    SIMULATED: "pytest_ultrapar.apis.openai",
+    SIMULATED: "pytest_ultrapar.apis.simulated",
 }
 """The module of each API, by the word in `pool.toml`. Imported when a pool asks for it: reading
 answers takes 5 ms to load, and a run that has no use for an API should not pay for it."""

@@ -15,7 +15,7 @@ import msgspec
 
 from pytest_ultrapar.apis.events import EventStream
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.openai import OpenAi
+from pytest_ultrapar.apis.openai import RESPONSES_PATH, OpenAi
 from pytest_ultrapar.apis.reading import (
     NOTHING,
     count,
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 NAME = "openai-responses"
-RESPONSES_PATH = "/responses"
 
 
 class Responses(OpenAi):
@@ -42,7 +41,7 @@ class Responses(OpenAi):
 
     def url(self, base_url: str, name: str, version: str | None) -> str:
         """The same for all models."""
-        return base_url.rstrip("/") + RESPONSES_PATH
+        return self.resource_url(base_url, name, version, RESPONSES_PATH)
 
     def request(self, name: str, messages: Messages, parameters: Mapping[str, Any]) -> bytes:
         """The body, translated."""
