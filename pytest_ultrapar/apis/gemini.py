@@ -36,7 +36,12 @@ if TYPE_CHECKING:
 NAME = "gemini"
 _MODELS_PATH = "/v1beta/models"
 CONTENT_PATH = "/v1beta/models/{model}:generateContent"
-STREAM_PATH = "/v1beta/models/{model}:streamGenerateContent"
+SDK_PATHS = tuple(
+    f"/{version}/models/{{model}}:{verb}"
+    for version in ("v1", "v1alpha", "v1beta")
+    for verb in ("generateContent", "streamGenerateContent")
+)
+"""An SDK's version is sent as it is: it decides which fields there are."""
 
 
 class Gemini:
@@ -48,7 +53,7 @@ class Gemini:
     base_url_hint: ClassVar[str] = ""
     # A stream is another address and not another body.
     streamed: ClassVar[Mapping[str, Any]] = {}
-    serves: ClassVar[Mapping[str, str]] = {CONTENT_PATH: NAME, STREAM_PATH: NAME}
+    serves: ClassVar[Mapping[str, str]] = dict.fromkeys(SDK_PATHS, NAME)
     base_paths: ClassVar[str] = ""
 
     def flaw_of(self, base_url: str) -> str | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pytest_ultrapar.apis.openai import OpenAi
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class Simulated(OpenAi):
@@ -15,6 +17,8 @@ class Simulated(OpenAi):
     serves: ClassVar[Mapping[str, str]] = {
         **OpenAi.serves,
         "/v1/messages": "anthropic",
+        "/v1/models/{model}:generateContent": "gemini",
+        "/v1/models/{model}:streamGenerateContent": "gemini",
         "/v1beta/models/{model}:generateContent": "gemini",
         "/v1beta/models/{model}:streamGenerateContent": "gemini",
     }
@@ -23,6 +27,7 @@ class Simulated(OpenAi):
         """OpenAI's below its `/v1`, all others beside it."""
         if path in OpenAi.serves:
             return super().resource_url(base_url, name, version, path)
+        path = path.replace("/v1/models/", "/v1beta/models/")
         return base_url.removesuffix("/v1") + path.replace("{model}", name)
 
 
