@@ -1,16 +1,21 @@
 """The APIs there are, a line for each, and what the rest of the package asks of one.
 
 A new API is a module with an `API` that has what `Api` lists, and its line in `MODULES`: whoever
-checks a pool, sends a request, reads an answer or explains a failure goes through here.
+checks a pool, sends a request, reads an answer or explains a failure goes through here. A package
+of somebody else's brings one by an entry point of the group `GROUP`.
 """
 
 from __future__ import annotations
 
+import functools
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from pytest_ultrapar.errors import ConfigError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from importlib.metadata import EntryPoint
 
     from pytest_ultrapar.apis.failure import Failure
     from pytest_ultrapar.apis.outcome import Allowance
@@ -36,14 +41,62 @@ READERS = {
 """The module of what reads the answers of resources that only SDKs ask."""
 
 
+GROUP = "pytest_ultrapar.apis"
+"""Entry points of packages: the word in `pool.toml`, and where the API is (`package.module:API`).
+Looked at where a pool has a word that is none of ours: reading what is installed takes time."""
+
+
 def api_names() -> tuple[str, ...]:
-    """What `api` in `pool.toml` may be."""
-    return tuple(MODULES)
+    """What `api` in `pool.toml` may be, with what is installed."""
+    return (*MODULES, *(name for name in _installed() if name not in MODULES))
 
 
 def api_named(name: str) -> Api:
-    """The API of that name, which must be one of `api_names`."""
-    return cast("Api", import_module(MODULES[name]).API)
+    """The API of that name, which must be one of `api_names`.
+
+    Raises:
+        ConfigError: A package brings it that cannot be used; the message goes on after the name of
+            the field.
+    """
+    if name in MODULES:
+        return cast("Api", import_module(MODULES[name]).API)
+    return _brought(name)
+
+
+@functools.cache
+def _installed() -> dict[str, list[EntryPoint]]:
+    from importlib.metadata import entry_points  # noqa: PLC0415 - most pools name an API of ours
+
+    found: dict[str, list[EntryPoint]] = {}
+    for point in entry_points(group=GROUP):
+        found.setdefault(point.name, []).append(point)
+    return found
+
+
+@functools.cache
+def _brought(name: str) -> Api:
+    points = _installed()[name]
+    packages = sorted(f"{one.dist.name} {one.dist.version}" for one in points if one.dist)
+    if len(points) > 1:
+        msg = f'is "{name}", which several packages bring ({", ".join(packages)}): uninstall one'
+        raise ConfigError(msg)
+    (point,) = points
+    where = f'is "{name}", which {" ".join(packages)} brings as {point.value}: '
+    try:
+        api = point.load()
+    except Exception as error:
+        msg = f"{where}it cannot be imported: {type(error).__name__}: {error}"
+        raise ConfigError(msg) from error
+    missing = sorted(field for field in _wanted() if not hasattr(api, field))
+    if missing:
+        msg = f"{where}it lacks {', '.join(missing)}, which every API has"
+        raise ConfigError(msg)
+    return cast("Api", api)
+
+
+def _wanted() -> set[str]:
+    """What `Api` lists."""
+    return {name for kind in Api.__mro__[:-1] for name in vars(kind) if not name.startswith("_")}
 
 
 def reader_named(name: str) -> Reader:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from pytest_ultrapar.apis.registry import api_names
+from pytest_ultrapar.apis.registry import MODULES
 from pytest_ultrapar.pool.fields import (
     Location,
     did_you_mean,
@@ -310,7 +310,7 @@ _SOME_VALUE = "..."
 _PATH = re.compile(r" - at `\$(.*)`\Z")
 _REPEATED = frozenset({"provider", "provider.model", "fault", "capacity", "rate_headers"})
 _HINTS = {
-    "api": f"it must be {one_of(api_names())}",
+    "api": f"it must be {one_of(tuple(MODULES))}",
     "name": "it is what results, limits and messages say",
     "schema": f"write schema = {SCHEMA} at the top of the file",
 }

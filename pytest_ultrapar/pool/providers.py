@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from pytest_ultrapar.apis.registry import SIMULATED, api_named, api_names
+from pytest_ultrapar.apis.registry import MODULES, SIMULATED, api_named, api_names
+from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.bounds import (
     DEADLINE_S,
     LATENCY_S,
@@ -435,7 +436,7 @@ def build_provider(location: Location, table: ProviderTable, sources: Sources) -
     name = check_name(location.at("name"), table.name)
     if name == "pool":
         location.at("name").refuse('must not be "pool", the name of the whole pool\'s limit')
-    api = check_word(location.at("api"), table.api, api_names())
+    api = _api(location.at("api"), table.api)
     base_url = _base_url(location.at("base_url"), table, api)
     api_version = _api_version(location.at("api_version"), table, api)
     if api != SIMULATED:
@@ -459,6 +460,16 @@ def build_provider(location: Location, table: ProviderTable, sources: Sources) -
     return Provider(
         name, api, base_url, keys, models, timeout_s, api_version, seed, network=network
     )
+
+
+def _api(location: Location, word: str) -> str:
+    if word not in MODULES:
+        check_word(location, word, api_names())
+        try:
+            api_named(word)
+        except ConfigError as error:
+            location.refuse(str(error))
+    return word
 
 
 def _base_url(location: Location, table: ProviderTable, api: str) -> str:
