@@ -1,0 +1,127 @@
+"""What a provider keeps, by what requests and answers say of it.
+
+A response, a conversation, a file, a container: whoever names one has to ask the key and the
+instance that made it. So is reasoning that comes encrypted: it can be read by the organization for
+which it was encrypted, and no other. Anthropic's signatures of thinking are good everywhere.
+
+Names are read from JSON of any API: none of these fields means anything else in another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pytest_ultrapar.apis.reading import UNREADABLE
+from pytest_ultrapar.apis.sanitise import has_too_many_objects
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_NAMING = frozenset(
+    {
+        "previous_response_id",
+        "conversation",
+        "file_id",
+        "file_ids",
+        "container",
+        "container_id",
+        "vector_store_id",
+        "vector_store_ids",
+        "cachedContent",
+        "fileUri",
+    }
+)
+"""Fields that hold a name, a list of names, or an object with one as its `id`."""
+_ENCRYPTED = "encrypted_content"
+_REFERENCE = "item_reference"
+_FILES = "/files/"
+"""Where Gemini keeps files; other addresses are anybody's."""
+_NAMED = re.compile(
+    b'"(?:%s)"' % b"|".join(name.encode() for name in (*_NAMING, _ENCRYPTED, _REFERENCE))
+)
+_KEPT = re.compile(rb'"object"\s*:\s*"(?:response|conversation|file|vector_store|container)')
+_BACKGROUND = re.compile(rb'"background"\s*:\s*true')
+
+
+def state_named(body: bytes) -> frozenset[str]:
+    """The state of the provider that a request needs; empty for nearly all requests.
+
+    Args:
+        body: As it is sent, of any content.
+    """
+    # A text that speaks of these fields has its quotes escaped and is not taken for one.
+    return frozenset(_names(_plain(body))) if _NAMED.search(body) else frozenset()
+
+
+def state_made(answer: bytes) -> frozenset[str]:
+    """The state that is there with an answer, as later requests may name it.
+
+    Args:
+        answer: The body of a whole answer, or the data of an event, of any content.
+    """
+    says_some = _KEPT.search(answer) or _NAMED.search(answer)
+    if not says_some or has_too_many_objects(answer):
+        return frozenset()
+    found = _plain(answer)
+    names = set(_names(found))
+    whole = found.get("response", found) if isinstance(found, dict) else None
+    if isinstance(whole, dict):
+        items = whole.get("output")
+        for one in (whole, *(items if isinstance(items, list) else ())):
+            if isinstance(one, dict) and isinstance(one.get("id"), str):
+                names.add(one["id"])
+    return frozenset(names)
+
+
+def flaw_of_request(body: bytes) -> str | None:
+    """Why a request cannot be sent whatever the lane, to stand behind "the request"; None: it can.
+
+    Args:
+        body: As it is to be sent, of any content.
+    """
+    if not _BACKGROUND.search(body):
+        return None
+    found = _plain(body)
+    if not isinstance(found, dict) or found.get("background") is not True:
+        return None
+    return (
+        "asks for background mode, which is refused: what goes on without a request in flight would"
+        " be outside all limits"
+    )
+
+
+def _plain(content: bytes) -> Any:  # noqa: ANN401 - any JSON
+    try:
+        return msgspec.json.decode(content)
+    except UNREADABLE:
+        return None
+
+
+def _names(value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON
+    # A stack and no recursion, for what a server sends may be nested as deeply as it can be read.
+    stack = [value]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, list):
+            stack += value
+        if not isinstance(value, dict):
+            continue
+        stack += value.values()
+        for field in _NAMING & value.keys():
+            yield from _names_in(value[field], is_address=field == "fileUri")
+        encrypted, own = value.get(_ENCRYPTED), value.get("id")
+        if isinstance(encrypted, str) and encrypted:
+            yield "encrypted:" + hashlib.sha256(encrypted.encode()).hexdigest()[:32]
+        if value.get("type") == _REFERENCE and isinstance(own, str):
+            yield own
+
+
+def _names_in(value: Any, *, is_address: bool) -> Iterator[str]:  # noqa: ANN401 - any JSON
+    for one in value if isinstance(value, list) else (value,):
+        name = one.get("id") if isinstance(one, dict) else one
+        if isinstance(name, str) and name and (_FILES in name or not is_address):
+            yield name

@@ -1,0 +1,142 @@
+"""Which state of a provider requests name and answers make."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ultrapar.apis.registry import api_named
+from pytest_ultrapar.apis.reply import Reply
+from pytest_ultrapar.apis.state import flaw_of_request, state_made, state_named
+
+
+def encoded(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        ({"input": "Hi", "previous_response_id": "resp_1"}, {"resp_1"}),
+        ({"input": "Hi", "conversation": "conv_1"}, {"conv_1"}),
+        ({"input": "Hi", "conversation": {"id": "conv_1"}}, {"conv_1"}),
+        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, {"msg_1"}),
+        (
+            {"input": [{"content": [{"type": "input_file", "file_id": "file-1"}]}]},
+            {"file-1"},
+        ),
+        (
+            {"messages": [{"content": [{"type": "file", "file": {"file_id": "file-1"}}]}]},
+            {"file-1"},
+        ),
+        (
+            {"tools": [{"type": "file_search", "vector_store_ids": ["vs_1", "vs_2"]}]},
+            {"vs_1", "vs_2"},
+        ),
+        (
+            {"tools": [{"type": "code_interpreter", "container": {"type": "auto"}}]},
+            set(),
+        ),
+        ({"tools": [{"type": "code_interpreter", "container": "cntr_1"}]}, {"cntr_1"}),
+        ({"container": {"id": "container_1", "skills": []}}, {"container_1"}),
+        (
+            {"messages": [{"content": [{"source": {"type": "file", "file_id": "file_1"}}]}]},
+            {"file_1"},
+        ),
+        ({"cachedContent": "cachedContents/1"}, {"cachedContents/1"}),
+        (
+            {"contents": [{"parts": [{"fileData": {"fileUri": "https://g.example/files/1"}}]}]},
+            {"https://g.example/files/1"},
+        ),
+        (
+            {"contents": [{"parts": [{"fileData": {"fileUri": "https://img.example/a.png"}}]}]},
+            set(),
+        ),
+        ({"previous_response_id": None, "conversation": None}, set()),
+        ({"previous_response_id": 5, "file_id": {"id": 5}}, set()),
+        ({"input": 'say "previous_response_id": "resp_1"'}, set()),
+        ({"messages": [{"role": "user", "content": "Hi"}]}, set()),
+        ([], set()),
+    ],
+)
+def test_state_that_a_request_names(body, named):
+    assert state_named(encoded(body)) == named
+
+
+def test_response_is_named_as_it_was_made():
+    output = [REASONING, {"type": "message", "id": "msg_1", "content": []}]
+    response = {"id": "resp_1", "object": "response", "output": output, "conversation": None}
+    made = state_made(encoded(response))
+    assert {"resp_1", "msg_1", "rs_1"} < made
+    assert state_made(encoded({"type": "response.completed", "response": response})) == made
+    for later in (
+        {"previous_response_id": "resp_1"},
+        {"input": [{"type": "item_reference", "id": "msg_1"}]},
+        {"input": [REASONING]},
+        # SDKs may leave the id out: what is encrypted tells it.
+        {"input": [{**REASONING, "id": None}]},
+    ):
+        named = state_named(encoded(later))
+        assert len(named) == 1
+        assert named < made
+    another = {"input": [{**REASONING, "encrypted_content": "gBBB"}]}
+    assert not state_named(encoded(another)) & made
+
+
+@pytest.mark.parametrize(
+    ("answer", "made"),
+    [
+        ({"id": "file-1", "object": "file", "purpose": "user_data"}, {"file-1"}),
+        ({"id": "conv_1", "object": "conversation"}, {"conv_1"}),
+        ({"id": "vs_1", "object": "vector_store"}, {"vs_1"}),
+        ({"type": "message", "content": [], "container": {"id": "container_1"}}, {"container_1"}),
+        ({"id": "chatcmpl-1", "object": "chat.completion", "choices": []}, set()),
+        ({"type": "message", "id": "msg_1", "content": []}, set()),
+        ({"object": "response", "output": 5, "id": 5}, set()),
+        ({"response": 5, "object": "response"}, set()),
+    ],
+)
+def test_state_that_an_answer_makes(answer, made):
+    assert state_made(encoded(answer)) >= made
+    assert bool(state_made(encoded(answer))) == bool(made)
+
+
+def test_reasoning_that_chat_sends_back_is_bound_to_where_it_was_encrypted():
+    api = api_named("openai-responses")
+    answer = encoded({"status": "completed", "output": [REASONING]})
+    reply = api.reply(answer, "p/i/k", 1.0)
+    assert isinstance(reply, Reply)
+    user = {"role": "user", "content": "Hi"}
+    body = api.request("m", [user, reply.message, user], {})
+    assert state_named(body) < state_made(answer)
+    assert not state_named(api.request("m", [user], {}))
+
+
+def test_background_mode_is_a_flaw():
+    assert "background mode" in flaw_of_request(encoded({"input": "Hi", "background": True}))
+    for body in ({"background": False}, {"background": None}, {"metadata": {"background": True}}):
+        assert flaw_of_request(encoded(body)) is None
+    assert flaw_of_request(b"background") is None
+
+
+@given(st.binary(max_size=50), st.sampled_from([b'"file_id"', b'"object": "response"', b""]))
+def test_any_bytes_are_read(content, words):
+    for body in (content + words, b"{" + words + b":" + content + b"}"):
+        assert isinstance(state_named(body), frozenset)
+        assert isinstance(state_made(body), frozenset)
+        assert flaw_of_request(body + b'"background": true') is None
+
+
+def test_answer_of_too_many_objects_is_not_read():
+    answer = b'{"object": "response", "id": "resp_1", "output": [' + b"{}," * 200_000 + b"{}]}"
+    assert state_made(answer) == frozenset()
+
+
+def test_deep_nesting_is_read_over():
+    assert state_named(b'{"file_id":' + b"[" * 100_000 + b"]" * 100_000 + b"}") == frozenset()
