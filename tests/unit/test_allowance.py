@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.apis.outcome import Allowance
-from pytest_ultrapar.apis.rate_headers import parse_allowance
+from pytest_ultrapar.apis.rate_headers import parse_allowance, parse_anthropic_allowance
 
 
 def headers(requests=(None,) * 3, tokens=(None,) * 3) -> httpx.Headers:
@@ -135,6 +135,69 @@ def test_any_headers_are_read_within_bounds(values):
     ]
     given = {name: value for name, value in zip(names, values, strict=True) if value is not None}
     found = parse_allowance(given)
+    if found is not None:
+        for limit in (found.requests, found.tokens):
+            assert limit is None or 0 < limit <= 1e12
+        for other in (found.requests_left, found.tokens_left, found.requests_reset_s):
+            assert other is None or 0 <= other <= 1e12
+
+
+DATE = "Thu, 01 Jan 2026 12:00:00 GMT"
+
+
+def anthropic_headers(requests=(None,) * 3, tokens=(None,) * 3, date: str | None = DATE):
+    named = {
+        f"Anthropic-RateLimit-{what}-{word}": value
+        for what, values in (("Requests", requests), ("Tokens", tokens))
+        for word, value in zip(("Limit", "Remaining", "Reset"), values, strict=True)
+    }
+    return httpx.Headers(
+        {name: value for name, value in {**named, "Date": date}.items() if value is not None}
+    )
+
+
+def test_anthropics_headers():
+    found = parse_anthropic_allowance(
+        anthropic_headers(
+            ("4000", "3999", "2026-01-01T12:00:01Z"),
+            ("80000", "78000", "2026-01-01T13:00:15+01:00"),
+        )
+    )
+    assert found == Allowance(4000, 3999, 1, 80000, 78000, 15)
+    more = {"anthropic-ratelimit-input-tokens-limit": "5", "x-ratelimit-limit-requests": "5"}
+    assert parse_anthropic_allowance(more) is None
+
+
+@pytest.mark.parametrize(
+    ("moment", "date", "seconds"),
+    [
+        ("2026-01-01T12:00:00.25Z", DATE, 0.25),
+        ("2026-01-01T11:59:59Z", DATE, 0),
+        ("2026-01-01T12:00:05", DATE, 5),
+        ("9999-12-31T23:59:59Z", DATE, 31 * 86_400),
+        ("2026-01-01T12:00:05Z", None, None),
+        ("2026-01-01T12:00:05Z", "yesterday", None),
+        ("soon", DATE, None),
+        ("12", DATE, None),
+        ("2026-01-01T12:00:05Z" + " " * 40, DATE, None),
+        (None, DATE, None),
+    ],
+)
+def test_reset_of_anthropic_is_a_moment_counted_from_the_answers_date(moment, date, seconds):
+    found = parse_anthropic_allowance(anthropic_headers(("10", "5", moment), date=date))
+    assert (found.requests, found.requests_left) == (10, 5)
+    assert found.requests_reset_s == seconds
+
+
+@given(st.lists(texts | st.datetimes().map(str), min_size=7, max_size=7))
+def test_any_headers_of_anthropic_are_read_within_bounds(values):
+    names = [
+        f"anthropic-ratelimit-{what}-{word}"
+        for what in ("requests", "tokens")
+        for word in ("limit", "remaining", "reset")
+    ]
+    given = dict(zip([*names, "date"], values, strict=True))
+    found = parse_anthropic_allowance({name: one for name, one in given.items() if one is not None})
     if found is not None:
         for limit in (found.requests, found.tokens):
             assert limit is None or 0 < limit <= 1e12

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from pytest_ultrapar.apis.failure import classify_status, read_error
+from pytest_ultrapar.apis.registry import api_named
 
 PROMPT = (
     "What is the maximum context length of a context window? context_length_exceeded, "
@@ -121,3 +122,161 @@ def test_filter_of_azure_is_read_from_the_error_and_the_one_within_it(inner):
 def test_error_that_says_nothing_can_be_read(body):
     assert len(read_error(body).text) <= 16_384
     assert classify_status(400, body, None).outcome == "bad_request"
+
+
+ANTHROPIC = {"type": "error", "request_id": "req_1"}
+
+
+def anthropic(kind: str, message: str) -> dict[str, object]:
+    return ANTHROPIC | {"error": {"type": kind, "message": message}}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "outcome", "kind"),
+    [
+        (
+            400,
+            anthropic("invalid_request_error", "prompt is too long: 210 tokens > 200 maximum"),
+            "refused",
+            "context_length",
+        ),
+        (
+            400,
+            anthropic(
+                "invalid_request_error",
+                "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000",
+            ),
+            "refused",
+            "context_length",
+        ),
+        (
+            400,
+            anthropic("invalid_request_error", "Output blocked by content filtering policy"),
+            "refused",
+            "content_filter",
+        ),
+        (
+            400,
+            anthropic("invalid_request_error", "Your credit balance is too low to access it."),
+            "quota",
+            None,
+        ),
+        (
+            400,
+            anthropic("invalid_request_error", "You have reached your specified API usage limits."),
+            "quota",
+            None,
+        ),
+        (400, anthropic("invalid_request_error", "messages: roles"), "bad_request", None),
+        (401, anthropic("authentication_error", "invalid x-api-key"), "auth", None),
+        (402, anthropic("billing_error", "Pay first."), "quota", None),
+        (403, anthropic("permission_error", "no"), "forbidden", None),
+        (404, anthropic("not_found_error", "model: m"), "not_found", None),
+        (413, anthropic("request_too_large", "too large"), "bad_request", None),
+        (429, anthropic("rate_limit_error", "slow down"), "rate", None),
+        (500, anthropic("api_error", "Internal server error"), "overload", None),
+        (529, anthropic("overloaded_error", "Overloaded"), "rate", None),
+        (
+            400,
+            {"error": {"code": 400, "status": "INVALID_ARGUMENT", "message": "API key not valid."}},
+            "auth",
+            None,
+        ),
+        (
+            400,
+            {
+                "error": {
+                    "code": 400,
+                    "status": "INVALID_ARGUMENT",
+                    "message": "The token count (9) exceeds the maximum number of tokens allowed (8).",
+                }
+            },
+            "refused",
+            "context_length",
+        ),
+        (
+            400,
+            {
+                "error": {
+                    "code": 400,
+                    "status": "INVALID_ARGUMENT",
+                    "message": "Bad.",
+                    "details": [{"@type": "ErrorInfo", "reason": "API_KEY_INVALID"}],
+                }
+            },
+            "auth",
+            None,
+        ),
+        (
+            503,
+            {"error": {"code": 503, "status": "UNAVAILABLE", "message": "busy"}},
+            "overload",
+            None,
+        ),
+        (
+            400,
+            {"error": {"code": "invalid_prompt", "message": "flagged as potentially violating it"}},
+            "refused",
+            "content_filter",
+        ),
+    ],
+)
+def test_errors_of_other_apis_mean_what_they_say(status, body, outcome, kind):
+    assert failure(body, status) == (outcome, kind)
+
+
+def google(*details: object, message: str = "Quota exceeded.") -> bytes:
+    error = {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": message}
+    return json.dumps({"error": {**error, "details": list(details)}}).encode()
+
+
+def violated(quota: str) -> dict[str, object]:
+    return {
+        "@type": "type.googleapis.com/google.rpc.QuotaFailure",
+        "violations": [{"quotaId": quota}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("quota", "outcome", "exceeded"),
+    [
+        ("GenerateRequestsPerDayPerProjectPerModel-FreeTier", "daily_quota", None),
+        ("GenerateRequestsPerMinutePerProjectPerModel", "rate", "rate"),
+        ("GenerateContentInputTokensPerModelPerMinute", "rate", "tokens"),
+        ("", "rate", None),
+    ],
+)
+def test_quota_of_google_is_named_by_its_id(quota, outcome, exceeded):
+    body = google(violated(quota), {"@type": "Help", "links": [{"url": "x"}]})
+    found = classify_status(429, body, None)
+    assert (found.outcome, found.exceeded) == (outcome, exceeded)
+
+
+@pytest.mark.parametrize(
+    ("delay", "seconds"),
+    [
+        ("34s", 34),
+        ("34.074824224s", 34.074824224),
+        ("0s", None),
+        ("-5s", None),
+        ("inf", None),
+        ("1e999s", None),
+        ("99999999s", 7 * 86_400),
+        ("soon", None),
+        (5, None),
+    ],
+)
+def test_delay_of_google_is_in_its_details(delay, seconds):
+    info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay}
+    assert read_error(google(info)).back_s == seconds
+    failure = api_named("gemini").failure(429, google(info), {}, epoch_s=0.0)
+    assert failure.retry_after_s == seconds
+    asked = api_named("gemini").failure(429, google(info), {"retry-after": "3"}, epoch_s=0.0)
+    assert asked.retry_after_s == 3
+
+
+@pytest.mark.parametrize("details", [None, "x", [5], {"reason": "x"}, [{"violations": "x"}]])
+def test_details_that_are_none_leave_the_error(details):
+    error = {"error": {"code": 429, "message": "requests per minute", "details": details}}
+    found = classify_status(429, json.dumps(error).encode(), None)
+    assert (found.outcome, found.exceeded) == ("rate", "rate")
