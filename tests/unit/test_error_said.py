@@ -188,7 +188,7 @@ def anthropic(kind: str, message: str) -> dict[str, object]:
                 "error": {
                     "code": 400,
                     "status": "INVALID_ARGUMENT",
-                    "message": "The token count (9) exceeds the maximum number of tokens allowed (8).",
+                    "message": "It exceeds the maximum number of tokens allowed (8).",
                 }
             },
             "refused",
