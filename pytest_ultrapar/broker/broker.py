@@ -438,7 +438,8 @@ class LaneBroker:
         for instance in self._parking:
             for retry in list(instance.retries.parked.values()):
                 model = self._table.models[retry.request.model]
-                lane_set = self._lane_set(model, self._groups.get(retry.request.group), now_s)
+                group = self._groups.get(retry.request.group)
+                lane_set = self._lane_set(model, group, retry.request, now_s)
                 tokens = retry.request.tokens
                 if why := self._scheduler.futile(model.name, lane_set, tokens, now_s):
                     self._unpark(retry.worker, retry.request.request_id)
@@ -470,7 +471,7 @@ class LaneBroker:
         except LookupError:
             self._refuse(worker, request, no_such_group(request.group))
             return None
-        lane_set = self._lane_set(model, group, now_s)
+        lane_set = self._lane_set(model, group, request, now_s)
         counts = request.tokens and lane_set.is_metered
         if counts and not all(lane.fits(request.tokens) for lane in lane_set.lanes):
             # Left in, a lane that is too small for it would be reserved for it for ever.
@@ -522,7 +523,17 @@ class LaneBroker:
             waiting.since_s, waiting.parked_s = parked.came_s, now_s - parked.came_s
         return waiting
 
-    def _lane_set(self, model: ModelState, group: GroupState | None, now_s: float) -> LaneSet:
+    def _lane_set(
+        self, model: ModelState, group: GroupState | None, request: LeaseRequest, now_s: float
+    ) -> LaneSet:
+        """The lanes that may serve a request, if they are up."""
+        lane_set = self._lanes_of(model, group, now_s)
+        if not request.is_bound:
+            return lane_set
+        only = [lane for lane in lane_set.lanes if lane.lane.lane_id == request.lane]
+        return self._table.lane_set(model, only, now_s)
+
+    def _lanes_of(self, model: ModelState, group: GroupState | None, now_s: float) -> LaneSet:
         if group is None or group.rule is None or group.rule.lanes is None:
             if model.whole is None:
                 model.whole = self._table.lane_set(model, model.lanes, now_s)

@@ -85,6 +85,7 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
         tokens: How many tokens, in and out, the request may take; an estimate, >= 0.
         after: The lane on which the try before failed by no fault of the request: a retry, which
             goes to another lane of the model where one is up.
+        is_bound: Whether no other lane than `lane` will do: only that has what the request names.
     """
 
     request_id: int
@@ -95,6 +96,7 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
     case_id: str = ""
     tokens: int = 0
     after: LaneId | None = None
+    is_bound: bool = False
 
 
 class Lease(msgspec.Struct, frozen=True, array_like=True):

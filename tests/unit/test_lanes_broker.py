@@ -404,3 +404,32 @@ def test_same_calls_give_the_same_actions():
         return [(n, play.leases[n].lane, play.leases[n].granted_s) for n in play.leases]
 
     assert story() == story()
+
+
+def test_bound_request_goes_to_its_lane_alone_whatever_else_is_free():
+    play = two_lanes(workers=1)
+    first = play.ask(lane="p/a/k0")
+    assert play.lane(first) == "p/a/k0"
+    bound, other = (play.ask(lane="p/a/k0", is_bound=is_bound) for is_bound in (True, False))
+    play.back(first, "rate", 5.0)
+    # The lane pauses: a follow-up goes elsewhere, what is bound waits.
+    play.wait(1)
+    assert (play.lane(bound), play.lane(other)) == (None, "p/b/k1")
+    play.wait(5)
+    assert play.lane(bound) == "p/a/k0"
+    play.back(bound, "transport")
+    again = play.ask(lane="p/a/k0", after="p/a/k0", is_bound=True)
+    assert play.lane(again) == "p/a/k0"
+
+
+def test_bound_request_is_refused_where_its_lane_is_removed():
+    play = two_lanes(workers=1)
+    first = play.ask()
+    assert play.lane(first) == "p/a/k0"
+    waiting = play.ask(lane="p/a/k0", is_bound=True)
+    play.back(first, "auth")
+    later = play.ask(lane="p/a/k0", is_bound=True)
+    unknown = play.ask(lane="p/no/k0", is_bound=True)
+    for request in (waiting, later, unknown):
+        assert "is left" in play.refused[request] or "allows no lane" in play.refused[request]
+    assert play.lane(play.ask(lane="p/a/k0")) == "p/b/k1"
