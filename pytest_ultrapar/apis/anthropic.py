@@ -53,6 +53,7 @@ class Anthropic:
     lists_endpoints: ClassVar[bool] = False
     base_url_hint: ClassVar[str] = ""
     streamed: ClassVar[Mapping[str, Any]] = {"stream": True}
+    has_state: ClassVar[bool] = True
     serves: ClassVar[Mapping[str, str]] = {MESSAGES_PATH: NAME}
     base_paths: ClassVar[str] = ""
 

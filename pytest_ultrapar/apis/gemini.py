@@ -53,6 +53,7 @@ class Gemini:
     base_url_hint: ClassVar[str] = ""
     # A stream is another address and not another body.
     streamed: ClassVar[Mapping[str, Any]] = {}
+    has_state: ClassVar[bool] = True
     serves: ClassVar[Mapping[str, str]] = dict.fromkeys(SDK_PATHS, NAME)
     base_paths: ClassVar[str] = ""
 

@@ -101,11 +101,17 @@ def _wanted() -> set[str]:
 
 def reader_named(name: str) -> Reader:
     """What reads answers of that kind: an API, or one of `READERS`."""
-    return cast("Reader", import_module(READERS.get(name) or MODULES[name]).API)
+    if name in READERS:
+        return cast("Reader", import_module(READERS[name]).API)
+    return api_named(name)
 
 
 class Reader(Protocol):
-    """How the answers of one resource of a server look."""
+    """How the answers of one resource of a server look.
+
+    One whose requests and answers may name state of the provider (`state`) says `has_state = True`;
+    of others nothing is remembered.
+    """
 
     def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
         """The reply in the body of a 200 response, usage included, or what is wrong with it.

@@ -38,6 +38,7 @@ class Responses(OpenAi):
     """`api = "openai-responses"`: another resource of the same servers."""
 
     streamed: ClassVar[Mapping[str, Any]] = {"stream": True}
+    has_state: ClassVar[bool] = True
 
     def url(self, base_url: str, name: str, version: str | None) -> str:
         """The same for all models."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pytest_ultrapar.apis.events import EventReader
 from pytest_ultrapar.apis.reading import UNREADABLE
 from pytest_ultrapar.apis.sanitise import has_too_many_objects
 
@@ -40,10 +41,10 @@ _ENCRYPTED = "encrypted_content"
 _REFERENCE = "item_reference"
 _FILES = "/files/"
 """Where Gemini keeps files; other addresses are anybody's."""
-_NAMED = re.compile(
-    b'"(?:%s)"' % b"|".join(name.encode() for name in (*_NAMING, _ENCRYPTED, _REFERENCE))
-)
+_WORDS = tuple(name.encode() for name in (*_NAMING, _ENCRYPTED, _REFERENCE))
+_NAMED = re.compile(b'"(?:%s)"' % b"|".join(_WORDS))
 _KEPT = re.compile(rb'"object"\s*:\s*"(?:response|conversation|file|vector_store|container)')
+_OBJECT_WORDS = (b"response", b"conversation", b"vector_store", b"container", b'"file"')
 _BACKGROUND = re.compile(rb'"background"\s*:\s*true')
 
 
@@ -53,18 +54,40 @@ def state_named(body: bytes) -> frozenset[str]:
     Args:
         body: As it is sent, of any content.
     """
-    # A text that speaks of these fields has its quotes escaped and is not taken for one.
-    return frozenset(_names(_plain(body))) if _NAMED.search(body) else frozenset()
+    return frozenset(_names(_plain(body))) if _says(body, _WORDS, _NAMED) else frozenset()
 
 
 def state_made(answer: bytes) -> frozenset[str]:
     """The state that is there with an answer, as later requests may name it.
 
     Args:
-        answer: The body of a whole answer, or the data of an event, of any content.
+        answer: The body of an answer, whole or all that came of a stream, of any content.
     """
-    says_some = _KEPT.search(answer) or _NAMED.search(answer)
-    if not says_some or has_too_many_objects(answer):
+    if not _says_some(answer):
+        return frozenset()
+    if answer.lstrip()[:1] in _JSON:
+        return _made(answer)
+    events = EventReader()
+    return frozenset().union(*(_made(event) for event in events.feed(answer) + events.end()))
+
+
+_JSON = (b"{", b"[")
+
+
+def _says(content: bytes, words: tuple[bytes, ...], pattern: re.Pattern[bytes]) -> bool:
+    """Whether a field is there. A text that speaks of it has its quotes escaped and is none.
+
+    Words first: 4 us for an answer of 6 kB in which there is none, and 90 us by the pattern alone.
+    """
+    return any(word in content for word in words) and pattern.search(content) is not None
+
+
+def _says_some(answer: bytes) -> bool:
+    return _says(answer, _WORDS, _NAMED) or _says(answer, _OBJECT_WORDS, _KEPT)
+
+
+def _made(answer: bytes) -> frozenset[str]:
+    if not _says_some(answer) or has_too_many_objects(answer):
         return frozenset()
     found = _plain(answer)
     names = set(_names(found))
@@ -83,7 +106,7 @@ def flaw_of_request(body: bytes) -> str | None:
     Args:
         body: As it is to be sent, of any content.
     """
-    if not _BACKGROUND.search(body):
+    if not _says(body, (b"background",), _BACKGROUND):
         return None
     found = _plain(body)
     if not isinstance(found, dict) or found.get("background") is not True:

@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 import msgspec
 
 from pytest_ultrapar.apis.reply import Reply
+from pytest_ultrapar.apis.state import flaw_of_request
 from pytest_ultrapar.engine.answers import Answer, Pieces
 from pytest_ultrapar.errors import BadRequestError, PromptRefused
 
@@ -279,6 +280,8 @@ class NativeClient:
                 f"a request has {len(body)} bytes; a client of llm sends at most "
                 f"{LARGEST_REQUEST_BYTES}"
             )
+        if (flaw := flaw_of_request(body)) is not None:
+            self._refuse(f"a request of a client of llm {flaw}")
         path, named = self._resource(method, split.path)
         try:
             fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])

@@ -18,6 +18,7 @@ import msgspec
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.failure_classes import CLASSES
 from pytest_ultrapar.apis.reply import Reply
+from pytest_ultrapar.apis.state import state_made, state_named
 from pytest_ultrapar.broker.holding import acquire_lease, may_send
 from pytest_ultrapar.broker.protocol import (
     BrokerPort,
@@ -135,6 +136,7 @@ class Sender:
         self._parts = parts
         self._rng = random.Random(seed)
         self._lane = first.lane
+        self._made: dict[str, LaneId] = {}
         self._first: Lease | None = first
         # A seat is scarce: an episode that prepares for long before its first request gives it
         # back.
@@ -157,12 +159,13 @@ class Sender:
         retry = self._parts.retry
         # By lane: names of models and parameters differ. Encoded once, however often it is tried.
         on: dict[LaneId, tuple[Endpoint, bytes]] = {}
+        bound = self._bound(request, on)
         failed: list[LeaseOutcome] = []
         after: LaneId | None = None
         # Refusals for too much are tried again without a count: the episode's deadline ends that.
         while True:
             t_ready_s = self._parts.clock.now_s()
-            lease = await self._lease(request.tokens, after)
+            lease = await self._lease(request.tokens, after, bound)
             # The retry is drawn with its lease: one that is too old to send on draws none again.
             after = None
             if lease.lane not in on:
@@ -187,6 +190,9 @@ class Sender:
             result, answer = sent
             if isinstance(result, Reply):
                 self._conversation.last_trouble = ""
+                # Chat completions, which most requests are, name and make nothing.
+                if isinstance(answer, Answer) and getattr(endpoint.reader, "has_state", False):
+                    self._made |= dict.fromkeys(state_made(answer.body), lease.lane)
                 return result, answer
             result = replace(result, message=self._parts.shown(result.message))
             self._conversation.last_trouble = result.message
@@ -208,7 +214,22 @@ class Sender:
                 self._fail(InfraError(result.outcome, result.message), None)
             await self._back_off(backoff_s)
 
-    async def _lease(self, tokens: int, after: LaneId | None) -> Lease:
+    def _bound(self, request: Request, on: dict[LaneId, tuple[Endpoint, bytes]]) -> LaneId | None:
+        """The lane that has what a request names of the provider's state, if it names any.
+
+        Which is what an answer to this episode made: of names from elsewhere nobody knows.
+        """
+        if not self._made:
+            return None
+        on[self._lane] = request.on(self._parts.endpoints[self._lane])
+        named = state_named(on[self._lane][1]) & self._made.keys()
+        lanes = sorted({self._made[name] for name in named})
+        if len(lanes) > 1:
+            reason = f"the request names what {' and '.join(lanes)} have made: no lane has it all"
+            self._fail(NoLaneError(reason), None)
+        return lanes[0] if lanes else None
+
+    async def _lease(self, tokens: int, after: LaneId | None, bound: LaneId | None) -> Lease:
         first, self._first = self._first, None
         self._first_timer.cancel()
         if first is not None:
@@ -221,14 +242,18 @@ class Sender:
             self._model,
             self._group,
             opens=False,
-            lane=self._lane,
+            lane=bound or self._lane,
             case_id=self._case_id,
             tokens=tokens,
             after=after,
+            is_bound=bound is not None,
         )
         try:
             lease = await acquire_lease(self._parts.port, request)
         except InfraError as error:
+            if bound is not None:
+                why = f"{error}; the request names what only {bound} has"
+                error = NoLaneError(why, error.kind)
             self._fail(self._with_trouble(error), error)
         except ConnectionError as error:
             self._fail(InfraError("broker", f"the broker is gone: {error}"), error)

@@ -93,16 +93,26 @@ def play(
     api: str = "openai",
     model: str = "",
     path: str = "/v1",
+    n_keys: int = 1,
 ) -> Any:
-    """Play a scene to its end, and make sure that no seat is taken then."""
+    """Play a scene to its end, and make sure that no seat is taken then.
+
+    The first key's secret is `TOKEN`; those of others have its name behind that.
+    """
+    keys = ", ".join(f'{{ name = "key{n}", env = "KEY_{n}" }}' for n in range(n_keys))
 
     async def go(server: RawServer) -> Any:
         fields = f"per_key = {{ workers = 1 }}\ntimeout_s = 5\n{provider}"
-        text = real(fields, api=api, model=model, url=f'base_url = "{server.url}{path}"')
+        url = f'base_url = "{server.url}{path}"'
+        text = real(fields, api=api, model=model, url=url, keys=f"[{keys}]")
         file = directory / "pool.toml"
         file.write_text(text, encoding="utf-8")
         pool = load_pool(file, environ={}, overrides=Overrides())
-        found = endpoints(pool, token_of=lambda *_: TOKEN, base_url_of={})
+        found = endpoints(
+            pool,
+            token_of=lambda _, key: TOKEN if key == "key0" else f"{TOKEN}-{key}",
+            base_url_of={},
+        )
         clock = MonotonicClock()
         broker = LocalBroker(BrokerSettings(pool), clock, asyncio.get_running_loop())
         http = HttpClient(found.values(), max_connections=4)

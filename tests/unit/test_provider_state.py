@@ -74,7 +74,9 @@ def test_response_is_named_as_it_was_made():
     response = {"id": "resp_1", "object": "response", "output": output, "conversation": None}
     made = state_made(encoded(response))
     assert {"resp_1", "msg_1", "rs_1"} < made
-    assert state_made(encoded({"type": "response.completed", "response": response})) == made
+    event = encoded({"type": "response.completed", "response": response})
+    assert state_made(event) == made
+    assert state_made(b"event: x\ndata: {}\n\ndata: " + event) == made
     for later in (
         {"previous_response_id": "resp_1"},
         {"input": [{"type": "item_reference", "id": "msg_1"}]},
