@@ -290,6 +290,8 @@ class Sender:
             result = read_answer(answer, endpoint, parts.clock.now_s() - t_send_s)
             if lease.is_answering and n_crowded < MOST_CROWDED and _is_wordless(result):
                 result = replace(result, outcome="congestion")
+            if _lacks_resource(result) and endpoint.url != parts.endpoints[lease.lane].url:
+                result = replace(result, outcome="bad_request")
             outcome = "ok" if isinstance(result, Reply) else result.outcome
         finally:
             # Taken before the release, so that the records never show two requests on one seat.
@@ -368,6 +370,14 @@ class Sender:
         self._first_timer.cancel()
         if first is not None:
             self._parts.port.release(first, "unsent")
+
+
+def _lacks_resource(result: Reply | Failure) -> TypeGuard[Failure]:
+    """Whether a server does not know what it was asked for.
+
+    Of what `llm.chat()` asks that is said of the model; any other resource may just be missing.
+    """
+    return isinstance(result, Failure) and result.outcome == "not_found"
 
 
 def _is_wordless(result: Reply | Failure) -> TypeGuard[Failure]:

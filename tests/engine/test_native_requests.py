@@ -193,6 +193,18 @@ def test_fault_of_the_request_is_handed_over_as_the_provider_said_it(
     play(tmp_path, saying(json_response(said, status=status), json_response(CHATTED)), scene)
 
 
+def test_resource_that_a_server_lacks_costs_no_lane(tmp_path):
+    """vLLM has no `/embeddings` for a model that chats: that is no reason to stop chatting."""
+    lacking = json_response({"detail": "Not Found"}, status=404)
+
+    async def scene(told):
+        answer = await told.client.post(f"{HOME}/v1/embeddings", json={"model": "m", "input": "a"})
+        assert answer.status_code == 404
+        assert (await told.ask()).status_code == 200
+
+    play(tmp_path, saying(lacking, json_response(CHATTED)), scene)
+
+
 def test_final_failure_ends_all_further_requests(tmp_path):
     refused = json_response({"error": {"message": f"wrong key {TOKEN}"}}, status=401)
 
