@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pytest_ultrapar.testing import ServerLog, read_server_log
+from pytest_ultrapar.testing import read_server_log
 from tests.light import PYTEST
 
 # Each SDK takes 1 to 2.5 s to load.
@@ -117,7 +117,8 @@ def test_mixed_ways_under_faults_lose_no_seat_and_no_case(tmp_path):
     # What breaks in a stream that was begun is not tried again.
     assert {row["outcome"] for row in rows} <= {"solved", "infra"}, done.stdout
     assert sum(row["outcome"] == "solved" for row in rows) >= 150
-    assert pq.read_table(directory / "attempts.parquet").num_rows == len(log.requests)
-    # A seat that was lost would never be used again: to the end, all of them are.
-    last = log.requests[-60:]
-    assert ServerLog(last).max_in_flight(key="key0") == 5
+    outcomes = pq.read_table(directory / "attempts.parquet")["outcome"].to_pylist()
+    # What is cancelled may not have left yet.
+    assert 0 <= len(outcomes) - len(log.requests) <= outcomes.count("cancelled")
+    # Had a tenth of these lost their seats, nothing could have been sent since.
+    assert outcomes.count("cancelled") > 20
