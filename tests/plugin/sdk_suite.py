@@ -57,6 +57,29 @@ class Chat(Ways):
             return str(error.status_code)
 
 
+class Azure(Ways):
+    """Azure's form of the client, which wants an address."""
+
+    @property
+    def client(self):
+        import openai
+
+        return openai.AsyncAzureOpenAI(
+            api_key=self.llm.api_key,
+            azure_endpoint="https://pool.invalid",
+            api_version="2024-10-21",
+            http_client=self.llm.httpx_client(),
+        )
+
+    async def plain(self):
+        answer = await self.client.chat.completions.create(model="m", messages=ASK)
+        return answer.choices[0].message.content
+
+    async def stream(self):
+        async with self.client.responses.stream(model="m", input="word") as events:
+            return (await events.get_final_response()).output_text
+
+
 class Responses(Ways):
     async def plain(self):
         return (await self.llm.openai().responses.create(model="m", input="word")).output_text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -122,3 +123,18 @@ def test_mixed_ways_under_faults_lose_no_seat_and_no_case(tmp_path):
     assert 0 <= len(outcomes) - len(log.requests) <= outcomes.count("cancelled")
     # Had a tenth of these lost their seats, nothing could have been sent since.
     assert outcomes.count("cancelled") > 20
+
+
+HOW_TO = (Path(__file__).parents[2] / "docs" / "how-to" / "sdks.md").read_text(encoding="utf-8")
+
+
+def test_blocks_of_the_documentation_run_as_they_stand(tmp_path):
+    """All in one run: loading the SDKs takes longest."""
+    (pool,) = re.findall(r"```toml\n(.*?)```", HOW_TO, re.DOTALL)
+    tmp_path.joinpath("pool.toml").write_text(pool, encoding="utf-8")
+    suites = re.findall(r"```python\n(.*?)```", HOW_TO, re.DOTALL)
+    for number, suite in enumerate(suites):
+        tmp_path.joinpath(f"test_{number}.py").write_text(suite, encoding="utf-8")
+    done = run(tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert f"{len(suites)} solved" in done.stdout
