@@ -1,15 +1,11 @@
+"""Each SDK in each way; copied into a project of its own."""
+
 import pytest
 from pydantic import BaseModel
 
 from pytest_ultrapar import prefetch
 
 ASK = [{"role": "user", "content": "word"}]
-SCHEMA = {
-    "type": "object",
-    "properties": {"name": {"type": "string"}},
-    "required": ["name"],
-    "additionalProperties": False,
-}
 PARAMETERS = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
 
 
