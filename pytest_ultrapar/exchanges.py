@@ -5,8 +5,8 @@ an earlier body of the episode does not have at the same end: a beginning and an
 two numbers. That is of bytes and needs no decoding: any JSON in any order of keys comes back as it
 was sent, and so does what is no JSON.
 
-Long strings (images, files, documents) are parts: files of the run, named by their content, of which
-a body holds the name only. What stands in a body in place of one is JSON like the rest of it.
+Long strings (images, files, documents) are parts: files of the run, named by their content. A body
+holds their names only, and is JSON with them as it is without.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import msgspec
 from pytest_ultrapar.records import Exchange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
 PART = "\\u0000part:"
-"""Before a part's name, in a JSON string: JSON text for a NUL, which no model and no suite writes. A
-body that holds it all the same is a part as a whole."""
+"""Before a part's name, in a JSON string: JSON text for a NUL, which no model and no suite writes.
+A body that holds it all the same is a part as a whole."""
 LARGE_BYTES = 16 * 1024
 """A string of so many bytes is a part, and shorter bodies are not searched for any."""
 INLINE_BYTES = 256 * 1024
@@ -226,7 +226,7 @@ def skeleton(body: bytes, keep: Callable[[bytes], str]) -> bytes | None:
         return None
     if len(body) < LARGE_BYTES or body.count(b'"') > _MOST_QUOTES:
         return body
-    pieces = []
+    pieces: list[bytes] = []
     at = 0
     for match in _STRING.finditer(body):
         start, end = match.span(1)

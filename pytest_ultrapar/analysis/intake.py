@@ -167,9 +167,9 @@ class Intake:
         """What was said in an episode, however it was kept."""
         if not episode.exchanges:
             return episode.messages
-        return turn_messages(episode.exchanges, self._part)
+        return turn_messages(episode.exchanges, self._shown_part)
 
-    def _part(self, name: str) -> bytes:
+    def _shown_part(self, name: str) -> bytes:
         """A part as transcripts show it: what is no text for people by its name."""
         try:
             content = read_part(self._run_dir, name)

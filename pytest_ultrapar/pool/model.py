@@ -300,6 +300,7 @@ class Pool:
         held: The limits that its simulated providers hold, where those are not `limits`.
         effective: Each configured value in force with its origin, for the manifest and the header.
         repeats: Repetitions of each cell, unless command line or environment say otherwise.
+        record: What of conversations is kept, likewise.
     """
 
     path: str
@@ -310,6 +311,7 @@ class Pool:
     held: Mapping[str, Limit] = field(default_factory=dict)
     effective: tuple[EffectiveValue, ...] = ()
     repeats: int | None = None
+    record: str | None = None
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ T = TypeVar("T")
 Mode = Literal["serial", "rotate", "phase", "ultra"]
 RateMode = Literal["fixed", "adaptive"]
 StorageFormat = Literal["parquet", "json"]
+Recording = Literal["full", "text", "none"]
 KeyLock = Literal["wait", "fail"]
 LaneCheck = Literal["fail", "warn"]
 Undecided = Literal["pass", "fail"]
@@ -381,6 +382,16 @@ class Options:
         default="parquet",
         choices=get_args(StorageFormat),
         variable="STORAGE_FORMAT",
+    )
+    record: Setting[Recording] = Setting(
+        "--ultrapar-record WHAT",
+        "What of conversations is kept: 'full' all that was sent and that came, 'text' roles, "
+        "contents and tool calls, 'none' only what episodes return, which is enough to resume and "
+        "to grade",
+        default="full",
+        choices=get_args(Recording),
+        variable="ULTRAPAR_RECORD",
+        file="record",
     )
     resume: Setting[str | None] = Setting(
         "--ultrapar-resume RUN",

@@ -509,9 +509,7 @@ def _map_message(message: TurnMessage, change: Callable[[str], str]) -> TurnMess
     )
 
 
-def _map_exchanges(
-    exchanges: Sequence[Exchange], change: Callable[[str], str]
-) -> list[Exchange]:
+def _map_exchanges(exchanges: Sequence[Exchange], change: Callable[[str], str]) -> list[Exchange]:
     """Exchanges with each body, as a whole, changed in its strings; it stays the JSON it was."""
 
     def body(text: str) -> str:

@@ -1,8 +1,8 @@
 """The long strings of a run's exchanges, each once: `parts/`, a file per content, named by it.
 
-Any process of a run may come upon the same image first, so all write alike: beside the file's place,
-then there. What was begun and never finished has a temporary name; what a power cut left half is
-told from the whole by its name, which is the digest of its content.
+Any process of a run may come upon the same image first, so all write alike: beside the file's
+place, then there. What was begun and never finished has a temporary name; what a power cut left
+half is told from the whole by its name, which is the digest of its content.
 """
 
 from __future__ import annotations

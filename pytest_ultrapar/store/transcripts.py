@@ -42,9 +42,7 @@ _MOST_SHOWN = 64 * 1024
 """Bytes of a body that nobody here can read."""
 
 
-def turn_messages(
-    exchanges: Sequence[Exchange], part: Callable[[str], bytes]
-) -> list[TurnMessage]:
+def turn_messages(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -> list[TurnMessage]:
     """The conversation of an episode; what a request repeats of the one before is left out.
 
     Args:

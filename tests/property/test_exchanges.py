@@ -90,14 +90,16 @@ def test_what_is_no_text_is_unpacked_too(bodies, answer):
 
 
 @examples(60)
-@given(conversations(), st.lists(st.sampled_from([LARGE_BYTES - 1, LARGE_BYTES, 50_000]), max_size=3))
+@given(
+    conversations(), st.lists(st.sampled_from([LARGE_BYTES - 1, LARGE_BYTES, 50_000]), max_size=3)
+)
 def test_long_strings_are_parts_and_come_back(bodies, lengths):
     exchanges = []
     for body in bodies:
         longer = json.loads(body)
         longer["images"] = [f'data:"{length}\\' + "é" * length for length in lengths]
-        for style in ({}, {"ensure_ascii": False}):
-            exchanges.append({"sent": json.dumps(longer, **style).encode()})
+        styles = ({}, {"ensure_ascii": False})
+        exchanges += [{"sent": json.dumps(longer, **style).encode()} for style in styles]
     assert round_trip(exchanges) == [(one["sent"], b"") for one in exchanges]
 
 
