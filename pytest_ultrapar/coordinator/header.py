@@ -51,6 +51,12 @@ def lines(run: Run) -> list[str]:
         finished = counted(run.n_recovered, "finished episode")
         lost = f"; {run.n_lost} can no longer be read and run again" if run.n_lost else ""
         text.append(f"ultrapar: resuming {run.directory.run_id}: {finished} resumed{lost}")
+        before = run.recorded_before()
+        if before is not None and before != run.options.record:
+            text.append(
+                f"ultrapar: of conversations '{before}' was kept so far; from now on it is "
+                f"'{run.options.record}'"
+            )
     return text
 
 

@@ -108,6 +108,7 @@ def make_manifest(
         python=describe_python(),
         machine=describe_machine(),
         storage_format=options.storage,
+        record=options.record,
         data=process.data(config),
         reused=resolve_run(options.reuse).name if options.reuse else None,
         summary_by=_summary_by(read_tables(directory.path).values()),
@@ -299,6 +300,13 @@ class Run:
         if earlier.collected_s is None:
             return None
         return earlier.collected_s, earlier.n_planned
+
+    def recorded_before(self) -> str | None:
+        """What the session that is resumed kept of conversations; None where nobody knows."""
+        try:
+            return read_manifest(self.directory.path).record
+        except ResultsError:
+            return None
 
     def _requests_before(self) -> float | None:
         """Requests per graded case in the run before, if it had the same models and suites."""

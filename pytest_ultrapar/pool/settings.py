@@ -390,7 +390,6 @@ class Options:
         "to grade",
         default="full",
         choices=get_args(Recording),
-        variable="ULTRAPAR_RECORD",
         file="record",
     )
     resume: Setting[str | None] = Setting(

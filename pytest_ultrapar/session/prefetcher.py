@@ -100,6 +100,7 @@ def make_prefetcher(
         watch=runtime.debug_log,
         tokens=TokenEstimates.of(pool),
         shown=partial(runtime.redactor.short, most=_LONGEST_FAILURE),
+        conversation=runtime.conversation,
     )
     return Prefetcher(items, collected, runtime, engine_settings, alone=alone)
 
@@ -410,7 +411,7 @@ class Prefetcher:
                 self._settings,
                 record=self.runtime.journal.append_all,
                 ended=self._on_ended,
-                sync=self.runtime.journal.sync,
+                sync=self.runtime.sync,
                 lost=self._on_lost,
             )
             self._engine.start()
