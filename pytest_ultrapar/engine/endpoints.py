@@ -41,6 +41,7 @@ class Endpoint:
         version: The provider's `api_version`.
         headers: More of them to send, names in lower case.
         read_by: Name of what reads the answers of `url`; None: the API does.
+        api_word: The word for that in `pool.toml`.
     """
 
     lane: LaneId
@@ -63,6 +64,7 @@ class Endpoint:
     version: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     read_by: str | None = None
+    api_word: str = "openai"
 
     @property
     def reader(self) -> Reader:
@@ -137,6 +139,7 @@ def endpoints(
             model=lane.model,
             base_url=base_url,
             version=provider.api_version,
+            api_word=provider.api,
         )
     return found
 

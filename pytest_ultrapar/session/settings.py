@@ -50,9 +50,7 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
     repeats = None if pool.repeats is None else Repeats(pool.repeats)
     file = {"repeats": repeats, "record": pool.record}
     file_name = Path(pool.path).name
-    options = settle(
-        given, os.environ, file=file, file_name=file_name
-    )
+    options = settle(given, os.environ, file=file, file_name=file_name)
     answers = config.hook.pytest_ultrapar_policies(config=config, mode=options.mode)
     word = given["policy"]
     options.policy = settle_policy(

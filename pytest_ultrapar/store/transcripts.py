@@ -18,7 +18,7 @@ from pytest_ultrapar.exchanges import said
 from pytest_ultrapar.records import TurnMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pytest_ultrapar.apis.reply import Reply
     from pytest_ultrapar.exchanges import Said
@@ -168,7 +168,7 @@ def _other(message: Fields) -> str | None:
 def _answers(one: Said, request: object) -> Iterator[TurnMessage]:
     """A message per choice of an answer that can be read."""
     if one.is_stream:
-        body: object = _merged(_read(event) for event in _events(one.came))
+        body: object = _merged(_events(one.came))
     else:
         body = _read(one.came)
     choices = body.get("choices") if isinstance(body, dict) else None
@@ -244,12 +244,15 @@ def _of_reply(turn: int, reply: Reply, facts: Fields) -> Iterator[TurnMessage]:
     )
 
 
-def _events(came: bytes) -> list[bytes]:
+def _events(came: bytes) -> list[Any]:
+    if came.startswith(b"["):
+        events = _read(came)
+        return events if isinstance(events, list) else []
     reader = EventReader()
-    return [*reader.feed(came), *reader.end()]
+    return [_read(event) for event in (*reader.feed(came), *reader.end())]
 
 
-def _merged(chunks: Iterator[Any]) -> Fields:
+def _merged(chunks: Iterable[Any]) -> Fields:
     """A chat completion, or what else has choices, made of the pieces of its stream."""
     whole: Fields = {}
     choices: dict[int, Fields] = {}
