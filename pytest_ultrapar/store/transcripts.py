@@ -186,7 +186,7 @@ def _answers(one: Said, request: object) -> Iterator[TurnMessage]:
         if not isinstance(choice, dict):
             continue
         message = choice.get("message")
-        if not isinstance(message, dict):
+        if not isinstance(message, dict) or not message:
             message = {"content": choice.get("text")}
         made = _message(one.turn, {"role": "assistant", **message})
         yield msgspec.structs.replace(
