@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from pytest_ultrapar.apis.events import EventReader
 from pytest_ultrapar.apis.sanitise import sanitised
 
 # At run time too, for msgspec reads the annotations of a reply that an episode returns.
@@ -55,8 +56,7 @@ class Reply:
         model: Which model answered, in the API's own words.
         stop_reason: Why the model ended, in the API's own word.
         others: With `n` above 1, the choices after this one; counts are those of the whole answer.
-        body: The answer's JSON as it came; of a stream its events as a list. Empty where nothing
-            of it was kept.
+        body: What came, as text: JSON, or the events of a stream. Empty where it is not known.
         native: The model's turn as its API has it: `api`, and `turn` with its blocks or items. None
             where text and calls say all: chat completions, and answers without reasoning.
     """
@@ -91,10 +91,13 @@ class Reply:
 
         Of a stream, the list of its events.
         """
-        for text in (self.body.encode(), sanitised(self.body.encode())):
-            with suppress(msgspec.DecodeError, RecursionError):
-                return None if text is None else msgspec.json.decode(text)
-        return None
+        body = self.body.encode()
+        whole = _plain(body)
+        if whole is not None:
+            return whole
+        reader = EventReader()
+        events = [*reader.feed(body), *reader.end()]
+        return [_plain(event) for event in events if event.strip() != b"[DONE]"] or None
 
     @property
     def logprobs(self) -> Any:  # noqa: ANN401 - as the API has them
@@ -123,6 +126,13 @@ def body_text(body: bytes) -> str:
         return body.decode()
     except UnicodeDecodeError:
         return (sanitised(body) or b"").decode()
+
+
+def _plain(text: bytes) -> Any:  # noqa: ANN401 - any JSON
+    for mended in (text, sanitised(text)):
+        with suppress(msgspec.DecodeError, RecursionError):
+            return msgspec.json.decode(mended or b"")
+    return None
 
 
 def _logprobs(raw: Any) -> Any:  # noqa: ANN401 - any JSON
