@@ -47,6 +47,11 @@ def lines(run: Run) -> list[str]:
     text.append(f"ultrapar: results in {run.directory.path}")
     if run.services.faults is not None:
         text.append(f"ultrapar: the simulated provider fails as {run.services.faults.path} says")
+    if run.regraded is not None:
+        episodes = counted(run.n_recovered, "episode")
+        text.append(
+            f"ultrapar: grading {episodes} of run {run.regraded.run_id} anew: nothing is sent"
+        )
     if run.options.resume is not None:
         finished = counted(run.n_recovered, "finished episode")
         lost = f"; {run.n_lost} can no longer be read and run again" if run.n_lost else ""

@@ -399,6 +399,13 @@ class Options:
         default=None,
         is_recorded=False,
     )
+    regrade: Setting[str | None] = Setting(
+        "--ultrapar-regrade RUN",
+        "Send nothing: grade the episodes of an earlier run (its directory, its id, or 'latest') "
+        "anew, as the tests are now, in a new run directory",
+        default=None,
+        is_recorded=False,
+    )
     reuse: Setting[str | None] = Setting(
         "--ultrapar-reuse RUN",
         "Take over graded answers of an earlier run (its directory, its id, or 'latest') where a "

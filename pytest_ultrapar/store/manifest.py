@@ -70,6 +70,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         record: What of conversations is kept; of a run that was resumed, since then.
         data: What the suites say of their data, such as digests, by name.
         reused: Id of the run whose answers were taken over; None when there is none.
+        regraded: Id of the run whose episodes were graded anew: times, requests and limits are its
+            own. None when these are.
         summary_by: The names (`model`, `suite`, `repeat` or parameters) that the summary counts by.
         collected_s: Seconds that pytest took to collect; None where nobody looked.
         restricted: Whether rules of the assignment may have kept episodes from free lanes.
@@ -112,6 +114,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     record: Recording = "text"
     data: dict[str, str] = {}
     reused: str | None = None
+    regraded: str | None = None
     summary_by: tuple[str, ...] = ("model",)
     resumed: bool = False
     measured_from: datetime | None = None
