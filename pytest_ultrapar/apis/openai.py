@@ -25,7 +25,7 @@ from pytest_ultrapar.apis.reading import (
     malformed,
     part_of,
 )
-from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall, body_text
+from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -145,7 +145,7 @@ def decode_response(body: bytes, lane: str, latency_s: float) -> Reply | Failure
         return malformed("the answer's choice has no message")
     if choice.message.is_blank and not _may_be_blank(choice, completion.counted):
         return malformed("the answer's message has no content, not even an empty one")
-    return reply_of(completion.choices, completion, body_text(body), lane, latency_s)
+    return reply_of(completion.choices, completion, lane, latency_s)
 
 
 def _may_be_blank(choice: Choice, usage: Usage | None) -> bool:
@@ -168,14 +168,13 @@ def error_of(completion: Completion, content: bytes) -> Failure | None:
 
 
 def reply_of(
-    choices: Sequence[Choice], completion: Completion, body: str, lane: str, latency_s: float
+    choices: Sequence[Choice], completion: Completion, lane: str, latency_s: float
 ) -> Reply | Failure:
     """The reply that whole messages are, unless the provider stopped the first.
 
     Args:
         choices: At least one, with its message.
         completion: Whose id, model and usage count.
-        body: All of it, as JSON.
         lane: Which lane answered.
         latency_s: How long it took, seconds.
     """
@@ -206,7 +205,6 @@ def reply_of(
                 model=part_of(completion.model, str),
                 stop_reason=choice.finish_reason,
                 others=tuple(reversed(found)) if is_first else (),
-                body=body if is_first else "",
             )
         )
     return found[-1]
@@ -256,7 +254,6 @@ class ChatStream(EventStream):
         super().__init__()
         self._choices: dict[int, _Pieces] = {}
         self._whole = Completion()
-        self._bodies: list[bytes] = []
         self._said_done = False
 
     def reply(self, lane: str, latency_s: float) -> Reply | Failure:
@@ -269,8 +266,7 @@ class ChatStream(EventStream):
             came = "before its end" if first is not None else "without an answer"
             return Failure("malformed", f"the stream ended {came}", maybe_billed=True)
         choices = [pieces.whole() for _, pieces in sorted(self._choices.items())]
-        text = body_text(b"[%b]" % b",".join(self._bodies))
-        return reply_of(choices, self._whole, text, lane, latency_s)
+        return reply_of(choices, self._whole, lane, latency_s)
 
     def _take(self, data: bytes, now_s: float) -> None:
         if data == _LAST:
@@ -281,7 +277,9 @@ class ChatStream(EventStream):
         if failure is not None or isinstance(completion, Failure):
             self._fail(failure)
             return
-        self._bodies.append(data)
+        self._take_completion(completion, now_s)
+
+    def _take_completion(self, completion: Completion, now_s: float) -> None:
         whole = self._whole
         if completion.id is not NOTHING:
             whole.id = completion.id

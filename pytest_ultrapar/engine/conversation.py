@@ -115,13 +115,12 @@ class Conversation(msgspec.Struct):
         if isinstance(answer, Answer):
             came, status = answer.body, answer.status
             if reply is not None and answer.stream is not None:
-                came = came or reply.body.encode()
                 choice = {"message": reply.message, "finish_reason": reply.finish_reason}
                 whole = msgspec.json.encode({"choices": [choice]})
         self.exchanges.add(
             turn,
-            api=endpoint.api_word,
-            path="",
+            api=endpoint.read_by or endpoint.api_word,
+            path=endpoint.path,
             status=status,
             sent=without_model(body, endpoint.api_name),
             came=came,

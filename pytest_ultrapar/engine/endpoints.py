@@ -67,6 +67,13 @@ class Endpoint:
     api_word: str = "openai"
 
     @property
+    def path(self) -> str:
+        """What is asked, below the API's root; empty for what `llm.chat()` asks."""
+        if self.read_by is None:
+            return ""
+        return self.url.removeprefix(self.base_url.rstrip("/")).partition("?")[0]
+
+    @property
     def reader(self) -> Reader:
         """What reads the answers of `url`: its API itself where that is what `llm.chat()` asks."""
         return self.api if self.read_by is None else reader_named(self.read_by)

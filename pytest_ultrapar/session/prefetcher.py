@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_ultrapar.clock import MonotonicClock, utc_now_us
+from pytest_ultrapar.engine.conversation import Conversation
 from pytest_ultrapar.engine.descriptors import connections_allowed
 from pytest_ultrapar.engine.engine import SPARE_CONNECTIONS, Engine, EngineSettings
 from pytest_ultrapar.engine.episode import EpisodeSkipped, Work
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.exchanges import ExchangeLog
 from pytest_ultrapar.records import Ending, EpisodeEnded
 from pytest_ultrapar.session import internals, prefetch, process
 from pytest_ultrapar.session.collection import (
@@ -106,9 +108,17 @@ def make_prefetcher(
         watch=runtime.debug_log,
         tokens=TokenEstimates.of(pool),
         shown=partial(runtime.redactor.short, most=_LONGEST_FAILURE),
-        conversation=runtime.conversation,
+        conversation=partial(_conversation, runtime),
     )
     return Prefetcher(items, collected, runtime, engine_settings, alone=alone)
+
+
+def _conversation(runtime: Runtime) -> Conversation:
+    """What keeps of an episode's conversation as much as the settings say."""
+    record = runtime.options.record
+    if record == "full":
+        return Conversation(exchanges=ExchangeLog(runtime.parts.keep, runtime.redactor.bytes))
+    return Conversation(keeps_text=record == "text")
 
 
 class Prefetcher:

@@ -8,10 +8,8 @@ import msgspec
 
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.clock import MonotonicClock
-from pytest_ultrapar.engine.conversation import Conversation
 from pytest_ultrapar.engine.debug_log import DebugLog
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.exchanges import ExchangeLog
 from pytest_ultrapar.publish import read_whole, write_whole
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.store.journal import JournalReader, JournalWriter, Position
@@ -71,12 +69,6 @@ class Runtime:
         self._reader = JournalReader(directory / "journal")
         self._groups: Mapping[str, str] | None = None
         self._closed = False
-
-    def conversation(self) -> Conversation:
-        """What keeps of an episode's conversation as much as the settings say."""
-        if self.options.record == "full":
-            return Conversation(exchanges=ExchangeLog(self.parts.keep, self.redactor.bytes))
-        return Conversation(keeps_text=self.options.record == "text")
 
     def sync(self) -> None:
         """Wait until all that was kept so far is on the disk itself.

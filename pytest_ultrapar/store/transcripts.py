@@ -12,7 +12,7 @@ import msgspec
 
 from pytest_ultrapar.apis.events import EventReader
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.registry import api_named
+from pytest_ultrapar.apis.registry import reader_named
 from pytest_ultrapar.apis.sanitise import has_too_many_objects, sanitised
 from pytest_ultrapar.exchanges import said
 from pytest_ultrapar.records import TurnMessage
@@ -215,14 +215,14 @@ def _parameters(request: object) -> str | None:
 def _reply(one: Said) -> Reply | None:
     """What the API itself makes of an answer; None where nobody can read it."""
     try:
-        api = api_named(one.api)
+        reader = reader_named(one.api)
         if one.is_stream:
-            stream = api.stream()
+            stream = reader.stream()
             stream.feed(one.came, 0.0)
             stream.end(0.0)
             found = stream.reply("", 0.0)
         else:
-            found = api.reply(one.came, "", 0.0)
+            found = reader.reply(one.came, "", 0.0)
     except Exception:  # noqa: BLE001 - of a package that may be gone, or of another version
         return None
     return None if isinstance(found, Failure) else found
@@ -245,9 +245,6 @@ def _of_reply(turn: int, reply: Reply, facts: Fields) -> Iterator[TurnMessage]:
 
 
 def _events(came: bytes) -> list[Any]:
-    if came.startswith(b"["):
-        events = _read(came)
-        return events if isinstance(events, list) else []
     reader = EventReader()
     return [_read(event) for event in (*reader.feed(came), *reader.end())]
 

@@ -9,9 +9,12 @@ import pytest
 
 from pytest_ultrapar.apis.openai import ChatStream, decode_response, encode_request
 from pytest_ultrapar.apis.reply import Reply, ToolCall
+from pytest_ultrapar.engine.answers import Answer, read_answer
+from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.pool.model import LaneId
 
 LANE = LaneId("p/m/key0")
+ENDPOINT = Endpoint(LANE, "p", "m", "key0", "http://127.0.0.1:1", "sk-secret", "m", 5.0)
 
 
 def reply_to(**message: object) -> Reply:
@@ -89,18 +92,21 @@ ANSWER = {
 
 
 def as_stream(answer):
-    chat = ChatStream()
+    chat, pieces = ChatStream(), []
     for choice in answer["choices"]:
         delta = {**choice, "delta": choice["message"], "message": None}
         piece = {**answer, "choices": [delta], "usage": None}
-        chat.feed(b"data: " + json.dumps(piece).encode() + b"\n\n", 0.0)
+        pieces.append(b"data: " + json.dumps(piece).encode() + b"\n\n")
     end = {"choices": [], "usage": answer["usage"]}
-    chat.feed(b"data: " + json.dumps(end).encode() + b"\n\ndata: [DONE]\n\n", 0.0)
-    return chat.reply(LANE, 0.5)
+    pieces.append(b"data: " + json.dumps(end).encode() + b"\n\ndata: [DONE]\n\n")
+    for piece in pieces:
+        chat.feed(piece, 0.0)
+    return read_answer(Answer(200, {}, b"".join(pieces), 0.0, chat), ENDPOINT, 0.5)
 
 
 def as_whole(answer):
-    return decode_response(json.dumps(answer).encode(), LANE, 0.5)
+    body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+    return read_answer(Answer(200, {}, body, 0.0), ENDPOINT, 0.5)
 
 
 @pytest.mark.parametrize("read", [as_whole, as_stream])
@@ -152,7 +158,7 @@ def test_choice_without_a_message_is_an_empty_one_unless_it_is_the_first():
 @pytest.mark.parametrize("text", [rb"\ud800", b"\xff", b"\\u0000"])
 def test_body_of_any_bytes_is_text_that_can_be_kept(text):
     body = json.dumps(ANSWER).encode().replace(b"flex", text)
-    reply = decode_response(body, LANE, 0.5)
+    reply = as_whole(body)
     back = msgspec.json.decode(msgspec.json.encode(reply), type=Reply)
     assert back.raw["choices"] == ANSWER["choices"]
 
