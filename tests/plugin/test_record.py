@@ -252,3 +252,41 @@ def test_run_that_is_moved_keeps_its_parts(project, tmp_path):
         msgspec.json.encode(one) for one in exchanges(project.directory)
     ]
     assert project.rows("transcripts") == before
+
+
+NATIVE = """
+import httpx
+
+@prefetch
+async def native(llm, prompt) -> list:
+    client = llm.httpx_client(httpx)
+    asked = {"messages": [{"role": "user", "content": prompt}], "model": "m", "logprobs": True}
+    first = await client.post("https://pool.invalid/v1/chat/completions", json=asked)
+    more = [first.json()["choices"][0]["message"], {"role": "user", "content": "say bye"}]
+    asked = {**asked, "messages": [*asked["messages"], *more]}
+    last = await client.post("https://pool.invalid/v1/chat/completions", json=asked)
+    refused = await client.post(
+        "https://pool.invalid/v1/chat/completions",
+        json={"model": "m", "messages": [{"role": "user", "content": "status 400 no"}]},
+    )
+    return [last.json()["choices"][0]["message"]["content"], refused.status_code]
+
+@pytest.mark.parametrize("prompt", ["say hi"])
+def test_native(native, grade): grade(native == ["bye", 400])
+"""
+
+
+def test_requests_of_sdks_are_kept_as_bodies_that_can_be_served_again(project):
+    project.suite(NATIVE)
+    assert project.run("-n0").ret == 0
+    ((first, last, refused),) = exchanges(project.directory)
+    assert {one.path for one in (first, last, refused)} == {"/chat/completions"}
+    assert {one.api for one in (first, last, refused)} == {"openai"}
+    assert json.loads(first.sent)["logprobs"] is True
+    assert json.loads(last.came)["choices"][0]["message"]["content"] == "bye"
+    assert (refused.status, "error" in json.loads(refused.came)) == (400, True)
+    assert [content for _, _, content in told(project)] == [
+        "say hi", "hi", "say bye", "bye", "status 400 no",
+    ]  # fmt: skip
+    (episode,) = episodes(project.directory)
+    assert "say hi" not in episode.exchanges[1].sent
