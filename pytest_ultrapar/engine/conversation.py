@@ -100,10 +100,10 @@ class Conversation(msgspec.Struct):
         if self.exchanges is None:
             return
         self._unsent.pop(turn, None)
-        is_own = isinstance(result, Failure) and result.outcome in _OF_THE_REQUEST
-        if isinstance(result, Failure) and not is_own and isinstance(answer, Answer):
-            # Nobody will ask for the pages of a server that is down.
-            answer = replace(answer, body=b"")
+        if isinstance(answer, Answer) and isinstance(result, Failure):
+            is_whole = result.outcome in _OF_THE_REQUEST and answer.stream is None
+            # Nobody will ask for the page of a server that is down, nor for half a stream.
+            answer = answer if is_whole else replace(answer, body=b"")
         self._unanswered[turn] = (endpoint, body, answer)
         if isinstance(result, Reply):
             self._exchanged(turn, result)
@@ -115,8 +115,7 @@ class Conversation(msgspec.Struct):
         if isinstance(answer, Answer):
             came, status = answer.body, answer.status
             if reply is not None and answer.stream is not None:
-                choice = {"message": reply.message, "finish_reason": reply.finish_reason}
-                whole = msgspec.json.encode({"choices": [choice]})
+                whole = _as_one_body(reply)
         self.exchanges.add(
             turn,
             api=endpoint.read_by or endpoint.api_word,
@@ -141,6 +140,19 @@ class Conversation(msgspec.Struct):
             self.exchanges.add(turn, api="", path="", status=None, sent=sent)
         self._unsent.clear()
         return self.exchanges.noted
+
+
+def _as_one_body(reply: Reply) -> bytes:
+    """All that a reply says, in the shape of a chat completion that is no stream."""
+    choices = [
+        {
+            "index": number,
+            "message": {**one.message, "reasoning": one.reasoning, "refusal": one.refusal},
+            "finish_reason": one.finish_reason,
+        }
+        for number, one in enumerate(reply.choices)
+    ]
+    return msgspec.json.encode({"choices": choices})
 
 
 def _as_text(content: object) -> str:
