@@ -42,6 +42,8 @@ async def talk(llm: Llm, case: CaseInfo, model: str, question: str) -> Talk:
     assert_type(reply, Reply)
     assert_type(reply.text, str)
     assert_type(reply.tokens_out, int | None)
+    assert_type(reply.choices, tuple[Reply, ...])
+    assert_type(reply.id, str | None)
     assert_type(reply.tool_calls, tuple[ToolCall, ...])
     messages.append(reply.message)
     for call in reply.tool_calls:
