@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from pytest_ultrapar.apis.reply import ToolCall
 from pytest_ultrapar.simulator.persona import ChatMessage, PersonaReply
 
 
@@ -104,3 +105,11 @@ class Completion(msgspec.Struct, frozen=True):
     replies: Sequence[PersonaReply]
     usage: Usage
     logprobs: Sequence[list[TokenLogprob]] = ()
+
+
+def arguments_of(call: ToolCall) -> object:
+    """What a call holds where an API sends an object; nothing where its text was cut off."""
+    try:
+        return msgspec.json.decode(call.arguments)
+    except msgspec.DecodeError:
+        return {}

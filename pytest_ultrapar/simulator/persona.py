@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -32,6 +33,12 @@ class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     tool_call_id: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     attachments: tuple[str, ...] = ()
+
+
+def digests(attachments: Iterable[bytes]) -> tuple[str, ...]:
+    """What stands for some attachments, given as JSON; those that are absent are left out."""
+    given = (one for one in attachments if one and one != b"null")
+    return tuple(hashlib.blake2b(one, digest_size=8).hexdigest() for one in given)
 
 
 @dataclass(frozen=True, slots=True)

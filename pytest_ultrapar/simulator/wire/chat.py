@@ -12,7 +12,7 @@ import msgspec
 from pytest_ultrapar.apis.reply import ToolCall
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.exchange import OfferedFunction, Request
-from pytest_ultrapar.simulator.persona import ChatMessage
+from pytest_ultrapar.simulator.persona import ChatMessage, digests
 from pytest_ultrapar.simulator.stream import ARGUMENT_PIECES, TEXT_PIECES, as_event, cut, spread
 from pytest_ultrapar.simulator.wire import openai
 
@@ -322,8 +322,7 @@ def _message(wire: _WireMessage) -> ChatMessage:
     if not isinstance(content, str):
         parts = content or ()
         content = "".join(part.text for part in parts)
-        held = [raw for p in parts for raw in (p.image_url, p.input_audio, p.file) if raw]
-        attachments = openai.digests(held)
+        attachments = digests(raw for p in parts for raw in (p.image_url, p.input_audio, p.file))
     calls = wire.tool_calls
     return ChatMessage(
         wire.role,
