@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pytest_ultrapar.apis.reply import ToolCall
 from pytest_ultrapar.simulator.persona import ChatMessage, PersonaReply
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.apis.reply import ToolCall
+
+ANY_OBJECT: dict[str, object] = {
+    "type": "object",
+    "properties": {"answer": {"type": "string"}},
+    "required": ["answer"],
+}
+"""The schema where any JSON object will do."""
 
 
 class OfferedFunction(msgspec.Struct):

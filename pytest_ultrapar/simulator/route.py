@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qs
 
@@ -100,8 +101,8 @@ def targets(providers: Iterable[ServedProvider]) -> dict[str, Target]:
         found[f"{root}/v1/messages"] = Target(provider, "POST", Station("messages"))
         station = Station("generate_content")
         for api_name in provider.api_names:
-            for verb in _VERBS:
-                path = f"{root}{GEMINI_ROOT}models/{api_name}:{verb}"
+            for base, verb in product(("/v1/", GEMINI_ROOT), _VERBS):
+                path = f"{root}{base}models/{api_name}:{verb}"
                 found[path] = Target(provider, "POST", station, api_name)
     return found
 

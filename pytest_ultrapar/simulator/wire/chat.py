@@ -11,7 +11,7 @@ import msgspec
 
 from pytest_ultrapar.apis.reply import ToolCall
 from pytest_ultrapar.simulator.api_error import ApiError
-from pytest_ultrapar.simulator.exchange import OfferedFunction, Request
+from pytest_ultrapar.simulator.exchange import ANY_OBJECT, OfferedFunction, Request
 from pytest_ultrapar.simulator.persona import ChatMessage, digests
 from pytest_ultrapar.simulator.stream import ARGUMENT_PIECES, TEXT_PIECES, as_event, cut, spread
 from pytest_ultrapar.simulator.wire import openai
@@ -309,7 +309,7 @@ def _forced_tool(
 
 def _schema(wanted: _ResponseFormat) -> dict[str, object] | ApiError | None:
     if wanted.type != "json_schema":
-        return openai.JSON_OBJECT if wanted.type == "json_object" else None
+        return ANY_OBJECT if wanted.type == "json_object" else None
     if wanted.json_schema is None or wanted.json_schema.schema is None:
         message = "`response_format` of type `json_schema` needs `json_schema.schema`"
         return ApiError.bad_request(message, param="response_format")

@@ -12,16 +12,16 @@ import msgspec
 
 from pytest_ultrapar.apis.reply import ToolCall
 from pytest_ultrapar.simulator.api_error import ApiError
-from pytest_ultrapar.simulator.exchange import OfferedFunction, Request, arguments_of
+from pytest_ultrapar.simulator.exchange import ANY_OBJECT, OfferedFunction, Request, arguments_of
 from pytest_ultrapar.simulator.persona import ChatMessage, digests
 from pytest_ultrapar.simulator.stream import TEXT_PIECES, as_event, cut, spread
 from pytest_ultrapar.simulator.wire import gemini
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from pytest_ultrapar.simulator.answer import Scope
-    from pytest_ultrapar.simulator.exchange import Completion, TokenLogprob
+    from pytest_ultrapar.simulator.exchange import Completion
     from pytest_ultrapar.simulator.persona import PersonaReply
     from pytest_ultrapar.simulator.stream import Piece
     from pytest_ultrapar.simulator.wire.resource import Hollow
@@ -102,11 +102,6 @@ _FINISH_REASONS = {
 }
 _ROLES = {None: "user", "user": "user", "model": "assistant", "function": "user"}
 _STREAM = ":streamGenerateContent"
-_ANY_OBJECT: dict[str, object] = {
-    "type": "object",
-    "properties": {"answer": {"type": "string"}},
-    "required": ["answer"],
-}
 
 
 class GenerateContent:
@@ -158,11 +153,9 @@ class GenerateContent:
     def whole(self, request: Request, completion: Completion) -> bytes:
         """A response with its candidates."""
         candidates = [
-            _candidate(index, _parts(reply), reply)
+            _candidate(index, _parts(reply), reply) | _logprobs(completion, index)
             for index, reply in enumerate(completion.replies)
         ]
-        for candidate, tokens in zip(candidates, completion.logprobs, strict=False):
-            candidate |= _logprobs(tokens)
         return _encode(_response(request, completion, candidates))
 
     def pieces(self, request: Request, completion: Completion) -> tuple[Piece, ...]:
@@ -174,9 +167,7 @@ class GenerateContent:
             last: list[dict[str, object]] = [{"text": text} for text in texts[-1:]]
             last += [part for part in _parts(reply) if "functionCall" in part]
             candidate = _candidate(index, last or [{"text": ""}], reply)
-            if completion.logprobs:
-                candidate |= _logprobs(completion.logprobs[index])
-            chunks.append([candidate])
+            chunks.append([candidate | _logprobs(completion, index)])
         documents = [_encode(_response(request, completion, chunk)) for chunk in chunks]
         if request.details:
             return spread([as_event(document) for document in documents])
@@ -241,7 +232,7 @@ def _schema(config: _Config) -> dict[str, object] | None:
         return config.response_json_schema
     if config.response_schema is not None:
         return json_schema_of(config.response_schema)
-    return _ANY_OBJECT if config.response_mime_type == "application/json" else None
+    return ANY_OBJECT if config.response_mime_type == "application/json" else None
 
 
 _INNER = {"items", "additionalProperties"}
@@ -252,8 +243,8 @@ _INNER_OBJECTS = {"properties", "defs", "$defs"}
 def json_schema_of(schema: Mapping[str, Any]) -> dict[str, object]:
     """Gemini's own form of a schema as JSON Schema has it.
 
-    Its types are upper-case, what may be null says so apart, counts come as texts, since they are of
-    64 bits, and references have no `$`.
+    Its types are upper-case, what may be null says so apart, counts come as texts since they are
+    of 64 bits, and references have no `$`.
     """
     found: dict[str, object] = {}
     for key, value in schema.items():
@@ -319,7 +310,10 @@ def _parts(reply: PersonaReply) -> list[dict[str, object]]:
     return parts
 
 
-def _logprobs(tokens: Sequence[TokenLogprob]) -> dict[str, object]:
+def _logprobs(completion: Completion, index: int) -> dict[str, object]:
+    if not completion.logprobs:
+        return {}
+    tokens = completion.logprobs[index]
     chosen = [{"token": one.token, "logProbability": one.logprob} for one in tokens]
     top = [
         {"candidates": [{"token": token, "logProbability": p} for token, p in one.top]}

@@ -97,12 +97,6 @@ def go_duration(seconds: float) -> str:
 Count = Annotated[int, msgspec.Meta(ge=1, le=128)]
 MaxTokens = Annotated[int, msgspec.Meta(ge=1)]
 Top = Annotated[int, msgspec.Meta(ge=0, le=20)]
-JSON_OBJECT: dict[str, object] = {
-    "type": "object",
-    "properties": {"answer": {"type": "string"}},
-    "required": ["answer"],
-}
-"""What is answered where any JSON object will do."""
 
 
 class _InDetails(msgspec.Struct):

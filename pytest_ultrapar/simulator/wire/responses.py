@@ -12,7 +12,7 @@ import msgspec
 
 from pytest_ultrapar.apis.reply import ToolCall
 from pytest_ultrapar.simulator.api_error import ApiError
-from pytest_ultrapar.simulator.exchange import OfferedFunction, Request
+from pytest_ultrapar.simulator.exchange import ANY_OBJECT, OfferedFunction, Request
 from pytest_ultrapar.simulator.persona import ChatMessage, digests
 from pytest_ultrapar.simulator.stream import ARGUMENT_PIECES, TEXT_PIECES, as_event, cut, spread
 from pytest_ultrapar.simulator.wire import openai
@@ -168,7 +168,7 @@ class Responses:
         wanted = None if wire.text is None else wire.text.format
         schema = None if wanted is None or wanted.type == "text" else wanted.schema
         if wanted is not None and wanted.type == "json_object":
-            schema = openai.JSON_OBJECT
+            schema = ANY_OBJECT
         elif wanted is not None and wanted.type == "json_schema" and schema is None:
             said = "`text.format` of type `json_schema` needs `schema`"
             return ApiError.bad_request(said, param="text.format.schema")
