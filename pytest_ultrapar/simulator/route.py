@@ -89,6 +89,8 @@ def targets(providers: Iterable[ServedProvider]) -> dict[str, Target]:
             found[f"{root}/metrics"] = Target(provider, "GET", metrics=True)
         for path, name in _POSTED:
             station = Station(name)
+            if name == "chat":
+                station.resource  # noqa: B018 - loads what most requests ask before the first does
             for base in _OPENAI_ROOTS:
                 found[f"{root}/{base}/{path}"] = Target(provider, "POST", station)
             # Responses have no deployment in their path.

@@ -19,35 +19,37 @@ ATTACHMENT_TOKENS = 85
 """What OpenAI counts for an image of low detail."""
 
 
-def count(text: str) -> int:
-    """The tokens of a text; begun ones count."""
-    return -(-len(text) // CHARACTERS)
-
-
 def count_usage(
     replies: Sequence[PersonaReply], messages: Sequence[ChatMessage], *, apart: bool = False
 ) -> Usage:
-    """The tokens of a request and of all its answers.
+    """The tokens of a request and of all its answers: begun ones count.
 
     Args:
         replies: The answers.
         messages: Of the request.
         apart: Whether each message is counted alone, since it is a conversation of its own.
     """
-    if apart:
-        n_in = sum(count(message.content) for message in messages)
-    else:
-        n_in = _tokens(sum(_characters(one.content, one.tool_calls) for one in messages))
-        n_in += ATTACHMENT_TOKENS * sum(len(one.attachments) for one in messages)
-    return Usage(n_in, sum(_tokens(_characters(r.content, r.tool_calls or ())) for r in replies))
+    n_in = n_characters = n_attachments = 0
+    for message in messages:
+        n_characters += len(message.content)
+        if message.tool_calls:
+            n_characters += _characters(message.tool_calls)
+        n_attachments += len(message.attachments)
+        if apart:
+            n_in += -(-n_characters // CHARACTERS)
+            n_characters = 0
+    n_in += -(-n_characters // CHARACTERS) + ATTACHMENT_TOKENS * n_attachments
+    n_out = 0
+    for reply in replies:
+        n_characters = len(reply.content)
+        if reply.tool_calls:
+            n_characters += _characters(reply.tool_calls)
+        n_out += -(-n_characters // CHARACTERS)
+    return Usage(n_in, n_out)
 
 
-def _characters(content: str, calls: Sequence[ToolCall]) -> int:
-    return len(content) + sum(len(call.name) + len(call.arguments) for call in calls)
-
-
-def _tokens(n_characters: int) -> int:
-    return -(-n_characters // CHARACTERS)
+def _characters(calls: Sequence[ToolCall]) -> int:
+    return sum(len(call.name) + len(call.arguments) for call in calls)
 
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"

@@ -242,8 +242,9 @@ class Chat:
             _Choice(index, _answer(reply), reply.finish_reason)
             for index, reply in enumerate(completion.replies)
         ]
-        for choice, tokens in zip(choices, completion.logprobs, strict=False):
-            choice.logprobs = _logprobs(tokens)
+        if completion.logprobs:
+            for choice, tokens in zip(choices, completion.logprobs, strict=True):
+                choice.logprobs = _logprobs(tokens)
         return _encode(
             _Completion(
                 f"chatcmpl-{completion.name}",
