@@ -114,7 +114,7 @@ def test_call_of_a_tool_is_read(wire, streamed):
 def test_early_end_is_read(wire, reason, streamed):
     reply = read(wire, answered(wire, streamed=streamed, effect=Finish(reason)))
     if reason == "length":
-        assert (reply.finish_reason, reply.text) == ("length", "echo:")
+        assert (reply.finish_reason, reply.text) == ("length", "echo")
     else:
         assert reply.outcome == "refused"
 
