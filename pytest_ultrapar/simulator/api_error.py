@@ -1,24 +1,20 @@
-"""Refusals in the shape that OpenAI's API and its likes give them."""
+"""Refusals before any API writes them in its own shape."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-import msgspec
-
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.simulator.limits import SEAT_RETRY_S, Exceeded
 
-_encode = msgspec.json.encode
-_KINDS: dict[int, tuple[str, str | None]] = {
-    400: ("invalid_request_error", None),
-    401: ("invalid_request_error", "invalid_api_key"),
-    402: ("insufficient_quota", "insufficient_quota"),
-    403: ("invalid_request_error", "permission_denied"),
-    404: ("invalid_request_error", "model_not_found"),
-    413: ("invalid_request_error", "request_too_large"),
-    429: ("requests", "rate_limit_exceeded"),
+_CODES = {
+    401: "invalid_api_key",
+    402: "insufficient_quota",
+    403: "permission_denied",
+    404: "model_not_found",
+    413: "request_too_large",
+    429: "rate_limit_exceeded",
 }
 
 
@@ -28,8 +24,10 @@ class ApiError:
 
     Attributes:
         message: For people; never holds a token.
-        retry_after_s: Seconds, > 0, sent in both headers that clients know; None sends neither.
-        kind: The document's `type`; None takes what is usual for the status.
+        code: What exactly is wrong, in OpenAI's words.
+        param: The field of the request that is.
+        retry_after_s: Seconds, > 0, until it is worth trying again; None says nothing of it.
+        kind: The class of error in OpenAI's words; None takes what is usual for the status.
     """
 
     status: int
@@ -43,7 +41,7 @@ class ApiError:
     def of_status(cls, status: int, message: str) -> ApiError:
         """The refusal that this status usually is."""
         retry_after_s = SEAT_RETRY_S if status == 429 else None  # noqa: PLR2004 - a status
-        return cls(status, message, _kind(status)[1], retry_after_s=retry_after_s)
+        return cls(status, message, _CODES.get(status), retry_after_s=retry_after_s)
 
     @classmethod
     def bad_request(cls, message: str, *, param: str | None = None) -> ApiError:
@@ -60,7 +58,7 @@ class ApiError:
             what = kind.within if kind.counts == "tokens" else f"requests {kind.within}"
         message = (
             f"Rate limit reached for {exceeded.limit}: {exceeded.allowed:g} {what}. "
-            f"Please try again in {_millis(exceeded.retry_after_s)}ms."
+            f"Please try again in {millis(exceeded.retry_after_s)}ms."
         )
         return cls(
             429,
@@ -70,34 +68,7 @@ class ApiError:
             kind="tokens" if kind.counts == "tokens" else None,
         )
 
-    def headers(self) -> list[tuple[bytes, bytes]]:
-        """Headers beyond those of every answer.
 
-        Source: RFC 9110, section 10.2.3 (whole seconds); `retry-after-ms` as OpenAI sends it.
-        """
-        if self.retry_after_s is None:
-            return []
-        return [
-            (b"retry-after", b"%d" % math.ceil(self.retry_after_s)),
-            (b"retry-after-ms", b"%d" % _millis(self.retry_after_s)),
-        ]
-
-    def body(self) -> bytes:
-        """The JSON document `{"error": {"message", "type", "param", "code"}}`."""
-        error = {
-            "message": self.message,
-            "type": self.kind or _kind(self.status)[0],
-            "param": self.param,
-            "code": self.code,
-        }
-        return _encode({"error": error})
-
-
-def _kind(status: int) -> tuple[str, str | None]:
-    server_fault = status >= 500  # noqa: PLR2004 - the class of statuses
-    fallback = ("server_error" if server_fault else "invalid_request_error", None)
-    return _KINDS.get(status, fallback)
-
-
-def _millis(seconds: float) -> int:
+def millis(seconds: float) -> int:
+    """Whole milliseconds, rounded up, at least one."""
     return max(1, math.ceil(seconds * 1000))

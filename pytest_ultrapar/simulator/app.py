@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import random
 import sys
 import traceback
 from typing import TYPE_CHECKING, Protocol
@@ -26,26 +25,15 @@ from pytest_ultrapar.simulator.answer import (
     with_headers,
 )
 from pytest_ultrapar.simulator.api_error import ApiError
-from pytest_ultrapar.simulator.completion import (
-    ChatRequest,
-    count_usage,
-    decode_request,
-    encode_completion,
-    encode_models,
-    forced_call,
-)
+from pytest_ultrapar.simulator.completion import complete
 from pytest_ultrapar.simulator.draw import Draw
+from pytest_ultrapar.simulator.exchange import Request
 from pytest_ultrapar.simulator.faults.kinds import Error
 from pytest_ultrapar.simulator.log import encode_names, with_fault
-from pytest_ultrapar.simulator.served import (
-    METRICS_HEADERS,
-    ServedLane,
-    Target,
-    encode_metrics,
-    presented_key,
-    targets,
-)
-from pytest_ultrapar.simulator.stream import STREAM_HEADERS, stream_pieces
+from pytest_ultrapar.simulator.route import Target, api_of, presented_key, targets
+from pytest_ultrapar.simulator.served import METRICS_HEADERS, ServedLane, encode_metrics
+from pytest_ultrapar.simulator.stream import STREAM_HEADERS
+from pytest_ultrapar.simulator.wire.resource import Resource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -201,10 +189,6 @@ class Flight:
                 following.begin(now_s)
 
 
-_NO_CHANCE = random.Random(0)
-"""For personas that draw nothing."""
-
-
 class Composed(msgspec.Struct, frozen=True):
     """An answer before it is admitted.
 
@@ -218,49 +202,59 @@ class Composed(msgspec.Struct, frozen=True):
     n_tokens: int
 
 
-def draw_of(lane: ServedLane, request: ChatRequest) -> Draw:
-    """The chance of a request on any lane of its model."""
-    return Draw(request.messages, model=lane.model, seed=lane.seed, request_seed=request.seed)
+class Asked(msgspec.Struct, frozen=True):
+    """A request on its lane, with what reads and writes for it."""
 
+    lane: ServedLane
+    request: Request
+    resource: Resource
 
-def compose(lane: ServedLane, request: ChatRequest, effect: Effect | None) -> Composed | ApiError:
-    """What the lane's persona answers, as the request wants it sent; 500 if the persona fails.
+    def draw(self) -> Draw:
+        """Its chance, on any lane of its model."""
+        lane, request = self.lane, self.request
+        return Draw(request.messages, model=lane.model, seed=lane.seed, request_seed=request.seed)
 
-    Args:
-        lane: Who answers.
-        request: What is asked.
-        effect: What a fault makes of it.
-    """
-    try:
-        return _composed(lane, request, effect)
-    except Exception:  # noqa: BLE001 - one broken persona must not take the server along
-        traceback.print_exc(file=sys.stderr)
-        return ApiError.of_status(500, "The persona failed; the server's stderr says how")
+    def compose(self, effect: Effect | None) -> Composed | ApiError:
+        """What the lane's persona answers, as the request wants it sent; 500 if the persona fails.
 
+        Args:
+            effect: What a fault makes of it.
+        """
+        try:
+            return self._composed(effect)
+        except Exception:  # noqa: BLE001 - one broken persona must not take the server along
+            traceback.print_exc(file=sys.stderr)
+            return ApiError.of_status(500, "The persona failed; the server's stderr says how")
 
-def _composed(lane: ServedLane, request: ChatRequest, effect: Effect | None) -> Composed:
-    draw = draw_of(lane, request)
-    messages, name = request.messages, draw.name
-    if request.forced_tool is not None:
-        reply = forced_call(request.forced_tool, messages, f"call_{name}")
-    else:
-        rng = draw.rng() if lane.persona.draws else _NO_CHANCE
-        reply = lane.persona.reply(messages, rng, lane.simulation.skill)
-    if effect is not None:
-        reply = effect.of_reply(reply)
-    usage = count_usage(reply, messages)
-    answer: Answer
-    if request.stream:
-        told = usage if request.include_usage else None
-        pieces = stream_pieces(reply, usage=told, api_name=request.api_name, name=name)
-        answer = Pieces(200, STREAM_HEADERS, pieces)
-    else:
-        body = encode_completion(reply, usage=usage, api_name=request.api_name, name=name)
-        answer = Whole(body)
-    latency_s = draw.latency_s(lane.simulation.latency)
-    if effect is not None:
-        answer, latency_s = effect.of_answer(answer, latency_s)
-    return Composed(answer, latency_s, usage.total_tokens)
+    def _composed(self, effect: Effect | None) -> Composed | ApiError:
+        lane, request, draw = self.lane, self.request, self.draw()
+        completion = complete(lane, request, draw, effect)
+        if isinstance(completion, ApiError):
+            return completion
+        answer: Answer
+        if request.stream:
+            answer = Pieces(200, STREAM_HEADERS, self.resource.pieces(request, completion))
+        else:
+            answer = Whole(self.resource.whole(request, completion))
+        latency_s = draw.latency_s(lane.simulation.latency)
+        if effect is not None:
+            answer, latency_s = effect.of_answer(answer, latency_s)
+        return Composed(answer, latency_s, completion.usage.n_in + completion.usage.n_out)
+
+    def admit(self, now_s: float, effect: Effect | None) -> Composed | Whole:
+        """The answer if it has a seat now, or why it has none."""
+        path = self.lane.path
+        early = self.compose(effect) if path.counts_tokens else None
+        if isinstance(early, ApiError):
+            return self.resource.api.refusal(early)
+        exceeded = path.admit(now_s, 0 if early is None else early.n_tokens)
+        if exceeded is not None:
+            return self.resource.api.refusal(ApiError.over_limit(exceeded))
+        composed = early or self.compose(effect)
+        if isinstance(composed, ApiError):
+            path.free()
+            return self.resource.api.refusal(composed)
+        return composed
 
 
 LARGEST_BODY_BYTES = 1024 * 1024
@@ -324,45 +318,52 @@ class Simulator:
         self, scope: Scope, target: Target | None, body: bytes, now_s: float
     ) -> tuple[bytes, Admitted | Whole]:
         """The names to log, and what the request gets: a seat and an answer, or an error now."""
-        if target is None:
-            error = ApiError(404, f"Unknown path {scope['path']!r}", "unknown_url")
-            return _NO_NAMES, _refusal(error)
-        provider = target.provider
+        if target is None or target.station is None:
+            return self._misdirected(scope, target)
+        provider, resource = target.provider, target.station.resource
+        api = resource.api
         if scope["method"] != target.method:
-            return provider.names, _method_not_allowed(target)
-        key = presented_key(scope, provider)
+            return provider.names, api.refusal(_method_not_allowed(target))
+        key = presented_key(scope, provider, api)
         if key is None:
-            return provider.names, _unknown_token()
+            return provider.names, api.refusal(_UNKNOWN_TOKEN)
         key_names = provider.key_names[key]
         if len(body) > LARGEST_BODY_BYTES:
             message = f"The body is larger than {LARGEST_BODY_BYTES} bytes"
-            return key_names, _refusal(ApiError.of_status(413, message))
-        request = decode_request(body, deployment=target.deployment)
+            return key_names, api.refusal(ApiError.of_status(413, message))
+        request = resource.read(body, name=target.name, key=key, scope=scope)
         if isinstance(request, ApiError):
-            return key_names, _refusal(request)
+            return key_names, api.refusal(request)
         lane = provider.lanes.get((key, request.api_name))
         if lane is None:
-            message = f"The model {request.api_name!r} does not exist"
-            return key_names, _refusal(ApiError.of_status(404, message))
+            return key_names, api.refusal(_no_model(request.api_name))
+        asked = Asked(lane, request, resource)
         if self._faults is not None:
-            return _disturbed(self._faults, lane, request, now_s)
-        composed = _admit(lane, request, now_s, None)
+            return _disturbed(self._faults, asked, now_s)
+        composed = asked.admit(now_s, None)
         if isinstance(composed, Whole):
             return lane.names, composed
         return lane.names, Admitted(lane, lane.names, composed.answer, composed.latency_s)
 
+    def _misdirected(self, scope: Scope, target: Target | None) -> tuple[bytes, Whole]:
+        """What a request gets that asks for something where nothing is asked."""
+        api = api_of(scope)
+        if target is not None:
+            return target.provider.names, api.refusal(_method_not_allowed(target))
+        message = f"Unknown path {scope['path']!r}"
+        return _NO_NAMES, api.refusal(ApiError(404, message, "unknown_url"))
 
-def _disturbed(
-    faults: FaultBook, lane: ServedLane, request: ChatRequest, now_s: float
-) -> tuple[bytes, Admitted | Whole]:
+
+def _disturbed(faults: FaultBook, asked: Asked, now_s: float) -> tuple[bytes, Admitted | Whole]:
     """The names to log and what the request gets, with what the script says of it."""
-    fault = faults.decide(lane, now_s, lambda: draw_of(lane, request).name)
+    lane, resource = asked.lane, asked.resource
+    fault = faults.decide(lane, now_s, lambda: asked.draw().name)
     names = lane.names if fault is None else with_fault(lane.names, fault.label)
-    effect = None if fault is None else fault.effect
+    effect = None if fault is None else fault.effect.on(resource)
     if isinstance(effect, Error) and not effect.after_s:
         return names, effect.answer()
-    composed = _admit(lane, request, now_s, effect)
-    headers = faults.headers(lane, now_s)
+    composed = asked.admit(now_s, effect)
+    headers = faults.headers(lane, now_s, resource.api)
     if isinstance(composed, Whole):
         # What a limit refused is not the fault's doing.
         return lane.names, with_headers(composed, headers)
@@ -371,46 +372,31 @@ def _disturbed(
     return names, Admitted(lane, names, answer, composed.latency_s)
 
 
-def _admit(
-    lane: ServedLane, request: ChatRequest, now_s: float, effect: Effect | None
-) -> Composed | Whole:
-    """The answer of a request that has a seat now, or why it has none."""
-    early = compose(lane, request, effect) if lane.path.counts_tokens else None
-    if isinstance(early, ApiError):
-        return _refusal(early)
-    exceeded = lane.path.admit(now_s, 0 if early is None else early.n_tokens)
-    if exceeded is not None:
-        return _refusal(ApiError.over_limit(exceeded))
-    composed = early or compose(lane, request, effect)
-    if isinstance(composed, ApiError):
-        lane.path.free()
-        return _refusal(composed)
-    return composed
-
-
 def _looked_up(scope: Scope, target: Target) -> Whole:
     """The answer to what is asked without a body."""
+    api = api_of(scope)
     if scope["method"] != target.method:
-        return _method_not_allowed(target)
+        return api.refusal(_method_not_allowed(target))
     if target.metrics:
         return Whole(encode_metrics(target.provider), 200, METRICS_HEADERS)
-    if presented_key(scope, target.provider) is None:
-        return _unknown_token()
-    return Whole(encode_models(target.provider.api_names))
+    if presented_key(scope, target.provider, api) is None:
+        return api.refusal(_UNKNOWN_TOKEN)
+    if target.name is not None:
+        return Whole(api.model(target.name))
+    return Whole(api.models(target.provider.api_names))
 
 
 async def _send_whole(send: Send, whole: Whole) -> None:
     await respond(send, whole.status, whole.body, whole.headers)
 
 
-def _refusal(error: ApiError) -> Whole:
-    return Whole(error.body(), error.status, tuple(error.headers()))
+def _method_not_allowed(target: Target) -> ApiError:
+    return ApiError(405, f"Only {target.method} is allowed here", "method_not_allowed")
 
 
-def _method_not_allowed(target: Target) -> Whole:
-    return _refusal(ApiError(405, f"Only {target.method} is allowed here", "method_not_allowed"))
+def _no_model(api_name: str) -> ApiError:
+    return ApiError.of_status(404, f"The model {api_name!r} does not exist")
 
 
-def _unknown_token() -> Whole:
-    # Neither the token nor a part of it: what was sent may be a real key, sent here by mistake.
-    return _refusal(ApiError.of_status(401, "Incorrect or no API key provided"))
+# Neither the token nor a part of it: what was sent may be a real key, sent here by mistake.
+_UNKNOWN_TOKEN = ApiError.of_status(401, "Incorrect or no API key provided")

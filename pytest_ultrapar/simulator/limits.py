@@ -256,6 +256,21 @@ class Exceeded:
     retry_after_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a limit still has, per minute.
+
+    Attributes:
+        limit: All that it has.
+        left: Of these, now.
+        reset_s: Seconds until all of it is there again.
+    """
+
+    limit: float
+    left: float
+    reset_s: float
+
+
 class Gate:
     """One limit with what it has admitted so far.
 

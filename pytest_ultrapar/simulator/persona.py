@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -23,6 +24,7 @@ class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
         name: Who speaks, where the request says so.
         tool_call_id: The call that a `tool` message answers.
         tool_calls: The native calls that an `assistant` message made.
+        attachments: Images, sounds and files, each as a text that stands for it.
     """
 
     role: str
@@ -30,6 +32,13 @@ class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str | None = None
     tool_call_id: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
+    attachments: tuple[str, ...] = ()
+
+
+def digests(attachments: Iterable[bytes]) -> tuple[str, ...]:
+    """What stands for some attachments, given as JSON; those that are absent are left out."""
+    given = (one for one in attachments if one and one != b"null")
+    return tuple(hashlib.blake2b(one, digest_size=8).hexdigest() for one in given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +47,14 @@ class PersonaReply:
 
     Attributes:
         tool_calls: Native function calls, or None for an answer in text alone.
-        finish_reason: As the API says: `stop`, `length`, `tool_calls`, `content_filter`.
+        finish_reason: In OpenAI's words: `stop`, `length`, `tool_calls`, `content_filter`.
+        stopped_by: The text before which it was stopped, where the request named it.
     """
 
     content: str
     tool_calls: Sequence[ToolCall] | None = None
     finish_reason: str = "stop"
+    stopped_by: str | None = None
 
 
 class Persona(Protocol):

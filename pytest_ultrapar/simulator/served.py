@@ -16,10 +16,7 @@ from pytest_ultrapar.simulator.log import encode_names
 from pytest_ultrapar.simulator.persona import Echo, Persona
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pytest_ultrapar.pool.model import Lane, PersonaName, Pool, Provider
-    from pytest_ultrapar.simulator.answer import Scope
 
 
 _T = TypeVar("_T", bound=Hashable)
@@ -230,51 +227,6 @@ def _api_names(provider: Provider) -> dict[str, str]:
                 raise ConfigError(msg)
             api_names[instance.name] = instance.api_name
     return api_names
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A provider's list of models or metrics (GET), or its chat completions (POST).
-
-    Attributes:
-        deployment: The instance's api_name where the path holds it, as Azure's does.
-        metrics: Whether it is the metrics, which need no key.
-    """
-
-    provider: ServedProvider
-    method: str
-    deployment: str | None = None
-    metrics: bool = False
-
-
-def targets(providers: Iterable[ServedProvider]) -> dict[str, Target]:
-    """Every target by its path, unquoted, as ASGI gives it.
-
-    Both OpenAI's and Azure's paths are served for every provider, and vLLM's metrics for those with
-    an instance where requests queue.
-    """
-    found: dict[str, Target] = {}
-    for provider in providers:
-        root = f"/{provider.name}"
-        found[f"{root}/v1/models"] = Target(provider, "GET")
-        found[f"{root}/openai/models"] = Target(provider, "GET")
-        if provider.server_models:
-            found[f"{root}/metrics"] = Target(provider, "GET", metrics=True)
-        found[f"{root}/v1/chat/completions"] = Target(provider, "POST")
-        for api_name in provider.api_names:
-            path = f"{root}/openai/deployments/{api_name}/chat/completions"
-            found[path] = Target(provider, "POST", api_name)
-    return found
-
-
-def presented_key(scope: Scope, provider: ServedProvider) -> str | None:
-    """Name of the key whose token the request carries, as bearer or in Azure's `api-key`."""
-    for name, value in scope["headers"]:
-        if name == b"authorization" and value[:7].lower() == b"bearer ":
-            return provider.keys.get(value[7:].strip())
-        if name == b"api-key":
-            return provider.keys.get(value)
-    return None
 
 
 METRICS_HEADERS = ((b"content-type", b"text/plain; version=0.0.4; charset=utf-8"),)

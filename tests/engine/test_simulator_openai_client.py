@@ -9,6 +9,7 @@ from importlib import import_module
 import pytest
 
 from pytest_ultrapar.pool.model import Latency, Limit
+from tests.engine.structured import Tree
 from tests.simulated_pool import NEVER, PROVIDER, faults_of, running, simulated_pool
 
 MESSAGES = [{"role": "user", "content": "what is the answer"}]
@@ -179,3 +180,161 @@ def test_client_is_told_of_a_full_house(tmp_path, openai):
         (error,) = asyncio.run(run(server.base_url(PROVIDER)))
     assert isinstance(error, openai.RateLimitError)
     assert error.response.headers["retry-after-ms"] == "1000"
+
+
+def test_client_parses_an_answer_under_a_schema(client):
+    completion = client.chat.completions.parse(
+        model="gpt-x", messages=MESSAGES, response_format=Tree
+    )
+    assert isinstance(completion.choices[0].message.parsed, Tree)
+    with client.chat.completions.stream(
+        model="gpt-x", messages=MESSAGES, response_format=Tree
+    ) as stream:
+        streamed = stream.get_final_completion()
+    assert streamed.choices[0].message.parsed == completion.choices[0].message.parsed
+
+
+def test_client_is_told_where_an_answer_was_cut_off(client, openai):
+    with pytest.raises(openai.LengthFinishReasonError):
+        client.chat.completions.parse(
+            model="gpt-x", messages=MESSAGES, response_format=Tree, max_completion_tokens=2
+        )
+
+
+def test_client_reads_several_choices_with_their_logprobs(client):
+    asked = {"model": "gpt-x", "messages": MESSAGES, "n": 3, "logprobs": True, "top_logprobs": 2}
+    completion = client.chat.completions.create(**asked)
+    assert [choice.index for choice in completion.choices] == [0, 1, 2]
+    tokens = completion.choices[1].logprobs.content
+    assert "".join(one.token for one in tokens) == completion.choices[1].message.content
+    assert all(one.top_logprobs[0].logprob == one.logprob < 0 for one in tokens)
+    assert {len(one.top_logprobs) for one in tokens} == {2}
+    assert completion.usage.completion_tokens == 3 * len(tokens)
+    assert completion.usage.prompt_tokens_details.cached_tokens == 0
+    chunks = [chunk.choices[0] for chunk in client.chat.completions.create(**asked, stream=True)]
+    assert {chunk.index for chunk in chunks} == {0, 1, 2}
+    assert [chunk.logprobs.content for chunk in chunks if chunk.finish_reason] == [tokens] * 3
+
+
+def test_client_gets_embeddings_that_tell_texts_apart(client):
+    texts = ["the red fox", "a red fox runs", "ships at sea"]
+    listed = client.embeddings.create(model="gpt-x", input=texts, dimensions=64)
+    fox, running_fox, ships = (one.embedding for one in listed.data)
+    assert len(fox) == 64
+    assert abs(product(fox, fox) - 1) < 1e-5
+    assert product(fox, running_fox) > product(fox, ships)
+    assert listed.usage.total_tokens == 3 + 4 + 3
+    alone = client.embeddings.create(
+        model="gpt-x", input=texts[0], dimensions=64, encoding_format="float"
+    )
+    assert alone.data[0].embedding == pytest.approx(fox)
+
+
+def product(one, other):
+    return sum(a * b for a, b in zip(one, other, strict=True))
+
+
+def test_client_reads_completions_of_several_prompts(client):
+    completion = client.completions.create(model="gpt-x", prompt=["abc", "def"], n=2)
+    assert [one.text for one in completion.choices] == ["echo: abc"] * 2 + ["echo: def"] * 2
+    pieces = list(client.completions.create(model="gpt-x", prompt="abc", stream=True))
+    assert "".join(one.choices[0].text for one in pieces) == "echo: abc"
+    assert pieces[-1].choices[0].finish_reason == "stop"
+
+
+def test_client_is_told_how_likely_a_prompt_is(client):
+    """As lm-eval asks: the prompt as ids, and one more token that nobody looks at."""
+    context, ends = [11, 22, 33], ([44, 55], [66, 77])
+    completion = client.completions.create(
+        model="gpt-x",
+        prompt=[context + end for end in ends],
+        echo=True,
+        logprobs=1,
+        max_tokens=1,
+        temperature=0,
+        seed=1234,
+    )
+    told = [one.logprobs for one in completion.choices]
+    assert [len(one.token_logprobs) for one in told] == [6, 6]
+    assert [one.token_logprobs[0] for one in told] == [None, None]
+    # What the two have in common is as likely in both.
+    assert told[0].token_logprobs[:3] == told[1].token_logprobs[:3]
+    assert told[0].token_logprobs[3:5] != told[1].token_logprobs[3:5]
+    for one in told:
+        likeliest = [max(top.values()) for top in one.top_logprobs[3:-1]]
+        assert one.token_logprobs[3:-1] == likeliest
+    assert completion.usage.prompt_tokens == 10
+
+
+def test_client_looks_up_one_model(server, openai):
+    with openai.OpenAI(api_key="sim-lab-key0", base_url=server.base_url(PROVIDER)) as client:
+        assert client.models.retrieve("gpt-x").id == "gpt-x"
+        with pytest.raises(openai.NotFoundError):
+            client.models.retrieve("none")
+
+
+FUNCTION = {"type": "function", "strict": False, **TOOLS[0]["function"]}
+
+
+def test_client_reads_a_response(client):
+    response = client.responses.create(
+        model="gpt-x", instructions="be brief", input="what is the answer", store=False
+    )
+    assert response.output_text == "echo: what is the answer"
+    assert response.status == "completed"
+    assert (response.store, response.instructions) == (False, "be brief")
+    assert response.usage.input_tokens == 7
+    assert response.usage.input_tokens_details.cached_tokens == 0
+
+
+def test_client_reads_the_events_of_a_response(client):
+    with client.responses.stream(model="gpt-x", input="what is the answer") as stream:
+        events = list(stream)
+        final = stream.get_final_response()
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert events[0].type == "response.created"
+    assert final.output_text == "echo: what is the answer"
+    deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
+    assert "".join(deltas) == final.output_text
+    assert final.usage.total_tokens == 5 + 6
+
+
+def test_client_parses_a_response_under_a_schema(client, openai):
+    response = client.responses.parse(model="gpt-x", input="what is it", text_format=Tree)
+    assert isinstance(response.output_parsed, Tree)
+    cut_off = client.responses.create(model="gpt-x", input="what is it", max_output_tokens=1)
+    assert (cut_off.status, cut_off.output_text) == ("incomplete", "echo")
+    assert cut_off.incomplete_details.reason == "max_output_tokens"
+
+
+def test_client_goes_on_after_a_call_of_a_response(client):
+    asked = {"model": "gpt-x", "tools": [FUNCTION]}
+    first = client.responses.create(input=MESSAGES, tool_choice="required", **asked)
+    (call,) = first.output
+    assert (call.type, call.name) == ("function_call", "look_up")
+    assert json.loads(call.arguments) == ARGUMENTS
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "42"}
+    heard = [result, {"role": "user", "content": "so?"}]
+    second = client.responses.create(input=heard, previous_response_id=first.id, **asked)
+    again = client.responses.create(input=[*MESSAGES, call, *heard], **asked)
+    assert second.output_text == again.output_text == "echo: so?"
+    assert second.usage == again.usage
+    with client.responses.stream(input=MESSAGES, tool_choice="required", **asked) as stream:
+        assert stream.get_final_response().output[0].arguments == call.arguments
+
+
+def test_responses_are_known_to_their_key_alone_and_only_if_stored(tmp_path, openai):
+    with running(simulated_pool(keys=("key0", "key1")), tmp_path) as server:
+        url = server.base_url(PROVIDER)
+        with (
+            openai.OpenAI(api_key="sim-lab-key0", base_url=url) as mine,
+            openai.OpenAI(api_key="sim-lab-key1", base_url=url) as other,
+        ):
+            kept = mine.responses.create(model="m", input="one")
+            lost = mine.responses.create(model="m", input="two", store=False)
+            asked = {"model": "m", "input": "so?"}
+            assert mine.responses.create(previous_response_id=kept.id, **asked).output_text
+            for client, response in ((other, kept), (mine, lost)):
+                with pytest.raises(openai.NotFoundError) as refusal:
+                    client.responses.create(previous_response_id=response.id, **asked)
+                assert refusal.value.code == "previous_response_not_found"

@@ -19,6 +19,7 @@ from pytest_ultrapar.simulator.faults.kinds import (
 )
 from pytest_ultrapar.simulator.faults.script import Fault, FaultScript, When
 from pytest_ultrapar.simulator.faults.timeline import Span, Where
+from pytest_ultrapar.simulator.wire.chat import Chat
 from tests.simulated_pool import faults_of, simulated_pool
 
 POOL = simulated_pool(
@@ -67,25 +68,27 @@ def test_fault_of_each_kind_is_read(load, text, effect):
 @pytest.mark.parametrize("name", KNOWN_ERRORS)
 def test_known_error_is_answered_in_the_apis_shape(load, name):
     (fault,) = load(entry("error", f'error = "{name}"')).faults
+    effect = fault.effect.on(Chat())
     known = KNOWN_ERRORS[name]
-    assert fault.effect.status == known.status
-    document = msgspec.json.decode(fault.effect.body)["error"]
+    assert effect.status == known.status
+    document = msgspec.json.decode(effect.body)["error"]
     assert (document["code"], document["message"]) == (known.code, known.message)
-    assert ("retry-after" in dict(fault.effect.headers)) == (known.retry_after_s is not None)
+    assert ("retry-after" in dict(effect.headers)) == (known.retry_after_s is not None)
 
 
 def test_status_and_message_of_a_known_error_can_be_others(load):
     text = entry("error", 'error = "overloaded"', "status = 529", 'message = "busy"')
     (fault,) = load(text).faults
-    assert fault.effect.status == 529
-    assert msgspec.json.decode(fault.effect.body)["error"]["message"] == "busy"
+    effect = fault.effect.on(Chat())
+    assert effect.status == 529
+    assert msgspec.json.decode(effect.body)["error"]["message"] == "busy"
 
 
 def test_headers_that_are_given_are_the_only_ones(load):
     (usual,) = load(entry("error", "status = 429")).faults
     (none,) = load(entry("error", "status = 429", "headers = {}")).faults
-    assert dict(usual.effect.headers)["retry-after"] == "1"
-    assert none.effect.headers == ()
+    assert dict(usual.effect.on(Chat()).headers)["retry-after"] == "1"
+    assert none.effect.on(Chat()).headers == ()
 
 
 def test_where_and_when_are_read(load):

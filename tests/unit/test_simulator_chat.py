@@ -10,24 +10,25 @@ from pytest_ultrapar.apis.openai import decode_response, encode_request
 from pytest_ultrapar.apis.reply import ToolCall
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.simulator.api_error import ApiError
-from pytest_ultrapar.simulator.completion import (
-    ChatRequest,
-    count_usage,
-    decode_request,
-    encode_completion,
-    encode_models,
-)
+from pytest_ultrapar.simulator.exchange import Completion, Request
 from pytest_ultrapar.simulator.persona import ChatMessage, PersonaReply
+from pytest_ultrapar.simulator.tokens import count_usage
+from pytest_ultrapar.simulator.wire import openai
+from pytest_ultrapar.simulator.wire.chat import Chat
 
+CHAT = Chat()
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=50)
+
+
+def written(reply, messages):
+    completion = Completion("n", [reply], count_usage([reply], messages))
+    return CHAT.whole(Request("m", messages), completion)
 
 
 @given(texts=st.lists(TEXT, min_size=1, max_size=4))
 def test_request_of_our_own_client_is_read_as_written(texts):
     body = encode_request("m", [{"role": "user", "content": text} for text in texts], {})
-    assert decode_request(body, deployment=None) == ChatRequest(
-        "m", [ChatMessage("user", text) for text in texts], None
-    )
+    assert CHAT.read(body) == Request("m", [ChatMessage("user", text) for text in texts], None)
 
 
 def test_request_parts_null_content_and_tool_calls_are_read():
@@ -42,7 +43,7 @@ def test_request_parts_null_content_and_tool_calls_are_read():
             {"role": "tool", "content": "b", "tool_call_id": "c1"},
         ],
     }
-    assert decode_request(json.dumps(body).encode(), deployment=None) == ChatRequest(
+    assert CHAT.read(json.dumps(body).encode()) == Request(
         "m",
         [
             ChatMessage("user", "a"),
@@ -55,8 +56,8 @@ def test_request_parts_null_content_and_tool_calls_are_read():
 
 def test_request_takes_the_deployment_of_the_path():
     body = b'{"model": "other", "messages": [{"role": "user", "content": ""}]}'
-    request = decode_request(body, deployment="mine")
-    assert isinstance(request, ChatRequest)
+    request = CHAT.read(body, name="mine")
+    assert isinstance(request, Request)
     assert request.api_name == "mine"
 
 
@@ -76,7 +77,7 @@ def test_request_takes_the_deployment_of_the_path():
     ],
 )
 def test_request_that_is_none_is_a_400_that_says_why(body, says):
-    error = decode_request(body, deployment=None)
+    error = CHAT.read(body)
     assert isinstance(error, ApiError)
     assert error.status == 400
     assert says in error.message
@@ -84,14 +85,13 @@ def test_request_that_is_none_is_a_400_that_says_why(body, says):
 
 @given(body=st.binary(max_size=200))
 def test_request_of_any_bytes_never_raises(body):
-    assert isinstance(decode_request(body, deployment=None), ApiError)
+    assert isinstance(CHAT.read(body), ApiError)
 
 
 @given(heard=TEXT, said=TEXT)
 def test_completion_is_read_by_our_own_client(heard, said):
     reply = PersonaReply(said)
-    usage = count_usage(reply, [ChatMessage("user", heard)])
-    body = encode_completion(reply, usage=usage, api_name="m", name="n")
+    body = written(reply, [ChatMessage("user", heard)])
     read = decode_response(body, LaneId("p/m/k"), 0.1)
     assert read.text == said
     assert read.finish_reason == "stop"
@@ -103,7 +103,7 @@ def test_completion_is_read_by_our_own_client(heard, said):
 def test_completion_carries_tool_calls_in_the_apis_shape():
     call = ToolCall("c1", "f", '{"x": 1}')
     reply = PersonaReply("", [call], "tool_calls")
-    body = encode_completion(reply, usage=count_usage(reply, []), api_name="m", name="n")
+    body = written(reply, [])
     assert decode_response(body, LaneId("p/m/k"), 0.1).tool_calls == (call,)
     choice = json.loads(body)["choices"][0]
     assert choice["message"]["content"] is None
@@ -112,6 +112,6 @@ def test_completion_carries_tool_calls_in_the_apis_shape():
 
 
 def test_models_are_listed_in_the_apis_shape():
-    listed = json.loads(encode_models(["a", "b"]))
+    listed = json.loads(openai.API.models(["a", "b"]))
     assert listed["object"] == "list"
     assert [model["id"] for model in listed["data"]] == ["a", "b"]

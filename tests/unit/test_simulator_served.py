@@ -14,7 +14,8 @@ from pytest_ultrapar.simulator.faults.kinds import Error
 from pytest_ultrapar.simulator.faults.script import Fault, FaultScript, When
 from pytest_ultrapar.simulator.faults.timeline import Timeline, Where
 from pytest_ultrapar.simulator.refuse_option import parse_refusal, refusal_faults
-from pytest_ultrapar.simulator.served import served_providers, targets
+from pytest_ultrapar.simulator.route import targets
+from pytest_ultrapar.simulator.served import served_providers
 from pytest_ultrapar.simulator.server_settings import Settings
 from tests.simulated_pool import PROVIDER, simulated_pool
 

@@ -7,12 +7,14 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.apis.reply import ToolCall
 from pytest_ultrapar.simulator.answer import Pieces, Whole, broken_off
-from pytest_ultrapar.simulator.completion import count_usage, encode_completion
+from pytest_ultrapar.simulator.exchange import Completion, Request
 from pytest_ultrapar.simulator.persona import ChatMessage, PersonaReply
-from pytest_ultrapar.simulator.stream import stream_pieces
+from pytest_ultrapar.simulator.tokens import count_usage
+from pytest_ultrapar.simulator.wire.chat import Chat
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=50)
 CALLS = st.lists(st.builds(ToolCall, TEXT, TEXT, TEXT), max_size=3)
+CHAT = Chat()
 MESSAGES = [ChatMessage("user", "what is it")]
 
 
@@ -49,9 +51,10 @@ def joined(chunks):
 @given(content=TEXT, calls=CALLS, told=st.booleans())
 def test_stream_adds_up_to_the_completion_as_whole(content, calls, told):
     reply = PersonaReply(content, calls, "tool_calls" if calls else "stop")
-    usage = count_usage(reply, MESSAGES)
-    whole = json.loads(encode_completion(reply, usage=usage, api_name="m", name="n"))
-    pieces = stream_pieces(reply, usage=usage if told else None, api_name="m", name="n")
+    completion = Completion("n", [reply], count_usage([reply], MESSAGES))
+    request = Request("m", MESSAGES, include_usage=told)
+    whole = json.loads(CHAT.whole(request, completion))
+    pieces = CHAT.pieces(request, completion)
     chunks = events(pieces)
     assert all((c["id"], c["model"]) == (whole["id"], whole["model"]) for c in chunks)
     assert {c["object"] for c in chunks} == {"chat.completion.chunk"}
@@ -73,7 +76,9 @@ def test_stream_adds_up_to_the_completion_as_whole(content, calls, told):
 
 @given(content=TEXT)
 def test_pieces_come_in_order_from_the_first_part_of_the_latency_to_its_end(content):
-    pieces = stream_pieces(PersonaReply(content), usage=None, api_name="m", name="n")
+    replies = [PersonaReply(content)]
+    completion = Completion("n", replies, count_usage(replies, MESSAGES))
+    pieces = CHAT.pieces(Request("m", MESSAGES), completion)
     shares = [share for share, _ in pieces]
     assert shares == sorted(shares)
     assert (shares[0], shares[-1]) == (0.25, 1.0)

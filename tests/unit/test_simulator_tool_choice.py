@@ -5,7 +5,8 @@ import json
 import pytest
 
 from pytest_ultrapar.simulator.api_error import ApiError
-from pytest_ultrapar.simulator.completion import decode_request, forced_call
+from pytest_ultrapar.simulator.completion import forced_call
+from pytest_ultrapar.simulator.wire.chat import Chat
 
 PARAMETERS = {
     "type": "object",
@@ -26,7 +27,7 @@ TOOLS = [
 
 def decoded(**fields):
     body = {"model": "m", "messages": [{"role": "user", "content": "hello"}], **fields}
-    return decode_request(json.dumps(body).encode(), deployment=None)
+    return Chat().read(json.dumps(body).encode())
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.pool.model import LIMIT_KINDS
+from pytest_ultrapar.simulator.limits import Left
 from pytest_ultrapar.simulator.log import with_fault
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.simulator.faults.timeline import Timeline
     from pytest_ultrapar.simulator.limits import LimitPath
     from pytest_ultrapar.simulator.served import ServedLane
+    from pytest_ultrapar.simulator.wire.resource import Api
 
 
 class Trigger:
@@ -71,15 +72,12 @@ class Trigger:
 _MINUTE_S = 60.0
 
 
-def left_headers(path: LimitPath, now_s: float, values: Mapping[str, str]) -> tuple[Header, ...]:
-    """The headers of the limit on the path of which the smallest part is left.
+def left_of(path: LimitPath, now_s: float) -> dict[str, Left]:
+    """Of `requests` and `tokens`: the limit on the path of which the smallest part is left.
 
-    Args:
-        path: The lane's limits. A limit per second is told as one per minute, 60 times as large.
-        now_s: The time.
-        values: Sent instead of or beside the true ones; an empty value takes its header away.
+    A limit per second is told as one per minute, 60 times as large.
     """
-    told: dict[str, str] = {}
+    told: dict[str, Left] = {}
     for what in ("requests", "tokens"):
         found = []
         for gate in path.gates:
@@ -91,26 +89,25 @@ def left_headers(path: LimitPath, now_s: float, values: Mapping[str, str]) -> tu
                     found.append((left / limit, limit, left))
         if found:
             part, limit, left = min(found)
-            told[f"x-ratelimit-limit-{what}"] = f"{math.floor(limit)}"
-            told[f"x-ratelimit-remaining-{what}"] = f"{math.floor(left)}"
-            told[f"x-ratelimit-reset-{what}"] = go_duration((1 - min(part, 1)) * _MINUTE_S)
-    told.update(values)
+            told[what] = Left(limit, left, (1 - min(part, 1)) * _MINUTE_S)
+    return told
+
+
+def left_headers(
+    path: LimitPath, now_s: float, values: Mapping[str, str], api: Api
+) -> tuple[Header, ...]:
+    """What the callers of an API are told is left.
+
+    Args:
+        path: The lane's limits.
+        now_s: The time.
+        values: Sent instead of or beside the true ones; an empty value takes its header away.
+        api: Says under which names.
+    """
+    told = {**api.left_headers(left_of(path, now_s)), **values}
     return tuple(
         (name.encode("latin-1"), value.encode("latin-1")) for name, value in told.items() if value
     )
-
-
-def go_duration(seconds: float) -> str:
-    """Seconds as `1h2m3.5s`, `1m0s`, `3s`, `250ms` or `0s`, whole milliseconds rounded up."""
-    millis = math.ceil(seconds * 1000)
-    if millis < 1000:  # noqa: PLR2004 - a second
-        return f"{millis}ms" if millis else "0s"
-    minutes, millis = divmod(millis, 60_000)
-    hours, minutes = divmod(minutes, 60)
-    text = f"{millis / 1000:g}s"
-    if hours or minutes:
-        text = f"{minutes}m{text}"
-    return f"{hours}h{text}" if hours else text
 
 
 class FaultBook:
@@ -150,12 +147,12 @@ class FaultBook:
         for trigger in self._counting[lane.names]:
             trigger.n_tokens += n_tokens
 
-    def headers(self, lane: ServedLane, now_s: float) -> tuple[Header, ...]:
+    def headers(self, lane: ServedLane, now_s: float, api: Api) -> tuple[Header, ...]:
         """What the lane's callers are told is left of its limits; nothing unless asked for."""
         elapsed_s = self._timeline.elapsed_s(now_s)
         for entry in self._headers[lane.names]:
             if entry.span.holds(elapsed_s):
-                return left_headers(lane.path, now_s, dict(entry.values))
+                return left_headers(lane.path, now_s, dict(entry.values), api)
         return ()
 
 

@@ -10,7 +10,8 @@ process that reads a file for a server sends none.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn, Self, get_args
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn, Self, cast, get_args
 
 import msgspec
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from pytest_ultrapar.simulator.answer import Answer, Whole
+    from pytest_ultrapar.simulator.wire.resource import Hollow, Resource
 
 
 class PlaceTable(FileTable, kw_only=True):
@@ -77,6 +79,11 @@ class Effect(msgspec.Struct, frozen=True):
         """
         raise NotImplementedError
 
+    def on(self, resource: Resource) -> Effect:
+        """The same in the shape that requests of that resource are answered in."""
+        del resource
+        return self
+
     def of_reply(self, reply: PersonaReply) -> PersonaReply:
         """What is left of what the model says: all of it."""
         return reply
@@ -103,16 +110,21 @@ class Error(Effect, frozen=True, tag="error"):
     """Answers with another status.
 
     Attributes:
-        headers: Beyond content-type and content-length; a name may come several times.
+        status: None is the usual one of an API for what is said.
+        body: The whole body; None is what an API makes of what is said.
+        headers: Beyond content-type and content-length; a name may come several times. None are
+            those that an API sends with it.
         after_s: Seconds for which a seat is held first; 0 answers before any limit is asked.
+        said: What is wrong.
     """
 
     fields = ("error", "status", "message", "body", "headers", "after_s")
 
-    status: int
-    body: str
-    headers: tuple[tuple[str, str], ...]
+    status: int | None
+    body: str | None
+    headers: tuple[tuple[str, str], ...] | None
     after_s: float = 0.0
+    said: ApiError | None = None
 
     @classmethod
     def read(cls, location: Location, table: FaultTable) -> Self:  # noqa: D102 - as in Effect
@@ -131,30 +143,48 @@ class Error(Effect, frozen=True, tag="error"):
                 refuse_unknown(location.at("error"), table.error, KNOWN_ERRORS, "known error")
         else:
             assert status is not None
-            said = f"Answered with {status} as the faults file asks for"
-            known = ApiError.of_status(status, said)
-        answer = ApiError(
-            known.status if status is None else status,
-            known.message if table.message is None else table.message,
-            known.code,
-            known.param,
-            known.retry_after_s,
-            known.kind,
-        )
-        headers = tuple((name.decode(), value.decode()) for name, value in answer.headers())
+            text = f"Answered with {status} as the faults file asks for"
+            known = ApiError.of_status(status, text)
+        message = known.message if table.message is None else table.message
+        said = replace(known, status=status or known.status, message=message)
+        headers: tuple[tuple[str, str], ...] | None = None
         if table.headers is not None:
             headers = check_headers(location.at("headers"), table.headers)
-        body = answer.body().decode() if table.body is None else table.body
-        return cls(answer.status, body, headers, _seconds(location, table) or 0.0)
+        elif table.body is not None and said.retry_after_s is None:
+            headers = ()
+        after_s = _seconds(location, table) or 0.0
+        is_all = table.body is not None and headers is not None
+        return cls(
+            said.status if is_all else status,
+            table.body,
+            headers,
+            after_s,
+            None if is_all else said,
+        )
+
+    def on(self, resource: Resource) -> Error:  # noqa: D102
+        if self.said is None:
+            return self
+        said = self.said
+        if self.status is None and said.code == OVERLOADED:
+            said = replace(said, status=resource.api.overloaded())
+        whole = resource.api.refusal(said)
+        headers = tuple((name.decode(), value.decode()) for name, value in whole.headers)
+        return Error(
+            said.status,
+            whole.body.decode() if self.body is None else self.body,
+            headers if self.headers is None else self.headers,
+            self.after_s,
+        )
 
     def answer(self) -> Whole:
         """The answer with another status, headers as given, JSON unless they say otherwise."""
         from pytest_ultrapar.simulator.answer import Whole
 
         headers = tuple(
-            (name.encode("latin-1"), value.encode("latin-1")) for name, value in self.headers
+            (name.encode("latin-1"), value.encode("latin-1")) for name, value in self.headers or ()
         )
-        return Whole(self.body.encode(), self.status, headers)
+        return Whole((self.body or "").encode(), self.status or 500, headers)
 
     def of_answer(self, answer: Answer, latency_s: float) -> tuple[Answer, float]:  # noqa: D102
         return self.answer(), self.after_s
@@ -223,18 +253,12 @@ class Slow(Effect, frozen=True, tag="slow"):
         return answer, latency_s * self.factor + self.extra_s
 
 
-_HEAD = b'{"id":"chatcmpl-0","object":"chat.completion","created":0,"model":"m","choices":'
-_USAGE = b',"usage":{"prompt_tokens":1,"completion_tokens":0,"total_tokens":1}}'
 _BODIES: dict[MalformedForm, bytes] = {
     "not-json": b"<html><body>this is no JSON</body></html>",
     "wrong-type": b'["this is no completion"]',
-    "empty-choices": _HEAD + b"[]" + _USAGE,
-    "no-message": _HEAD + b'[{"index":0,"finish_reason":"stop"}]' + _USAGE,
-    "null-content": _HEAD
-    + b'[{"index":0,"message":{"role":"assistant","content":null},"finish_reason":"stop"}]'
-    + _USAGE,
     "empty": b"",
 }
+"""Those that are the same on any resource."""
 
 
 class Malformed(Effect, frozen=True, tag="malformed"):
@@ -257,6 +281,12 @@ class Malformed(Effect, frozen=True, tag="malformed"):
             )
         form = table.form if table.form is not None else "truncated"
         return cls(check_word(location.at("form"), form, _FORMS), table.body)
+
+    def on(self, resource: Resource) -> Malformed:  # noqa: D102
+        form = self.form
+        if self.body is not None or form == "truncated" or form in _BODIES:
+            return self
+        return Malformed(form, resource.hollow(cast("Hollow", form)).decode())
 
     def of_answer(self, answer: Answer, latency_s: float) -> tuple[Answer, float]:  # noqa: D102
         from pytest_ultrapar.simulator.answer import Pieces, broken_off
@@ -309,6 +339,8 @@ def _seconds(location: Location, table: FaultTable) -> float | None:
     return float(_SECONDS.check(location.at("after_s"), table.after_s))
 
 
+OVERLOADED = "overloaded"
+"""The error that has a status of its own with some APIs."""
 KNOWN_ERRORS: dict[str, ApiError] = {
     "rate_limit_exceeded": ApiError(
         429, "Rate limit reached: too many requests", "rate_limit_exceeded", retry_after_s=1.0
@@ -363,7 +395,7 @@ KNOWN_ERRORS: dict[str, ApiError] = {
     ),
     "server_error": ApiError(500, "The server had an error", "server_error"),
     "bad_gateway": ApiError(502, "Bad gateway"),
-    "overloaded": ApiError(503, "The engine is overloaded", "overloaded"),
+    OVERLOADED: ApiError(503, "The engine is overloaded", OVERLOADED),
     "gateway_timeout": ApiError(504, "The server did not answer in time"),
 }
 

@@ -1,0 +1,124 @@
+"""A request and its answer as limits, faults and personas see them: without any wire format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pytest_ultrapar.simulator.persona import ChatMessage, PersonaReply
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.apis.reply import ToolCall
+
+ANY_OBJECT: dict[str, object] = {
+    "type": "object",
+    "properties": {"answer": {"type": "string"}},
+    "required": ["answer"],
+}
+"""The schema where any JSON object will do."""
+
+
+class OfferedFunction(msgspec.Struct):
+    """A function that a request offers, as far as a call of it needs to know.
+
+    Attributes:
+        parameters: A JSON schema; empty where there is none.
+    """
+
+    name: str
+    parameters: msgspec.Raw = msgspec.Raw()
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A well-formed request.
+
+    Attributes:
+        api_name: The model or deployment asked for.
+        messages: At least one.
+        seed: The request's own seed, where it has one.
+        stream: Whether the answer is wanted in pieces.
+        include_usage: Whether a stream ends with its usage, where an API leaves the choice.
+        forced_tool: The function that must be called, where the request says so.
+        schema: The JSON schema under which the text must be valid; None: any text will do.
+        n: Answers wanted, of each conversation; 0 where only the tokens of the messages count.
+        max_tokens: Of each answer, where the request says so.
+        stop: Texts before which an answer ends.
+        top_logprobs: Alternatives wanted for each token beside its log-probability; None wants
+            neither.
+        apart: Whether each message is a conversation of its own.
+        echo: Whether log-probabilities are wanted of the messages, too.
+        details: What the resource that read the request must know again to write its answer;
+            nobody else looks at it.
+    """
+
+    api_name: str
+    messages: Sequence[ChatMessage]
+    seed: int | None = None
+    stream: bool = False
+    include_usage: bool = False
+    forced_tool: OfferedFunction | None = None
+    schema: dict[str, object] | bool | None = None
+    n: int = 1
+    max_tokens: int | None = None
+    stop: Sequence[str] = ()
+    top_logprobs: int | None = None
+    apart: bool = False
+    echo: bool = False
+    details: Any = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it wants nothing but one answer in the model's own words."""
+        return (
+            self.forced_tool is None
+            and self.schema is None
+            and self.max_tokens is None
+            and not self.stop
+            and self.n == 1
+            and self.top_logprobs is None
+            and not self.apart
+        )
+
+
+class Usage(msgspec.Struct):
+    """Tokens of a request and all of its answers."""
+
+    n_in: int
+    n_out: int
+
+
+class TokenLogprob(msgspec.Struct):
+    """A token and how likely the model found it.
+
+    Attributes:
+        top: The likeliest tokens at its place, itself the first.
+    """
+
+    token: str
+    logprob: float
+    top: list[tuple[str, float]]
+
+
+class Completion(msgspec.Struct, frozen=True):
+    """What the model says to a request.
+
+    Attributes:
+        name: What makes the ids in the answer.
+        replies: The choices, those of the first conversation first.
+        logprobs: Of each choice, where they are wanted.
+    """
+
+    name: str
+    replies: Sequence[PersonaReply]
+    usage: Usage
+    logprobs: Sequence[list[TokenLogprob]] = ()
+
+
+def arguments_of(call: ToolCall) -> object:
+    """What a call holds where an API sends an object; nothing where its text was cut off."""
+    try:
+        return msgspec.json.decode(call.arguments)
+    except msgspec.DecodeError:
+        return {}

@@ -1,0 +1,381 @@
+"""Chat completions as OpenAI and its likes, Mistral among them, speak them.
+
+Source: the types of the official clients `openai` and `mistralai`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.apis.reply import ToolCall
+from pytest_ultrapar.simulator.api_error import ApiError
+from pytest_ultrapar.simulator.exchange import ANY_OBJECT, OfferedFunction, Request
+from pytest_ultrapar.simulator.persona import ChatMessage, digests
+from pytest_ultrapar.simulator.stream import ARGUMENT_PIECES, TEXT_PIECES, as_event, cut, spread
+from pytest_ultrapar.simulator.wire import openai
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pytest_ultrapar.simulator.answer import Scope
+    from pytest_ultrapar.simulator.exchange import Completion, TokenLogprob, Usage
+    from pytest_ultrapar.simulator.persona import PersonaReply
+    from pytest_ultrapar.simulator.stream import Piece
+    from pytest_ultrapar.simulator.wire.resource import Hollow
+
+
+class Function(msgspec.Struct):
+    """A function's name and what it is called with, as JSON in a string."""
+
+    name: str
+    arguments: str = ""
+
+
+class WireToolCall(msgspec.Struct):
+    """A native function call, in requests and answers alike."""
+
+    function: Function
+    id: str = ""
+    type: str = "function"
+
+
+class _Part(msgspec.Struct):
+    """A part of a message; what is neither text nor a known attachment says nothing."""
+
+    text: str = ""
+    image_url: msgspec.Raw = msgspec.Raw()
+    input_audio: msgspec.Raw = msgspec.Raw()
+    file: msgspec.Raw = msgspec.Raw()
+
+
+class _WireMessage(msgspec.Struct):
+    role: str
+    content: str | list[_Part] | None = None
+    name: str | None = None
+    tool_call_id: str | None = None
+    tool_calls: list[WireToolCall] | None = None
+
+
+class _StreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
+
+
+class _Named(msgspec.Struct):
+    name: str
+
+
+class ForcedChoice(msgspec.Struct):
+    """`tool_choice` where it names a function."""
+
+    function: _Named
+
+
+class _OfferedTool(msgspec.Struct):
+    function: OfferedFunction
+
+
+class _SchemaFormat(msgspec.Struct):
+    schema: dict[str, object] | None = None
+
+
+class _ResponseFormat(msgspec.Struct):
+    type: str
+    json_schema: _SchemaFormat | None = None
+
+
+class _WireRequest(msgspec.Struct):
+    messages: list[_WireMessage]
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    seed: int | None = None
+    random_seed: int | None = None
+    tools: msgspec.Raw = msgspec.Raw()
+    tool_choice: str | ForcedChoice | None = None
+    response_format: _ResponseFormat | None = None
+    n: openai.Count | None = None
+    max_tokens: openai.MaxTokens | None = None
+    max_completion_tokens: openai.MaxTokens | None = None
+    stop: str | list[str] | None = None
+    logprobs: bool | None = None
+    top_logprobs: openai.Top | None = None
+
+
+_decoder = msgspec.json.Decoder(_WireRequest)
+_tools_decoder = msgspec.json.Decoder(list[_OfferedTool] | None)
+_ANY_TOOL = {"required", "any"}  # OpenAI's word and Mistral's
+
+
+class _Answer(msgspec.Struct, omit_defaults=True):
+    role: str
+    content: str | None
+    tool_calls: list[WireToolCall] | None = None
+
+
+class _TopLogprob(msgspec.Struct):
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class _TokenLogprob(_TopLogprob):
+    top_logprobs: list[_TopLogprob]
+
+
+class _Logprobs(msgspec.Struct):
+    content: list[_TokenLogprob]
+
+
+class _Choice(msgspec.Struct, omit_defaults=True):
+    index: int
+    message: _Answer
+    finish_reason: str
+    logprobs: _Logprobs | None = None
+
+
+class _Completion(msgspec.Struct):
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: list[_Choice]
+    usage: openai.WireUsage
+
+
+class _FunctionDelta(msgspec.Struct, omit_defaults=True):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _CallDelta(msgspec.Struct, omit_defaults=True):
+    index: int
+    function: _FunctionDelta
+    id: str | None = None
+    type: str | None = None
+
+
+class _Delta(msgspec.Struct, omit_defaults=True):
+    role: str | None = None
+    content: str | None = None
+    tool_calls: list[_CallDelta] | None = None
+
+
+class _DeltaChoice(msgspec.Struct):
+    index: int
+    delta: _Delta
+    finish_reason: str | None
+
+
+class _DeltaChoiceWithLogprobs(_DeltaChoice):
+    logprobs: _Logprobs | None
+
+
+class _Chunk(msgspec.Struct):
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: list[_DeltaChoice]
+
+
+class _ChunkWithUsage(_Chunk):
+    usage: openai.WireUsage | None
+
+
+_encode = msgspec.json.Encoder().encode
+_HEAD = b'{"id":"chatcmpl-0","object":"chat.completion","created":0,"model":"m","choices":'
+_USAGE = b',"usage":{"prompt_tokens":1,"completion_tokens":0,"total_tokens":1}}'
+_HOLLOW: Mapping[Hollow, bytes] = {
+    "empty-choices": b"[]",
+    "no-message": b'[{"index":0,"finish_reason":"stop"}]',
+    "null-content": b'[{"index":0,"message":{"role":"assistant","content":null},'
+    b'"finish_reason":"stop"}]',
+}
+
+
+class Chat:
+    """See `wire.resource.Resource`."""
+
+    api = openai.API
+
+    def read(
+        self, body: bytes, *, name: str | None = None, key: str = "", scope: Scope | None = None
+    ) -> Request | ApiError:
+        """A request with at least one message."""
+        del key, scope
+        try:
+            wire = _decoder.decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            return ApiError.bad_request(f"The body is no chat-completions request: {error}")
+        if not wire.messages:
+            message = "`messages` is empty; at least one is needed"
+            return ApiError.bad_request(message, param="messages")
+        api_name = name or wire.model
+        if not api_name:
+            return ApiError.bad_request("`model` is missing", param="model")
+        forced = None if wire.tool_choice is None else _forced_tool(wire.tool_choice, wire.tools)
+        if isinstance(forced, ApiError):
+            return forced
+        schema = None if wire.response_format is None else _schema(wire.response_format)
+        if isinstance(schema, ApiError):
+            return schema
+        bound = wire.max_completion_tokens
+        return Request(
+            api_name,
+            [_message(message) for message in wire.messages],
+            wire.random_seed if wire.seed is None else wire.seed,
+            bool(wire.stream),
+            wire.stream_options is not None and bool(wire.stream_options.include_usage),
+            forced,
+            schema,
+            wire.n or 1,
+            wire.max_tokens if bound is None else bound,
+            () if wire.stop is None else openai.stops(wire.stop),
+            (wire.top_logprobs or 0) if wire.logprobs else None,
+        )
+
+    def whole(self, request: Request, completion: Completion) -> bytes:
+        """A completion."""
+        choices = [
+            _Choice(index, _answer(reply), reply.finish_reason)
+            for index, reply in enumerate(completion.replies)
+        ]
+        if completion.logprobs:
+            for choice, tokens in zip(choices, completion.logprobs, strict=True):
+                choice.logprobs = _logprobs(tokens)
+        return _encode(
+            _Completion(
+                f"chatcmpl-{completion.name}",
+                "chat.completion",
+                0,
+                request.api_name,
+                choices,
+                openai.wire_usage(completion.usage),
+            )
+        )
+
+    def pieces(self, request: Request, completion: Completion) -> tuple[Piece, ...]:
+        """Its chunks, the choices one after the other; usage in one without any choice."""
+        head = (f"chatcmpl-{completion.name}", "chat.completion.chunk", 0, request.api_name)
+        told = request.include_usage
+
+        def event(choices: list[_DeltaChoice], usage: Usage | None = None) -> bytes:
+            if not told:
+                return as_event(_encode(_Chunk(*head, choices)))
+            wire_usage = None if usage is None else openai.wire_usage(usage)
+            return as_event(_encode(_ChunkWithUsage(*head, choices, wire_usage)))
+
+        events = []
+        for index, reply in enumerate(completion.replies):
+            events += [event([_DeltaChoice(index, delta, None)]) for delta in _deltas(reply)]
+            ended: _DeltaChoice = _DeltaChoice(index, _Delta(), reply.finish_reason)
+            if completion.logprobs:
+                logprobs = _logprobs(completion.logprobs[index])
+                ended = _DeltaChoiceWithLogprobs(index, _Delta(), reply.finish_reason, logprobs)
+            events.append(event([ended]))
+        if told:
+            events.append(event([], completion.usage))
+        events[-1] += as_event(b"[DONE]")
+        return spread(events)
+
+    def hollow(self, form: Hollow) -> bytes:
+        """A completion without a choice, a message or a content."""
+        return _HEAD + _HOLLOW[form] + _USAGE
+
+
+RESOURCE = Chat
+
+
+def _forced_tool(
+    choice: str | ForcedChoice, tools: msgspec.Raw
+) -> OfferedFunction | ApiError | None:
+    """The function that must be called: the named one, or the first where any will do.
+
+    Args:
+        choice: The request's `tool_choice`.
+        tools: Its `tools`, empty when absent; not decoded yet, since most requests leave the choice
+            free, and then nobody needs to know.
+    """
+    if isinstance(choice, str) and choice not in _ANY_TOOL:
+        return None
+    try:
+        offered: list[_OfferedTool] = (_tools_decoder.decode(tools) if tools else None) or []
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return ApiError.bad_request(f"`tools` cannot be read: {error}", param="tools")
+    named = None if isinstance(choice, str) else choice.function.name
+    return openai.chosen([tool.function for tool in offered], named)
+
+
+def _schema(wanted: _ResponseFormat) -> dict[str, object] | ApiError | None:
+    if wanted.type != "json_schema":
+        return ANY_OBJECT if wanted.type == "json_object" else None
+    if wanted.json_schema is None or wanted.json_schema.schema is None:
+        message = "`response_format` of type `json_schema` needs `json_schema.schema`"
+        return ApiError.bad_request(message, param="response_format")
+    return wanted.json_schema.schema
+
+
+def _message(wire: _WireMessage) -> ChatMessage:
+    content = wire.content
+    attachments: tuple[str, ...] = ()
+    if not isinstance(content, str):
+        parts = content or ()
+        content = "".join(part.text for part in parts)
+        attachments = digests(raw for p in parts for raw in (p.image_url, p.input_audio, p.file))
+    calls = wire.tool_calls
+    return ChatMessage(
+        wire.role,
+        content,
+        wire.name,
+        wire.tool_call_id,
+        tuple(ToolCall(c.id, c.function.name, c.function.arguments) for c in calls)
+        if calls
+        else (),
+        attachments,
+    )
+
+
+def _answer(reply: PersonaReply) -> _Answer:
+    if not reply.tool_calls:
+        return _Answer("assistant", reply.content)
+    calls = [
+        WireToolCall(Function(call.name, call.arguments), call.call_id) for call in reply.tool_calls
+    ]
+    return _Answer("assistant", reply.content or None, calls)
+
+
+def _logprobs(tokens: Sequence[TokenLogprob]) -> _Logprobs:
+    return _Logprobs(
+        [
+            _TokenLogprob(
+                one.token,
+                one.logprob,
+                list(one.token.encode()),
+                [_TopLogprob(token, logprob, list(token.encode())) for token, logprob in one.top],
+            )
+            for one in tokens
+        ]
+    )
+
+
+def _deltas(reply: PersonaReply) -> Iterator[_Delta]:
+    """What is added piece by piece: who speaks, the text, each call's head and its arguments."""
+    calls = reply.tool_calls or ()
+    if calls and not reply.content:
+        # A message of calls alone has no text; the role comes with the first call.
+        yield _Delta("assistant", tool_calls=[_call_head(0, calls[0])])
+    else:
+        yield _Delta("assistant", "")
+        for text in cut(reply.content, TEXT_PIECES):
+            yield _Delta(content=text)
+    for index, call in enumerate(calls):
+        if index or reply.content:
+            yield _Delta(tool_calls=[_call_head(index, call)])
+        for text in cut(call.arguments, ARGUMENT_PIECES):
+            yield _Delta(tool_calls=[_CallDelta(index, _FunctionDelta(arguments=text))])
+
+
+def _call_head(index: int, call: ToolCall) -> _CallDelta:
+    return _CallDelta(index, _FunctionDelta(call.name, ""), call.call_id, "function")

@@ -1,0 +1,273 @@
+"""Anthropic's Messages.
+
+Source: Anthropic's API reference and the types of its official Python client.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from pytest_ultrapar.apis.reply import ToolCall
+from pytest_ultrapar.simulator.api_error import ApiError
+from pytest_ultrapar.simulator.exchange import OfferedFunction, Request, arguments_of
+from pytest_ultrapar.simulator.persona import ChatMessage, digests
+from pytest_ultrapar.simulator.stream import ARGUMENT_PIECES, TEXT_PIECES, as_event, cut, spread
+from pytest_ultrapar.simulator.wire import anthropic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_ultrapar.simulator.answer import Scope
+    from pytest_ultrapar.simulator.exchange import Completion
+    from pytest_ultrapar.simulator.persona import PersonaReply
+    from pytest_ultrapar.simulator.stream import Piece
+    from pytest_ultrapar.simulator.wire.resource import Hollow
+
+
+class _Block(msgspec.Struct):
+    """A block of content; what is of another kind, such as thinking, says nothing here."""
+
+    type: str
+    text: str = ""
+    source: msgspec.Raw = msgspec.Raw()
+    id: str = ""
+    name: str = ""
+    input: msgspec.Raw = msgspec.Raw()
+    tool_use_id: str = ""
+    content: str | list[_Block] | None = None
+
+
+class _WireMessage(msgspec.Struct):
+    role: str
+    content: str | list[_Block]
+
+
+class _Tool(msgspec.Struct):
+    name: str
+    input_schema: msgspec.Raw = msgspec.Raw()
+
+
+class _Choice(msgspec.Struct):
+    type: str
+    name: str | None = None
+
+
+class _Format(msgspec.Struct):
+    type: str
+    schema: dict[str, object] | None = None
+
+
+class _OutputConfig(msgspec.Struct):
+    format: _Format | None = None
+
+
+class _WireRequest(msgspec.Struct):
+    model: str
+    messages: list[_WireMessage]
+    max_tokens: Annotated[int, msgspec.Meta(ge=1)]
+    system: str | list[_Block] | None = None
+    stream: bool | None = None
+    stop_sequences: list[str] | None = None
+    tools: list[_Tool] | None = None
+    tool_choice: _Choice | None = None
+    output_config: _OutputConfig | None = None
+    output_format: _Format | None = None
+
+
+_decoder = msgspec.json.Decoder(_WireRequest)
+_encode = msgspec.json.encode
+_STOP_REASONS = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "content_filter": "refusal",
+}
+_ROLES = {"user", "assistant"}
+
+
+class Messages:
+    """See `wire.resource.Resource`."""
+
+    api = anthropic.API
+
+    def read(self, body: bytes, *, name: str | None, key: str, scope: Scope) -> Request | ApiError:
+        """A request with at least one message, the system's prompt before it."""
+        del name, key
+        if not any(name == b"anthropic-version" for name, _ in scope["headers"]):
+            return ApiError.bad_request("anthropic-version: header is required")
+        try:
+            wire = _decoder.decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            return ApiError.bad_request(f"The body is no request for a message: {error}")
+        if not wire.messages:
+            return ApiError.bad_request("messages: at least one message is required")
+        for index, message in enumerate(wire.messages):
+            if message.role not in _ROLES:
+                allowed = "'user' and 'assistant' are allowed"
+                said = f"messages.{index}.role: {allowed} (got {message.role!r})"
+                return ApiError.bad_request(said)
+        forced = _forced_tool(wire)
+        if isinstance(forced, ApiError):
+            return forced
+        wanted = wire.output_format
+        if wire.output_config is not None and wire.output_config.format is not None:
+            wanted = wire.output_config.format
+        if wanted is not None and (wanted.type != "json_schema" or wanted.schema is None):
+            said = "output_config.format: a `schema` is required, of type `json_schema`"
+            return ApiError.bad_request(said)
+        messages = [said for message in wire.messages for said in _messages(message)]
+        if wire.system:
+            messages = [*_messages(_WireMessage("system", wire.system)), *messages]
+        return Request(
+            wire.model,
+            messages,
+            stream=bool(wire.stream),
+            forced_tool=forced,
+            schema=None if wanted is None else wanted.schema,
+            max_tokens=wire.max_tokens,
+            stop=[text for text in wire.stop_sequences or () if text],
+        )
+
+    def whole(self, request: Request, completion: Completion) -> bytes:
+        """A message."""
+        (reply,) = completion.replies
+        usage = _usage(completion.usage.n_in, completion.usage.n_out)
+        return _encode(_message(request, completion, list(_blocks(reply)), reply, usage))
+
+    def pieces(self, request: Request, completion: Completion) -> tuple[Piece, ...]:
+        """Its events: the message without content, each block with its pieces, how it ended."""
+        (reply,) = completion.replies
+        usage = completion.usage
+        begun = _message(request, completion, [], None, _usage(usage.n_in, 1))
+        events = [_event("message_start", message=begun)]
+        for index, block in enumerate(_blocks(reply)):
+            is_call = block["type"] == "tool_use"
+            empty = {**block, "input": {}} if is_call else {**block, "text": ""}
+            events.append(_event("content_block_start", index=index, content_block=empty))
+            if not index:
+                # In one piece with what is before it, as it has no time of its own.
+                events[-1] += _event("ping")
+            if is_call:
+                text = _encode(block["input"]).decode()
+                deltas = [
+                    {"type": "input_json_delta", "partial_json": piece}
+                    for piece in cut(text, ARGUMENT_PIECES)
+                ]
+            else:
+                deltas = [
+                    {"type": "text_delta", "text": piece}
+                    for piece in cut(str(block["text"]), TEXT_PIECES)
+                ]
+            events += [_event("content_block_delta", index=index, delta=one) for one in deltas]
+            events.append(_event("content_block_stop", index=index))
+        ended = {"output_tokens": usage.n_out}
+        events.append(_event("message_delta", delta=_ending(reply), usage=ended))
+        events.append(_event("message_stop"))
+        return spread(events)
+
+    def hollow(self, form: Hollow) -> bytes:
+        """A message without blocks, or without any content."""
+        document: dict[str, object] = {
+            "id": "msg_0",
+            "type": "message",
+            "role": "assistant",
+            "model": "m",
+            "stop_reason": "end_turn",
+            "stop_sequence": None,
+            "usage": _usage(1, 0),
+        }
+        if form != "no-message":
+            document["content"] = [] if form == "empty-choices" else None
+        return _encode(document)
+
+
+RESOURCE = Messages
+
+
+def _forced_tool(wire: _WireRequest) -> OfferedFunction | ApiError | None:
+    choice = wire.tool_choice
+    if choice is None or choice.type not in {"any", "tool"}:
+        return None
+    for tool in wire.tools or ():
+        if choice.type == "any" or tool.name == choice.name:
+            return OfferedFunction(tool.name, tool.input_schema)
+    return ApiError.bad_request("tool_choice: it asks for a tool that `tools` does not have")
+
+
+def _messages(wire: _WireMessage) -> Iterator[ChatMessage]:
+    """What a message says: results of tools are messages of their own, before its text."""
+    blocks = [_Block("text", wire.content)] if isinstance(wire.content, str) else wire.content
+    for block in blocks:
+        if block.type == "tool_result":
+            text, attachments = _said(block.content)
+            yield ChatMessage("tool", text, tool_call_id=block.tool_use_id, attachments=attachments)
+    own = [block for block in blocks if block.type != "tool_result"]
+    if own or not blocks:
+        text, attachments = _said(own)
+        calls = tuple(
+            ToolCall(block.id, block.name, bytes(block.input).decode())
+            for block in own
+            if block.type == "tool_use"
+        )
+        yield ChatMessage(wire.role, text, tool_calls=calls, attachments=attachments)
+
+
+def _said(content: str | list[_Block] | None) -> tuple[str, tuple[str, ...]]:
+    """The text of some content, and what stands for its images and documents."""
+    if isinstance(content, str):
+        return content, ()
+    blocks = content or ()
+    text = "".join(block.text for block in blocks if block.type == "text")
+    return text, digests([block.source for block in blocks])
+
+
+def _message(
+    request: Request,
+    completion: Completion,
+    blocks: list[dict[str, object]],
+    reply: PersonaReply | None,
+    usage: dict[str, object],
+) -> dict[str, object]:
+    return {
+        "id": f"msg_{completion.name}",
+        "type": "message",
+        "role": "assistant",
+        "model": request.api_name,
+        "content": blocks,
+        **(_NOT_ENDED if reply is None else _ending(reply)),
+        "usage": usage,
+    }
+
+
+_NOT_ENDED: dict[str, object] = {"stop_reason": None, "stop_sequence": None}
+
+
+def _ending(reply: PersonaReply) -> dict[str, object]:
+    reason = _STOP_REASONS[reply.finish_reason]
+    if reply.stopped_by is not None:
+        reason = "stop_sequence"
+    return {"stop_reason": reason, "stop_sequence": reply.stopped_by}
+
+
+def _usage(n_in: int, n_out: int) -> dict[str, object]:
+    return {
+        "input_tokens": n_in,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 0,
+        "output_tokens": n_out,
+    }
+
+
+def _blocks(reply: PersonaReply) -> Iterator[dict[str, object]]:
+    if reply.content or not reply.tool_calls:
+        yield {"type": "text", "text": reply.content}
+    for call in reply.tool_calls or ():
+        call_id = call.call_id.replace("call_", "toolu_", 1)
+        arguments = arguments_of(call)
+        yield {"type": "tool_use", "id": call_id, "name": call.name, "input": arguments}
+
+
+def _event(name: str, **fields: object) -> bytes:
+    return as_event(_encode({"type": name, **fields}), name)

@@ -1,0 +1,101 @@
+"""What the rest of the simulator asks of a wire format, and which there are."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal, Protocol, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_ultrapar.simulator.answer import Scope, Whole
+    from pytest_ultrapar.simulator.api_error import ApiError
+    from pytest_ultrapar.simulator.exchange import Completion, Request
+    from pytest_ultrapar.simulator.limits import Left
+    from pytest_ultrapar.simulator.stream import Piece
+
+ResourceName = Literal[
+    "chat", "completions", "embeddings", "responses", "messages", "generate_content"
+]
+ApiName = Literal["openai", "anthropic", "gemini"]
+Hollow = Literal["empty-choices", "no-message", "null-content"]
+"""How a 200 of the API's own shape can lack its answer."""
+
+
+class Api(Protocol):
+    """What all resources of an API have in common.
+
+    Attributes:
+        key_header: The header with the key, lower-case, beside `authorization`.
+    """
+
+    @property
+    def key_header(self) -> bytes: ...  # noqa: D102
+
+    def refusal(self, error: ApiError) -> Whole:
+        """The answer that says what is wrong."""
+        ...
+
+    def overloaded(self) -> int:
+        """The status with which it says that it has too much to do for anybody."""
+        ...
+
+    def left_headers(self, left: Mapping[str, Left]) -> dict[str, str]:
+        """What it says of the limits with every answer; empty where it says nothing.
+
+        Args:
+            left: Of `requests` and `tokens`, those that a limit counts.
+        """
+        ...
+
+    def models(self, api_names: Sequence[str]) -> bytes:
+        """The body that lists the models."""
+        ...
+
+    def model(self, api_name: str) -> bytes:
+        """The body that describes one model."""
+        ...
+
+
+class Resource(Protocol):
+    """Reads requests and writes answers of one kind; one object per provider."""
+
+    @property
+    def api(self) -> Api: ...  # noqa: D102
+
+    def read(self, body: bytes, *, name: str | None, key: str, scope: Scope) -> Request | ApiError:
+        """The request in a body, or what is wrong with it.
+
+        Args:
+            body: Of any content.
+            name: The api_name that the path holds; it goes before that of the body.
+            key: The name of the key that opened the way.
+            scope: The rest of the request.
+        """
+        ...
+
+    def whole(self, request: Request, completion: Completion) -> bytes:
+        """The body of the 200 response.
+
+        It holds no time, so that the same request is answered with the same bytes.
+        """
+        ...
+
+    def pieces(self, request: Request, completion: Completion) -> tuple[Piece, ...]:
+        """The pieces of the 200 response where a stream is asked for."""
+        ...
+
+    def hollow(self, form: Hollow) -> bytes:
+        """The body of a 200 response that lacks its answer."""
+        ...
+
+
+def new_resource(name: ResourceName) -> Resource:
+    """A resource of a provider; imports what only it needs."""
+    module = import_module(f"pytest_ultrapar.simulator.wire.{name}")
+    return cast("Resource", module.RESOURCE())
+
+
+def api_named(name: ApiName) -> Api:
+    """The API of that name; imports what only it needs."""
+    return cast("Api", import_module(f"pytest_ultrapar.simulator.wire.{name}").API)

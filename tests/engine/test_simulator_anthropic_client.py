@@ -1,0 +1,184 @@
+"""The official `anthropic` client on a real server of ours."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import httpx
+import pytest
+
+from pytest_ultrapar.pool.model import Latency, Limit
+from tests.engine.structured import Tree
+from tests.simulated_pool import PROVIDER, faults_of, running, simulated_pool
+
+MESSAGES = [{"role": "user", "content": "what is the answer"}]
+ASKED = {"model": "claude-x", "max_tokens": 1000, "messages": MESSAGES}
+TOOL = {
+    "name": "look_up",
+    "input_schema": {
+        "type": "object",
+        "properties": {"query": {"type": "string"}, "n": {"type": "integer"}},
+        "required": ["query", "n"],
+    },
+}
+ARGUMENTS = {"query": "what is the answer", "n": 0}
+
+
+@pytest.fixture(scope="module")
+def anthropic():
+    """The client. Importing it takes seconds, which every worker that collects would wait."""
+    return import_module("anthropic")
+
+
+@pytest.fixture(scope="module")
+def client_of(anthropic):
+    """A function: a client of a server."""
+
+    def made(server, **options):
+        url = server.base_url(PROVIDER).removesuffix("/v1")
+        known = {"api_key": "sim-lab-key0", "max_retries": 0}
+        return anthropic.Anthropic(base_url=url, **known | options)
+
+    return made
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory, client_of):
+    pool = simulated_pool(models={"m": ("claude-x", "i1")}, latency=Latency("fixed", 0.02))
+    with (
+        running(pool, tmp_path_factory.mktemp("anthropic")) as server,
+        client_of(server) as made,
+    ):
+        yield made
+
+
+def test_client_reads_a_message(client):
+    message = client.messages.create(system="be brief", **ASKED)
+    assert [(block.type, block.text) for block in message.content] == [
+        ("text", "echo: what is the answer")
+    ]
+    assert (message.stop_reason, message.stop_sequence) == ("end_turn", None)
+    assert message.model == "claude-x"
+    assert (message.usage.input_tokens, message.usage.output_tokens) == (7, 6)
+    assert message.usage.cache_read_input_tokens == 0
+
+
+def test_client_puts_a_stream_together(client):
+    whole = client.messages.create(**ASKED)
+    with client.messages.stream(**ASKED) as stream:
+        text = "".join(stream.text_stream)
+        final = stream.get_final_message()
+    assert text == whole.content[0].text
+    assert final.id == whole.id
+    assert final.stop_reason == "end_turn"
+    assert final.usage.output_tokens == whole.usage.output_tokens
+
+
+def test_client_calls_a_tool_and_tells_its_result(client):
+    asked = {**ASKED, "tools": [TOOL], "tool_choice": {"type": "tool", "name": "look_up"}}
+    message = client.messages.create(**asked)
+    (call,) = message.content
+    assert (call.type, call.name, call.input) == ("tool_use", "look_up", ARGUMENTS)
+    assert message.stop_reason == "tool_use"
+    with client.messages.stream(**asked) as stream:
+        assert stream.get_final_message().content[0].input == ARGUMENTS
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": "42"}
+    answered = client.messages.create(
+        model="claude-x",
+        max_tokens=100,
+        tools=[TOOL],
+        messages=[
+            *MESSAGES,
+            {"role": "assistant", "content": message.content},
+            {"role": "user", "content": [result, {"type": "text", "text": "so?"}]},
+        ],
+    )
+    assert answered.content[0].text == "echo: so?"
+
+
+def test_client_parses_an_answer_under_a_schema(client):
+    message = client.messages.parse(output_format=Tree, **ASKED)
+    assert isinstance(message.parsed_output, Tree)
+
+
+def test_bounds_and_stop_sequences_say_why_a_message_ended(client):
+    cut_off = client.messages.create(**{**ASKED, "max_tokens": 2})
+    assert (cut_off.stop_reason, cut_off.content[0].text) == ("max_tokens", "echo: wh")
+    stopped = client.messages.create(**ASKED, stop_sequences=["answer", "the"])
+    assert (stopped.stop_reason, stopped.stop_sequence) == ("stop_sequence", "the")
+    assert stopped.content[0].text == "echo: what is "
+
+
+def test_image_is_counted_and_makes_another_answer(client):
+    def asked(data):
+        source = {"type": "base64", "media_type": "image/png", "data": data}
+        parts = [{"type": "image", "source": source}, {"type": "text", "text": "what is it"}]
+        return {**ASKED, "messages": [{"role": "user", "content": parts}]}
+
+    one, same, other = (client.messages.create(**asked(d)) for d in ("AAAA", "AAAA", "BBBB"))
+    assert one.usage.input_tokens == 3 + 85
+    assert one.id == same.id != other.id
+
+
+def test_client_lists_models(client):
+    assert [model.id for model in client.models.list()] == ["claude-x", "i1"]
+    assert client.models.retrieve("i1").id == "i1"
+
+
+def test_client_raises_what_a_refusal_means(client, anthropic):
+    with pytest.raises(anthropic.AuthenticationError) as refusal:
+        client.copy(api_key="sk-wrong").messages.create(**ASKED)
+    assert refusal.value.body["error"]["type"] == "authentication_error"
+    with pytest.raises(anthropic.NotFoundError) as refusal:
+        client.messages.create(**{**ASKED, "model": "none"})
+    assert refusal.value.body["error"]["type"] == "not_found_error"
+    with pytest.raises(anthropic.BadRequestError, match="max_tokens"):
+        client.messages.create(**{**ASKED, "max_tokens": 0})
+
+
+def test_version_of_the_api_is_needed(client):
+    url = f"{client.base_url}v1/messages"
+    response = httpx.post(url, headers={"x-api-key": "sim-lab-key0"}, json=ASKED, timeout=60.0)
+    assert response.status_code == 400
+    assert response.json()["type"] == "error"
+    assert "anthropic-version" in response.json()["error"]["message"]
+
+
+def test_faults_and_headers_come_in_the_apis_shape(tmp_path, client_of, anthropic):
+    pool = simulated_pool(models={"m": ("claude-x",)}, per_key=Limit("", "key", rpm=60))
+    text = """
+    [[fault]]
+    kind = "error"
+    error = "overloaded"
+    for_requests = 1
+    [[fault]]
+    kind = "error"
+    error = "rate_limit_exceeded"
+    after_requests = 1
+    for_requests = 1
+    [[fault]]
+    kind = "finish"
+    after_requests = 2
+    for_requests = 1
+    [[rate_headers]]
+    provider = "lab"
+    """
+    with (
+        running(pool, tmp_path, faults=faults_of(pool, tmp_path, text)) as server,
+        client_of(server) as client,
+    ):
+        with pytest.raises(anthropic.APIStatusError) as refusal:
+            client.messages.create(**ASKED)
+        assert refusal.value.status_code == 529
+        assert refusal.value.body["error"]["type"] == "overloaded_error"
+        with pytest.raises(anthropic.RateLimitError) as refusal:
+            client.messages.create(**ASKED)
+        assert refusal.value.body["error"]["type"] == "rate_limit_error"
+        assert refusal.value.response.headers["retry-after"] == "1"
+        answered = client.messages.with_raw_response.create(**ASKED)
+    assert answered.parse().stop_reason == "refusal"
+    headers = answered.headers
+    assert headers["anthropic-ratelimit-requests-limit"] == "60"
+    assert headers["anthropic-ratelimit-requests-remaining"] == "59"
+    assert headers["anthropic-ratelimit-requests-reset"].endswith("Z")
+    assert not any(name.startswith("x-ratelimit") for name in headers)

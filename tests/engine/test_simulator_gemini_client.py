@@ -1,0 +1,161 @@
+"""The official `google-genai` client on a real server of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from importlib import import_module
+
+import httpx
+import pytest
+
+from tests.engine.structured import Flat, Tree
+from tests.simulated_pool import PROVIDER, faults_of, running, simulated_pool
+
+ASKED = {"model": "gemini-x", "contents": "what is the answer"}
+DECLARED = {
+    "name": "look_up",
+    "parameters": {
+        "type": "OBJECT",
+        "properties": {"query": {"type": "STRING"}, "n": {"type": "INTEGER"}},
+        "required": ["query", "n"],
+    },
+}
+ARGUMENTS = {"query": "what is the answer", "n": 0}
+
+
+@pytest.fixture(scope="module")
+def genai():
+    """The client. Importing it takes seconds, which every worker that collects would wait."""
+    return import_module("google.genai")
+
+
+@pytest.fixture(scope="module")
+def client_of(genai):
+    """A function: a client of a server."""
+
+    def made(server, key="sim-lab-key0"):
+        url = server.base_url(PROVIDER).removesuffix("/v1")
+        return genai.Client(api_key=key, http_options={"base_url": url})
+
+    return made
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    pool = simulated_pool(models={"m": ("gemini-x", "i1")})
+    with running(pool, tmp_path_factory.mktemp("gemini")) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def client(server, client_of):
+    with client_of(server) as made:
+        yield made
+
+
+def test_client_reads_an_answer(client):
+    response = client.models.generate_content(
+        config={"system_instruction": "be brief", "candidate_count": 2}, **ASKED
+    )
+    texts = [candidate.content.parts[0].text for candidate in response.candidates]
+    assert texts == ["echo: what is the answer"] * 2
+    assert {candidate.finish_reason.name for candidate in response.candidates} == {"STOP"}
+    assert response.model_version == "gemini-x"
+    usage = response.usage_metadata
+    assert (usage.prompt_token_count, usage.candidates_token_count) == (7, 12)
+    assert usage.cached_content_token_count == 0
+
+
+def test_client_puts_a_stream_together(client, server):
+    chunks = list(client.models.generate_content_stream(**ASKED))
+    assert "".join(chunk.text for chunk in chunks) == "echo: what is the answer"
+    assert chunks[-1].candidates[0].finish_reason.name == "STOP"
+    url = server.base_url(PROVIDER).removesuffix("/v1")
+    listed = httpx.post(
+        f"{url}/v1beta/models/gemini-x:streamGenerateContent?key=sim-lab-key0",
+        json={"contents": [{"parts": [{"text": "what is the answer"}]}]},
+        timeout=60.0,
+    ).json()
+    assert [one["responseId"] for one in listed] == [chunk.response_id for chunk in chunks]
+
+
+# Of the client's own, where aiohttp is installed.
+@pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
+def test_async_client_reads_an_answer(server, client_of):
+    async def run():
+        async with client_of(server).aio as client:
+            return await client.models.generate_content(**ASKED)
+
+    assert asyncio.run(run()).text == "echo: what is the answer"
+
+
+def test_client_calls_a_function_and_tells_its_result(client):
+    config = {
+        "tools": [{"function_declarations": [DECLARED]}],
+        "tool_config": {"function_calling_config": {"mode": "ANY"}},
+    }
+    response = client.models.generate_content(config=config, **ASKED)
+    (call,) = response.function_calls
+    assert (call.name, call.args) == ("look_up", ARGUMENTS)
+    result = {"name": "look_up", "response": {"result": "42"}}
+    answered = client.models.generate_content(
+        model="gemini-x",
+        contents=[
+            {"role": "user", "parts": [{"text": "what is the answer"}]},
+            response.candidates[0].content,
+            {"role": "user", "parts": [{"function_response": result}, {"text": "so?"}]},
+        ],
+    )
+    assert answered.text == "echo: so?"
+
+
+@pytest.mark.parametrize("field", ["response_schema", "response_json_schema"])
+def test_client_parses_an_answer_under_a_schema(client, field):
+    # Its own form of a schema knows no recursion.
+    model = Flat if field == "response_schema" else Tree
+    schema = model if field == "response_schema" else model.model_json_schema()
+    config = {"response_mime_type": "application/json", field: schema}
+    response = client.models.generate_content(config=config, **ASKED)
+    assert model.model_validate_json(response.text)
+    plain = client.models.generate_content(
+        config={"response_mime_type": "application/json"}, **ASKED
+    )
+    assert json.loads(plain.text) == {"answer": "what is the answer"}
+
+
+def test_bounds_stops_and_logprobs_are_kept(client):
+    config = {"max_output_tokens": 2, "response_logprobs": True, "logprobs": 3}
+    response = client.models.generate_content(config=config, **ASKED)
+    (candidate,) = response.candidates
+    assert (candidate.finish_reason.name, response.text) == ("MAX_TOKENS", "echo: wh")
+    tokens = [one.token for one in candidate.logprobs_result.chosen_candidates]
+    assert tokens == ["echo", ": wh"]
+    assert {len(one.candidates) for one in candidate.logprobs_result.top_candidates} == {3}
+    stopped = client.models.generate_content(config={"stop_sequences": [" the"]}, **ASKED)
+    assert stopped.text == "echo: what is"
+
+
+def test_client_lists_models(client):
+    assert [model.name for model in client.models.list()] == ["models/gemini-x", "models/i1"]
+    assert client.models.get(model="i1").name == "models/i1"
+
+
+def test_client_raises_what_a_refusal_means(client, client_of, server, genai, tmp_path):
+    errors = genai.errors
+    with pytest.raises(errors.ClientError) as refusal, client_of(server, "wrong") as other:
+        other.models.generate_content(**ASKED)
+    assert (refusal.value.code, refusal.value.status) == (401, "UNAUTHENTICATED")
+    with pytest.raises(errors.ClientError) as refusal:
+        client.models.generate_content(model="none", contents="hello")
+    assert (refusal.value.code, refusal.value.status) == (404, "NOT_FOUND")
+    pool = simulated_pool(models={"m": ("gemini-x",)})
+    text = '[[fault]]\nkind = "error"\nerror = "rate_limit_exceeded"'
+    with (
+        running(pool, tmp_path, faults=faults_of(pool, tmp_path, text)) as full,
+        client_of(full) as asking,
+        pytest.raises(errors.ClientError) as refusal,
+    ):
+        asking.models.generate_content(**ASKED)
+    assert (refusal.value.code, refusal.value.status) == (429, "RESOURCE_EXHAUSTED")
+    assert refusal.value.details["error"]["details"][0]["retryDelay"] == "1s"
