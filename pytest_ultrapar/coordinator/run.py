@@ -116,6 +116,8 @@ def make_manifest(
         restricted=restricted,
         serial_sample=serial_sample,
         faults=faults,
+        currency=pool.currency,
+        prices=pool.prices,
         pool_lanes=lanes,
         pool_limits=tuple(limit for name, limit in pool.limits.items() if name in on_path),
     )

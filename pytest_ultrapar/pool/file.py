@@ -182,6 +182,7 @@ class ModelTable(FileTable, kw_only=True):
     latency_hint_s: Number | None = None
     price_per_mtok_in: Number | None = None
     price_per_mtok_out: Number | None = None
+    price_per_mtok_cached: Number | None = None
     multiply_by_prompt_types: bool = False
     stream: bool | None = None
     max_tokens: int | None = None
@@ -224,6 +225,8 @@ class WholePoolTable(LimitTable, kw_only=True):
     rate_mode: str | None = None
     repeats: int | None = None
     prompt_types: int | None = None
+    currency: str | None = None
+    prices: str | None = None
 
 
 class PoolFile(FileTable, kw_only=True):

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, NewType
 from pytest_ultrapar.apis.registry import SIMULATED
 from pytest_ultrapar.pool.bounds import COUNT, RATE, WORKERS, Bounds
 from pytest_ultrapar.pool.flow import max_flow
+from pytest_ultrapar.pool.money import USD, ModelPrice
 from pytest_ultrapar.pool.settings import RateMode
 
 # At run time too, for msgspec reads the annotations of what goes to the broker's process.
@@ -193,10 +194,19 @@ class Model:
     latency_hint_s: float | None = None
     price_per_mtok_in: float | None = None
     price_per_mtok_out: float | None = None
+    price_per_mtok_cached: float | None = None
     simulation: Simulation = field(default_factory=Simulation)
     stream: bool = False
     max_tokens: int | None = None
     parameters: Mapping[str, str | None] = field(default_factory=dict)
+
+    @property
+    def unpriced(self) -> tuple[str, ...]:
+        """Fields that are missing, without which nobody knows what it costs."""
+        return tuple(name for name in PRICE_FIELDS if getattr(self, name) is None)
+
+
+PRICE_FIELDS = ("price_per_mtok_in", "price_per_mtok_out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +310,9 @@ class Pool:
         held: The limits that its simulated providers hold, where those are not `limits`.
         effective: Each configured value in force with its origin, for the manifest and the header.
         repeats: Repetitions of each cell, unless command line or environment say otherwise.
+        currency: Of all prices, as its three letters.
+        prices: What tokens cost, for each model of each provider whose price is known.
+        price_book: Where prices are looked up that the file leaves out; None: nowhere.
     """
 
     path: str
@@ -310,6 +323,9 @@ class Pool:
     held: Mapping[str, Limit] = field(default_factory=dict)
     effective: tuple[EffectiveValue, ...] = ()
     repeats: int | None = None
+    currency: str = USD
+    prices: tuple[ModelPrice, ...] = ()
+    price_book: str | None = None
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -31,6 +31,12 @@ def settings(config: pytest.Config) -> tuple[Options, Pool]:
             path = pool_path(config)
             assert path is not None
             pool = load_pool(path, environ=os.environ, overrides=read_overrides(config))
+        if pool.price_book is not None and not hasattr(config, "workerinput"):
+            from pytest_ultrapar.pool.price_book import (  # noqa: PLC0415 - few pools have one
+                with_book_prices,
+            )
+
+            pool = with_book_prices(pool)
         options = read_options(config, pool)
         found = config.stash[_settings_key] = (options, pool)
     return found

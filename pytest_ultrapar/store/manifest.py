@@ -14,6 +14,7 @@ from pytest_ultrapar.broker.protocol import LaneStatus
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.plan.bound import Bound
 from pytest_ultrapar.pool.model import EffectiveValue, Lane, Limit
+from pytest_ultrapar.pool.money import USD, ModelPrice
 from pytest_ultrapar.pool.settings import StorageFormat
 from pytest_ultrapar.publish import write_whole
 from pytest_ultrapar.store.timing import MeasuredPart
@@ -78,6 +79,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             the speed-up of the others is measured against them.
         pool_lanes: All lanes that the run could use.
         pool_limits: All limits on their paths, with the numbers that were in force.
+        currency: Of all prices.
+        prices: What tokens cost, as far as known, each with who says so.
         faults: SHA-256 (hex) of the file by which the simulated provider failed; None for none.
         bound: The lower bound of the makespan in hindsight, with the prices that prove it; None
             until the tables are made, and where nothing was measured.
@@ -118,6 +121,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     serial_sample: tuple[str, ...] = ()
     pool_lanes: tuple[Lane, ...] = ()
     pool_limits: tuple[Limit, ...] = ()
+    currency: str = USD
+    prices: tuple[ModelPrice, ...] = ()
     faults: str | None = None
     bound: Bound | None = None
     lanes: list[LaneStatus] = []
