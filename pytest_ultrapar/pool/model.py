@@ -106,6 +106,8 @@ class Limit:
         rpd: Sends per day, >= 1; None is unlimited.
         tpd: Tokens, in and out, per day, >= 1; None is unlimited.
         day: The time zone of whose calendar days `rpd` and `tpd` speak; None: any 24 hours.
+        budget: Money that a run may spend, in the pool's currency, all its sessions together; None
+            is unlimited. Not of `rows`: no provider counts it.
     """
 
     name: str
@@ -117,6 +119,7 @@ class Limit:
     rpd: float | None = None
     tpd: float | None = None
     day: str | None = None
+    budget: float | None = None
 
     @property
     def rows(self) -> tuple[Row, ...]:
