@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane, Pool
     from pytest_ultrapar.pool.money import ModelPrice
 
-FILE_NAME = "spending.log"
-
 
 class Purse:
     """What one limit may spend, in units (`pool.money`).
@@ -152,19 +150,10 @@ class Tariff:
         self._price = price
 
     def units(self, request: LeaseRequest) -> int:
-        """What a request may cost at most, or by estimate.
-
-        Of an episode's first one nobody knows how its tokens divide, so each counts as the dearer
-        kind.
-        """
+        """What a request may cost at most, or by estimate."""
         if not isinstance(request, PricedRequest):
             return 0
-        most_in, most_out = request.most_in, request.most_out
-        cost = self._price.cost
-        if not request.opens:
-            return cost(most_in, most_out)
-        most = most_in + most_out
-        return max(cost(most, 0), cost(most, most) - cost(most, 0))
+        return self._price.cost(request.most_in, request.most_out)
 
     def charged(self, outcome: str, feedback: Feedback, reserved: int) -> int:
         """What a lease that came back has cost: by its answer, else all that was reserved.

@@ -111,6 +111,12 @@ class PricedRequest(LeaseRequest, frozen=True, array_like=True):
     most_out: int = 0
 
 
+def priced(request: LeaseRequest, most_in: int, most_out: int) -> PricedRequest:
+    """The same wish, where money counts."""
+    wish = msgspec.structs.asdict(request)
+    return PricedRequest(**wish, most_in=most_in, most_out=most_out)
+
+
 class Lease(msgspec.Struct, frozen=True, array_like=True):
     """The right to have one request in flight on one lane.
 

@@ -123,6 +123,7 @@ class _Native:
     headers: dict[str, str]
     fields: dict[str, msgspec.Raw]
     tokens: int
+    most: tuple[int, int] | None
     pieces: Pieces | None
 
     def on(self, endpoint: Endpoint) -> tuple[Endpoint, bytes]:
@@ -299,9 +300,10 @@ class NativeClient:
         messages, bounds = _as_chat(plain)
         if path == "/embeddings":
             bounds = {"max_tokens": 1}
-        tokens = 0
+        tokens, most = 0, None
         if self._parts.tokens is not None:
             tokens = self._parts.tokens.of_request(self._model, messages, {**plain, **bounds})
+            most = self._parts.tokens.most_of(self._model, len(body), {**plain, **bounds})
         sent = {name: value for name, value in headers.items() if not _NOT_SENT.fullmatch(name)}
         # A lane has its own version in its URL.
         own = {_KEY_PARAMETER, "api-version"}
@@ -311,6 +313,7 @@ class NativeClient:
             sent,
             fields,
             tokens,
+            most,
             Pieces() if is_stream else None,
         )
         return asked, messages

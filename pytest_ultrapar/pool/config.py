@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.apis.registry import SIMULATED
-from pytest_ultrapar.pool.bounds import REPEATS, WORKERS
+from pytest_ultrapar.pool.bounds import BUDGET, REPEATS, WORKERS
 from pytest_ultrapar.pool.environment import Overrides, Sources, read_environment
 from pytest_ultrapar.pool.fields import Location, check_different, check_word, shown
 from pytest_ultrapar.pool.file import (
@@ -195,4 +195,9 @@ def _add_pool_limit(
     )
     if found is not None:
         amounts["workers"] = WORKERS.check(place, found)
-    book.add("pool", "pool", amounts, str(origin))
+    budget, of_budget, place = book.sources.resolve(
+        Options.budget, amounts.get("budget"), location.at("budget")
+    )
+    if budget is not None:
+        amounts["budget"] = float(BUDGET.check(place, budget))
+    book.add("pool", "pool", amounts, str(origin), str(of_budget))

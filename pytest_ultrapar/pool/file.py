@@ -140,6 +140,7 @@ class LimitTable(_Amounts, kw_only=True):
     """The bounds that every level may carry, by the words of their kinds; absent is unlimited."""
 
     day: str | None = None
+    budget: Number | None = None
 
 
 class LatencyTable(FileTable, kw_only=True):

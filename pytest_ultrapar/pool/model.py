@@ -346,6 +346,11 @@ class Pool:
         """Whether any answer of this pool comes from the simulated provider."""
         return any(provider.is_simulated for provider in self.providers)
 
+    @property
+    def has_budget(self) -> bool:
+        """Whether anything bounds what a run may spend."""
+        return any(limit.budget is not None for limit in self.limits.values())
+
     def lanes_of(self, model: str) -> tuple[Lane, ...]:
         """The lanes that can answer for `model`, in the order of the file."""
         return tuple(lane for lane in self.lanes if lane.model == model)

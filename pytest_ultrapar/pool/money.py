@@ -7,7 +7,6 @@ nine million of the currency still fit into 64 bits.
 from __future__ import annotations
 
 import math
-from decimal import Decimal
 from functools import cache
 
 import msgspec
@@ -20,11 +19,15 @@ USD = "USD"
 @cache
 def _per_token(per_mtok: float) -> int:
     """Units; rounded up, so that nothing costs less than it does."""
+    from decimal import Decimal  # noqa: PLC0415 - where money counts
+
     return math.ceil(Decimal(str(per_mtok)) * (UNITS // 10**6))
 
 
 def budget_units(amount: float) -> int:
     """An amount of the currency in units, rounded down."""
+    from decimal import Decimal  # noqa: PLC0415 - where money counts
+
     return math.floor(Decimal(str(amount)) * UNITS)
 
 

@@ -107,3 +107,24 @@ def _at(part: Any, start: int) -> float | None:  # noqa: ANN401 - as above
         if tier.start <= start:
             price = tier.price
     return float(price)
+
+
+def check_budgets(pool: Pool) -> None:
+    """Make sure that the price of everything below a budget is known.
+
+    Raises:
+        ConfigError: One is not; the message names the model and what to write.
+    """
+    priced = {(one.provider, one.model) for one in pool.prices}
+    models = {(of.name, model.name): model for of in pool.providers for model in of.models}
+    for lane in pool.lanes:
+        place = lane.provider, lane.model
+        limits = [name for name in lane.limits if pool.limits[name].budget is not None]
+        if limits and place not in priced:
+            fields = " and ".join(models[place].unpriced)
+            msg = (
+                f"{pool.path}: the budget of {limits[0]} needs the price of the model "
+                f'"{lane.model}" of provider "{lane.provider}": {fields} is not known; write it, '
+                f'or have it looked up with prices = "{GENAI_PRICES}" in [pool]'
+            )
+            raise ConfigError(msg)

@@ -441,8 +441,8 @@ def _cost(summary: RunSummary) -> Iterator[str]:
     of_models = f" ({', '.join(models)})" if len(models) > 1 else ""
     graded = summary.statistics
     per_case = ""
-    if graded.cost is not None and graded.n_final:
-        per_case = f", {money(graded.cost / graded.n_final, cost.currency)} per case"
+    if graded.cost is not None and graded.n_graded:
+        per_case = f", {money(graded.cost / graded.n_graded, cost.currency)} per graded case"
     yield (
         f"cost {money(cost.total, cost.currency)}{of_models}{per_case}, by prices of "
         f"{visible(', '.join(cost.origins))}"

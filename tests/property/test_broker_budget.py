@@ -62,11 +62,7 @@ class Judge:
     def granted(self, request_id: int) -> None:
         request, lease = self.play.requests[request_id], self.play.leases[request_id]
         price = price_of(lease.lane)
-        if request.opens:
-            both = request.most_in + request.most_out
-            most = max(price.cost(both, 0), price.cost(0, both)) if lease.tokens else 0
-        else:
-            most = price.cost(request.most_in, request.most_out)
+        most = price.cost(request.most_in, request.most_out) if lease.tokens else 0
         self.most[request_id], self.whose[request_id] = most, lease.lane
 
     def over(self, request_id: int, used: int) -> None:
@@ -369,7 +365,7 @@ class Session:
 
     def ask(self, case_id: str, *, opens: bool = False) -> None:
         if opens:
-            self.play.ask(opens=True, case_id=case_id, tokens=1, most_in=0, most_out=250)
+            self.play.ask(opens=True, case_id=case_id, tokens=1, most_in=120, most_out=80)
             return
         n_in, n_out = self.rng.randint(10, 120), self.rng.randint(1, 80)
         self.play.ask(opens=False, case_id=case_id, tokens=1, most_in=n_in, most_out=n_out)
@@ -384,8 +380,8 @@ class Session:
             self.play.back(request_id, "unsent")
             self.ask(case_id)
             return
-        most_in, most_out = (120, 80) if request.opens else (request.most_in, request.most_out)
-        n_in, n_out = self.rng.randint(1, most_in), self.rng.randint(0, most_out)
+        n_in = self.rng.randint(1, request.most_in)
+        n_out = self.rng.randint(0, request.most_out)
         used = self.price[lease.lane].cost(n_in, n_out)
         outcome = self.rng.choices(["ok", "timeout", "rate"], [8, 1, 1])[0]
         if outcome == "ok":
