@@ -28,8 +28,7 @@ from pytest_ultrapar.pool.limits import (
     read_amounts,
 )
 from pytest_ultrapar.pool.model import Lane, Limit, Model, Pool, Provider
-from pytest_ultrapar.pool.money import USD, ModelPrice
-from pytest_ultrapar.pool.price_book import GENAI_PRICES
+from pytest_ultrapar.pool.money import GENAI_PRICES, USD, ModelPrice
 from pytest_ultrapar.pool.providers import build_provider
 from pytest_ultrapar.pool.secret import check_secrets
 from pytest_ultrapar.pool.settings import RATE_MODES, Options, RateMode

@@ -14,6 +14,8 @@ import msgspec
 UNITS = 10**12
 """In one of the currency."""
 USD = "USD"
+GENAI_PRICES = "genai-prices"
+"""The price book that there is."""
 
 
 @cache

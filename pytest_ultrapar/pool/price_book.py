@@ -12,12 +12,10 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.money import ModelPrice, Tier
+from pytest_ultrapar.pool.money import GENAI_PRICES, ModelPrice, Tier
 
 if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Model, Pool, Provider
-
-GENAI_PRICES = "genai-prices"
 
 
 def with_book_prices(pool: Pool) -> Pool:

@@ -197,8 +197,8 @@ def resume_differences(old: Manifest, new: Manifest) -> list[str]:
     """What keeps `new` from finishing `old`: one sentence each, empty when it may.
 
     The cases, their seeds and the models that answer must be the same, and what all rows of the
-    run have in common: mode and storage format. Limits, keys, instances, policy and the number of
-    workers may differ: no case depends on them.
+    run have in common: mode, currency and storage format. Limits, keys, instances, policy and the
+    number of workers may differ: no case depends on them.
     """
     differences = []
     if old.seed != new.seed:
@@ -220,6 +220,8 @@ def resume_differences(old: Manifest, new: Manifest) -> list[str]:
         differences += answers_differ(old.answered_by, new.answered_by)
     if old.mode != new.mode:
         differences.append(f"the mode was {old.mode} and is {new.mode} now")
+    if old.prices and new.prices and old.currency != new.currency:
+        differences.append(f"prices were in {old.currency} and are in {new.currency} now")
     if old.storage_format != new.storage_format:
         then, now = old.storage_format, new.storage_format
         differences.append(f"the tables were {then} and would be {now} now")
