@@ -226,6 +226,14 @@ def test_request_that_does_not_fit_waits_for_an_answer_and_is_then_refused():
     assert play.refused[three].startswith("the budget of pool (0.00150 USD) has no room")
 
 
+def test_money_that_an_answer_frees_is_used_while_others_are_in_flight():
+    play = dear_play(0.0025)
+    one, _, waits = (first(play, opens=False) for _ in range(3))
+    assert waits in play.waiting
+    play.answer(one, "ok", Feedback(tokens=10, tokens_out=10))
+    assert play.lane(waits) == "p/a/k"
+
+
 def test_refused_requests_cost_nothing():
     play = dear_play(0.001)
     for outcome in ("rate", "bad_request", "connect", "unsent"):
