@@ -168,6 +168,14 @@ class TokenEstimates:
             answer = bound * _times(parameters)
         return min(n_bytes + fixed, MOST_TOKENS), min(answer, MOST_TOKENS)
 
+    def most_of(
+        self, model: str, n_bytes: int, parameters: Mapping[str, Any]
+    ) -> tuple[int, int] | None:
+        """As `most`, of a request that is sent as it is: each byte of its body counts."""
+        if model not in self._bounds:
+            return None
+        return min(n_bytes, MOST_TOKENS), min(self._answer(model, parameters), MOST_TOKENS)
+
     def _answer(self, model: str, parameters: Mapping[str, Any]) -> int:
         """Tokens that an answer may have."""
         answer: float | None = None

@@ -40,8 +40,8 @@ REFUSED = [
         (
             "provider[0].zzz is not a known field (allowed: api, api_version, base_url, "
             "budget, ca_file, client_cert, client_key, day, keys, latency, max_tokens, "
-            "metrics_url, model, name, parameters, per_key, per_key_model, proxy, proxy_env, qps, rate_mode, "
-            "rpd, rpm, simulation_seed, stream, timeout_s, tpd, tpm, trust_env, workers)"
+            "metrics_url, model, name, parameters, per_key, per_key_model, proxy, proxy_env, qps, "
+            "rate_mode, rpd, rpm, simulation_seed, stream, timeout_s, tpd, tpm, trust_env, workers)"
         ),
         id="unknown_far",
     ),
