@@ -155,7 +155,8 @@ def left_after(run: Run, summary: RunSummary) -> Iterator[str]:
             spending_after,
         )
 
-        yield from spending_after(run, summary)
+        path, how = run.directory.path, run.how_to_resume()
+        yield from spending_after(run.pool, path, summary, how)
 
 
 def days_after(run: Run, summary: RunSummary) -> Iterator[str]:

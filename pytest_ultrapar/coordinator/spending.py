@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
-    from pytest_ultrapar.coordinator.run import Run
     from pytest_ultrapar.pool.model import Pool
     from pytest_ultrapar.store.manifest import Manifest
 
@@ -80,10 +79,12 @@ def budget_lines(pool: Pool, directory: Path) -> Iterator[str]:
             )
 
 
-def spending_after(run: Run, summary: RunSummary) -> Iterator[str]:
+def spending_after(
+    pool: Pool, directory: Path, summary: RunSummary, how_to_resume: str
+) -> Iterator[str]:
     """What a run has spent, and how to finish what found no money; after `Run.close`."""
     try:
-        lines = list(budget_lines(run.pool, run.directory.path))
+        lines = list(budget_lines(pool, directory))
     except ResultsError as error:
         lines = [visible(str(error))]
     if lines:
@@ -92,5 +93,5 @@ def spending_after(run: Run, summary: RunSummary) -> Iterator[str]:
     if n := summary.kinds.get(f"infra/{BUDGET}", 0):
         yield (
             f"{counted(n, 'case')} ended without money: raise the budget and go on with "
-            f"{run.how_to_resume()}"
+            f"{how_to_resume}"
         )
