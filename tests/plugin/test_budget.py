@@ -26,18 +26,33 @@ from pytest_ultrapar import prefetch
 async def bounded(llm, prompt) -> str:
     return (await llm.chat([{{"role": "user", "content": prompt}}], max_tokens=100)).text
 
+@prefetch
+async def native(llm, prompt) -> str:
+    import httpx
+
+    client = llm.httpx_client(httpx)
+    asked = {{
+        "model": llm.model,
+        "messages": [{{"role": "user", "content": prompt}}],
+        "max_tokens": 100,
+    }}
+    answer = await client.post("https://pool.invalid/chat/completions", json=asked)
+    return answer.json()["choices"][0]["message"]["content"]
+
 @pytest.mark.parametrize("prompt", {prompts!r})
-def test_it(bounded, prompt, grade): grade("solved")
+def test_it({fixture}, prompt, grade): grade("solved")
 """
 
 
-def write(project, n: int = 40, *, prices: str = PRICES, seed: int = 1) -> list[str]:
+def write(project, n: int = 40, *, prices: str = PRICES, fixture: str = "bounded") -> list[str]:
     project.write_pool()
     with project.pytester.path.joinpath("pool.toml").open("a") as pool:
         pool.write(prices)
-    draw = random.Random(seed)
+    draw = random.Random(1)
     prompts = [f"use {draw.randint(5, 15)} {draw.randint(1, 100)} {n}" for n in range(n)]
-    project.pytester.path.joinpath("test_suite.py").write_text(SUITE.format(prompts=prompts))
+    project.pytester.path.joinpath("test_suite.py").write_text(
+        SUITE.format(prompts=prompts, fixture=fixture)
+    )
     return prompts
 
 
@@ -158,3 +173,14 @@ def test_run_that_began_without_a_budget_counts_what_it_had_spent(project):
     again.stdout.fnmatch_lines(["*the run began without a budget*1 request whose cost is not*"])
     assert {row["kind"] for row in project.rows() if row["outcome"] == "infra"} == {"budget"}
     assert len(project.server.prompts) == 10
+
+
+def test_requests_of_an_http_client_count_as_well(project):
+    prompts = write(project, 20, fixture="native")
+    budget = round(0.7 * cost_of(prompts) / UNITS, 6)
+    run = project.run("-n0", "--ultrapar-budget", str(budget))
+    assert run.ret == 1
+    assert 0 < cost_of(project.server.prompts) <= budget * UNITS
+    rows = project.rows()
+    assert {row["kind"] for row in rows if row["outcome"] == "infra"} == {"budget"}
+    assert any(row["outcome"] == "solved" for row in rows)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import subprocess
+import sys
 from dataclasses import replace
 from fractions import Fraction
 
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.analysis.measured_run import find_measured_run
+from pytest_ultrapar.broker.protocol import LeaseRequest, priced
 from pytest_ultrapar.compare.comparison import compare_runs
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.money import UNITS, ModelPrice, Tier, amount_of, budget_units, money
@@ -228,3 +231,19 @@ def test_compare_shows_the_cost_unless_currencies_differ(tmp_path):
     assert dearer.figures["cost"].base == pytest.approx(0.0041 / 2)
     assert dearer.figures["cost"].new == pytest.approx(0.0051 / 2)
     assert "cost" not in elsewhere.figures
+
+
+def test_run_without_a_budget_imports_and_sends_nothing_for_it():
+    program = (
+        "import sys, pytest_ultrapar.broker.host, pytest_ultrapar.engine.engine\n"
+        "import pytest_ultrapar.pool.config\n"
+        "print({'pytest_ultrapar.broker.budget', 'pytest_ultrapar.pool.price_book', "
+        "'genai_prices', 'pytest_ultrapar.coordinator.spending'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == "set()", done.stderr
+    assert not {"most_in", "most_out"} & set(LeaseRequest.__struct_fields__)
+    wish = LeaseRequest(1, "m", tokens=5)
+    assert msgspec.convert(msgspec.to_builtins(priced(wish, 3, 2)), LeaseRequest) == wish
